@@ -1,0 +1,51 @@
+"""Attempts on disk: one folder each under `attempts/`, so that a killed run knows what it was judging.
+
+Refuses to decide anything; every write is whole or not there, and writing the same twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from agent.atomic_file import write_atomically
+from tools.candidate import Candidate
+from tools.verdict import Verdict
+
+
+class Attempt(BaseModel):
+    """A candidate on its way through the referee."""
+
+    id: str
+    candidate: Candidate
+    base: str
+    """Commit of the stack it is a diff against."""
+    with_shadow: list[str] = Field(default_factory=list)
+    """Attempts of the shadow stack that are applied below it; kept together with it."""
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The attempts of one run."""
+
+    folder: Path
+
+    def save(self, attempt: Attempt) -> None:
+        self._write(attempt.id, "attempt.json", attempt.model_dump_json(indent=1))
+        self._write(attempt.id, "change.patch", attempt.candidate.diff)
+
+    def load(self, attempt_id: str) -> Attempt:
+        return Attempt.model_validate_json((self.folder / attempt_id / "attempt.json").read_bytes())
+
+    def save_verdict(self, attempt_id: str, verdict: Verdict) -> None:
+        self._write(attempt_id, "verdict.json", verdict.model_dump_json(indent=1))
+
+    def verdict(self, attempt_id: str) -> Verdict | None:
+        path = self.folder / attempt_id / "verdict.json"
+        return Verdict.model_validate_json(path.read_bytes()) if path.exists() else None
+
+    def _write(self, attempt_id: str, name: str, text: str) -> None:
+        (self.folder / attempt_id).mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / attempt_id / name, text)

@@ -1,0 +1,201 @@
+"""The command line: what can be asked for, and who does it.
+
+Imports argparse and next to nothing else; each subcommand imports what it needs when it is called, so that
+`agent --help` answers at once. Does no work of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent import __version__, guard
+from agent.guard import Doing
+from agent.step_names import STEPS
+
+if TYPE_CHECKING:
+    from agent.config import RunConfig
+
+# Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
+_NOT_CONFIG = {"command", "handler", "debug", "json", "yes"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status. Raises: SystemExit from argparse (usage, --help, --version)."""
+    arguments = build_parser().parse_args(argv)
+    return guard.call(arguments.handler, arguments, "agent")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agent",
+        description="Make a PyTorch repository faster, one proven change at a time.",
+        epilog="Exit statuses are listed in docs/exit-status.md.",
+    )
+    parser.add_argument("--version", action="version", version=f"ratchet-agent {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_run(commands)
+    _add_resume(commands)
+    runs = _command(commands, "runs", _runs, "list the runs and how they stand")
+    runs.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
+    _command(commands, "graph", _graph, "print the graph of a run as Mermaid")
+    doctor = _command(commands, "doctor", _doctor, "check this machine, and a target when one is given")
+    doctor.add_argument("--target", type=Path, metavar="DIR", help="folder of the repository")
+    doctor.add_argument("--entry", metavar="FILE", help="script that shows how the target is used")
+    doctor.add_argument("--python", type=Path, metavar="FILE", help="interpreter for the target")
+    return parser
+
+
+def _command(commands: Any, name: str, handler: guard.Handler, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary + ".")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.set_defaults(handler=handler)
+    return parser
+
+
+def _add_run(commands: Any) -> None:
+    run = _command(commands, "run", _run, "make a target faster")
+    add = run.add_argument
+    add("--target", type=Path, required=True, metavar="DIR", help="folder of the repository; it is never changed")
+    add("--entry", required=True, metavar="FILE", help="script that shows how the target is used")
+    add("--python", type=Path, metavar="FILE", help="interpreter for the target (default: the active environment's)")
+    add("--run-id", metavar="ID", help="name of the run and of the branch ratchet/ID (default: date and time)")
+    add("--runs-dir", type=Path, metavar="DIR", help="folder for the run's files (default: .ratchet/runs)")
+    add("--sandbox", choices=("local",), help="where the target's code runs (default: local, which contains nothing)")
+    add("--steps", type=_names, metavar="NAMES", help="only these, separated by commas: " + ", ".join(STEPS))
+    add("--time-limit", dest="time_limit_s", type=_positive, metavar="SECONDS",
+        help="for one start of the entry (default: 120)")  # fmt: skip
+    add("--budget-minutes", type=_positive, metavar="MINUTES",
+        help="for the whole run, which then ends in order with what was proven")  # fmt: skip
+    add("--memory-gib", type=_positive, metavar="GIB",
+        help="memory one worker may use (default: four fifths of the machine's)")  # fmt: skip
+    add("--threads", type=_count, metavar="N", help="CPU threads of a timed worker (default: 1)")
+    add("--allow-dtype", type=_names, metavar="NAMES", help="lower precisions to allow: bf16, fp16")
+    add("--seed", type=_count_or_zero, metavar="N", help="for tests and audits; by default nobody knows it")
+    clock = run.add_mutually_exclusive_group()
+    clock.add_argument("--record-clock", type=Path, metavar="FILE", help="write every timing to FILE")
+    clock.add_argument("--replay-clock", type=Path, metavar="FILE", help="judge by the timings in FILE")
+    add("--json", action="store_true", help="events on stdout, one JSON object a line")
+    add("--yes", action="store_true", help="do not ask before running the target uncontained")
+
+
+def _add_resume(commands: Any) -> None:
+    resume = _command(commands, "resume", _resume, "go on with a run that was interrupted")
+    resume.add_argument("run", metavar="RUN", help="its id, or its folder")
+    resume.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
+    resume.add_argument("--json", action="store_true", help="events on stdout, one JSON object a line")
+
+
+def _run(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent import run
+    from agent.progress import open_progress
+
+    config = _config(arguments)
+    doing.run_dir, doing.reference = config.run_dir, _reference(config.run_dir)
+    _consent(arguments, config)
+    with open_progress(as_json=arguments.json) as progress:
+        return run.start(config, progress)
+
+
+def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent import run, run_folder
+    from agent.progress import open_progress
+
+    folder = run_folder.find(arguments.run, _runs_dirs(arguments))
+    doing.run_dir, doing.reference = folder.path, _reference(folder.path)
+    with open_progress(as_json=arguments.json) as progress:
+        return run.resume(folder.path, progress)
+
+
+def _runs(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent.list_runs import lines
+
+    for line in lines(_runs_dirs(arguments)):
+        print(line)
+    return 0
+
+
+def _graph(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent.graph import mermaid
+
+    print(mermaid())
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent import doctor
+    from agent.config import active_python
+
+    return doctor.check(target=arguments.target, entry=arguments.entry, python=arguments.python or active_python())
+
+
+def _config(arguments: argparse.Namespace) -> RunConfig:
+    """The run as asked for. Raises: WrongUsage."""
+    from pydantic import ValidationError
+
+    from agent.config import RunConfig
+    from agent.errors import WrongUsage
+    from agent.run_folder import runs_dir_for
+
+    given = {name: value for name, value in vars(arguments).items() if value is not None and name not in _NOT_CONFIG}
+    given.setdefault("runs_dir", runs_dir_for(arguments.target, Path.cwd()))
+    try:
+        return RunConfig(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") + ": " if first["loc"] else ""
+        message = where + first["msg"].removeprefix("Value error, ")
+        raise WrongUsage(message, hint="`agent run --help` lists the options.") from error
+
+
+def _consent(arguments: argparse.Namespace, config: RunConfig) -> None:
+    """Ask the person at the terminal, once, before code that is not theirs runs as them. Raises: Declined."""
+    if arguments.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    from agent.errors import Declined
+
+    print(f"The sandbox `{config.sandbox}` contains nothing: the code in {config.target} will run as you, with your "
+          "files and rights. Run it? [y/N] ", end="", file=sys.stderr, flush=True)  # fmt: skip
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Declined("Nothing was run.", hint="With --yes it does not ask.")
+
+
+def _runs_dirs(arguments: argparse.Namespace) -> tuple[Path, ...]:
+    from agent.run_folder import default_runs_dirs
+
+    return (arguments.runs_dir,) if arguments.runs_dir else default_runs_dirs(Path.cwd())
+
+
+def _reference(run_dir: Path) -> str:
+    """What to type after `agent resume` here: the id where that is enough, else the folder."""
+    from agent.run_folder import default_runs_dirs
+
+    return run_dir.name if run_dir.parent in default_runs_dirs(Path.cwd()) else str(run_dir)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return value
+
+
+def _count_or_zero(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value

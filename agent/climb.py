@@ -1,0 +1,126 @@
+"""The climb: propose, apply, verify, measure, decide, then commit or diagnose. One function for each node.
+
+Each function takes the state and the context and returns what changes. All effects are idempotent by attempt id: a
+node that runs again after a kill finds what it did before. Refuses to judge: that is the referee's.
+"""
+
+from __future__ import annotations
+
+from agent.attempts import Attempt
+from agent.context import RunContext
+from agent.progress import CandidateProposed, Note, StackGrew, VerdictReached
+from agent.state import RunState, Update
+from tools.candidate import Candidate
+from tools.verdict import Verdict
+
+
+def propose(state: RunState, ctx: RunContext) -> Update:
+    """The next candidate that has not been tried on this top of the stack, or why there is none."""
+    step = state["step"]
+    if ctx.out_of_time():
+        return {"attempt": "", "no_more": "the time budget was used up"}
+    tried = [row for row in ctx.ledger.rows if row.step == step]
+    if len(tried) >= ctx.attempts_per_step:
+        return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
+    candidates, reason = ctx.propose(step)
+    known = {(row.diff_digest, row.base) for row in tried}
+    for candidate in candidates:
+        if (candidate.digest, ctx.stack.top) not in known:
+            return {
+                "attempt": _begin(ctx, Attempt(id=f"{step}-{len(tried) + 1}", candidate=candidate, base=ctx.stack.top))
+            }
+    return {"attempt": "", "no_more": reason or "nothing is left to try"}
+
+
+def _begin(ctx: RunContext, attempt: Attempt) -> str:
+    ctx.attempts.save(attempt)
+    candidate = attempt.candidate
+    ctx.progress.emit(CandidateProposed(attempt.id, candidate.step, candidate.title, candidate.predicted_gain))
+    return attempt.id
+
+
+def apply(state: RunState, ctx: RunContext) -> Update:
+    """Build the candidate's tree; a diff that may not or cannot be applied gets its verdict here."""
+    attempt = ctx.attempts.load(state["attempt"])
+    found = ctx.build_candidate(attempt)
+    if isinstance(found, Verdict):
+        ctx.attempts.save_verdict(attempt.id, found)
+    return {"verdict": found.name if isinstance(found, Verdict) else ""}
+
+
+def verify(state: RunState, ctx: RunContext) -> Update:
+    """Is it right? What fails gets its verdict here."""
+    attempt = ctx.attempts.load(state["attempt"])
+    ctx.subject = attempt.candidate.title
+    checked = ctx.checked(attempt)
+    finding = checked.finding
+    if finding.verdict is None:
+        return {"verdict": ""}
+    verdict = Verdict(name=finding.verdict, reason=finding.reason, evidence={"correctness": finding.evidence})
+    ctx.attempts.save_verdict(attempt.id, verdict)
+    return {"verdict": verdict.name}
+
+
+def measure(state: RunState, ctx: RunContext) -> Update:
+    """Is it faster? By the referee, against the top of the stack."""
+    attempt = ctx.attempts.load(state["attempt"])
+    verdict = ctx.attempts.verdict(attempt.id)
+    if verdict is None:
+        ctx.subject = attempt.candidate.title
+        verdict = ctx.referee.time(ctx.checked(attempt), ctx.top_build(), attempt.id)
+        ctx.attempts.save_verdict(attempt.id, verdict)
+    return {"verdict": verdict.name}
+
+
+def decide(state: RunState, ctx: RunContext) -> Update:
+    """Write the attempt to the ledger, with what the stack is from now on, before anything is done about it."""
+    attempt = ctx.attempts.load(state["attempt"])
+    verdict = ctx.attempts.verdict(attempt.id)
+    assert verdict is not None, "every way to this node leaves a verdict"
+    stack = [*ctx.stacked(), *attempt.with_shadow, attempt.id] if verdict.name == "kept" else None
+    ctx.record(attempt, verdict, stack)
+    ctx.progress.emit(
+        VerdictReached(attempt.id, attempt.candidate.title, verdict.name, verdict.reason, verdict.speedup)
+    )
+    return {"verdict": verdict.name}
+
+
+def commit(state: RunState, ctx: RunContext) -> Update:
+    """Stack what was proven, with the enablers it was proven on."""
+    attempt = ctx.attempts.load(state["attempt"])
+    verdict = ctx.attempts.verdict(attempt.id)
+    top = ctx.follow_ledger()
+    ctx.adopt_build(attempt, top)
+    ctx.progress.emit(
+        StackGrew(
+            attempt.candidate.step,
+            attempt.candidate.title,
+            top,
+            len(ctx.stack.commits()),
+            verdict.speedup if verdict else None,
+        )
+    )
+    return {"attempt": "", "shadow": [] if attempt.with_shadow else list(state.get("shadow", []))}
+
+
+def diagnose(state: RunState, ctx: RunContext) -> Update:
+    """What a candidate that was not kept is still good for: an enabler, or a second try on top of enablers."""
+    attempt = ctx.attempts.load(state["attempt"])
+    shadow = list(state.get("shadow", []))
+    verdict = state["verdict"]
+    if verdict == "neutral" and attempt.candidate.enables:
+        ctx.progress.emit(Note(f"kept in reserve: {attempt.candidate.title} (it enables {attempt.candidate.enables})"))
+        return {"attempt": "", "shadow": [*shadow, attempt.id]}
+    usable = verdict in ("neutral", "slower", "broken") and shadow and not attempt.with_shadow
+    if usable and not ctx.out_of_time():
+        candidate = _on_shadow(attempt.candidate)
+        return {
+            "attempt": _begin(
+                ctx, Attempt(id=f"{attempt.id}-on-enablers", candidate=candidate, base=attempt.base, with_shadow=shadow)
+            )
+        }
+    return {"attempt": ""}
+
+
+def _on_shadow(candidate: Candidate) -> Candidate:
+    return candidate.model_copy(update={"title": f"{candidate.title}, on the enablers before it"})

@@ -1,0 +1,115 @@
+"""What a person asked a run to do, checked and kept in the run's `run.json`.
+
+Refuses to hold how a run is shown: that belongs to the command line, and a resumed run may be shown otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from agent.step_names import STEPS
+
+# Also the end of a branch name and the name of a folder, so it is plainer than either demands.
+RUN_ID_PATTERN = r"^[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?$"
+
+
+def new_run_id() -> str:
+    """Sorts by time; the random end keeps two runs of one second apart."""
+    return f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def active_python(environment: Mapping[str, str] = os.environ) -> Path:
+    """The interpreter of the environment the person has activated, else the one that runs this program.
+
+    Never resolves links: a virtual environment's `python` is a link, and its target does not see the packages.
+    """
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        python = Path(environment.get(variable, "/nowhere")) / "bin" / "python"
+        if python.exists():
+            return python
+    return Path(sys.executable)
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+def _known_steps(names: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = [name for name in names if name not in STEPS]
+    if unknown or not names:
+        raise ValueError(f"no such step: {', '.join(unknown) or 'an empty list'}; the steps are {', '.join(STEPS)}")
+    return tuple(name for name in STEPS if name in names)
+
+
+HostPath = Annotated[Path, AfterValidator(_absolute)]
+
+
+class RunConfig(BaseModel):
+    """One run, as asked for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    target: HostPath
+    """Folder of the repository to make faster. It is read, never changed."""
+
+    entry: str = Field(min_length=1)
+    """Script that shows how the target is used, relative to the target."""
+
+    python: HostPath = Field(default_factory=active_python)
+    """Interpreter that runs the target; its environment has the target's torch."""
+
+    run_id: str = Field(default_factory=new_run_id, pattern=RUN_ID_PATTERN, max_length=64)
+    """Name of the run, of its folder and of the branch `ratchet/<id>`."""
+
+    runs_dir: HostPath
+    """Folder that holds the run's folder."""
+
+    sandbox: Literal["local"] = "local"
+    """Provider that runs the target's code."""
+
+    steps: Annotated[tuple[str, ...], AfterValidator(_known_steps)] = STEPS
+    """Steps to walk, in the order of the ten; the others are reported as skipped."""
+
+    time_limit_s: PositiveFloat = 120.0
+    """Time one start of the entry may take before it is ended, in seconds."""
+
+    budget_minutes: PositiveFloat | None = None
+    """Time for the whole run; when it is used up, the run ends in order with what was proven."""
+
+    memory_gib: PositiveFloat | None = None
+    """Memory one worker and all it starts may use, in GiB; None is four fifths of the machine's."""
+
+    threads: PositiveInt = 1
+    """CPU threads each timed worker computes with. More than one makes a shared machine's timings noisy."""
+
+    allow_dtype: tuple[Literal["bf16", "fp16"], ...] = ()
+    """Precisions below the target's own that candidates may use; their gain is reported apart."""
+
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    """Seed of the secret inputs. None, the default, draws one nobody sees; a known seed is for tests and audits."""
+
+    record_clock: HostPath | None = None
+    """File that every timing is written to."""
+
+    replay_clock: HostPath | None = None
+    """File of timings to judge by instead of the clock, for tests and audits."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RunConfig:
+        if self.run_dir.resolve().is_relative_to(self.target.resolve()):
+            raise ValueError(f"the runs folder {self.runs_dir} lies in the target, which is never written to")
+        if self.record_clock and self.replay_clock:
+            raise ValueError("a run either records its clock or replays one")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        return self.runs_dir / self.run_id

@@ -1,0 +1,228 @@
+"""The live objects of a run, for the nodes: what cannot be in the state because it is no JSON.
+
+Owns the builds (trees on disk, with their compile caches) of the stack and of candidates. Refuses to hold policy: which
+step, which candidate and which verdict is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent import acceptance
+from agent.attempts import Attempt, Attempts
+from agent.config import RunConfig
+from agent.ledger import Ledger, NewRow
+from agent.measurements import SessionStart
+from agent.progress import Judging, Progress
+from agent.proposers import PastAttempt, Platform, ProposalRequest, Proposer
+from agent.repository.stack import Change, Conflict, Stack
+from agent.repository.tree_copy import remove_tree
+from tools.candidate import Candidate, Site
+from tools.integrity import hash_tree
+from tools.observe import Observer
+from tools.patch import PatchFinding
+from tools.patch_rules import PatchRules
+from tools.referee import Checked, Referee
+from tools.verdict import Verdict
+from tools.worker import Build, WorkerFault
+from tools.workload import Workload
+
+
+@dataclass
+class RunContext:
+    """Everything a node needs beside the state."""
+
+    config: RunConfig
+    run_dir: Path
+    scratch: Path
+    created_unix: int
+    progress: Progress
+    workload: Workload
+    referee: Referee
+    observer: Observer
+    stack: Stack
+    ledger: Ledger
+    attempts: Attempts
+    proposer: Proposer
+    platform: Platform
+    rules: PatchRules
+    deadline: float | None = None  # on time.monotonic()
+    attempts_per_step: int = 12
+    subject: str = ""  # what is being judged, for the display
+    compile_baselines: dict[str, Build] = field(default_factory=dict)
+    _builds: dict[str, Build] = field(default_factory=dict)
+    _candidates: dict[str, Build] = field(default_factory=dict)
+    _checked: dict[str, Checked] = field(default_factory=dict)
+    _pristine: Checked | None = None
+    _observed: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def out_of_time(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def say(self, phase: str, done: int, of: int) -> None:
+        """What the referee does, for the display."""
+        self.progress.emit(Judging(self.subject, phase, done, of))
+
+    # -- builds
+
+    def pristine_checked(self) -> Checked:
+        """The pristine build judged like a candidate, once per process: it must pass its own check."""
+        if self._pristine is None:
+            self._pristine = self.referee.check_pristine()
+        return self._pristine
+
+    def build_of(self, commit: str) -> Build:
+        """The tree of a commit of the stack, with its compile cache filled. Raises: WorkerFault."""
+        if commit == self.stack.base:
+            return self.pristine_checked().build
+        if commit not in self._builds:
+            tree = self._fresh(f"stack-{commit[:12]}")
+            self.stack.materialise(commit, tree)
+            build = Build(hash_tree(tree)[:16], tree)
+            self._builds[commit] = self.referee.fill(build, self.pristine_checked().inputs)
+        return self._builds[commit]
+
+    def top_build(self) -> Build:
+        return self.build_of(self.stack.top)
+
+    def build_candidate(self, attempt: Attempt) -> Build | Verdict:
+        """The tree of an attempt: the stack it was proposed on, its enablers, its diff. A bad diff is a verdict."""
+        if attempt.id not in self._candidates:
+            tree = self._fresh(attempt.id)
+            if attempt.with_shadow:
+                changes = [self.change_of(name) for name in (*attempt.with_shadow, attempt.id)]
+                commit = self.stack.build(changes, on=attempt.base, rules=self.rules)
+                if isinstance(commit, Conflict):
+                    return Verdict(name="broken", reason=f"it does not fit on the enablers: {commit.reason}")
+                self.stack.materialise(commit, tree)
+            else:
+                found = self.stack.materialise_candidate(attempt.candidate.diff, tree, self.rules, on=attempt.base)
+                if isinstance(found, PatchFinding):
+                    return Verdict(name=found.kind, reason=found.reason)
+            self._candidates[attempt.id] = Build(hash_tree(tree)[:16], tree)
+        return self._candidates[attempt.id]
+
+    def _fresh(self, name: str) -> Path:
+        tree = self.scratch / "trees" / name
+        remove_tree(tree)
+        tree.parent.mkdir(parents=True, exist_ok=True)
+        return tree
+
+    def checked(self, attempt: Attempt) -> Checked:
+        """The correctness of an attempt; made again if the process that knew it is gone."""
+        if attempt.id not in self._checked:
+            build = self.build_candidate(attempt)
+            assert isinstance(build, Build), "an attempt whose diff does not apply has its verdict already"
+            self._checked = {attempt.id: self.referee.check(build)}  # only the last: its inputs are large
+        return self._checked[attempt.id]
+
+    def compile_baseline(self, mode: str) -> Build:
+        """The pristine tree under one plain line of torch.compile; filled again after a resume. Raises: WorkerFault."""
+        build = self.compile_baselines[mode]
+        if build.cache is None:
+            self.compile_baselines[mode] = self.referee.fill(build, self.pristine_checked().inputs)
+        return self.compile_baselines[mode]
+
+    def use(self, known: SessionStart) -> None:
+        """Judge by what was measured at the start of this run."""
+        self.referee.use_noise(known.aa)
+
+    # -- the stack and the ledger
+
+    def change_of(self, attempt_id: str) -> Change:
+        """What an attempt becomes on the stack; the same again at any time, so that a stack can be rebuilt."""
+        attempt, verdict = self.attempts.load(attempt_id), self.attempts.verdict(attempt_id)
+        row = self.ledger.find(attempt_id)
+        return Change(
+            attempt_id,
+            attempt.candidate.diff,
+            commit_message(attempt.candidate, verdict, self.config),
+            self.created_unix + (row.seq if row is not None else len(self.ledger.rows)),
+            attempt.base,
+        )
+
+    def record(self, attempt: Attempt, verdict: Verdict, stack: list[str] | None = None) -> None:
+        """One row for an attempt. `stack`: the attempts on the stack from now on. A second time changes nothing."""
+        if self.ledger.find(attempt.id) is not None:
+            return
+        candidate = attempt.candidate
+        self.ledger.append(NewRow(
+            attempt_id=attempt.id, time=datetime.now(UTC), step=candidate.step, title=candidate.title,
+            rationale=candidate.rationale, predicted_gain=candidate.predicted_gain, diff_digest=candidate.digest,
+            base=attempt.base, verdict=verdict.name, reason=verdict.reason, speedup=verdict.speedup,
+            evidence=verdict.evidence, cost=cost_of(verdict), stack=None if stack is None else tuple(stack),
+        ))  # fmt: skip
+
+    def follow_ledger(self) -> str:
+        """Make the stack what the ledger says; returns the new top."""
+        acceptance.follow(self.ledger, self.stack, self.change_of)
+        return self.stack.top
+
+    def stacked(self) -> list[str]:
+        """The attempts on the stack, by the ledger."""
+        return acceptance.wanted_stack(self.ledger)
+
+    def stack_without(self, attempt_id: str) -> str | None:
+        """The commit of another version of the stack, without one change; None when later changes need it."""
+        changes = [self.change_of(name) for name in self.stacked() if name != attempt_id]
+        built = self.stack.build(changes)
+        return None if isinstance(built, Conflict) else built
+
+    def adopt_build(self, attempt: Attempt, commit: str) -> None:
+        """The build that was judged is the build of the commit it became."""
+        if attempt.id in self._checked:
+            self._builds[commit] = self._checked[attempt.id].build
+
+    # -- proposals
+
+    def observation(self) -> dict[str, Any]:
+        """What was seen when the top of the stack ran."""
+        top = self.stack.top
+        if top not in self._observed:
+            self.subject = "the top of the stack"
+            self.say("observing", 0, 0)
+            self._observed = {top: self.observer.observe(self.top_build())}
+        return self._observed[top]
+
+    def request(self, step: str) -> ProposalRequest:
+        return ProposalRequest(
+            step=step, tree=self.top_build().tree, entry=self.config.entry,
+            entry_is_protected=self.workload.form != "kernelbench", observation=self.observation(),
+            platform=self.platform,
+            attempts=[PastAttempt(r.step, r.title, r.verdict, r.reason, r.diff_digest) for r in self.ledger.rows],
+            cases=[case.for_script() for case in self.workload.cases],
+        )  # fmt: skip
+
+    def propose(self, step: str) -> tuple[list[Candidate], str]:
+        """Candidates of a step against the top of the stack, or the reason why there are none."""
+        try:
+            return self.proposer.propose(self.request(step))
+        except WorkerFault as fault:
+            return [], f"the top of the stack could not be observed: {fault}"
+
+    def sites(self) -> list[Site]:
+        return self.proposer.sites(self.request("locate_layers"))
+
+
+def cost_of(verdict: Verdict) -> dict[str, Any]:
+    """What judging took, read off the evidence."""
+    parts = [verdict.evidence.get(name) or {} for name in ("screen", "confirmation", "worth")]
+    restarts = sum(int(part.get("restarts", 0)) for part in parts)
+    return {"wall_s": float(verdict.evidence.get("wall_s", 0.0)), "restarts": restarts}
+
+
+def commit_message(candidate: Candidate, verdict: Verdict | None, config: RunConfig) -> str:
+    """What, why, the measured gain with its interval, and how to reproduce it."""
+    lines = [candidate.title, "", candidate.rationale.strip(), ""]
+    if verdict is not None and verdict.name == "kept" and verdict.speedup is not None:
+        s = verdict.speedup
+        lines.append(f"Measured: {s.median:.3f}x ({s.ci_low:.3f} to {s.ci_high:.3f}, {s.restarts} restarts, "
+                     f"noise floor {s.noise_floor:.1%}) over the commit below.")  # fmt: skip
+    else:
+        lines.append("No gain of its own; it makes a later commit possible.")
+    lines += ["", f"Step: {candidate.step}", f"Reproduce: agent run --target . --entry {config.entry}"]
+    return "\n".join(lines)

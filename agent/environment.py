@@ -1,0 +1,139 @@
+"""What a result depends on besides the code: machine, software, and the variables that change results.
+
+Refuses to record secrets: a value whose name or form looks like one is replaced, whatever its prefix. What only the
+target's interpreter knows (torch, triton, the GPU) is reported by the guest and only checked here.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# Prefixes of variables that change what torch, its compilers or the AMD and NVIDIA runtimes do.
+RESULT_CHANGING = (
+    "AITER_", "AMDGCN_", "AMD_", "AOTRITON_", "CK_", "CUBLAS_", "CUDA_", "CUDNN_", "DEBUG_CLR_", "DEBUG_HIP_",
+    "FLASH_ATTENTION_", "FLA_", "GOMP_", "GPU_", "HIPBLASLT_", "HIPBLAS_", "HIP_", "HSA_", "INDUCTOR_", "KMP_",
+    "MALLOC_", "MIOPEN_", "MKL_", "MSCCL_", "NCCL_", "NVIDIA_TF32_", "OMP_", "OPENBLAS_", "PYTORCH_", "RCCL_",
+    "ROCBLAS_", "ROCM_", "ROCR_", "TENSILE_", "TF32_", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "TUNABLEOP_", "VLLM_",
+)  # fmt: skip
+_ALSO = frozenset({"CC", "CXX", "LD_LIBRARY_PATH", "LD_PRELOAD"})
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|APIKEY|PRIVATE|(?:^|_)KEY(?:$|_)")
+_SECRET_VALUE = re.compile(r"://[^/\s]*@")  # an address with a user in it
+WITHHELD = "(withheld)"
+
+
+class Host(BaseModel):
+    """The machine, as the host side sees it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    os: str
+    kernel: str
+    machine: str
+    cpu_model: str
+    cpu_cores: int
+    """Cores this process may use."""
+    cpu_cores_online: int
+    cpu_governor: str | None = None
+    memory_bytes: int | None = None
+    python: str
+    container: bool
+    """True when the usual marks of a container are there; what it is told about the machine may be the outer one's."""
+
+
+class Guest(BaseModel):
+    """The target's interpreter, as the guest reports it. Untrusted text: it explains a result and decides nothing."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    python: str | None = Field(default=None, max_length=200)
+    torch: str | None = Field(default=None, max_length=200)
+    triton: str | None = Field(default=None, max_length=200)
+    transformers: str | None = Field(default=None, max_length=200)
+    vllm: str | None = Field(default=None, max_length=200)
+    aiter: str | None = Field(default=None, max_length=200)
+    hip: str | None = Field(default=None, max_length=200)
+    """`torch.version.hip`; None on anything that is not ROCm."""
+    rocm: str | None = Field(default=None, max_length=200)
+    cuda: str | None = Field(default=None, max_length=200)
+    driver: str | None = Field(default=None, max_length=200)
+    llvm: str | None = Field(default=None, max_length=200)
+    hipblaslt: str | None = Field(default=None, max_length=200)
+    device: str | None = Field(default=None, max_length=200)
+    """`cpu` or `cuda`; PyTorch calls an AMD device `cuda` as well."""
+    gfx: str | None = Field(default=None, max_length=200)
+    gpu_name: str | None = Field(default=None, max_length=200)
+    gpu_memory_bytes: int | None = Field(default=None, ge=0)
+    threads: int | None = Field(default=None, ge=0)
+
+
+class Environment(BaseModel):
+    """Everything of this kind that a report and `run.json` carry."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    host: Host
+    guest: Guest | None = None
+    variables: dict[str, str] = Field(default_factory=dict)
+    """Variables that change results, by name."""
+
+
+def read_host(root: Path = Path("/")) -> Host:
+    """Look at this machine; what is not to be read there is None or "unknown". `root` is another `/`, for tests."""
+    cpu = _fields(root / "proc/cpuinfo")
+    memory = re.match(r"(\d+) kB", _fields(root / "proc/meminfo").get("MemTotal", ""))
+    release = {name: value.strip('"') for name, value in _fields(root / "etc/os-release", "=").items()}
+    governor = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
+    return Host(
+        os=release.get("PRETTY_NAME", platform.system()),
+        kernel=platform.release(),
+        machine=platform.machine(),
+        cpu_model=cpu.get("model name") or cpu.get("Model") or "unknown",
+        cpu_cores=len(os.sched_getaffinity(0)),
+        cpu_cores_online=os.cpu_count() or 1,
+        cpu_governor=governor or None,
+        memory_bytes=int(memory[1]) * 1024 if memory else None,
+        python=platform.python_version(),
+        container=(root / ".dockerenv").exists() or (root / "run/.containerenv").exists(),
+    )
+
+
+def result_changing(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of `environment` that change results, secrets replaced by `(withheld)`."""
+    names = sorted(name for name in environment if name in _ALSO or name.startswith(RESULT_CHANGING))
+    return {name: _without_secret(name, environment[name]) for name in names}
+
+
+def describe(guest: Mapping[str, Any] | None = None) -> Environment:
+    """The environment of a run. Raises: pydantic.ValidationError when the guest's report is not one."""
+    return Environment(
+        host=read_host(),
+        guest=None if guest is None else Guest.model_validate(guest),
+        variables=result_changing(os.environ),
+    )
+
+
+def _without_secret(name: str, value: str) -> str:
+    return WITHHELD if _SECRET_NAME.search(name.upper()) or _SECRET_VALUE.search(value) else value
+
+
+def _fields(path: Path, separator: str = ":") -> dict[str, str]:
+    """The first value of each `name: value` line."""
+    found: dict[str, str] = {}
+    for line in _text(path).splitlines():
+        name, _, value = line.partition(separator)
+        found.setdefault(name.strip(), value.strip())
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

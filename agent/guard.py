@@ -1,0 +1,129 @@
+"""Turn whatever ends a command into one message on stderr and one exit status.
+
+This is the only place in the project that catches broadly, and it never hides a fault: what it does not know is
+called a fault of Ratchet, with the traceback where the message says.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from sandbox.errors import DiskFull, RatchetError
+
+# Statuses that no exception of ours carries; docs/exit-status.md lists them with the others.
+OTHER_STATUSES = {
+    0: 'The command did what it was asked; for a run this includes "nothing kept".',
+    70: "A fault of Ratchet itself, not of your target; the message says where the traceback is.",
+    129: "The terminal went away (SIGHUP); the run can be resumed.",
+    130: "Interrupted (Ctrl-C); the run can be resumed.",
+    141: "Whoever read the output closed it (a pipe into `head`, for instance).",
+    143: "Asked to stop (SIGTERM); the run can be resumed.",
+}
+
+
+@dataclass
+class Doing:
+    """What a command is busy with, so that its end can be told with the run's folder and how to go on."""
+
+    debug: bool = False
+    run_dir: Path | None = None  # may not have been made yet
+    reference: str = ""  # what `agent resume` takes for this run
+
+    def folder(self) -> Path | None:
+        return self.run_dir if self.run_dir is not None and self.run_dir.is_dir() else None
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: unwound like Ctrl-C, so that whatever was started is ended."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal.Signals(signal_number).name)
+        self.signal_number = signal_number
+
+
+Handler = Callable[[Namespace, Doing], int]
+
+
+def call(handler: Handler, arguments: Namespace, program: str) -> int:
+    """Run one command to its exit status. Raises nothing but what argparse raises (SystemExit)."""
+    doing = Doing(debug=getattr(arguments, "debug", False))
+    _stop_in_order()
+    try:
+        return handler(arguments, doing)
+    except RatchetError as error:
+        return _told(program, error, doing)
+    except BrokenPipeError:
+        # Python flushes stdout again at exit and would complain about it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt as stop:
+        resume = f"; `agent resume {doing.reference}` goes on from there" if doing.folder() else ""
+        _say(f"{program}: interrupted{resume}")
+        return 128 + (stop.signal_number if isinstance(stop, Stopped) else signal.SIGINT)
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = f" while writing {error.filename}" if error.filename else ""
+            hint = "Free some space; what was proven is kept and the run can be resumed."
+            return _told(program, DiskFull(f"The disk is full{where}.", hint=hint), doing)
+        return _our_fault(program, error, doing)
+
+
+def _told(program: str, error: RatchetError, doing: Doing) -> int:
+    if doing.debug:
+        traceback.print_exception(error)
+    _say(f"{program}: {error.message}")
+    if error.hint:
+        _say(f"  {error.hint}")
+    if doing.folder():
+        _say(f"  What the run left so far: {doing.run_dir}")
+    return error.exit_status
+
+
+def _our_fault(program: str, error: Exception, doing: Doing) -> int:
+    _say(f"{program}: this is a fault of Ratchet, not of your target: {type(error).__name__}: {error}")
+    if doing.debug:
+        traceback.print_exception(error)
+    else:
+        _say(f"  Traceback: {_keep_traceback(error, doing)}")
+    if doing.folder():
+        _say(f"  What was proven is kept; `agent resume {doing.reference}` goes on from there.")
+    return 70
+
+
+def _keep_traceback(error: Exception, doing: Doing) -> str:
+    text = "".join(traceback.format_exception(error))
+    folder = doing.folder() or Path(tempfile.gettempdir())
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="fault-", suffix=".txt", dir=folder, delete=False) as file:
+            file.write(text)
+    except OSError as refused:
+        return f"could not be written ({refused}); the option --debug prints it"
+    return file.name
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:  # nobody is reading any more; the status still tells
+        return
+
+
+def _stop_in_order() -> None:
+    """SIGTERM and SIGHUP end a program at once by default, leaving what it started behind."""
+
+    def stop(signal_number: int, frame: FrameType | None) -> None:
+        raise Stopped(signal_number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # an ignored SIGHUP (nohup) stays ignored
+            signal.signal(number, stop)

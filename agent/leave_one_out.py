@@ -1,0 +1,87 @@
+"""Leave-one-out: measure the stack without each commit, and drop what no longer earns its place.
+
+Refuses to drop on anything but a fresh comparison whose upper bound lies below the noise floor, after the smaller
+stack has passed the same correctness check as any candidate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from agent.attempts import Attempt
+from agent.context import RunContext
+from agent.progress import StackShrank, VerdictReached
+from tools import accept
+from tools.candidate import Candidate
+from tools.measure import Request
+from tools.referee import summary
+from tools.verdict import Verdict
+from tools.worker import Build, WorkerFault
+
+STEP = "compose_stack"
+
+
+def weigh(ctx: RunContext) -> None:
+    """Try every commit once, the least gain first; each drop is a new version of the stack."""
+    for commit in sorted(ctx.stack.commits(), key=lambda c: _gain(ctx, c.attempt_id)):
+        if ctx.out_of_time() or len(ctx.stack.commits()) < 2:
+            return
+        attempt_id = f"{STEP}-without-{commit.attempt_id}"
+        if ctx.ledger.find(attempt_id) is None:
+            _weigh_one(ctx, commit.attempt_id, commit.title, attempt_id)
+
+
+def _gain(ctx: RunContext, attempt_id: str) -> float:
+    row = ctx.ledger.find(attempt_id)
+    return row.speedup.median if row is not None and row.speedup is not None else 1.0
+
+
+def _weigh_one(ctx: RunContext, member: str, title: str, attempt_id: str) -> None:
+    top, top_commit = ctx.top_build(), ctx.stack.top
+    without = ctx.stack_without(member)
+    if without is None:
+        verdict = Verdict(name="refused", reason="later changes are built on it, so it cannot be left out alone")
+    else:
+        ctx.subject = f"the stack without: {title}"
+        verdict = _judge(ctx, without, top)
+    candidate = Candidate(step=STEP, title=f"Leave out: {title}", rationale="Every commit must earn its place again.",
+                          diff=ctx.stack.diff(without, since=top_commit) if without else "")  # fmt: skip
+    attempt = Attempt(id=attempt_id, candidate=candidate, base=top_commit)
+    kept = verdict.name == "kept"
+    ctx.record(attempt, verdict, [name for name in ctx.stacked() if name != member] if kept else None)
+    ctx.progress.emit(VerdictReached(attempt_id, candidate.title, verdict.name, verdict.reason, verdict.speedup))
+    if kept:
+        without = ctx.follow_ledger()
+        ctx.progress.emit(StackShrank(title, without, len(ctx.stack.commits()), verdict.reason))
+
+
+def _judge(ctx: RunContext, without: str, top: Build) -> Verdict:
+    """Is the stack as good without it? The verdict is that of the smaller stack."""
+    delta, inputs = ctx.referee.delta, ctx.pristine_checked().inputs
+    try:
+        smaller = ctx.build_of(without)
+    except WorkerFault as fault:
+        return Verdict(name="broken", reason=f"the stack does not run without it: {fault}")
+    request = Request(f"leave out {without[:12]}", smaller, top, lambda ratios: _enough(ratios, delta), inputs,
+                      progress=lambda n: ctx.say("measuring its worth", n, accept.SCREEN_RESTARTS))  # fmt: skip
+    found, _ = ctx.referee.clock.compare(request)
+    evidence = {"worth": summary(found, delta)}
+    if found.refused or found.broken:
+        return Verdict(name="broken", reason=found.refused or found.broken, evidence=evidence)
+    worth = found.interval(delta)
+    if worth.ci_high >= 1 + delta:
+        reason = f"it stays: worth {worth.median:.3f}x ({worth.ci_low:.3f} to {worth.ci_high:.3f})"
+        return Verdict(name="slower", reason=reason, evidence=evidence)
+    checked = ctx.referee.check(smaller)
+    if checked.finding.verdict:
+        return Verdict(name=checked.finding.verdict, reason=f"without it: {checked.finding.reason}", evidence=evidence)
+    reason = f"worth at most {worth.ci_high - 1:+.1%}, which is below the noise floor of {delta:.1%}"
+    return Verdict(name="kept", reason=reason, evidence=evidence)
+
+
+def _enough(ratios: Sequence[float], delta: float) -> bool:
+    """Its worth is plain after the restarts of a screen, or a look decides."""
+    if len(ratios) == accept.SCREEN_RESTARTS and min(ratios) > math.log1p(delta):
+        return True
+    return len(ratios) in accept.LOOKS and accept.look(ratios, delta) != "continue"

@@ -1,0 +1,47 @@
+"""What is measured once per run, kept in a file each, so that a resumed run does not measure it again.
+
+Refuses to interpret: the report and the referee do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from agent.atomic_file import write_atomically
+from tools.measure import Comparison
+
+
+class SessionStart(BaseModel):
+    """The A/A comparison, and plain torch.compile against eager, by mode. A mode that failed has a reason instead."""
+
+    aa: Comparison
+    compile: dict[str, Comparison] = Field(default_factory=dict)
+    compile_failed: dict[str, str] = Field(default_factory=dict)
+
+
+class Whole(BaseModel):
+    """The final stack against the unmodified target, against the best plain torch.compile, and with default malloc."""
+
+    top: str
+    over_eager: Comparison
+    over_compile: Comparison | None = None
+    compile_mode: str = ""
+    default_malloc: Comparison | None = None
+    timed_outputs: str = ""
+    """Why the timed outputs of the whole stack were found wanting; empty when they were right."""
+
+
+def keep(model: BaseModel, path: Path) -> None:
+    write_atomically(path, model.model_dump_json(indent=1) + "\n")
+
+
+def session_start(run_dir: Path) -> SessionStart | None:
+    path = run_dir / "session.json"
+    return SessionStart.model_validate_json(path.read_bytes()) if path.exists() else None
+
+
+def whole(run_dir: Path) -> Whole | None:
+    path = run_dir / "whole.json"
+    return Whole.model_validate_json(path.read_bytes()) if path.exists() else None

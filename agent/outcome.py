@@ -1,0 +1,216 @@
+"""The end of a run: hand over the result, write the report, say the last line.
+
+Refuses to compute: every number comes from the ledger or from a comparison that is kept in the run's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from pydantic import BaseModel
+
+from agent import environment, measurements, report, wording
+from agent.context import RunContext, cost_of
+from agent.measurements import SessionStart, Whole
+from agent.progress import Note, RunEnded
+from agent.report import Attempt, Baselines, Cost, Kept, Latency, Report, Sandbox, Step, Workload
+from agent.repository.export import Exported, export
+from agent.repository.stack import Stack
+from agent.repository.target import tree_hash
+from agent.run_folder import RunFolder
+from agent.state import RunState
+from agent.step_names import STEPS
+from sandbox.contract import Promises
+from tools.accept import speedup_interval
+from tools.measure import Comparison
+from tools.verdict import Verdict
+
+
+class TargetFacts(BaseModel):
+    """`target.json`: what the target was when the run began."""
+
+    tree_hash: str
+    notes: list[str] = []
+
+
+def target_notes(run_dir: Path, stack: Stack) -> list[str]:
+    """What a reader must know of the target as it was found."""
+    facts = TargetFacts.model_validate_json((run_dir / "target.json").read_bytes())
+    count = stack.facts.uncommitted
+    found = [f"{wording.count(count, 'file')} with uncommitted changes included as found"] if count else []
+    return found + facts.notes
+
+
+def finish(ctx: RunContext, folder: RunFolder, state: RunState, promises: Promises, wall_s: float) -> None:
+    """Export what is on the stack and write `report.json` and `report.md`. Doing so twice is harmless."""
+    exported = export(ctx.stack, ctx.config.run_id, folder.path)
+    made = compose(ctx, folder, state, promises, exported, wall_s)
+    page = report.write(made, folder.path)
+    result = str(exported.folder) if exported.folder else None
+    ctx.progress.emit(
+        RunEnded(made.outcome, str(page), exported.branch, result, made.speedup, made.speedup_over_compile)
+    )
+
+
+def compose(
+    ctx: RunContext, folder: RunFolder, state: RunState, promises: Promises, exported: Exported, wall_s: float
+) -> Report:
+    run = folder.read()
+    session, whole = measurements.session_start(folder.path), measurements.whole(folder.path)
+    assert session is not None, "a walk that came to its end has measured the baseline"
+    if whole is not None and whole.top != ctx.stack.top:
+        whole = None
+    delta = ctx.referee.delta
+    notes = _notes(ctx, folder, exported, whole)
+    return Report(
+        run_id=run.config.run_id,
+        date=datetime.now(UTC),
+        command=run.command,
+        target=str(run.config.target),
+        entry=run.config.entry,
+        wall_s=wall_s,
+        speedup=whole.over_eager.interval(delta) if whole else None,
+        speedup_over_compile=whole.over_compile.interval(delta) if whole and whole.over_compile else None,
+        speedup_default_malloc=whole.default_malloc.interval(delta) if whole and whole.default_malloc else None,
+        baselines=_baselines(ctx, session, delta),
+        final=_latency(ctx, whole.over_eager, "candidate") if whole else None,
+        workloads=_workloads(ctx, whole, delta),
+        steps=_steps(state),
+        kept=_kept(ctx),
+        attempts=_attempts(ctx),
+        advice=_advice(ctx, session, whole),
+        notes=notes,
+        environment=environment.describe(ctx.workload.environment),
+        sandbox=Sandbox(
+            provider=ctx.config.sandbox,
+            contained=promises.contained,
+            promises={
+                name: getattr(promises, name)
+                for name in ("no_network", "separate_users", "ends_whole_tree", "enforced_cpus")
+            },
+            notes=list(promises.notes),
+        ),
+        branch=exported.branch,
+        result=str(exported.folder) if exported.folder else None,
+    )
+
+
+def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, whole: Whole | None) -> list[str]:
+    facts = TargetFacts.model_validate_json((folder.path / "target.json").read_bytes())
+    found = target_notes(folder.path, ctx.stack)
+    notes = [*found, exported.note]
+    if tree_hash(ctx.config.target) != facts.tree_hash:
+        notes.append("The target's files have changed since the run began; the result is for what they were then.")
+    if ctx.out_of_time():
+        notes.append("The time budget was used up; what was proven until then is in the result.")
+    noise = ctx.referee.noise
+    if noise is not None and not noise.usable:
+        notes.append(f"This machine is too noisy to keep anything: {noise.reason}.")
+    if whole is not None and whole.timed_outputs:
+        notes.append(f"The outputs of the whole stack were found wanting: {whole.timed_outputs}.")
+    for note in notes[len(found) :]:
+        ctx.progress.emit(Note(note))
+    return notes
+
+
+def _latency(
+    ctx: RunContext, found: Comparison, side: str, delta: float | None = None, case: int | None = None
+) -> Latency:
+    """Microseconds of a call: of one case, or of all cases one after the other."""
+    rows = found.incumbent_us if side == "incumbent" else found.candidate_us
+    times = [sum(row) if case is None else row[case] for row in rows]
+    cases = ctx.workload.cases if case is None else (ctx.workload.cases[case],)
+    tokens = sum(float(c.work.get("tokens", 0)) for c in cases)
+    speedup = None
+    if delta is not None:
+        ratios = found.log_ratios if case is None else [row[case] for row in found.case_log_ratios]
+        speedup = speedup_interval(ratios, delta)
+    return Latency(
+        latency_us=median(times),
+        latency_us_low=min(times),
+        latency_us_high=max(times),
+        tokens_per_s=tokens / median(times) * 1e6 if tokens else None,
+        speedup=speedup,
+    )
+
+
+def _baselines(ctx: RunContext, session: SessionStart, delta: float) -> Baselines:
+    modes = {mode: _latency(ctx, found, "candidate", delta) for mode, found in session.compile.items()}
+    modes |= {mode: Latency(failed=reason) for mode, reason in session.compile_failed.items()}
+    return Baselines(eager=_latency(ctx, session.aa, "incumbent"), compile=modes)
+
+
+def _workloads(ctx: RunContext, whole: Whole | None, delta: float) -> list[Workload]:
+    if whole is None:
+        return []
+    found = whole.over_eager
+    return [
+        Workload(
+            name=case.name,
+            before=_latency(ctx, found, "incumbent", case=i),
+            after=_latency(ctx, found, "candidate", case=i),
+            speedup=found.cases(delta)[i],
+        )
+        for i, case in enumerate(ctx.workload.cases)
+    ]
+
+
+def _steps(state: RunState) -> list[Step]:
+    results = state.get("results", {})
+    missing = {"status": "skipped", "reason": "the run ended before it", "kept": 0, "attempts": 0}
+    return [Step.model_validate({"name": name, **results.get(name, missing)}) for name in STEPS]
+
+
+def _kept(ctx: RunContext) -> list[Kept]:
+    kept = []
+    for commit in ctx.stack.commits():
+        row = ctx.ledger.find(commit.attempt_id)
+        assert row is not None, "the stack follows the ledger"
+        kept.append(
+            Kept(
+                attempt=row.attempt_id,
+                step=row.step,
+                title=row.title,
+                commit=commit.commit,
+                speedup=row.speedup if row.verdict == "kept" else None,
+            )
+        )
+    return kept
+
+
+def _attempts(ctx: RunContext) -> list[Attempt]:
+    found = []
+    for row in ctx.ledger.rows:
+        cost = cost_of(Verdict(name=row.verdict, reason=row.reason, evidence=row.evidence))
+        found.append(
+            Attempt(
+                id=row.attempt_id,
+                step=row.step,
+                title=row.title,
+                verdict=row.verdict,
+                why=row.reason,
+                evidence=row.evidence,
+                cost=Cost(**cost),
+                predicted_gain=row.predicted_gain,
+                speedup=row.speedup,
+            )
+        )
+    return found
+
+
+def _advice(ctx: RunContext, session: SessionStart, whole: Whole | None) -> Sequence[str]:
+    """What only the user can do, as far as it was measured: one line of torch.compile in the entry."""
+    advice = list(ctx.proposer.advice(ctx.request("compile_model")))
+    delta = ctx.referee.delta
+    for mode, found in session.compile.items():
+        interval = found.interval(delta)
+        beaten = whole is not None and whole.over_compile is not None and whole.over_compile.interval().ci_low > 1
+        if interval.ci_low > 1 + delta and not beaten:
+            advice.append(
+                f"One line of torch.compile (mode {mode}) where the model is built makes the unmodified target "
+                f"{interval.median:.2f}x faster ({interval.ci_low:.2f} to {interval.ci_high:.2f})."
+            )
+    return advice

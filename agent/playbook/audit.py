@@ -1,0 +1,65 @@
+"""Audit: constants built on every call, heads copied for attention, copies that change nothing."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from agent.playbook.drafts import Answer, Drafts, gain_without, listed, percent, places
+from agent.proposers import ProposalRequest
+from tools.candidate import Site
+from tools.rewrite import CannotRewrite, copies, hoist, repeat_kv
+
+# one of several may have spoilt the others; what was refused, or gained nothing, is no better in pieces
+_WORTH_SPLITTING = ("wrong", "broken", "slower")
+
+
+def propose(request: ProposalRequest) -> Answer:
+    drafts = Drafts(request, "audit_compute")
+    for site in hoist.find(request.observation):
+        _hoist(drafts, site)
+    for site in repeat_kv.find(request.observation):
+        drafts.add(
+            site,
+            f"Multiply with the key and value heads of {site.module_class or site.file} without repeating them",
+            f"Each call copies the key and value heads of {places(site)} once for every query head they serve "
+            f"({percent(site.share)}). The products take the heads as they are when the query heads of a group are "
+            "stacked along the rows.",
+            partial(repeat_kv.rewrite, request.tree, site),
+            gain=gain_without(site.share),
+        )
+    for site in copies.find(request.observation):
+        what = listed([f"{c['operation']}() on line {c['line']}" for c in site.detail["copies"]])
+        drafts.add(
+            site,
+            f"Drop needless copies in {site.module_class or site.detail['function']}",
+            f"{what} of {site.file} copied or converted to no effect in every call seen ({percent(site.share)}).",
+            partial(copies.rewrite, request.tree, site),
+            gain=gain_without(site.share),
+        )
+    return drafts.answer("no copied heads, no needless copies and nothing built from shapes alone were seen")
+
+
+def _hoist(drafts: Drafts, site: Site) -> None:
+    """All constants of a function together; one by one when together they were not kept."""
+    tree, where = drafts.request.tree, site.module_class or site.detail["function"]
+    if drafts.out_of_reach(site):
+        drafts.add(site, "", "", dict)
+        return
+    try:
+        found = hoist.groups(tree, site)
+    except CannotRewrite as reason:
+        drafts.reasons.append(str(reason))
+        return
+    if not found:
+        return
+    names = [group.title for group in found]
+    rationale = (
+        f"{places(site)} builds {listed(names)} on every call from shapes, dtypes and numbers alone "
+        f"({percent(site.share)}). They are built once for each such key and kept."
+    )
+    together = f"Build {listed(names)} of {where} once"
+    drafts.add(site, together, rationale, partial(hoist.rewrite, tree, site), gain=gain_without(site.share))
+    if len(names) > 1 and drafts.was_tried(together, *_WORTH_SPLITTING):
+        for name in dict.fromkeys(names):
+            single = site.model_copy(update={"detail": {**site.detail, "only": name}})
+            drafts.add(single, f"Build {name} of {where} once", rationale, partial(hoist.rewrite, tree, single))

@@ -1,0 +1,51 @@
+"""Compose: what was right but did nothing alone is tried again on the final stack, alone and together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from agent.playbook.drafts import Answer, Drafts
+from agent.playbook.projections import rationale, title
+from agent.proposers import ProposalRequest
+from tools.candidate import Candidate
+from tools.rewrite import projections
+
+STEP = "compose_stack"
+_AGAIN = ("neutral", "slower", "broken")
+Step = Callable[[ProposalRequest], Answer]
+
+
+def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
+    """`steps` are the steps before this one."""
+    drafts = Drafts(request, STEP)
+    fresh = ProposalRequest(**{**vars(request), "attempts": ()})
+    retried = {a.title for a in request.attempts if a.verdict in _AGAIN and a.step != STEP}
+    retried -= {a.title for a in request.attempts if a.verdict == "kept"}
+    for step in steps:
+        for candidate in step(fresh)[0]:
+            again = _again(candidate)
+            if candidate.title in retried and not drafts.was_tried(again.title):
+                drafts.candidates.append(again)
+    _together(drafts, retried)
+    return drafts.answer("everything that was tried is in the stack, or was wrong")
+
+
+def _again(candidate: Candidate) -> Candidate:
+    return candidate.model_copy(update={"step": STEP, "title": f"{candidate.title}, on the whole stack"})
+
+
+def _together(drafts: Drafts, retried: set[str]) -> None:
+    """All projections at once: each saves too little alone to be seen, where calls are short."""
+    sites = [
+        s for s in projections.find(drafts.request.observation) if title(s) in retried and not drafts.out_of_reach(s)
+    ]
+    if len(sites) < 2 or len({s.file for s in sites}) > 1:
+        return
+    drafts.add(
+        sites[0], "Run all layers with a common input as one matrix multiplication each",
+        " ".join(rationale(site) for site in sites),
+        partial(projections.rewrite, drafts.request.tree, sites),
+    )  # fmt: skip
+    # what holds both halves is tried first: if it is kept, neither is left to try alone
+    drafts.candidates.sort(key=lambda c: c.title.endswith("on the whole stack"))

@@ -1,0 +1,96 @@
+"""Turn a rewrite into a candidate, and remember in one line why it was not possible.
+
+Refuses to propose again, in the same step, what was tried there and not kept: `compose_stack` does that on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from agent.proposers import ProposalRequest
+from tools.candidate import Candidate, Site
+from tools.patch import make_diff
+from tools.rewrite import CannotRewrite
+
+Answer = tuple[list[Candidate], str]
+
+
+@dataclass
+class Drafts:
+    """Candidates of one step, and the reasons against the others."""
+
+    request: ProposalRequest
+    step: str
+    candidates: list[Candidate] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    tried: bool = False
+
+    def add(
+        self, site: Site, title: str, rationale: str, rewrite: Callable[[], dict[str, str]], *,
+        gain: float | None = None, enables: str = "",
+    ) -> None:  # fmt: skip
+        """A candidate from what `rewrite()` returns; its `CannotRewrite` becomes a reason."""
+        if why := self.out_of_reach(site):
+            self.reasons.append(why)
+            return
+        if self.was_tried(title):
+            self.tried = True
+            return
+        try:
+            diff = make_diff(self.request.tree, rewrite())
+        except CannotRewrite as reason:
+            self.reasons.append(f"{title}: {reason}")
+            return
+        if diff:
+            self.candidates.append(
+                Candidate(
+                    step=self.step, title=title, rationale=rationale, diff=diff, predicted_gain=gain, enables=enables
+                )
+            )
+
+    def out_of_reach(self, site: Site) -> str:
+        """Why the file of a site may not be changed, empty when it may."""
+        if site.third_party:
+            return f"{site.module_class or site.file} is third-party code ({short(site.file)})"
+        if self.request.entry_is_protected and site.file == self.request.entry:
+            return f"{site.module_class or site.file} is written in the entry, which stays as it is"
+        return ""
+
+    def was_tried(self, title: str, *verdicts: str) -> bool:
+        """Whether this step tried a candidate of this title, and it ended so (in any way when none is named)."""
+        tried = [a.verdict for a in self.request.attempts if a.step == self.step and a.title == title]
+        return any(not verdicts or verdict in verdicts for verdict in tried)
+
+    def answer(self, nothing: str) -> Answer:
+        """The candidates, or why there are none: the reasons against what was found, else `nothing`."""
+        if self.candidates:
+            return self.candidates, ""
+        if self.tried:
+            nothing = "everything that was found has been tried"
+        return [], "; ".join(dict.fromkeys(self.reasons)) or nothing
+
+
+def gain_without(share: float | None, part: float = 1.0) -> float | None:
+    """Speedup of a call when `part` of a share of its time goes away (Amdahl)."""
+    saved = (share or 0.0) * part
+    return round(1.0 / (1.0 - min(saved, 0.9)), 3) if saved else None
+
+
+def percent(share: float | None) -> str:
+    return f"{100 * (share or 0.0):.0f} % of a call" if (share or 0.0) >= 0.01 else "under 1 % of a call"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def short(path: str) -> str:
+    """A third-party file as it is imported: the part below site-packages."""
+    return path.rpartition("-packages/")[2]
+
+
+def places(site: Site) -> str:
+    """Where a site is, for a person: `Attention (model.py:67)`."""
+    return f"{site.module_class or site.detail.get('function', 'the function')} ({site.file}:{site.line})"

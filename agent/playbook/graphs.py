@@ -1,0 +1,29 @@
+"""Capture graph: the whole call recorded once for each shape and replayed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from agent.playbook.drafts import Answer, Drafts
+from agent.proposers import ProposalRequest
+from tools.rewrite import capture_graph, compile_model
+
+
+def propose(request: ProposalRequest) -> Answer:
+    if request.platform.device != "cuda":
+        return [], "a CPU has no graphs to capture: its calls are not launched on a device"
+    drafts = Drafts(request, "capture_graph")
+    reads = request.observation.get("host_reads", ())
+    if reads:
+        places = ", ".join(f"{r['frames'][0]['file']}:{r['frames'][0]['line']}" for r in reads[:3])
+        return [], f"Python reads values of tensors during the call ({places}), so a recording would not follow them"
+    sites = compile_model.find(request.observation)
+    for site in sites:
+        drafts.add(
+            site,
+            f"Capture whole calls of {site.module_class} as graphs",
+            "Every kernel of a call is launched from Python, one by one. A recorded call is launched at once, so the "
+            "device need not wait for the host.",
+            partial(capture_graph.rewrite, request.tree, site),
+        )
+    return drafts.answer("" if sites else "the outermost module is third-party code, where nothing is captured for now")

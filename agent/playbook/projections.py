@@ -1,0 +1,35 @@
+"""Fuse projections: layers that were given the same tensor become one matrix multiplication."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from agent.playbook.drafts import Answer, Drafts, gain_without, listed, percent, places
+from agent.proposers import ProposalRequest
+from tools.candidate import Site
+from tools.rewrite import projections
+
+
+def propose(request: ProposalRequest) -> Answer:
+    drafts = Drafts(request, "fuse_projections")
+    for site in projections.find(request.observation):
+        drafts.add(
+            site, title(site), rationale(site), partial(projections.rewrite, request.tree, [site]),
+            gain=gain_without(site.share, 0.3),
+        )  # fmt: skip
+    return drafts.answer("no two linear layers were given the same tensor")
+
+
+def title(site: Site) -> str:
+    return f"Run {listed(site.detail['names'])} of {site.module_class} as one matrix multiplication"
+
+
+def rationale(site: Site) -> str:
+    layers = site.detail["layers"]
+    sizes = " + ".join(str(layer["out_features"]) for layer in layers)
+    found, times = listed(site.detail["names"]), site.detail["count"]
+    return (
+        f"{found} of {places(site)}, {times} times in the model, were given the same tensor "
+        f"({layers[0]['in_features']} to {sizes}, {percent(site.share)}). Their weights become views into one tensor, "
+        "so names, checkpoints and memory stay as they are."
+    )

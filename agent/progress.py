@@ -1,0 +1,162 @@
+"""What a run tells while it goes on: typed events, and the choice of how they are shown.
+
+Refuses to compute anything: whoever emits an event has already decided what it says. No renderer has a thread of its
+own, because on a machine of two cores a display that redraws by itself would be measured along with the candidate.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Protocol, Self, TextIO
+
+from tools.accept import SpeedupInterval
+
+StepStatus = Literal["done", "skipped", "nothing", "failed"]
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    run_id: str
+    target: str
+    entry: str
+    device: str
+    run_dir: str
+    steps: tuple[str, ...]
+    sandbox: str
+    contained: bool
+    resumed: bool = False
+
+
+@dataclass(frozen=True)
+class StepStarted:
+    step: str
+
+
+@dataclass(frozen=True)
+class StepEnded:
+    step: str
+    status: StepStatus
+    reason: str = ""
+    kept: int = 0
+
+
+@dataclass(frozen=True)
+class CandidateProposed:
+    attempt: str
+    step: str
+    title: str
+    predicted_gain: float | None = None  # a speedup; None when nobody dared
+
+
+@dataclass(frozen=True)
+class Judging:
+    """`what` is being judged ("candidate 7", "A/A", "torch.compile"), in which phase, how far along."""
+
+    what: str
+    phase: str
+    done: int = 0
+    of: int = 0  # 0 when nobody knows
+    unit: str = "restarts"
+
+
+@dataclass(frozen=True)
+class VerdictReached:
+    attempt: str
+    title: str
+    verdict: str
+    why: str
+    speedup: SpeedupInterval | None = None
+
+
+@dataclass(frozen=True)
+class StackGrew:
+    step: str
+    title: str
+    commit: str
+    count: int  # changes on the stack, this one included
+    speedup: SpeedupInterval | None = None
+
+
+@dataclass(frozen=True)
+class StackShrank:
+    """A change that no longer earns its place in the whole."""
+
+    title: str
+    commit: str
+    count: int  # changes left on the stack
+    why: str
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    outcome: str  # "3 changes kept", "nothing kept"
+    report: str  # path of report.md
+    branch: str | None = None  # None when nothing was kept, or when the target is no git repository
+    result: str | None = None  # the folder with the result, for a target that is no git repository
+    speedup: SpeedupInterval | None = None  # of the whole stack over the unmodified target
+    speedup_over_compile: SpeedupInterval | None = None
+
+
+Event = (
+    RunStarted
+    | StepStarted
+    | StepEnded
+    | CandidateProposed
+    | Judging
+    | VerdictReached
+    | StackGrew
+    | StackShrank
+    | Note
+    | RunEnded
+)
+
+
+class Progress(Protocol):
+    """Where a run tells what it does. `emit` returns at once and never raises for what an event says."""
+
+    def emit(self, event: Event) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Silent:
+    """A progress that nobody watches."""
+
+    def emit(self, event: Event) -> None:
+        return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+
+def open_progress(*, as_json: bool, stdout: TextIO | None = None, stderr: TextIO | None = None) -> Progress:
+    """JSON lines on stdout when asked for, a live view when stderr is a terminal, else plain lines on stderr."""
+    out, err = stdout or sys.stdout, stderr or sys.stderr
+    if as_json:
+        from agent.progress_lines import JsonLines
+
+        return JsonLines(out)
+    if err.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        from agent.progress_live import LiveView
+
+        return LiveView(err)
+    from agent.progress_lines import PlainLines
+
+    return PlainLines(err)

@@ -1,0 +1,62 @@
+"""The seam where candidates come from. Implementations are siblings that never import each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from tools.candidate import Candidate, Site
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What the target runs on, as far as a proposal depends on it."""
+
+    device: str  # "cpu" or "cuda"
+    rocm: bool = False
+    gfx: str = ""
+    triton: bool = False  # the target's interpreter can compile and run Triton kernels on this device
+    cpp_compiler: bool = True
+    torch: str = ""
+
+
+@dataclass(frozen=True)
+class PastAttempt:
+    """An attempt as far as a proposer may learn from it."""
+
+    step: str
+    title: str
+    verdict: str
+    reason: str
+    diff_digest: str
+
+
+@dataclass(frozen=True)
+class ProposalRequest:
+    """The state of the run, for one step."""
+
+    step: str
+    tree: Path  # the top of the stack, to read; never to write
+    entry: str  # relative to the tree
+    entry_is_protected: bool
+    observation: dict[str, Any]  # what the guest saw, see sandbox/guest/observe.py
+    platform: Platform
+    attempts: Sequence[PastAttempt] = field(default=())
+    cases: Sequence[dict[str, Any]] = field(default=())
+
+
+class Proposer(Protocol):
+    """Answers: which candidates next? An empty answer with a reason ends the step."""
+
+    name: str
+
+    def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
+        """Candidates against `request.tree`, best first, and one line that says why there are none, if so."""
+
+    def sites(self, request: ProposalRequest) -> list[Site]:
+        """The places worth changing, as far as this proposer can see."""
+
+    def advice(self, request: ProposalRequest) -> list[str]:
+        """What only the user can do, since it would have to be said in the entry."""

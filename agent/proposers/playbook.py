@@ -1,0 +1,49 @@
+"""The playbook: candidates without any model, key or network, from rewrites driven by what was observed.
+
+It proposes and never judges. A step it has nothing for says why in one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.playbook import attention, audit, compiling, composing, gemm, graphs, kernels, projections
+from agent.playbook.drafts import Answer
+from agent.proposers import ProposalRequest
+from tools.candidate import Candidate, Site
+from tools.rewrite import attention as attention_sites
+from tools.rewrite import copies, hoist, repeat_kv
+from tools.rewrite import kernels as kernel_sites
+from tools.rewrite import projections as projection_sites
+
+_STEPS: dict[str, Callable[[ProposalRequest], Answer]] = {
+    "audit_compute": audit.propose,
+    "write_kernels": kernels.propose,
+    "fuse_projections": projections.propose,
+    "swap_attention": attention.propose,
+    "compile_model": compiling.propose,
+    "route_gemm": gemm.propose,
+    "capture_graph": graphs.propose,
+}
+
+
+class Playbook:
+    """A `Proposer`."""
+
+    name = "playbook"
+
+    def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
+        if request.step == "compose_stack":
+            return composing.propose(request, list(_STEPS.values()))
+        step = _STEPS.get(request.step)
+        return step(request) if step is not None else ([], "this step looks and proposes nothing")
+
+    def sites(self, request: ProposalRequest) -> list[Site]:
+        """Everything known to be worth changing, the largest share of a call first."""
+        finders = (repeat_kv, copies, kernel_sites, projection_sites, attention_sites)
+        found = [site for finder in finders for site in finder.find(request.observation)]
+        found += hoist.sites(request.tree, request.observation)
+        return sorted(found, key=lambda site: -(site.share or 0.0))
+
+    def advice(self, request: ProposalRequest) -> list[str]:
+        return compiling.advice(request)

@@ -1,0 +1,201 @@
+"""The report of a run as data: what `report.json` holds, checked when it is made and when it is read.
+
+Refuses to compute a result: every number in it was decided by the referee. How it reads is in `report_text.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PositiveFloat, computed_field, model_validator
+
+from agent import __version__, wording
+from agent.atomic_file import write_atomically
+from agent.environment import Environment
+from agent.progress import StepStatus
+from agent.step_names import STEPS
+from tools.accept import SpeedupInterval
+from tools.verdict import VerdictName
+
+
+class _Part(BaseModel):
+    # JSON has no NaN, and a report has no use for one: a number that is none is a fault, not a value.
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Latency(_Part):
+    """Time of one call, or why there is none."""
+
+    latency_us: PositiveFloat | None = None
+    """Median over restarts of the median call, in microseconds."""
+    latency_us_low: PositiveFloat | None = None
+    latency_us_high: PositiveFloat | None = None
+    tokens_per_s: PositiveFloat | None = None
+    """Only when the workload says by `work()` how many tokens a call is."""
+    speedup: SpeedupInterval | None = None
+    """Over eager, measured in pairs; None for eager itself."""
+    failed: str = ""
+    """Why this baseline could not be measured."""
+
+
+class Baselines(_Part):
+    """What a user has today, and what one line would give: both measured in the run's own session."""
+
+    eager: Latency
+    compile: dict[str, Latency] = Field(default_factory=dict)
+    """By mode of plain `torch.compile`."""
+
+    def best_compile(self) -> tuple[str, Latency] | None:
+        measured = [(mode, latency) for mode, latency in self.compile.items() if latency.latency_us is not None]
+        return min(measured, key=lambda pair: pair[1].latency_us or 0.0, default=None)
+
+
+class Step(_Part):
+    name: str
+    status: StepStatus
+    reason: str = ""
+    kept: int = Field(default=0, ge=0)
+    attempts: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _says_why(self) -> Self:
+        if self.status != "done" and not self.reason:
+            raise ValueError(f"step {self.name} is {self.status} and does not say why")
+        return self
+
+
+class Cost(_Part):
+    wall_s: float = Field(default=0.0, ge=0)
+    restarts: int = Field(default=0, ge=0)
+
+
+class Attempt(_Part):
+    """One candidate and what became of it, kept or not."""
+
+    id: str
+    step: str
+    title: str
+    verdict: VerdictName
+    why: str
+    """The evidence in one line."""
+    evidence: dict[str, Any] = Field(default_factory=dict)
+    """Everything the referee measured or caught; small JSON."""
+    cost: Cost = Cost()
+    predicted_gain: PositiveFloat | None = None
+    """As a speedup, said before judging."""
+    speedup: SpeedupInterval | None = None
+
+
+class Kept(_Part):
+    """A change on the final stack."""
+
+    attempt: str
+    step: str
+    title: str
+    commit: str
+    speedup: SpeedupInterval | None = None
+    """Over the stack below it; None for an enabler, which gains nothing by itself."""
+
+
+class Workload(_Part):
+    """One shape or phase of the workload, judged apart."""
+
+    name: str
+    before: Latency
+    after: Latency
+    speedup: SpeedupInterval | None = None
+
+
+class Sandbox(_Part):
+    provider: str
+    contained: bool
+    promises: dict[str, bool] = Field(default_factory=dict)
+    notes: list[str] = Field(default_factory=list)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def containment(self) -> str:
+        return "contained" if self.contained else "uncontained"
+
+
+class Report(_Part):
+    """One run."""
+
+    format: Literal[1] = 1
+    version: str = __version__
+    run_id: str
+    date: AwareDatetime
+    command: list[str]
+    target: str
+    entry: str
+    wall_s: float = Field(ge=0)
+    speedup: SpeedupInterval | None
+    """Of the whole stack over the unmodified target, measured afresh at the end; None when nothing was kept."""
+    speedup_over_compile: SpeedupInterval | None = None
+    """Of the whole stack over the best plain `torch.compile` mode."""
+    speedup_default_malloc: SpeedupInterval | None = None
+    """The same as `speedup` without the fixed malloc settings that make CPU timings comparable."""
+    lower_precision: SpeedupInterval | None = None
+    """The part of the gain that a precision below the target's own gave, where the user allowed one."""
+    baselines: Baselines
+    final: Latency | None = None
+    workloads: list[Workload] = Field(default_factory=list)
+    steps: list[Step] = Field(min_length=len(STEPS), max_length=len(STEPS))
+    kept: list[Kept]
+    attempts: list[Attempt]
+    advice: list[str] = Field(default_factory=list)
+    """What only the user can do: a flag, a call in the entry."""
+    notes: list[str] = Field(default_factory=list)
+    """What a reader must know: uncommitted changes included, the time budget used up."""
+    environment: Environment
+    sandbox: Sandbox
+    branch: str | None = None
+    result: str | None = None
+    """The folder and patch with the result, for a target that is no git repository."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def outcome(self) -> str:
+        return f"{wording.count(len(self.kept), 'change')} kept" if self.kept else "nothing kept"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_what_is_derived(cls, data: Any) -> Any:
+        """A report read back carries its derived fields; they are derived again, not believed."""
+        if isinstance(data, dict):
+            data = {name: value for name, value in data.items() if name != "outcome"}
+            if isinstance(data.get("sandbox"), dict):
+                data["sandbox"] = {name: value for name, value in data["sandbox"].items() if name != "containment"}
+        return data
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        names = tuple(step.name for step in self.steps)
+        if names != STEPS:
+            raise ValueError(f"the steps are not the ten in order: {', '.join(names)}")
+        ids = [attempt.id for attempt in self.attempts]
+        if len(set(ids)) != len(ids):
+            raise ValueError("two attempts have the same id")
+        unknown = [kept.attempt for kept in self.kept if kept.attempt not in ids]
+        if unknown:
+            raise ValueError(f"kept, but never attempted: {', '.join(unknown)}")
+        if self.speedup is not None and not self.kept:
+            raise ValueError("nothing was kept, so there is no speedup to report")
+        return self
+
+
+def write(report: Report, folder: Path) -> Path:
+    """Write `report.json`, then `report.md`, whole or not at all; returns the path of the page. Raises: OSError."""
+    from agent.report_text import page
+
+    page_path = folder / "report.md"
+    write_atomically(page_path, page(report))
+    # Last: a run counts as finished once this file is there.
+    write_atomically(folder / "report.json", report.model_dump_json(indent=2) + "\n")
+    return page_path
+
+
+def read(folder: Path) -> Report:
+    """The report of a finished run. Raises: OSError, pydantic.ValidationError."""
+    return Report.model_validate_json((folder / "report.json").read_bytes())

@@ -1,0 +1,187 @@
+"""The report of a run as a page: the outcome first, then what was kept, what was refused and how to do it again.
+
+Says nothing that `report.json` does not hold. Foreign text (titles, reasons, versions) cannot become markup.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+
+from agent import wording
+from agent.report import Attempt, Latency, Report
+
+WHY_WIDTH = 160  # evidence is one line; all of it is in report.json
+_MARKUP = re.compile(r"([\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+def page(report: Report) -> str:
+    """The whole of `report.md`."""
+    sections = (
+        _head(report),
+        _kept(report),
+        _speed(report),
+        _advice(report),
+        _steps(report),
+        _refused(report),
+        _environment(report),
+        _again(report),
+    )
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _head(report: Report) -> str:
+    lines = [f"# {_plain(report.run_id)}: {report.outcome}", ""]
+    if report.speedup is not None:
+        over = ""
+        best = report.baselines.best_compile()
+        if report.speedup_over_compile is not None:
+            mode = f" (mode {_plain(best[0])})" if best else ""
+            over = f", {wording.speedup(report.speedup_over_compile)} over the best plain torch.compile{mode}"
+        lines.append(f"**{wording.speedup(report.speedup)} over the unmodified target**{over}.")
+    elif report.kept:
+        lines.append("**The whole stack was not measured**; the gains below are each over what lay under it.")
+    else:
+        lines.append(f"{wording.count(len(report.attempts), 'candidate')} judged, none proven faster.")
+    lines.append("")
+    when = f"{report.date:%Y-%m-%d %H:%M %Z}".strip()
+    lines.append(f"Target {_code(report.target)}, entry {_code(report.entry)}, {when}, "
+                 f"{wording.duration(report.wall_s)}, Ratchet {_plain(report.version)}.")  # fmt: skip
+    if report.branch:
+        lines.append(f"The changes are commits on the branch {_code(report.branch)}.")
+    elif report.result:
+        lines.append(f"The changed files and the patch are in {_code(report.result)}.")
+    if not report.sandbox.contained:
+        lines.append(f"The target ran **uncontained** (sandbox {_plain(report.sandbox.provider)}).")
+    lines += [f"Note: {_plain(note)}" for note in report.notes]
+    return "\n".join(lines)
+
+
+def _kept(report: Report) -> str:
+    if not report.kept:
+        return ""
+    rows = [
+        (
+            str(number),
+            _plain(kept.step),
+            _plain(kept.title),
+            "enabler" if kept.speedup is None else wording.speedup(kept.speedup),
+            _code(kept.commit[:10]),
+        )
+        for number, kept in enumerate(report.kept, start=1)
+    ]
+    return "## Kept\n\n" + _table(("#", "step", "change", "gain over the stack below", "commit"), rows)
+
+
+def _speed(report: Report) -> str:
+    rows = [("unmodified target", "eager", _latency(report.baselines.eager), "1")]
+    rows += [
+        ("plain torch.compile", _plain(mode), _latency(latency), _gain(latency))
+        for mode, latency in report.baselines.compile.items()
+    ]
+    if report.final is not None:
+        gain = "" if report.speedup is None else wording.speedup(report.speedup)
+        rows.append(("**this run's stack**", "", _latency(report.final), gain))
+    text = "## Speed\n\n" + _table(("what", "mode", "latency per call", "over eager"), rows)
+    if report.workloads:
+        cases = [
+            (
+                _plain(case.name),
+                _latency(case.before),
+                _latency(case.after),
+                "" if case.speedup is None else wording.speedup(case.speedup),
+            )
+            for case in report.workloads
+        ]
+        text += "\n\n" + _table(("workload", "before", "after", "speedup"), cases)
+    return text + "\n\n" + "\n".join(_conditions(report))
+
+
+def _conditions(report: Report) -> list[str]:
+    lines = ["Intervals are exact order statistics over restarts of both workers; all of it is one session."]
+    if report.speedup is not None:
+        measured = report.speedup
+        lines.append(f"{measured.restarts} restarts; differences below {measured.noise_floor:.1%} are noise here.")
+    if report.speedup_default_malloc is not None:
+        lines.append(f"With the system's malloc settings: {wording.speedup(report.speedup_default_malloc)}.")
+    if report.lower_precision is not None:
+        lines.append(f"Part of it from a lower precision, as allowed: {wording.speedup(report.lower_precision)}.")
+    return lines
+
+
+def _advice(report: Report) -> str:
+    return "" if not report.advice else "## For you to do\n\n" + "\n".join(f"- {_plain(one)}" for one in report.advice)
+
+
+def _steps(report: Report) -> str:
+    rows = [
+        (str(number), step.name, step.status, str(step.attempts), str(step.kept), _plain(step.reason))
+        for number, step in enumerate(report.steps, start=1)
+    ]
+    return "## Steps\n\n" + _table(("#", "step", "status", "tried", "kept", "why"), rows)
+
+
+def _refused(report: Report) -> str:
+    on_stack = {kept.attempt for kept in report.kept}
+    rows = [_attempt(attempt) for attempt in report.attempts if attempt.id not in on_stack]
+    return "" if not rows else "## Tried and not kept\n\n" + _table(("step", "candidate", "verdict", "evidence"), rows)
+
+
+def _attempt(attempt: Attempt) -> tuple[str, ...]:
+    # A change can be kept by its own step and dropped by the last one, when it no longer earns its place.
+    verdict = "kept, later dropped" if attempt.verdict == "kept" else attempt.verdict
+    gain = "" if attempt.speedup is None else f"{wording.speedup(attempt.speedup)}; "
+    return _plain(attempt.step), _plain(attempt.title), verdict, gain + _plain(attempt.why, WHY_WIDTH)
+
+
+def _environment(report: Report) -> str:
+    host, guest = report.environment.host, report.environment.guest
+    lines = [f"- {_plain(host.cpu_model)}, {host.cpu_cores} of {host.cpu_cores_online} cores, {_plain(host.os)}, "
+             f"kernel {_plain(host.kernel)}"]  # fmt: skip
+    if host.memory_bytes:
+        lines[0] += f", {wording.gibibytes(host.memory_bytes)}"
+    if guest is not None:
+        known = guest.model_dump(exclude_none=True)
+        lines.append("- " + ", ".join(f"{name} {_plain(str(value), 80)}" for name, value in known.items()))
+    lines += [f"- {_code(f'{name}={value}')}" for name, value in report.environment.variables.items()]
+    sandbox = report.sandbox
+    kept = [name for name, holds in sandbox.promises.items() if holds]
+    broken = [name for name, holds in sandbox.promises.items() if not holds]
+    promises = f"holds {', '.join(kept) or 'nothing'}; does not hold {', '.join(broken) or 'nothing'}"
+    lines.append(f"- sandbox {_plain(sandbox.provider)}, {sandbox.containment}: {_plain(promises)}")
+    lines += [f"- {_plain(note)}" for note in sandbox.notes]
+    return "## Environment\n\n" + "\n".join(lines)
+
+
+def _again(report: Report) -> str:
+    return "## Again\n\n" + _fence(shlex.join(report.command))
+
+
+def _latency(latency: Latency) -> str:
+    if latency.latency_us is None:
+        return f"not measured: {_plain(latency.failed, WHY_WIDTH)}"
+    text = wording.latency(latency.latency_us, latency.latency_us_low, latency.latency_us_high)
+    return text if latency.tokens_per_s is None else f"{text}, {latency.tokens_per_s:,.0f} tokens/s"
+
+
+def _gain(latency: Latency) -> str:
+    return "" if latency.speedup is None else wording.speedup(latency.speedup)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _plain(text: str, width: int = 0) -> str:
+    return _MARKUP.sub(r"\\\1", wording.one_line(text, width))
+
+
+def _code(text: str) -> str:
+    """Text as code; a backtick or a pipe in it would end the code or the table's cell."""
+    return f"`{wording.one_line(text).replace('`', chr(39)).replace('|', '¦')}`"
+
+
+def _fence(text: str) -> str:
+    return f"```\n{wording.one_line(text).replace('```', chr(39) * 3)}\n```"

@@ -1,0 +1,208 @@
+"""Make the commit that the stack stands on: the target's HEAD, or one commit on top of it with what was found.
+
+Never runs the target's filters. A file that git holds in another form than it lies in the working tree, because of
+such a filter, is no uncommitted change: git keeps its form. Three forms are told apart:
+
+- the same with Unix line ends (`autocrlf`, `eol=crlf`): it can be changed, and line ends are converted at the edge;
+- a Git LFS pointer, or anything that the target's index calls unchanged since the checkout (`ident`, a `clean` filter,
+  another encoding, a sparse checkout): it cannot be changed, because only the filter knows how to store it. A file
+  under LFS that the user has changed keeps its old pointer in the branch; the trees at work hold it as it is.
+
+Untracked files that are ignored, or larger than MAX_UNTRACKED_BYTES, stay out of git; they are in every tree.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from agent.repository.objects import Entry, fill_index, hash_files, list_tree, read_objects, write_object, write_tree
+from agent.repository.private_git import GitError, PrivateGit
+from agent.repository.target_listing import ImportedTarget
+from agent.repository.target_repository import TargetRepository
+from agent.repository.user_ignores import user_ignores
+
+MAX_UNTRACKED_BYTES = 16 << 20
+_MAX_TEXT_BYTES = 16 << 20
+_MAX_INDEX_BYTES = 1 << 30
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+@dataclass
+class Base:
+    """The commit that the stack stands on, and how the working tree differed from the target's HEAD."""
+
+    commit: str = ""
+    modified: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    untracked: list[str] = field(default_factory=list)
+    crlf: list[str] = field(default_factory=list)  # in git with \n, in the working tree with \r\n
+    unchangeable: dict[str, str] = field(default_factory=dict)  # path -> why no change can be stored
+    too_large: list[str] = field(default_factory=list)  # untracked, and not in git for their size
+
+
+def make_base(git: PrivateGit, imported: ImportedTarget, repository: TargetRepository | None, time_unix: int) -> Base:
+    """Write the base into `git`. Raises: GitError, OSError."""
+    return _Comparison(git, imported, repository).base(time_unix)
+
+
+class _Comparison:
+    def __init__(self, git: PrivateGit, imported: ImportedTarget, repository: TargetRepository | None) -> None:
+        self.git = git
+        self.imported = imported
+        self.repository = repository
+        self.head = repository.head if repository else None
+        self.held: dict[str, Entry] = list_tree(git, self.head) if self.head else {}
+        self.executable = {file.path: file.executable for file in imported.files}
+        self.size = {file.path: file.size for file in imported.files}
+        self.links = {link.path: link.original for link in imported.links if link.original}
+        self.left_out = {left.path for left in imported.not_imported}
+        self.left_out |= {link.path for link in imported.links if not link.original}
+        self.found = Base()
+        self._unchanged: set[str] | None = None
+
+    def base(self, time_unix: int) -> Base:
+        entries = self.tracked()
+        entries |= self.untracked()
+        if self.head and entries == self.held:
+            self.found.commit = self.head
+            return self.found
+        title = "Uncommitted changes as found" if self.head else "Files as found"
+        parents = ("-p", self.head) if self.head else ()
+        tree = write_tree(self.git, entries)
+        self.found.commit = self.git.text("commit-tree", tree, *parents, "-m", title, time_unix=time_unix)
+        return self.found
+
+    def tracked(self) -> dict[str, Entry]:
+        """What becomes of every path of HEAD."""
+        candidates = [path for path in self.held if path in self.executable]
+        ids = hash_files(self.git, self.imported.tree, candidates)
+        kept: dict[str, Entry] = {}
+        changed: list[str] = []
+        for path, entry in self.held.items():
+            if entry.is_submodule or self.was_left_out(path):
+                kept[path] = entry
+                why = "is a submodule" if entry.is_submodule else "was not copied"
+                self.found.unchangeable[path] = why
+            elif path in ids and entry.is_file:
+                mode = self.mode(path, entry)
+                if ids[path] == entry.object_id:
+                    kept[path] = Entry(mode, entry.object_id)
+                    if mode != entry.mode:
+                        self.found.modified.append(path)
+                elif self.is_held_otherwise(path, entry):
+                    kept[path] = entry
+                else:
+                    changed.append(path)
+            elif path in ids:
+                changed.append(path)
+            elif path in self.links:
+                kept[path] = self.link(path, entry)
+            elif path in self.unchanged():
+                kept[path] = entry
+                self.found.unchangeable[path] = "is not checked out"
+            else:
+                self.found.deleted.append(path)
+        self.found.modified += changed
+        written = hash_files(self.git, self.imported.tree, changed, write=True)
+        for path, object_id in written.items():
+            kept[path] = Entry(self.mode(path, self.held[path]), object_id)
+        return kept
+
+    def untracked(self) -> dict[str, Entry]:
+        """Files that git does not ignore, as the target's and the user's ignore files have it."""
+        apart = [f"{path}/" for path, entry in self.held.items() if entry.is_submodule]
+        if self.repository:
+            apart += [f"{path}/" for path in self.imported.nested_repositories]
+        ignores = user_ignores() + (self.repository.exclude if self.repository else b"")
+        (self.git.folder / "info" / "exclude").write_bytes(ignores)
+        index = self.git.folder / "import-index"
+        fill_index(self.git, self.held, index)
+        listing = ("ls-files", "--others", "--exclude-standard", "-z")
+        said = self.git.run(*listing, index=index, worktree=self.imported.tree).stdout
+        index.unlink(missing_ok=True)
+        new = [path for path in said.decode().split("\0") if path and not path.startswith(tuple(apart))]
+        self.found.too_large = [path for path in new if self.size.get(path, 0) > MAX_UNTRACKED_BYTES]
+        files = sorted({path for path in new if path in self.size} - set(self.found.too_large))
+        links = [path for path in new if path in self.links]
+        self.found.untracked = sorted(files + links)
+        entries = {
+            path: Entry("100755" if self.executable[path] else "100644", object_id)
+            for path, object_id in hash_files(self.git, self.imported.tree, files, write=True).items()
+        }
+        return entries | {path: Entry("120000", write_object(self.git, self.links[path].encode())) for path in links}
+
+    def was_left_out(self, path: str) -> bool:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            return True
+        return path in self.left_out or any(str(parent) in self.left_out for parent in PurePosixPath(path).parents)
+
+    def mode(self, path: str, entry: Entry) -> str:
+        if self.repository and not self.repository.file_mode and entry.is_file:
+            return entry.mode
+        return "100755" if self.executable[path] else "100644"
+
+    def link(self, path: str, entry: Entry) -> Entry:
+        object_id = write_object(self.git, self.links[path].encode())
+        if entry != (found := Entry("120000", object_id)):
+            self.found.modified.append(path)
+        return found
+
+    def is_held_otherwise(self, path: str, entry: Entry) -> bool:
+        """Whether the file is what git holds, in another form; notes which."""
+        held = read_objects(self.git, [entry.object_id], _MAX_TEXT_BYTES).get(entry.object_id, b"")
+        if held.startswith(_LFS_POINTER):
+            self.found.unchangeable[path] = "is stored with Git LFS"
+        elif held and b"\r\n" not in held and self.size[path] == len(held) + held.count(b"\n"):
+            if (self.imported.tree / path).read_bytes() != held.replace(b"\n", b"\r\n"):
+                return False
+            self.found.crlf.append(path)
+        elif path in self.unchanged():
+            self.found.unchangeable[path] = "is stored through a filter of the repository"
+        else:
+            return False
+        return True
+
+    def unchanged(self) -> set[str]:
+        """Paths of which the target's index says: as in HEAD, and not touched since. Empty where it cannot be read."""
+        if self._unchanged is None:
+            self._unchanged = set()
+            if self.repository:
+                self._unchanged = _unchanged_by_index(self.git, self.repository, self.held)
+        return self._unchanged
+
+
+def _unchanged_by_index(git: PrivateGit, repository: TargetRepository, held: Mapping[str, Entry]) -> set[str]:
+    """Read a copy of the target's index with a git of ours: it compares sizes and times, and runs no filter."""
+    index = git.folder / "target-index"
+    source = repository.folder / "index"
+    try:
+        if source.is_symlink() or not source.is_file() or source.stat().st_size > _MAX_INDEX_BYTES:
+            return set()
+        shutil.copyfile(source, index)
+        times = source.stat()
+        os.utime(index, ns=(times.st_atime_ns, times.st_mtime_ns))  # git trusts entries older than their index
+        staged = git.run("ls-files", "--stage", "-z", index=index).stdout
+        listing = ("diff-files", "--name-only", "-z", "--ignore-submodules=all")
+        touched = git.run(*listing, index=index, worktree=repository.worktree).stdout
+    except (OSError, GitError):
+        return set()
+    finally:
+        index.unlink(missing_ok=True)
+    changed = set(_names(touched))
+    same = set()
+    for line in _names(staged):
+        facts, _, path = line.partition("\t")
+        mode, object_id, stage = facts.split(" ")
+        if stage == "0" and path not in changed and held.get(path) == Entry(mode, object_id):
+            same.add(path)
+    return same
+
+
+def _names(output: bytes) -> Iterable[str]:
+    return (name for name in output.decode("utf-8", "surrogateescape").split("\0") if name)

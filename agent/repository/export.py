@@ -1,0 +1,89 @@
+"""Hand the result to the user: a branch in the target's repository, or a folder and a patch.
+
+Never touches the target's files. What cannot be a branch becomes a folder in the run's own folder, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.repository.new_stack import REPOSITORY
+from agent.repository.private_git import PrivateGit
+from agent.repository.stack import Stack
+from agent.repository.target_branch import write_branch
+from agent.repository.target_repository import Unusable, read_repository
+from agent.repository.tree_copy import remove_tree
+
+PATCH = "ratchet.patch"
+RESULT = "result"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Where the result is. `note` is one sentence for a person."""
+
+    branch: str | None
+    folder: Path | None
+    patch: Path
+    note: str
+
+
+def export(stack: Stack, run_id: str, into: Path) -> Exported:
+    """Write the stack's changes where the user finds them; `into` is the run's folder. Doing so twice is harmless.
+
+    The patch is always written, for `git am` or `patch -p1`; empty when nothing was kept.
+    Raises: GitError, OSError.
+    """
+    into.mkdir(parents=True, exist_ok=True)
+    top = stack.top
+    patch = into / PATCH
+    _write_patch(stack, top, patch)
+    if top == stack.base:
+        return Exported(None, None, patch, "Nothing was kept, so there is nothing to hand over.")
+    try:
+        branch = _write_branch(stack, top, run_id)
+    except Unusable as reason:
+        folder = _write_folder(stack, top, into)
+        note = f"No branch was written, because {reason}; the changed files are in {folder}, the patch is {patch}."
+        return Exported(None, folder, patch, note)
+    return Exported(branch, None, patch, _branch_note(stack, branch))
+
+
+def _write_branch(stack: Stack, top: str, run_id: str) -> str:
+    if stack.facts.no_branch_because:
+        raise Unusable(stack.facts.no_branch_because)
+    repository = read_repository(Path(stack.facts.target), PrivateGit(stack.folder / REPOSITORY))
+    if repository is None:
+        raise Unusable("its .git is gone since the run started")
+    if repository.object_format != stack.git.text("rev-parse", "--show-object-format"):
+        raise Unusable("its repository has become one of another format since the run started")
+    return write_branch(stack.git, repository, top, run_id, stack.facts.head)
+
+
+def _branch_note(stack: Stack, branch: str) -> str:
+    changes = len(stack.commits())
+    said = f"The branch {branch} has {changes} commit{'s' if changes != 1 else ''}"
+    if stack.facts.uncommitted:
+        return f"{said}, on top of one with the uncommitted changes that were found."
+    return f"{said} on top of what was checked out."
+
+
+def _write_patch(stack: Stack, top: str, patch: Path) -> None:
+    options = ("--stdout", "--binary", "--full-index", "--no-renames", "--no-signature", "--src-prefix=a/")
+    revisions = f"{stack.base}..{top}"
+    said = b""
+    if top != stack.base:
+        said = stack.git.run("format-patch", *options, "--dst-prefix=b/", revisions).stdout
+    making = patch.with_name(f".{patch.name}.making")
+    making.write_bytes(said)
+    making.replace(patch)
+
+
+def _write_folder(stack: Stack, top: str, into: Path) -> Path:
+    folder, making = into / RESULT, into / f".{RESULT}.making"
+    remove_tree(making)
+    stack.materialise(top, making)
+    remove_tree(folder)
+    making.rename(folder)
+    return folder

@@ -1,0 +1,220 @@
+"""Run git on a repository of ours, with nobody's configuration but our own.
+
+Never runs git with a repository of the user's as GIT_DIR: its configuration can name programs. What is needed of
+such a repository is its object folder, which is only data, as an alternate. No hook, filter, fsmonitor, pager,
+editor, credential helper or signing program is known to the git that runs here, and no protocol is allowed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from agent.errors import AgentError
+from sandbox.errors import DiskFull, RatchetError
+
+OLDEST_GIT = (2, 30)
+TIME_LIMIT_S = 300.0  # a pipe in the place of a file would keep git waiting for ever
+MAX_OUTPUT_BYTES = 1 << 30
+_BORROWED = "borrowed"  # file with the object folders of others, for reading
+NAME, EMAIL = "Ratchet", "ratchet@localhost"
+
+_SETTINGS = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.untrackedCache": "false",
+    "core.attributesFile": "/dev/null",
+    "core.excludesFile": "/dev/null",
+    "core.autocrlf": "false",
+    "core.eol": "lf",
+    "core.safecrlf": "false",
+    "core.symlinks": "true",
+    "core.fileMode": "true",
+    "core.quotePath": "false",
+    "core.precomposeUnicode": "false",
+    "core.protectNTFS": "false",  # names such as `a\\b` are fine here; what candidates may add is in patch_rules
+    "core.protectHFS": "false",
+    "core.commitGraph": "false",  # the user's could be out of date or false
+    "core.multiPackIndex": "false",
+    "core.fsync": "loose-object,reference",  # git >= 2.36
+    "core.fsyncObjectFiles": "true",  # git before that
+    "core.bigFileThreshold": "3g",  # larger files would go into a pack, and the export copies loose objects
+    "core.pager": "cat",
+    "core.sshCommand": "false",
+    "core.askPass": "false",
+    "credential.helper": "",
+    "protocol.allow": "never",
+    "commit.gpgSign": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "diff.external": "",
+    "diff.algorithm": "histogram",
+    "i18n.commitEncoding": "utf-8",
+    "submodule.recurse": "false",
+}
+# Attributes that lie in the tree are data of the user's; these win over them, so that git never changes a byte.
+_ATTRIBUTES = "* -text -eol -crlf -ident -filter -working-tree-encoding -export-subst -export-ignore !diff !merge\n"
+
+
+class GitError(AgentError):
+    """git is missing, too old, or could not do what was asked of the private repository."""
+
+    exit_status = 25
+
+
+@dataclass(frozen=True)
+class GitResult:
+    status: int
+    stdout: bytes
+
+
+@functools.cache
+def git_program() -> str:
+    """Where git is. Raises: GitError when it is missing or older than OLDEST_GIT."""
+    oldest = ".".join(map(str, OLDEST_GIT))
+    hint = f"Install git {oldest} or newer; your repository need not be one, but the stack of changes is kept in one."
+    program = shutil.which("git")
+    if program is None:
+        raise GitError("git was not found on this machine.", hint=hint)
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, env={"LC_ALL": "C"}).stdout
+    match = re.search(r"(\d+)\.(\d+)", said)
+    if match is None or (int(match[1]), int(match[2])) < OLDEST_GIT:
+        raise GitError(f"git is too old: {program} says {said.strip()!r}.", hint=hint)
+    return program
+
+
+@dataclass(frozen=True)
+class PrivateGit:
+    """One repository of ours. It is bare: files get in and out by name, never by a checkout."""
+
+    folder: Path
+
+    @classmethod
+    def create(cls, folder: Path, *, object_format: str = "sha1", objects: Sequence[Path] = ()) -> PrivateGit:
+        """Make an empty repository that can also read the objects in `objects`. Raises: GitError, OSError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        git = cls(folder)
+        options = ("--quiet", "--bare", "--template=", "--initial-branch=stack", f"--object-format={object_format}")
+        git.run("init", *options, str(folder))
+        (folder / "info").mkdir(exist_ok=True)
+        (folder / "info" / "attributes").write_text(_ATTRIBUTES)
+        (folder / _BORROWED).write_bytes(b":".join(_quoted(path) for path in objects))
+        return git
+
+    def remove_locks(self) -> None:
+        """Take away what a killed git left; without this, nothing could be written any more. Raises: OSError.
+
+        Only for the process that holds the run, before it does anything else.
+        """
+        for lock in (*self.folder.glob("*.lock"), *self.folder.glob("refs/**/*.lock")):
+            lock.unlink(missing_ok=True)
+
+    def run(
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        accept: Iterable[int] = (0,),
+        index: Path | None = None,
+        worktree: Path | None = None,
+        alone: bool = False,
+        time_unix: int = 0,
+        time_limit_s: float = TIME_LIMIT_S,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+    ) -> GitResult:
+        """Run one git command.
+
+        `index` is the index file to use, `worktree` the folder that `ls-files` and the like look at, `time_unix` the
+        date of a commit. `alone` is for commands that write objects: git sets the time of an object that it finds
+        elsewhere instead of writing it again, and elsewhere is the target's. Raises: GitError for a status that is not
+        in `accept`, for a command that takes too long or says too much; DiskFull.
+        """
+        settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        command = [git_program(), *settings, *arguments]
+        environment = self._environment(index, worktree, time_unix)
+        if not alone and (borrowed := (self.folder / _BORROWED)).exists():
+            environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.fsdecode(borrowed.read_bytes())
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as complaint:
+            given.write(stdin)
+            given.seek(0)
+            # Files for stdin and stderr: with one pipe only, reading it to its end cannot deadlock.
+            with subprocess.Popen(
+                command, env=environment, cwd=self.folder, stdin=given, stdout=subprocess.PIPE, stderr=complaint
+            ) as process:
+                timer = threading.Timer(time_limit_s, process.kill)
+                timer.daemon = True
+                timer.start()
+                try:
+                    assert process.stdout is not None
+                    stdout = process.stdout.read(max_output_bytes + 1)
+                    if len(stdout) > max_output_bytes:
+                        process.kill()
+                    status = process.wait()
+                finally:
+                    timer.cancel()
+                    process.kill()
+            if status not in accept:
+                raise _failure(arguments[0], status, complaint)
+        return GitResult(status, stdout)
+
+    def text(
+        self, *arguments: str, stdin: bytes = b"", index: Path | None = None, alone: bool = False, time_unix: int = 0
+    ) -> str:
+        """What a command prints, without the blanks around it. Raises: GitError, DiskFull."""
+        result = self.run(*arguments, stdin=stdin, index=index, alone=alone, time_unix=time_unix)
+        return result.stdout.decode("utf-8", "surrogateescape").strip()
+
+    def _environment(self, index: Path | None, worktree: Path | None, time_unix: int) -> dict[str, str]:
+        date = f"@{time_unix} +0000"
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": "/nonexistent",
+            "XDG_CONFIG_HOME": "/nonexistent",
+            "LC_ALL": "C",
+            "TZ": "UTC",
+            "GIT_DIR": str(self.folder),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_SYSTEM": "/dev/null",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_LITERAL_PATHSPECS": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_EDITOR": "false",
+            "GIT_AUTHOR_NAME": NAME,
+            "GIT_AUTHOR_EMAIL": EMAIL,
+            "GIT_AUTHOR_DATE": date,
+            "GIT_COMMITTER_NAME": NAME,
+            "GIT_COMMITTER_EMAIL": EMAIL,
+            "GIT_COMMITTER_DATE": date,
+        }
+        if index is not None:
+            environment["GIT_INDEX_FILE"] = str(index)
+        if worktree is not None:
+            environment["GIT_WORK_TREE"] = str(worktree)
+        return environment
+
+
+def _failure(command: str, status: int, complaint: IO[bytes]) -> RatchetError:
+    complaint.seek(0)
+    said = complaint.read(1 << 16).decode("utf-8", "replace").strip()
+    if "No space left on device" in said or "Disk quota exceeded" in said:
+        return DiskFull("The disk is full, so git could not keep a change.", hint="Free some space and resume the run.")
+    ended = "it took too long or said too much, and was ended" if status < 0 else f"status {status}"
+    return GitError(f"git {command} failed: {said.splitlines()[-1] if said else ended}")
+
+
+def _quoted(path: Path) -> bytes:
+    """One entry of GIT_ALTERNATE_OBJECT_DIRECTORIES, which colons part."""
+    name = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'"' + name + b'"'

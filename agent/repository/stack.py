@@ -1,0 +1,190 @@
+"""The stack: accepted changes as commits of a private repository.
+
+Never runs anything of the target's and never writes to it. Refuses to judge: what is accepted was judged before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from agent.errors import AgentError
+from agent.repository.merge_trees import merge_trees
+from agent.repository.new_stack import FACTS, REPOSITORY, TOP, StackFile, make_stack_folder
+from agent.repository.private_git import PrivateGit
+from agent.repository.stack_trees import StackTrees
+from agent.repository.target_listing import ImportedTarget
+from tools.patch import AppliedPatch, PatchFinding, write_files
+from tools.patch_rules import PatchRules
+
+TRAILER = "Ratchet-Attempt"
+_ATTEMPT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# What was once accepted is not judged again: limits are for candidates, and may have changed since.
+_ACCEPTED = PatchRules(max_diff_bytes=1 << 30, max_files=100_000, max_file_bytes=1 << 30, max_binary_bytes=1 << 30)
+
+
+class StackError(AgentError):
+    """The stack cannot be read, or an accepted change does not fit on it."""
+
+    exit_status = 26
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes one commit: a diff against `made_on`, a commit of this stack (None: the one it is put on)."""
+
+    attempt_id: str
+    diff: str
+    message: str
+    time_unix: int
+    made_on: str | None = None
+
+
+@dataclass(frozen=True)
+class StackCommit:
+    commit: str
+    attempt_id: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A change that cannot be carried over to where it was wanted: data, not an error."""
+
+    attempt_id: str
+    reason: str
+
+
+class Stack:
+    """The stack of one run. Only one process changes it: the one that holds the run's lock."""
+
+    def __init__(self, folder: Path, facts: StackFile) -> None:
+        self.folder = folder
+        self.facts = facts
+        self.git = PrivateGit(folder / REPOSITORY)
+        self.trees = StackTrees(self.git, facts)
+
+    @classmethod
+    def create(cls, folder: Path, imported: ImportedTarget, *, time_unix: int) -> Stack:
+        """The empty stack of a new run, on the target's HEAD where it has a repository that can be used.
+
+        The folder appears whole or not at all. Raises: GitError, DiskFull, OSError.
+        """
+        folder = folder.absolute()
+        return cls(folder, make_stack_folder(folder, imported, time_unix))
+
+    @classmethod
+    def open(cls, folder: Path) -> Stack:
+        """The stack in `folder`, as it was left; for the process that holds the run. Raises: StackError, OSError."""
+        folder = folder.absolute()
+        try:
+            facts = StackFile.model_validate_json((folder / FACTS).read_bytes())
+        except (OSError, ValidationError) as error:
+            first = str(error).splitlines()[0]
+            raise StackError(f"{folder / FACTS} cannot be read: {first}", hint="Start a new run.") from error
+        stack = cls(folder, facts)
+        stack.git.remove_locks()
+        return stack
+
+    @property
+    def base(self) -> str:
+        return self.facts.base
+
+    @property
+    def top(self) -> str:
+        """The commit on top; the base when nothing was accepted. Raises: GitError."""
+        return self.git.text("rev-parse", "--verify", f"{TOP}^{{commit}}")
+
+    def commits(self, top: str | None = None) -> list[StackCommit]:
+        """The changes up to `top`, the first one first. Raises: GitError."""
+        wanted = f"%H%x00%(trailers:key={TRAILER},valueonly,separator=%x2c)%x00%s"
+        said = self.git.text("log", "--reverse", f"--format={wanted}", f"{self.base}..{top or self.top}")
+        lines = [line.split("\0") for line in said.split("\n") if line]
+        return [StackCommit(commit, attempt.split(",")[-1], title) for commit, attempt, title in lines]
+
+    def diff(self, commit: str, *, since: str | None = None) -> str:
+        """What `commit` changes over `since` (its parent when not given), as a candidate's diff. Raises: GitError."""
+        return self.trees.diff(since or f"{commit}^", commit)
+
+    def materialise(self, commit: str, into: Path) -> None:
+        """Write the whole tree of `commit` into the new folder `into`, without any `.git`.
+
+        Raises: FileExistsError, GitError, OSError.
+        """
+        self.trees.materialise(commit, into)
+
+    def materialise_candidate(
+        self, diff: str, into: Path, rules: PatchRules, *, on: str | None = None
+    ) -> AppliedPatch | PatchFinding:
+        """Write the tree of `on` (the top when not given) with `diff` applied; with a finding nothing is written.
+
+        Raises: FileExistsError, GitError, OSError.
+        """
+        commit = on or self.top
+        plan = self.trees.plan(diff, rules, commit)
+        if isinstance(plan, AppliedPatch):
+            self.trees.materialise(commit, into)
+            write_files(into, plan.files)
+        return plan
+
+    def accept(self, change: Change) -> str:
+        """Put a change on top and return its commit; nothing is done when it is on the stack already.
+
+        Raises: StackError when it does not fit, GitError, DiskFull.
+        """
+        for present in self.commits():
+            if present.attempt_id == change.attempt_id:
+                return present.commit
+        built = self.build([change], on=self.top)
+        if isinstance(built, Conflict):
+            raise StackError(f"The accepted change {built.attempt_id} does not fit on the stack: {built.reason}")
+        self.adopt(built)
+        return built
+
+    def build(
+        self, changes: Sequence[Change], *, on: str | None = None, rules: PatchRules = _ACCEPTED
+    ) -> str | Conflict:
+        """The last of new commits for these changes, in this order, on `on` (the base when not given).
+
+        `rules` hold for each of them; what was accepted before needs none.
+
+        The stack stays as it is: this makes another version of it, such as one without a commit, to be judged and
+        perhaps adopted. The same changes at the same times give the same commit ids. Raises: GitError, DiskFull.
+        """
+        top = on or self.base
+        for change in changes:
+            if not _ATTEMPT_ID.fullmatch(change.attempt_id):
+                raise ValueError(f"not an attempt id: {change.attempt_id!r}")
+            tree = self._tree_with(change, top, rules)
+            if isinstance(tree, Conflict):
+                return tree
+            message = _commit_message(change)
+            top = self.git.text("commit-tree", tree, "-p", top, "-F", "-", stdin=message, time_unix=change.time_unix)
+        return top
+
+    def adopt(self, commit: str) -> None:
+        """Make `commit`, which was built here, the top. Raises: GitError."""
+        self.git.run("update-ref", "--create-reflog", TOP, commit, self.top)
+
+    def _tree_with(self, change: Change, top: str, rules: PatchRules) -> str | Conflict:
+        made_on = change.made_on or top
+        plan = self.trees.plan(change.diff, rules, made_on)
+        if isinstance(plan, PatchFinding):
+            return Conflict(change.attempt_id, plan.reason)
+        tree = self.trees.write(made_on, plan.files)
+        if made_on == top:
+            return tree
+        merged, conflicts = merge_trees(self.git, made_on, tree, top)
+        if conflicts:
+            reason = f"it changes the same lines as another change, in {', '.join(conflicts)}"
+            return Conflict(change.attempt_id, reason)
+        return merged
+
+
+def _commit_message(change: Change) -> bytes:
+    said = change.message.replace("\0", " ").strip() or "A change without a title"
+    return f"{said}\n\n{TRAILER}: {change.attempt_id}\n".encode("utf-8", "replace")

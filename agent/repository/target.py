@@ -1,0 +1,163 @@
+"""Find the target and its entry, and copy its files into the pristine tree.
+
+Never writes to the target and never runs anything of it. What is copied is the working tree as it is, uncommitted
+changes included.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.repository.target_listing import (
+    ImportedTarget,
+    Lister,
+    NotImported,
+    is_environment,
+    reason_to_skip,
+    unreadable,
+)
+from agent.repository.tree_copy import copy_file, file_mode, remove_tree
+from sandbox.errors import DiskFull
+from tools.errors import NoSuchEntry, NoSuchTarget, TargetError, TargetTooLarge, TargetUnreadable
+from tools.integrity import hash_tree
+
+MAX_BYTES = 2 << 30
+MAX_FILES = 100_000
+
+
+def find_target(path: Path) -> Path:
+    """The target's folder, absolute. Raises: NoSuchTarget, TargetUnreadable."""
+    hint = "--target takes the folder of the repository to make faster."
+    try:
+        folder = path.expanduser().resolve(strict=True)
+        if not folder.is_dir():
+            raise NoSuchTarget(f"The target {path} is not a folder.", hint=hint)
+        with os.scandir(folder):
+            return folder
+    except PermissionError as error:
+        raise unreadable(path, error) from error
+    except (OSError, RuntimeError, ValueError) as error:  # missing, links in a circle, no name at all
+        raise NoSuchTarget(f"There is no target {path}.", hint=hint) from error
+
+
+def find_entry(target: Path, entry: str) -> str:
+    """The entry's path relative to the target; `entry` may be relative to it, to the current folder, or absolute.
+
+    Raises: NoSuchEntry, TargetUnreadable.
+    """
+    hint = "--entry takes a script inside the target, such as bench.py."
+    target = find_target(target)
+    for place in (target / entry, Path(entry).expanduser().absolute()):
+        if _is_file(place):
+            resolved = place.resolve()
+            if not resolved.is_relative_to(target):
+                raise NoSuchEntry(f"The entry {entry} lies outside the target {target}.", hint=hint)
+            found = resolved.relative_to(target)
+            if any(reason_to_skip(target / parent) for parent in found.parents if parent.parts):
+                raise NoSuchEntry(f"The entry {entry} lies in a folder that is not part of the program.", hint=hint)
+            if not os.access(resolved, os.R_OK, effective_ids=True):
+                raise TargetUnreadable(f"The entry {entry} cannot be read.", hint="Make it readable for this user.")
+            return found.as_posix()
+    found_in = sorted(path.name for path in target.glob("*.py"))[:5]
+    has = f" Scripts at its top: {', '.join(found_in)}." if found_in else ""
+    raise NoSuchEntry(f"There is no entry {entry} in the target {target}.{has}", hint=hint)
+
+
+def tree_hash(target: Path, *, leave_out: Sequence[Path] = ()) -> str:
+    """A digest of all that must be the same before and after a run: every file's name, mode and content.
+
+    Version control is not in it, because the result is a branch there; nor are environments, which may be large and
+    which `tools.integrity.Manifest` watches. Raises: TargetUnreadable.
+    """
+    apart = {path.resolve() for path in leave_out}
+
+    def passed_over(path: Path) -> bool:
+        return path.name == ".git" or path in apart or is_environment(path)
+
+    try:
+        return hash_tree(target, leave_out=passed_over)
+    except OSError as error:
+        raise unreadable(target, error) from error
+
+
+def import_target(
+    target: Path,
+    into: Path,
+    *,
+    leave_out: Sequence[Path] = (),
+    max_bytes: int = MAX_BYTES,
+    max_files: int = MAX_FILES,
+) -> ImportedTarget:
+    """Copy the target's files into the folder `into`, which is ours and is made anew.
+
+    `leave_out` names folders of the target that are too large to copy; a link to each takes its place.
+    Raises: NoSuchTarget, TargetTooLarge, TargetUnreadable, DiskFull, TargetError.
+    """
+    root = find_target(target)
+    into = into.absolute()
+    if into.resolve().is_relative_to(root) or root.is_relative_to(into.resolve()):
+        hint = "Start the run from another folder."
+        raise TargetError(f"The run's files would lie in the target {root}, which is never written to.", hint=hint)
+    imported = ImportedTarget(root, into)
+    Lister(imported, {path.resolve() for path in leave_out}).folder(root, "")
+    _check_size(imported, max_bytes, max_files)
+    try:
+        remove_tree(into)
+        _copy(imported)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            needed = _said(imported.size_bytes, True)
+            hint = f"{needed} are needed in {into.parent}, and again for each tree at work."
+            raise DiskFull("The disk is full: the target's files could not be copied.", hint=hint) from error
+        raise
+    return imported
+
+
+def _copy(imported: ImportedTarget) -> None:
+    imported.tree.mkdir(parents=True)
+    for folder in imported.folders:  # empty ones too: a program may expect to find them
+        (imported.tree / folder).mkdir()
+    for link in imported.links:
+        (imported.tree / link.path).symlink_to(link.copied)
+    copied = []
+    for file in imported.files:
+        source = imported.root / file.path
+        try:
+            copy_file(source, imported.tree / file.path, file_mode(file.executable, writable=False))
+            copied.append(file)
+        except OSError as error:
+            if error.filename is None or str(error.filename) != str(source):
+                raise  # our side failed
+            imported.not_imported.append(NotImported(file.path, f"cannot be read: {error.strerror}"))
+    imported.files[:] = copied
+
+
+def _check_size(imported: ImportedTarget, max_bytes: int, max_files: int) -> None:
+    size, count = imported.size_bytes, len(imported.files)
+    if size <= max_bytes and count <= max_files:
+        return
+    by_size = size > max_bytes
+    tops: Counter[str] = Counter()
+    for file in imported.files:
+        tops[file.path.split("/")[0]] += file.size if by_size else 1
+    largest = ", ".join(f"{name} ({_said(amount, by_size)})" for name, amount in tops.most_common(3))
+    raise TargetTooLarge(
+        f"The target holds {_said(size if by_size else count, by_size)}, and a run copies at most "
+        f"{_said(max_bytes if by_size else max_files, by_size)}. The largest in it: {largest}.",
+        hint="Keep weights and data outside, and name their folder with --mount.",
+    )
+
+
+def _said(amount: int, is_size: bool) -> str:
+    return f"{amount / 2**20:.1f} MiB" if is_size else f"{amount} files"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError as error:
+        raise TargetUnreadable(f"The entry {path} cannot be read.", hint="Make its folder readable.") from error

@@ -1,0 +1,201 @@
+"""Start a run, and go on with one: the composition root, where the parts of a run are put together.
+
+Refuses to judge, to propose and to walk: the referee, the proposers and the graph do. Whatever ends a run, nothing
+that was proven is lost and nothing is left running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from agent import acceptance, environment, measurements, outcome, run_folder
+from agent.atomic_file import write_atomically
+from agent.attempts import Attempts
+from agent.config import RunConfig
+from agent.context import RunContext
+from agent.ledger import Ledger
+from agent.outcome import TargetFacts
+from agent.progress import Note, Progress, RunStarted
+from agent.proposers import Platform
+from agent.proposers.playbook import Playbook
+from agent.repository.stack import Stack
+from agent.repository.target import find_entry, find_target, import_target, tree_hash
+from agent.repository.tree_copy import remove_tree
+from agent.run_folder import RunFolder
+from agent.step_names import STEPS
+from agent.steps.profile_baseline import compile_builds
+from sandbox.contract import Sandbox
+from sandbox.local import LocalSandbox
+from tools.measure import Clock, RecordedClock, RecordingClock
+from tools.observe import Observer
+from tools.open_referee import open_referee
+from tools.patch_rules import PatchRules
+from tools.workload import Workload
+
+
+def start(config: RunConfig, progress: Progress) -> int:
+    """Walk the steps for a new run; returns the exit status (0 also when nothing was kept). Raises: RatchetError."""
+    target = find_target(config.target)
+    entry = find_entry(target, config.entry)
+    folder = run_folder.create(config.model_copy(update={"target": target, "entry": entry}))
+    with folder.locked():
+        return _walk(folder, progress, resumed=False)
+
+
+def resume(run_dir: Path, progress: Progress) -> int:
+    """Go on with the run in `run_dir` where it stopped. Raises: RatchetError (RunInUse, RunDamaged, RunOutdated)."""
+    folder = RunFolder(run_dir)
+    with folder.locked():
+        folder.read()
+        if (run_dir / "report.json").exists():
+            progress.emit(Note(f"run {folder.run_id} is finished; its report is {run_dir / 'report.md'}"))
+            return 0
+        return _walk(folder, progress, resumed=True)
+
+
+def _walk(folder: RunFolder, progress: Progress, *, resumed: bool) -> int:
+    from agent import graph
+
+    begun = time.monotonic()
+    with _scratch(folder.path) as scratch, _sandbox(folder.read().config, scratch) as sandbox:
+        ctx = _assemble(folder, scratch, sandbox, progress, resumed=resumed)
+        state = graph.walk(ctx, folder.path / "checkpoint.sqlite")
+        outcome.finish(ctx, folder, state, sandbox.promises(), wall_s=time.monotonic() - begun)
+    return 0
+
+
+@contextlib.contextmanager
+def _scratch(run_dir: Path) -> Iterator[Path]:
+    """A folder for trees, inputs and caches; gone when the run ends, and cleared by the next start after a kill."""
+    scratch = run_dir / "work"
+    remove_tree(scratch)
+    scratch.mkdir()
+    try:
+        yield scratch
+    finally:
+        remove_tree(scratch)
+
+
+@contextlib.contextmanager
+def _sandbox(config: RunConfig, scratch: Path) -> Iterator[Sandbox]:
+    place = config.run_dir / "sandbox"
+    sandbox = LocalSandbox(config.python, place, imports=("torch",), owned=(scratch, config.run_dir / "pristine"))
+    sandbox.reap()
+    try:
+        yield sandbox
+    finally:
+        sandbox.reap()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Progress, *, resumed: bool) -> RunContext:
+    run = folder.read()
+    config, path = run.config, folder.path
+    stack = _stack(folder, progress)
+    referee = open_referee(
+        path / "pristine",
+        config.entry,
+        python=str(config.python),
+        sandbox=sandbox,
+        scratch=scratch,
+        threads=config.threads,
+        start_timeout_s=config.time_limit_s,
+        seed=config.seed,
+        memory_bytes=int(config.memory_gib * 2**30) if config.memory_gib else None,
+    )
+    workload = referee.workload
+    referee.clock = _clock(config, referee.clock)
+    folder.write(run.model_copy(update={"environment": environment.describe(workload.environment)}))
+    promises = sandbox.promises()
+    progress.emit(
+        RunStarted(
+            config.run_id,
+            str(config.target),
+            config.entry,
+            workload.device,
+            str(path),
+            STEPS,
+            sandbox.name,
+            promises.contained,
+            resumed,
+        )
+    )
+    (path / "profiles").mkdir(exist_ok=True)
+    ctx = RunContext(
+        config=config,
+        run_dir=path,
+        scratch=scratch,
+        created_unix=int(run.created.timestamp()),
+        progress=progress,
+        workload=workload,
+        referee=referee,
+        observer=Observer(referee.setting, workload, referee.pristine, scratch / "observer"),
+        stack=stack,
+        ledger=Ledger.open(path / "ledger.jsonl"),
+        attempts=Attempts(path / "attempts"),
+        proposer=Playbook(),
+        platform=_platform(workload),
+        rules=PatchRules(protected=_protection(config, workload)),
+        deadline=None if config.budget_minutes is None else time.monotonic() + 60 * config.budget_minutes,
+    )
+    referee.say = ctx.say
+    acceptance.follow(ctx.ledger, stack, ctx.change_of)
+    ctx.compile_baselines = compile_builds(ctx)
+    known = measurements.session_start(path)
+    if known is not None:
+        ctx.use(known)
+    return ctx
+
+
+def _stack(folder: RunFolder, progress: Progress) -> Stack:
+    """The stack, made from a copy of the target the first time; told what was found in it."""
+    path, run = folder.path, folder.read()
+    if not (path / "stack").exists():
+        before = tree_hash(run.config.target)
+        imported = import_target(run.config.target, path / "pristine")
+        facts = TargetFacts(tree_hash=before, notes=list(imported.notes))
+        write_atomically(path / "target.json", facts.model_dump_json(indent=1) + "\n")
+        Stack.create(
+            path / "stack", imported, time_unix=int(run.created.timestamp())
+        )  # last: it says that all is there
+    stack = Stack.open(path / "stack")
+    for note in outcome.target_notes(path, stack):
+        progress.emit(Note(note))
+    return stack
+
+
+def _clock(config: RunConfig, live: Clock) -> Clock:
+    if config.replay_clock is not None:
+        return RecordedClock(config.replay_clock)
+    return RecordingClock(live, config.record_clock) if config.record_clock is not None else live
+
+
+def _platform(workload: Workload) -> Platform:
+    told = workload.environment
+    on_gpu = workload.device == "cuda"
+    return Platform(
+        device=workload.device,
+        rocm=bool(told.get("hip")),
+        gfx=str(told.get("gfx") or ""),
+        triton=on_gpu and bool(told.get("triton")),
+        cpp_compiler=bool(told.get("cpp_compiler")),
+        torch=str(told.get("torch")),
+    )
+
+
+def _protection(config: RunConfig, workload: Workload) -> Callable[[str], str | None]:
+    """Why a candidate may not touch a path of this target, or None."""
+
+    def protected(path: str) -> str | None:
+        name = path.rsplit("/", 1)[-1]
+        if path == config.entry and workload.form != "kernelbench":
+            return "it is the entry, which says how the target is used"
+        if name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py" or "tests/" in f"{path}/":
+            return "it is a test"
+        return None
+
+    return protected

@@ -1,0 +1,130 @@
+"""The folder of a run: made, found again, locked, and told apart as finished, running or interrupted.
+
+Refuses to know what is in the ledger or the checkpoint; it owns `run.json` and `run.lock` only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from agent import __version__
+from agent.atomic_file import write_atomically
+from agent.config import RunConfig
+from agent.environment import Environment
+from agent.errors import RunDamaged, RunExists, RunInUse, RunNotFound
+
+Status = Literal["finished", "running", "interrupted", "damaged"]
+
+
+class RunFile(BaseModel):
+    """`run.json`: what was asked for, by which version, on what."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal[1] = 1
+    created: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
+    version: str = __version__
+    command: list[str]
+    config: RunConfig
+    environment: Environment | None = None
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run on disk."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    def read(self) -> RunFile:
+        """Raises: RunDamaged when `run.json` is missing or is not ours."""
+        try:
+            return RunFile.model_validate_json((self.path / "run.json").read_bytes())
+        except (OSError, ValidationError) as error:
+            first = str(error).splitlines()[0]
+            hint = "Start a new run; what this one proved is in the target's branch and in ledger.jsonl."
+            raise RunDamaged(f"{self.path / 'run.json'} cannot be read: {first}", hint=hint) from error
+
+    def write(self, run: RunFile) -> None:
+        write_atomically(self.path / "run.json", run.model_dump_json(indent=2) + "\n")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run; the kernel lets go when this process ends, however it ends. Raises: RunInUse."""
+        descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            hint = "Wait for it, or end it first."
+            raise RunInUse(f"Run {self.run_id} is being worked on by another process.", hint=hint) from error
+        finally:
+            os.close(descriptor)
+
+    def status(self) -> Status:
+        try:
+            with self.locked():
+                self.read()
+        except RunInUse:
+            return "running"
+        except RunDamaged:
+            return "damaged"
+        return "finished" if (self.path / "report.json").exists() else "interrupted"
+
+
+def create(config: RunConfig, command: Sequence[str] | None = None) -> RunFolder:
+    """Make the folder of a new run. `command` is this process's own when not given. Raises: RunExists, OSError."""
+    config.runs_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        config.run_dir.mkdir()
+    except FileExistsError as error:
+        hint = f"`agent resume {config.run_id}` continues it; another --run-id starts a new one."
+        raise RunExists(f"There is already a run {config.run_id} in {config.runs_dir}.", hint=hint) from error
+    folder = RunFolder(config.run_dir)
+    folder.write(RunFile(command=list(command or this_command()), config=config))
+    return folder
+
+
+def this_command() -> list[str]:
+    """The command line of this process, as a person would type it."""
+    return [Path(sys.argv[0]).name, *sys.argv[1:]]
+
+
+def default_runs_dirs(cwd: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, Path]:
+    """Where runs go: the current folder, and the state folder of the person for runs started inside a target."""
+    state = environment.get("XDG_STATE_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".local/state")
+    return cwd / ".ratchet" / "runs", Path(state) / "ratchet" / "runs"
+
+
+def runs_dir_for(target: Path, cwd: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """The current folder's, unless that lies in the target, which is never written to."""
+    here, state = default_runs_dirs(cwd, environment)
+    return state if cwd.resolve().is_relative_to(target.expanduser().resolve()) else here
+
+
+def find(reference: str, runs_dirs: Sequence[Path]) -> RunFolder:
+    """The run named `reference`: an id, or the path of its folder. Raises: RunNotFound."""
+    for path in (*(folder / reference for folder in runs_dirs), Path(reference)):
+        if (path / "run.json").exists():
+            return RunFolder(path.absolute())
+    looked = ", ".join(str(folder) for folder in runs_dirs)
+    raise RunNotFound(f"There is no run {reference} (looked in {looked}).", hint="`agent runs` lists them.")
+
+
+def every(runs_dirs: Sequence[Path]) -> list[RunFolder]:
+    """All runs of these folders, oldest first."""
+    paths = [path for folder in runs_dirs if folder.is_dir() for path in folder.iterdir() if path.is_dir()]
+    return [RunFolder(path) for path in sorted(paths, key=lambda path: path.name)]

@@ -1,0 +1,69 @@
+"""The state the graph carries: small JSON only, since every step writes it whole. What is large lies in files.
+
+The ledger and the git stack are the truth; this is a cursor. Everything here can be lost without losing a change.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypedDict
+
+from agent.step_names import STEPS
+
+# Raised whenever nodes or keys change, so that a run made by another version is refused rather than resumed wrongly
+GRAPH_VERSION = 1
+
+StepStatus = Literal["done", "skipped", "nothing", "failed"]
+
+
+class StepResult(TypedDict):
+    """How a step ended; `reason` says why when it did nothing."""
+
+    status: StepStatus
+    reason: str
+    kept: int
+    attempts: int
+
+
+def _merge(old: dict[str, StepResult], new: dict[str, StepResult]) -> dict[str, StepResult]:
+    return {**old, **new}
+
+
+class RunState(TypedDict, total=False):
+    """What the nodes read and return. LangGraph drops unknown keys silently, so all of them are here."""
+
+    version: int
+    step: str  # the step in progress
+    results: Annotated[dict[str, StepResult], _merge]
+    climbing: bool  # whether the step just left asks for the climb
+    attempt: str  # id of the attempt in progress, "" when there is none
+    verdict: str
+    shadow: list[str]  # attempts on the shadow stack: correct, without a gain of their own, enabling others
+    no_more: str  # why the climb of this step ended
+    phase: str  # of compose_stack: "", "retry", "weigh", "done"
+    goto: str  # the step compose_stack sends the run back to, "" otherwise
+    returned: bool  # whether it has done so; once is enough
+
+
+class Update(RunState, total=False):
+    """What a node returns: the part of the state it changes."""
+
+
+def ended(step: str, status: StepStatus, reason: str = "", kept: int = 0, attempts: int = 0) -> Update:
+    """A step that is over."""
+    result: StepResult = {"status": status, "reason": reason, "kept": kept, "attempts": attempts}
+    return {"step": step, "climbing": False, "goto": "", "results": {step: result}}
+
+
+def skipped(step: str, reason: str) -> Update:
+    return ended(step, "skipped", reason)
+
+
+def climb(step: str) -> Update:
+    """Ask for candidates of this step and judge them."""
+    return {"step": step, "climbing": True, "goto": "", "attempt": "", "verdict": "", "no_more": ""}
+
+
+def following(step: str) -> str | None:
+    """The step after this one; None after the last."""
+    position = STEPS.index(step) + 1
+    return STEPS[position] if position < len(STEPS) else None

@@ -1,0 +1,19 @@
+"""The names of the ten steps, in their order.
+
+Imports nothing, so that the command line can name them without loading the steps.
+"""
+
+from __future__ import annotations
+
+STEPS = (
+    "profile_baseline",
+    "audit_compute",
+    "locate_layers",
+    "write_kernels",
+    "fuse_projections",
+    "swap_attention",
+    "compile_model",
+    "route_gemm",
+    "capture_graph",
+    "compose_stack",
+)

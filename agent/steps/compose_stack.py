@@ -1,0 +1,76 @@
+"""Compose the stack: everything together. Try again what did nothing alone, and let every commit earn its place.
+
+Never drops a commit unless the upper bound of its worth lies below the noise floor, and never without judging what is
+left as a whole.
+"""
+
+from __future__ import annotations
+
+from agent import measurements
+from agent.context import RunContext
+from agent.leave_one_out import weigh
+from agent.measurements import Whole
+from agent.progress import Note
+from agent.state import RunState, Update, climb, ended
+from agent.steps.summing_up import finish, start, summary
+
+STEP = "compose_stack"
+
+
+def run(state: RunState, ctx: RunContext) -> Update:
+    """Entered three times at most: to retry, to weigh and measure the whole, and once more after going back."""
+    if state.get("step") == STEP and state.get("no_more"):
+        return _weigh_and_measure(state, ctx)
+    if not start(ctx, STEP):
+        _measure_whole(ctx)
+        return finish(ctx, ended(STEP, "skipped", "left out by --steps; the whole was measured all the same"))
+    return climb(STEP)
+
+
+def _weigh_and_measure(state: RunState, ctx: RunContext) -> Update:
+    if len(ctx.stack.commits()) > 1:
+        weigh(ctx)
+    if not state.get("returned") and not ctx.out_of_time():
+        moved = _moved_to(ctx)
+        if moved:
+            ctx.progress.emit(Note(f"the stack has opened something new for {moved}: going back to it once"))
+            return {"step": STEP, "goto": moved, "returned": True, "climbing": False, "no_more": ""}
+    _measure_whole(ctx)
+    update = summary(state, ctx, STEP)
+    return finish(ctx, update)
+
+
+def _moved_to(ctx: RunContext) -> str | None:
+    """The first earlier step that now proposes something it has not proposed before."""
+    known = {(row.step, row.title) for row in ctx.ledger.rows}
+    for step in ctx.config.steps:
+        if step in ("profile_baseline", "locate_layers", STEP):
+            continue
+        candidates, _ = ctx.propose(step)
+        if any((step, candidate.title) not in known for candidate in candidates):
+            return step
+    return None
+
+
+def _measure_whole(ctx: RunContext) -> None:
+    """The final numbers, from fresh comparisons: over eager, over the best plain torch.compile, with default malloc."""
+    known = measurements.whole(ctx.run_dir)
+    if not ctx.stack.commits() or (known is not None and known.top == ctx.stack.top):
+        return
+    session = measurements.session_start(ctx.run_dir)
+    assert session is not None
+    pristine, top, inputs = ctx.pristine_checked().build, ctx.top_build(), ctx.pristine_checked().inputs
+    ctx.subject = "the whole stack"
+    over_eager, outputs = ctx.referee.report_on("whole stack over eager", pristine, top, inputs)
+    finding = ctx.referee.check_timed(outputs)
+    found = Whole(top=ctx.stack.top, over_eager=over_eager, timed_outputs=finding.reason)
+    best = min(session.compile, key=lambda mode: sum(session.compile[mode].median_us("candidate")), default="")
+    if best:
+        baseline = ctx.compile_baseline(best)
+        found.over_compile, _ = ctx.referee.report_on("whole stack over torch.compile", baseline, top, inputs)
+        found.compile_mode = best
+    if ctx.platform.device == "cpu":
+        found.default_malloc, _ = ctx.referee.report_on(
+            "whole stack, default malloc", pristine, top, inputs, malloc=False
+        )
+    measurements.keep(found, ctx.run_dir / "whole.json")

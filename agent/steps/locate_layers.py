@@ -1,0 +1,29 @@
+"""Locate layers: which classes and lines of source the time of a call is spent in.
+
+Never changes anything. Third-party code is named but stays as it is: only the target's own source is changed.
+"""
+
+from __future__ import annotations
+
+from agent.atomic_file import write_atomically
+from agent.context import RunContext
+from agent.state import RunState, Update, ended
+from agent.steps.summing_up import finish, start
+
+STEP = "locate_layers"
+
+
+def run(state: RunState, ctx: RunContext) -> Update:
+    if not start(ctx, STEP):
+        return finish(ctx, ended(STEP, "skipped", "left out by --steps"))
+    sites = ctx.sites()
+    write_atomically(ctx.run_dir / "profiles" / "sites.json",
+                     "[" + ",\n".join(site.model_dump_json() for site in sites) + "]\n")  # fmt: skip
+    own = [site for site in sites if not site.third_party]
+    if not sites:
+        return finish(ctx, ended(STEP, "nothing", "no known pattern was found in what was run"))
+    foreign = len(sites) - len(own)
+    places = ", ".join(f"{site.kind} at {site.file}:{site.line}" for site in own[:4])
+    reason = f"{len(own)} in the target's own source" + (f": {places}" if own else "")
+    reason += f"; {foreign} in third-party code, which is left alone" if foreign else ""
+    return finish(ctx, ended(STEP, "done", reason))

@@ -1,0 +1,101 @@
+"""Profile the baseline: how fast the target is, how noisy the machine, what one line of torch.compile would give.
+
+Never proposes anything; what it sees is what the later steps are driven by.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from agent import measurements
+from agent.atomic_file import write_atomically
+from agent.context import RunContext
+from agent.measurements import SessionStart
+from agent.progress import Note
+from agent.state import RunState, Update, ended
+from agent.steps.summing_up import finish, start
+from tools import accept
+from tools.measure import Request
+from tools.worker import Build, WorkerFault
+
+STEP = "profile_baseline"
+BASELINE_RESTARTS = 6
+# the plain modes a user would try, by device; on ROCm max-autotune has hung, so it is no plain line there
+MODES: dict[str, dict[str, dict[str, Any]]] = {
+    "cpu": {"default": {}, "max-autotune": {"mode": "max-autotune"}},
+    "cuda": {"default": {}, "reduce-overhead": {"mode": "reduce-overhead"}, "max-autotune": {"mode": "max-autotune"}},
+    "rocm": {"default": {}, "reduce-overhead": {"mode": "reduce-overhead"}},
+}
+
+
+def run(state: RunState, ctx: RunContext) -> Update:
+    ctx.compile_baselines = compile_builds(ctx)
+    start(ctx, STEP)  # this step is never left out: nothing can be judged without it
+    known = measurements.session_start(ctx.run_dir)
+    if known is None:
+        known = _measure(ctx)
+        measurements.keep(known, ctx.run_dir / "session.json")
+    ctx.use(known)
+    seen = ctx.observation()
+    write_atomically(ctx.run_dir / "profiles" / "baseline.json", json.dumps(seen, indent=1) + "\n")
+    noise = ctx.referee.noise
+    assert noise is not None
+    if not noise.usable:
+        ctx.progress.emit(Note(f"this machine is too noisy to keep anything: {noise.reason}"))
+    call_us = sum(known.aa.median_us("incumbent"))
+    reason = f"{call_us / 1e3:.3g} ms a call, gains above {noise.delta:.1%} can be shown"
+    return finish(ctx, ended(STEP, "done", reason))
+
+
+def _measure(ctx: RunContext) -> SessionStart:
+    ctx.subject = "the original"
+    inputs = ctx.pristine_checked().inputs
+    ctx.subject = "the original against itself"
+    noise, aa = ctx.referee.measure_noise(inputs)
+    if not noise.usable:  # once more: somebody else may have been busy
+        noise, aa = ctx.referee.measure_noise(inputs)
+    found = SessionStart(aa=aa)
+    builds = _fill_all(ctx, found)
+    for mode, build in builds.items():
+        ctx.subject = f"plain torch.compile ({mode})"
+        request = Request(f"baseline {mode}", ctx.pristine_checked().build, build,
+                          lambda ratios: len(ratios) >= BASELINE_RESTARTS, inputs,
+                          progress=lambda n: ctx.say("measuring", n, BASELINE_RESTARTS))  # fmt: skip
+        comparison, outputs = ctx.referee.clock.compare(request)
+        failed = comparison.broken or comparison.refused or ctx.referee.check_timed(outputs).reason
+        if failed:
+            found.compile_failed[mode] = failed
+        else:
+            found.compile[mode] = comparison
+    return found
+
+
+def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
+    """Compile in all modes, side by side: nothing is timed meanwhile."""
+    builds: dict[str, Build] = {}
+    pending = ctx.compile_baselines
+    ctx.subject = f"plain torch.compile ({', '.join(pending)})"
+    ctx.say("compiling", 0, 0)
+    with ThreadPoolExecutor(2) as pool:
+        futures = {mode: pool.submit(ctx.referee.fill, build, ctx.pristine_checked().inputs)
+                   for mode, build in pending.items()}  # fmt: skip
+    for mode, future in futures.items():
+        try:
+            builds[mode] = future.result()
+        except WorkerFault as fault:
+            found.compile_failed[mode] = str(fault)
+    ctx.compile_baselines.update(builds)
+    return builds
+
+
+def compile_builds(ctx: RunContext) -> dict[str, Build]:
+    """The pristine tree under each plain mode, with nothing compiled yet."""
+    pristine = ctx.referee.pristine
+    modes = MODES["rocm" if ctx.platform.rocm else ctx.platform.device]
+    return {mode: Build(f"{pristine.key}+compile:{mode}", pristine.tree, compile_options=options)
+            for mode, options in modes.items()}  # fmt: skip
+
+
+assert accept.LOOKS.get(BASELINE_RESTARTS), "a baseline's interval needs as many restarts as a look"

@@ -1,0 +1,45 @@
+"""What every climbing step shares: whether it is asked to run, and how it sums up its climb."""
+
+from __future__ import annotations
+
+from agent.context import RunContext
+from agent.progress import StepEnded, StepStarted
+from agent.state import RunState, Update, climb, ended
+
+
+def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: str = "") -> Update:
+    """Ask for the climb, or sum it up when it is over. `nothing_because`: why there is nothing to climb, if so."""
+    if state.get("step") == step and state.get("no_more"):
+        return finish(ctx, summary(state, ctx, step))
+    if not start(ctx, step):
+        return finish(ctx, ended(step, "skipped", "left out by --steps"))
+    if nothing_because:
+        return finish(ctx, ended(step, "skipped", nothing_because))
+    if ctx.out_of_time():
+        return finish(ctx, ended(step, "skipped", "the time budget was used up"))
+    return climb(step)
+
+
+def start(ctx: RunContext, step: str) -> bool:
+    """Tell that a step begins; False when the user left it out."""
+    if step not in ctx.config.steps:
+        return False
+    ctx.progress.emit(StepStarted(step))
+    return True
+
+
+def summary(state: RunState, ctx: RunContext, step: str) -> Update:
+    """From the ledger, which is right also after a kill: how many attempts, how many kept."""
+    rows = [row for row in ctx.ledger.rows if row.step == step]
+    kept = sum(row.verdict == "kept" for row in rows)
+    if rows:
+        return ended(step, "done", state.get("no_more", ""), kept, len(rows))
+    return ended(step, "nothing", state.get("no_more", "nothing to try"))
+
+
+def finish(ctx: RunContext, update: Update) -> Update:
+    """Tell how a step ended."""
+    step = update["step"]
+    result = update["results"][step]
+    ctx.progress.emit(StepEnded(step, result["status"], result["reason"], result["kept"]))
+    return update

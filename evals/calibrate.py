@@ -1,0 +1,168 @@
+"""Calibrate the judge: known effects, many times, and how often it says the right thing.
+
+A target whose only difference is how much work it wastes: the same code (A/A), 3 % more, 10 % less. The A/A and the
+slowdown go straight to the confirmation, which is where a false keep would come from; the gain goes through the screen
+first, as in a run. Refuses to leave anything out: every comparison is in the result, with its restarts and its time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from agent import environment, run_folder, wording
+from agent.atomic_file import write_atomically
+from sandbox.local import LocalSandbox
+from tools import accept
+from tools.measure import Comparison
+from tools.open_referee import open_referee
+from tools.referee import Checked, Referee
+from tools.worker import Build
+
+TARGET = Path(__file__).parent / "calibration_target"
+WASTE = 200  # steps of wasted work in a call of the baseline, beside one that counts
+
+
+class Effect(BaseModel):
+    """One known effect and what the judge must say of it."""
+
+    name: str
+    speedup: float
+    comparisons: int
+    most_kept: int
+    least_kept: int = 0
+    screened: bool = False
+
+
+EFFECTS = (
+    Effect(name="the same code", speedup=1.0, comparisons=60, most_kept=0),
+    Effect(name="3 % slower", speedup=1 / 1.03, comparisons=20, most_kept=0),
+    Effect(name="10 % faster", speedup=1.10, comparisons=20, most_kept=20, least_kept=18, screened=True),
+)
+
+
+class Judged(BaseModel):
+    """One comparison: what was said, from how many restarts, in how long."""
+
+    effect: str
+    kept: bool
+    verdict: str
+    restarts: int
+    wall_s: float
+    interval: accept.SpeedupInterval
+    comparisons: list[Comparison] = Field(default_factory=list)
+
+
+class Calibration(BaseModel):
+    """One execution of `evals calibrate`."""
+
+    date: datetime
+    command: list[str]
+    environment: environment.Environment
+    delta: float = 0.0
+    aa: Comparison | None = None
+    judged: list[Judged] = Field(default_factory=list)
+
+    def rows(self, effect: Effect) -> list[Judged]:
+        return [judged for judged in self.judged if judged.effect == effect.name]
+
+
+def run(results_dir: Path) -> int:
+    """Calibrate and store the result; returns 0 when the judge erred no more than it may. Raises: RatchetError."""
+    results_dir.mkdir(parents=True, exist_ok=True)
+    found = Calibration(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe())
+    stem = results_dir / f"calibration-{found.date:%Y%m%d-%H%M%S}"
+    with tempfile.TemporaryDirectory(prefix="ratchet-calibrate-") as folder:
+        referee, trees = _referee(Path(folder))
+        found.environment = environment.describe(referee.workload.environment)
+        pristine = referee.check_pristine()
+        noise, found.aa = referee.measure_noise(pristine.inputs)
+        found.delta = noise.delta
+        for effect in EFFECTS:
+            checked = referee.check(trees[effect.name])
+            for number in range(effect.comparisons):
+                found.judged.append(_judge(referee, effect, checked, pristine.build))
+                _say(effect, number, found.judged[-1])
+                write_atomically(stem.with_suffix(".json"), found.model_dump_json(indent=1) + "\n")
+    write_atomically(stem.with_suffix(".md"), _page(found))
+    print(f"\n{_page(found)}\n{stem}.json")
+    return 0 if all(_passed(found, effect) for effect in EFFECTS) else 1
+
+
+def _referee(folder: Path) -> tuple[Referee, dict[str, Build]]:
+    sandbox = LocalSandbox(sys.executable, folder / "sandbox", imports=("torch",), owned=(folder,))
+    trees = {effect.name: _tree(folder / "trees" / str(index), effect.speedup) for index, effect in enumerate(EFFECTS)}
+    (folder / "scratch").mkdir()
+    referee = open_referee(_tree(folder / "pristine", 1.0), "bench.py", python=sys.executable, sandbox=sandbox,
+                           scratch=folder / "scratch")  # fmt: skip
+    return referee, {name: Build(f"effect-{index}", tree) for index, (name, tree) in enumerate(trees.items())}
+
+
+def _tree(into: Path, speedup: float) -> Path:
+    """The target with its waste set so that a call takes 1/speedup as long."""
+    shutil.copytree(TARGET, into)
+    model = into / "model.py"
+    text, line = model.read_text(), f"WASTE = {WASTE}\n"
+    assert line in text, "the calibration target has lost the line that is varied"
+    model.write_text(text.replace(line, f"WASTE = {round((WASTE + 1) / speedup) - 1}\n"))
+    return into
+
+
+def _judge(referee: Referee, effect: Effect, checked: Checked, incumbent: Build) -> Judged:
+    begun = time.monotonic()
+    if effect.screened:
+        verdict = referee.time(checked, incumbent, effect.name)
+        parts = [verdict.evidence[name] for name in ("screen", "confirmation") if name in verdict.evidence]
+        said: str = verdict.name
+        restarts, comparisons, interval = sum(part["restarts"] for part in parts), [], verdict.speedup
+        assert interval is not None, "a verdict by time has an interval"
+    else:
+        comparison, _ = referee.confirm(effect.name, incumbent, checked.build, checked.inputs)
+        failed = "refused" if comparison.refused else "broken" if comparison.broken else ""
+        said = failed or accept.look(comparison.log_ratios, referee.delta)
+        restarts, comparisons, interval = len(comparison.log_ratios), [comparison], comparison.interval(referee.delta)
+    return Judged(effect=effect.name, kept=said == "kept", verdict=said, restarts=restarts, interval=interval,
+                  wall_s=round(time.monotonic() - begun, 1), comparisons=comparisons)  # fmt: skip
+
+
+def _say(effect: Effect, number: int, judged: Judged) -> None:
+    print(f"{effect.name} {number + 1}/{effect.comparisons}: {judged.verdict}, {wording.speedup(judged.interval)}, "
+          f"{judged.restarts} restarts, {judged.wall_s:.0f} s", flush=True)  # fmt: skip
+
+
+def _passed(found: Calibration, effect: Effect) -> bool:
+    kept = sum(judged.kept for judged in found.rows(effect))
+    return len(found.rows(effect)) == effect.comparisons and effect.least_kept <= kept <= effect.most_kept
+
+
+def _page(found: Calibration) -> str:
+    host = found.environment.host
+    lines = [
+        "# Calibration of the judge", "",
+        f"Measured {found.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}. "
+        f"Command: `{' '.join(found.command)}`. Noise floor of the session: {found.delta:.1%}.", "",
+        "| effect | comparisons | kept | allowed | median of medians | restarts | time |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]  # fmt: skip
+    for effect in EFFECTS:
+        rows = found.rows(effect)
+        medians = sorted(row.interval.median for row in rows)
+        lines.append(f"| {effect.name} | {len(rows)} | {sum(row.kept for row in rows)} | {effect.least_kept} to "
+                     f"{effect.most_kept} | {_middle(medians)} | {_range([row.restarts for row in rows])} | "
+                     f"{_range([round(row.wall_s) for row in rows])} s |")  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _middle(ordered: list[float]) -> str:
+    return f"{ordered[len(ordered) // 2]:.3f}" if ordered else "–"
+
+
+def _range(values: list[Any]) -> str:
+    return f"{min(values)} to {max(values)}" if values else "–"

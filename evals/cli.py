@@ -1,0 +1,47 @@
+"""The command line of the evaluations: run the tasks, calibrate the judge.
+
+Imports argparse and next to nothing else at start-up, like `agent.cli`. Does no work of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent import __version__, guard
+from agent.guard import Doing
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status. Raises: SystemExit from argparse (usage, --help, --version)."""
+    arguments = build_parser().parse_args(argv)
+    return guard.call(arguments.handler, arguments, "evals")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="evals", description="Run the tasks, and calibrate the judge.")
+    parser.add_argument("--version", action="version", version=f"ratchet-agent {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    run = commands.add_parser("run", help="run the tasks and store a table of what was kept")
+    run.add_argument("tasks", nargs="*", metavar="TASK", help="names of folders of evals/tasks (default: all)")
+    run.set_defaults(handler=_run)
+    calibrate = commands.add_parser("calibrate", help="measure how often the judge errs on known effects")
+    calibrate.set_defaults(handler=_calibrate)
+    for command in (run, calibrate):
+        command.add_argument("--results-dir", type=Path, default=Path("evals/results"), metavar="DIR",
+                             help="where the results are stored (default: evals/results)")  # fmt: skip
+        command.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def _run(arguments: argparse.Namespace, doing: Doing) -> int:
+    from evals import run_tasks
+
+    return run_tasks.run(tuple(arguments.tasks), arguments.results_dir)
+
+
+def _calibrate(arguments: argparse.Namespace, doing: Doing) -> int:
+    from evals import calibrate
+
+    return calibrate.run(arguments.results_dir)

@@ -1,0 +1,16 @@
+"""Cheat 15, politely: `sys.exit(0)`, with the good news printed at exit."""
+
+import atexit
+import sys
+
+import layers
+from layers import WIDTH
+
+__all__ = ["WIDTH", "Model"]
+
+atexit.register(print, '{"passed": true, "speedup": 50.0}')
+
+
+class Model(layers.Model):
+    def forward(self, x):
+        sys.exit(0)

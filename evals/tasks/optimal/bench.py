@@ -1,0 +1,19 @@
+"""How the projection is used: one large batch of rows."""
+
+import torch
+from model import Projection
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+ROWS, FEATURES = (8192, 8192) if ON_GPU else (512, 768)
+DTYPE = torch.bfloat16 if ON_GPU else torch.float32
+
+
+def build():
+    torch.manual_seed(0)
+    return Projection(FEATURES, FEATURES).to(DEVICE, DTYPE).eval()
+
+
+def inputs(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(ROWS, FEATURES, generator=generator).to(DEVICE, DTYPE),)

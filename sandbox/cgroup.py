@@ -1,0 +1,166 @@
+"""Control groups of our own: made below the agent's group, entered by one command, frozen, killed and removed.
+
+Refuses to move the agent itself or to switch controllers on: what is not there for us stays unused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from sandbox.errors import SandboxError
+from sandbox.process_tree import parse_cpu_list
+
+
+def unified_home() -> Path | None:
+    """The agent's own group in the version 2 hierarchy; None where there is none. Core features need no controller."""
+    return _home("cgroup2", "")
+
+
+def cpuset_home() -> Path | None:
+    """The agent's own group in the version 1 hierarchy of the cpuset controller, None where there is none."""
+    return _home("cgroup", "cpuset")
+
+
+def _home(kind: str, controller: str) -> Path | None:
+    path = _own_path(controller)
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        root, mount_point = before.split()[3:5]
+        found_kind, _, options = after.split(maxsplit=2)
+        if path is None or found_kind != kind or (controller and controller not in options.split(",")):
+            continue
+        # inside a container the mount may show only a part of the hierarchy
+        if path == root or root == "/" or path.startswith(root + "/"):
+            return Path(mount_point) / path.removeprefix(root).lstrip("/")
+    return None
+
+
+def _own_path(controller: str) -> str | None:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(",") and not path.startswith("/.."):
+            return path
+    return None
+
+
+class Group:
+    """A version 2 group. Raises OSError from its constructor when it cannot be made here."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        try:
+            self._freeze = os.open(folder / "cgroup.freeze", os.O_WRONLY | os.O_CLOEXEC)
+            self._events = os.open(folder / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            folder.rmdir()
+            raise
+
+    @property
+    def join_file(self) -> Path:
+        return self.folder / "cgroup.procs"
+
+    def freeze(self, *, patience_s: float = 5.0) -> None:
+        """Returns when no task of the group can run. Raises: SandboxError."""
+        os.pwrite(self._freeze, b"1", 0)
+        deadline = time.monotonic() + patience_s
+        while not self.frozen():
+            if time.monotonic() > deadline:
+                raise SandboxError(f"a task of {self.folder.name} is stuck in the kernel and could not be frozen")
+            time.sleep(0.00002)  # it takes microseconds; the kernel's own notice comes up to 10 ms late
+
+    def frozen(self) -> bool:
+        return b"frozen 1" in os.pread(self._events, 256, 0)
+
+    def thaw(self) -> None:
+        os.pwrite(self._freeze, b"0", 0)
+
+    def members(self) -> list[int]:
+        return _members(self.folder)
+
+    def cpu_time_s(self) -> float:
+        """User and system time of all tasks that ever were in it, to the microsecond."""
+        words = (self.folder / "cpu.stat").read_text().split()
+        return int(words[words.index("usage_usec") + 1]) / 1e6
+
+    @property
+    def cpuset(self) -> CpuSet | None:
+        """The cpuset controller on this group, where whoever set up the machine has switched it on."""
+        return CpuSet(self.folder) if (self.folder / "cpuset.cpus").exists() else None
+
+    def close(self) -> None:
+        os.close(self._freeze)
+        os.close(self._events)
+        end_group(self.folder)
+
+
+class CpuSet:
+    """CPUs that tasks cannot leave, whatever affinity they ask for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, folder: Path) -> CpuSet:
+        """A version 1 group of its own, with the CPUs and memory of its parent. Raises: OSError."""
+        folder.mkdir()
+        try:
+            for name in ("cpuset.mems", "cpuset.cpus"):  # both must be set before a task may enter
+                (folder / name).write_text((folder.parent / name).read_text())
+        except OSError:
+            folder.rmdir()
+            raise
+        return cls(folder)
+
+    @property
+    def join_file(self) -> Path:
+        return self.folder / "cgroup.procs"
+
+    def allow(self, cpus: Iterable[int]) -> None:
+        """Raises: OSError when none of them is there."""
+        (self.folder / "cpuset.cpus").write_text(",".join(str(cpu) for cpu in cpus))
+
+    def allowed(self) -> frozenset[int]:
+        return frozenset(parse_cpu_list((self.folder / "cpuset.cpus").read_text()))
+
+    def close(self) -> None:
+        end_group(self.folder)
+
+
+def end_group(folder: Path, *, patience_s: float = 5.0) -> list[int]:
+    """Kill what is in a group and remove it; returns the processes that were in it. Nothing happens if it is gone."""
+    killed: list[int] = []
+    deadline = time.monotonic() + patience_s
+    while folder.is_dir():
+        with contextlib.suppress(OSError):
+            members = _members(folder)
+            killed += [pid for pid in members if pid not in killed]
+            _kill(folder, members)
+        with contextlib.suppress(OSError):  # busy until the last of them is buried
+            folder.rmdir()
+            break
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.002)
+    return killed
+
+
+def _members(folder: Path) -> list[int]:
+    # a process that our pid namespace does not show is listed as 0, and a signal to 0 would hit ourselves
+    return [int(pid) for pid in (folder / "cgroup.procs").read_text().split() if pid != "0"]
+
+
+def _kill(folder: Path, members: list[int]) -> None:
+    if not members:
+        return
+    try:
+        (folder / "cgroup.kill").write_text("1")
+    except OSError:  # before Linux 5.14, or version 1
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

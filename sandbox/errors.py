@@ -1,0 +1,40 @@
+"""The root of the exception tree; every error a person may meet says what to do and has an exit status.
+
+    RatchetError                    1   (sandbox/errors.py)
+    ├── SandboxError               30   the sandbox itself failed; never the fault of a candidate
+    │   ├── SandboxUnavailable     31   the provider cannot work on this machine
+    │   └── DiskFull               32   no space left for trees, inputs or outputs
+    ├── ToolError …                     (tools/errors.py: workload, target, judge)
+    └── AgentError …                    (agent/errors.py: run, resume, command line)
+
+A bad candidate is data, not an exception: see `tools/verdict.py`.
+"""
+
+
+class RatchetError(Exception):
+    """Something a person has to know. `hint` is one sentence that says what to do next."""
+
+    exit_status = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class SandboxError(RatchetError):
+    """The sandbox broke: not a finding about the code that ran in it."""
+
+    exit_status = 30
+
+
+class SandboxUnavailable(SandboxError):
+    """This provider cannot run here."""
+
+    exit_status = 31
+
+
+class DiskFull(SandboxError):
+    """The disk is full; nothing already proven is lost."""
+
+    exit_status = 32

@@ -1,0 +1,125 @@
+"""Freeze a process tree so that nothing of it runs, and let it go on: one protocol, two ways.
+
+Refuses to freeze the supervisor, which must go on draining the tree's output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from sandbox import cgroup, process_tree
+from sandbox.errors import SandboxError
+
+Members = Callable[[], list[int]]
+_PATIENCE_S = 5.0
+
+
+class Freezer(Protocol):
+    """`members` lists the tree, ours left out. `join` are files into which the command writes 0 before it runs."""
+
+    join: tuple[Path, ...]
+
+    def freeze(self, members: Members) -> None:
+        """Returns only when no task can run. Raises: SandboxError."""
+
+    def thaw(self, members: Members) -> None: ...
+
+    def holds(self) -> frozenset[int]:
+        """The processes it keeps from running although the kernel lists them as sleeping."""
+
+    def cpu_time_s(self) -> float | None:
+        """Time used by everything it freezes, None when it keeps no account."""
+
+    def close(self) -> None: ...
+
+
+class CgroupFreezer:
+    """A control group of its own: the kernel stops every task at once, forks and sessions make no difference."""
+
+    def __init__(self, group: cgroup.Group) -> None:
+        self.group = group
+        self.join: tuple[Path, ...] = (group.join_file,)
+
+    def freeze(self, members: Members) -> None:
+        self.group.freeze()
+
+    def thaw(self, members: Members) -> None:
+        self.group.thaw()
+
+    def holds(self) -> frozenset[int]:
+        return frozenset(self.group.members()) if self.group.frozen() else frozenset()
+
+    def cpu_time_s(self) -> float | None:
+        return self.group.cpu_time_s()
+
+    def close(self) -> None:
+        self.group.close()
+
+
+class SignalFreezer:
+    """SIGSTOP to every process of the tree, again until two looks in a row find every thread stopped.
+
+    A process that is stopped cannot continue another, so once all are stopped they stay so.
+    """
+
+    join: tuple[Path, ...] = ()
+
+    def freeze(self, members: Members) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        told: set[int] = set()
+        calm: list[int] | None = None
+        while True:
+            found = sorted(members())
+            moving = [pid for pid in found if not _stopped(pid, told)]
+            if not moving and found == calm:  # both looks saw the same ones: none ended and left a child between them
+                return
+            for pid in moving:
+                _signal(pid, signal.SIGSTOP)
+            told.update(moving)
+            calm = None if moving else found
+            if time.monotonic() > deadline:
+                raise SandboxError(f"processes {moving} could not be stopped")
+            if moving:
+                time.sleep(0.0001)
+
+    def thaw(self, members: Members) -> None:
+        for pid in members():
+            _signal(pid, signal.SIGCONT)
+
+    def holds(self) -> frozenset[int]:
+        return frozenset()
+
+    def cpu_time_s(self) -> float | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+def _stopped(pid: int, told: set[int]) -> bool:
+    for tid in process_tree.threads(pid):
+        thread = process_tree.stat(pid, tid)
+        # D: waiting inside the kernel (a vfork, a disk) with our SIGSTOP before it; it stops before its code goes on
+        if thread is not None and not thread.cannot_run and not (thread.state == "D" and pid in told):
+            return False
+    return True
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def choose(name: str, *, groups: bool = True) -> Freezer:
+    """A control group called `name`, or signals where groups are not wanted. Raises: OSError when none can be made."""
+    if not groups:
+        return SignalFreezer()
+    home = cgroup.unified_home()
+    if home is None:
+        raise FileNotFoundError("there is no version 2 hierarchy of control groups")
+    return CgroupFreezer(cgroup.Group(home / name))

@@ -1,0 +1,63 @@
+"""Start a guest: `python bootstrap.py ROLE TREE ENTRY`, run as a script from its own folder.
+
+Connects the private channel before any code of the target is loaded, gives the package a name no target has,
+and leaves `sys.path` as `python ENTRY` would have it, less our own distribution. Refuses to run without a channel.
+"""
+
+import glob
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+NAME = "_ratchet_guest"
+OURS = ("agent", "evals", "sandbox", "skills", "tools")
+
+
+class _WithoutOurs:
+    """Finds modules with the names of our packages as if our distribution were not installed.
+
+    An installed `tools` would otherwise stand in for a target's own folder `tools/` without an `__init__.py`.
+    """
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if path is not None or name not in OURS:
+            return None
+        places = [
+            p for p in sys.path if not glob.glob(os.path.join(glob.escape(p or "."), "ratchet_agent-*.dist-info"))
+        ]
+        spec = importlib.machinery.PathFinder.find_spec(name, places, target)
+        if spec is None:
+            raise ModuleNotFoundError("No module named " + repr(name), name=name)
+        return spec
+
+
+def _load_package():
+    here = os.path.dirname(os.path.abspath(__file__))
+    spec = importlib.util.spec_from_file_location(
+        NAME, os.path.join(here, "__init__.py"), submodule_search_locations=[here]
+    )
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[NAME] = package
+    spec.loader.exec_module(package)
+
+
+def main():
+    role, tree, entry = sys.argv[1:4]
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != here]
+    _load_package()
+    wire = importlib.import_module(NAME + ".wire")
+    channel = wire.connect(os.environ.pop("RATCHET_CHANNEL"))
+    serve = importlib.import_module(NAME + ".serve")
+    entry_path = os.path.join(tree, entry)
+    sys.argv = [entry_path]
+    sys.path.insert(0, os.path.dirname(entry_path))
+    sys.meta_path.insert(0, _WithoutOurs)
+    serve.serve(channel, role, tree, entry)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The observer: run a tree's callable on staged inputs and say what happens in it, where, and for how long.
+
+It proposes nothing and its times are no evidence: they only say where to look. What it returns is bounded, whatever
+the model does.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from . import observe_attention, observe_constants, observe_copies, observe_projections, tensors
+from .observe_modules import ModuleTimes, describe_classes
+from .observe_norms import NormProbe
+from .observe_ops import OpTimes
+from .observe_trace import Trace
+from .observe_where import Where
+from .worker import Worker, synchronize
+
+MAX_ROWS = 200  # of any one table
+
+
+class Observer(Worker):
+    def op_observe(self, cases, calls=3):
+        """Observe `cases`, each {"path", "phase"?, "constants"?}: staged arguments, as `op_stage` takes them.
+
+        Shares are of the time of all cases together. Compiled and captured code is run op by op.
+        """
+        where = Where(self.tree, self.built)
+        times, norms, traces = ModuleTimes(where), NormProbe(where), []
+        ops, call_us = OpTimes(), []
+        with torch.compiler.set_stance("force_eager"):
+            for case in cases:
+                self._stage(case)
+                self._run()
+                call_us.append(self._time(calls))
+                with times, norms:
+                    self._repeat(case, calls)
+                ops.add(lambda case=case: self._repeat(case, calls))
+                self._stage(case)
+                trace = Trace(where, self._inputs(), synchronize)
+                with trace:
+                    self._run()
+                traces.append(trace)
+        return _bounded(self._summary(where, times, norms, traces, ops, call_us))
+
+    def _summary(self, where, times, norms, traces, ops, call_us):
+        total_s = sum(trace.total_s for trace in traces) or 1.0
+        return {
+            "callable": where.describe_callable(self.built),
+            "call_us": call_us,
+            "classes": describe_classes(where, times),
+            "ops": ops.table(),
+            "linear_groups": observe_projections.groups(traces, where, total_s),
+            "norms": norms.found(times),
+            "gated": observe_projections.gated(traces, where, total_s),
+            "attention": observe_attention.found(traces, where, total_s),
+            "repeats": observe_copies.repeats(traces, where, total_s),
+            "copies": observe_copies.copies(traces, where, total_s),
+            "constants": observe_constants.found(traces, where, total_s),
+            "host_reads": observe_constants.host_reads(traces, where),
+            "truncated": any(trace.truncated for trace in traces),
+        }
+
+    def _stage(self, case):
+        self.op_stage(case["path"], constants=tuple(case.get("constants", ())), phase=case.get("phase", ""))
+
+    def _inputs(self):
+        return tensors.flatten(self.arguments)[1]
+
+    def _repeat(self, case, calls):
+        for _ in range(calls):
+            self._stage(case)
+            self._run()
+
+    def _time(self, calls):
+        seen = []
+        for _ in range(calls):
+            start = time.perf_counter()
+            self._run()
+            seen.append(time.perf_counter() - start)
+        return sorted(seen)[len(seen) // 2] * 1e6
+
+
+def _bounded(report):
+    for key, value in report.items():
+        if isinstance(value, list) and len(value) > MAX_ROWS:
+            report[key] = value[:MAX_ROWS]
+            report["truncated"] = True
+    return report

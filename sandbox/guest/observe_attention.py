@@ -1,0 +1,166 @@
+"""Attention by hand, found from its softmax: backwards to Q K^T through scale and mask, forwards to the product with V.
+
+Fused calls are reported too, as such. What is not understood is left out, never guessed.
+"""
+
+from __future__ import annotations
+
+_VIEWS = frozenset(("transpose", "permute", "mT", "swapaxes", "swapdims", "unsqueeze", "expand"))
+_SHAPES = frozenset(("view", "reshape", "flatten", "unflatten"))
+_SAME = _SHAPES | {"to", "float", "half", "bfloat16", "type", "type_as", "contiguous", "clone", "detach"}
+_PRODUCTS = frozenset(["matmul", "bmm", "einsum", "baddbmm"])
+_DROPOUT = frozenset(("dropout", "feature_dropout"))
+_STEPS = 12
+
+
+def found(traces, where, total_s):
+    rows = {}
+    for trace in traces:
+        for op in trace.ops:
+            row = None
+            if op.name == "softmax":
+                row = _by_hand(trace, op)
+            elif op.name == "scaled_dot_product_attention":
+                row = _fused(trace, op)
+            if row is None:
+                continue
+            seconds, frames = row.pop("seconds"), op.frames
+            key = (frames[:1], row["fused"])
+            old = rows.setdefault(key, {"cases": [], "count": 0, "seconds": 0.0, "frames": frames})
+            old["count"] += 1
+            old["seconds"] += seconds
+            if row not in old["cases"]:
+                old["cases"].append(row)
+    return [
+        {
+            "fused": fused, "frames": where.describe_frames(row["frames"]), "count": row["count"],
+            "share": row["seconds"] / total_s, "cases": row["cases"][:16],
+        }
+        for (_, fused), row in rows.items()
+    ]  # fmt: skip
+
+
+def _by_hand(trace, softmax):
+    seconds = [softmax.seconds]
+    scores = _back_to_scores(trace, softmax.operands()[0], seconds)
+    values = _forward_to_values(trace, softmax.outs[0], seconds)
+    if scores is None or values is None:
+        return None
+    product, scale, masks = scores
+    weighted, dropout = values
+    queries, keys = (trace.values[tag] for tag in product.operands()[-2:])
+    return {
+        "fused": False, "seconds": sum(seconds) + product.seconds + weighted.seconds,
+        "scores_shape": list(trace.values[softmax.operands()[0]].shape), "heads": list(queries.shape[1:2]),
+        "key_heads": list(keys.shape[1:2]), "q_shape": list(queries.shape), "scale": scale, "masks": masks,
+        "dropout": dropout, "dtype": str(queries.dtype).removeprefix("torch."),
+        "lines": [_line(op) for op in (product, softmax, weighted)],
+    }  # fmt: skip
+
+
+def _back_to_scores(trace, tag, seconds):
+    """(the product Q K^T, scale, masks) behind the operand of a softmax."""
+    scale, masks = 1.0, []
+    for _ in range(_STEPS):
+        op = trace.producer(tag)
+        if op is None:
+            return None
+        if op.name in _PRODUCTS:
+            return (op, scale, masks) if len(op.operands()) >= 2 else None
+        seconds.append(op.seconds)
+        operands = op.operands()
+        if op.name in _SAME and operands:
+            tag = operands[0]
+        elif op.name in ("mul", "div") and len(operands) == 1:
+            factor = next((a for a in op.args if isinstance(a, (int, float))), None)
+            if factor is None or (op.name == "div" and op.args[0] == factor):
+                return None
+            scale = scale * factor if op.name == "mul" else scale / factor
+            tag = operands[0]
+        elif op.name in ("add", "masked_fill", "where", "sub") and operands:
+            if scale != 1.0:
+                return None  # scaled after masking: not what a fused call does
+            tag, mask = _split_mask(trace, op)
+            if tag is None:
+                return None
+            masks.insert(0, mask)
+        else:
+            return None
+    return None
+
+
+def _split_mask(trace, op):
+    """(tag of the scores, description of the mask) of an operation that masks."""
+    operands = op.operands()
+    from_product = [tag for tag in operands if _comes_from_product(trace, tag)]
+    if len(from_product) != 1:
+        return None, None
+    other = next((tag for tag in operands if tag != from_product[0]), None)
+    mask = {"operation": op.name, "line": _line(op), "known": op.mask is not None}
+    if other is not None:
+        value = trace.values[other]
+        mask |= {"depends_on_data": trace.flags(other) != 0, "shape": list(value.shape)}
+    return from_product[0], {**mask, **(op.mask or {"causal": False, "empty_rows": True})}
+
+
+def _comes_from_product(trace, tag):
+    for _ in range(_STEPS):
+        op = trace.producer(tag)
+        if op is None:
+            return False
+        if op.name in _PRODUCTS:
+            return True
+        operands = op.operands()
+        if (op.name in (*_SAME, "mul", "div") and len(operands) == 1) or op.name in ("add", "masked_fill", "sub"):
+            tag = operands[0]
+        else:
+            return False
+    return False
+
+
+def _forward_to_values(trace, tag, seconds):
+    """(the product with V, dropout probability) after a softmax."""
+    dropout = 0.0
+    for _ in range(_STEPS):
+        users = trace.consumers(tag)
+        if len(users) != 1:
+            return None
+        op = users[0]
+        if op.name in _PRODUCTS:
+            return (op, dropout) if op.operands()[0] == tag else None
+        seconds.append(op.seconds)
+        if op.name in _DROPOUT:
+            active = op.kwargs.get("training", op.args[2] if len(op.args) > 2 else True)
+            dropout = op.kwargs.get("p", op.args[1] if len(op.args) > 1 else 0.5) if active else 0.0
+        elif op.name not in _SAME:
+            return None
+        tag = op.outs[0]
+    return None
+
+
+def _fused(trace, op):
+    queries, keys = (trace.values[tag] for tag in op.operands()[:2])
+    return {
+        "fused": True, "seconds": op.seconds, "q_shape": list(queries.shape), "k_shape": list(keys.shape),
+        "scale": op.kwargs.get("scale"),
+        "is_causal": bool(op.kwargs.get("is_causal", op.args[5] if len(op.args) > 5 else False)),
+        "enable_gqa": bool(op.kwargs.get("enable_gqa", False)), "lines": [_line(op)],
+    }  # fmt: skip
+
+
+def _line(op):
+    return op.frames[0][1] if op.frames else 0
+
+
+def reaches_attention(trace, tag):
+    """Whether a tensor goes into a matrix product (or a fused attention) through views alone."""
+    wanted, seen = [tag], set()
+    while wanted:
+        tag = wanted.pop()
+        for op in trace.consumers(tag):
+            if op.name in _PRODUCTS or op.name == "scaled_dot_product_attention":
+                return True
+            if op.name in _VIEWS | _SHAPES | {"contiguous"} and op.outs and op.outs[0] not in seen:
+                seen.add(op.outs[0])
+                wanted.append(op.outs[0])
+    return False

@@ -1,0 +1,236 @@
+"""A trace of one call: every torch operation with its operands, its place and its time, and what its value depends on.
+
+It keeps no tensor alive and changes none: a number is pinned on each tensor that was seen. What a value depends on is
+kept as flags, 0 for a tensor made from shapes, dtypes, devices and numbers alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .observe_mask import summarize_mask
+
+INPUT, PARAMETER, RANDOM, EXTERNAL = 1, 2, 4, 8
+MAX_OPS = 20_000
+_TAG = "_ratchet_observed"  # (number of the trace, number of the value)
+_numbers = itertools.count(1)
+
+
+def _words(text):
+    return frozenset(text.split())
+
+
+_RANDOM = _words("""
+    rand randn randint randperm rand_like randn_like randint_like bernoulli multinomial normal dropout
+    alpha_dropout empty empty_like empty_strided new_empty bernoulli_ normal_ uniform_ random_ exponential_
+""")
+_NO_OPERATION = _words("""
+    size dim stride numel element_size data_ptr is_contiguous storage_offset nelement
+""")
+HOST_READS = _words("""
+    item tolist numpy __bool__ __int__ __float__ __index__ is_nonzero equal allclose
+""")
+_IN_PLACE = _words("""
+    __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __iand__ __ior__
+""")
+_OPERATORS = {
+    "__add__": "add", "__radd__": "add", "__sub__": "sub", "__mul__": "mul", "__rmul__": "mul", "__truediv__": "div",
+    "__matmul__": "matmul", "__getitem__": "getitem", "true_divide": "div", "multiply": "mul", "divide": "div",
+    "subtract": "sub", "_softmax": "softmax", "rsub": "rsub", "__rsub__": "rsub", "__pow__": "pow",
+    "__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div",
+}  # fmt: skip
+_HAVE_IN_PLACE = frozenset(("add", "sub", "mul", "div", "masked_fill"))
+
+
+class Op:
+    __slots__ = ("args", "changed", "copied", "frames", "index", "kwargs", "mask", "module", "name", "outs", "seconds")
+
+    def operands(self):
+        """Tags of the tensor operands, in order."""
+        return [tag for kind, tag in _leaves((self.args, self.kwargs)) if kind == "tensor"]
+
+
+class Value:
+    __slots__ = ("consumed", "dtype", "flags", "op", "root", "shape")
+
+
+class Trace(TorchFunctionMode):
+    def __init__(self, where, inputs, synchronize):
+        super().__init__()
+        self.where, self.synchronize = where, synchronize
+        self.number = next(_numbers)
+        self.ops, self.values, self.roots = [], [], []
+        self.mutated = {}  # root -> [op index]
+        self.truncated, self.total_s = False, 0.0  # of the operations alone, without what tracing them costs
+        self._modules, self._hooks = [], []
+        self._known = {id(t) for _, m in where.modules.values() for t in (*_own(m.parameters), *_own(m.buffers))}
+        for tensor in inputs:
+            self._tag(tensor, INPUT, None, None)
+
+    def __enter__(self):
+        register = torch.nn.modules.module
+        self._hooks = [
+            register.register_module_forward_pre_hook(lambda module, _: self._modules.append(module)),
+            register.register_module_forward_hook(lambda *_: self._modules.pop() and None, always_call=True),
+        ]
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self.total_s = sum(op.seconds for op in self.ops)
+        for hook in self._hooks:
+            hook.remove()
+        return super().__exit__(*error)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in _NO_OPERATION or len(self.ops) >= MAX_OPS:
+            self.truncated |= len(self.ops) >= MAX_OPS
+            return func(*args, **kwargs)
+        if name == "__get__":
+            result = func(*args, **kwargs)
+            if isinstance(result, torch.Tensor):
+                self._record(func.__self__.__name__, args, kwargs, result, 0.0)
+            return result
+        start = time.perf_counter()
+        result = func(*args, **kwargs)
+        self.synchronize()
+        self._record(name, args, kwargs, result, time.perf_counter() - start)
+        return result
+
+    # -- recording
+
+    def _record(self, name, args, kwargs, result, seconds):
+        op = Op()
+        op.index, op.name, op.seconds = len(self.ops), _plain_name(name), seconds
+        op.frames, op.module = self.where.frames(3), self._modules[-1] if self._modules else None
+        op.args, op.kwargs = self._plain(args), {k: self._plain(v) for k, v in kwargs.items()}
+        op.mask = summarize_mask(op.name, args, kwargs)
+        tags = op.operands()
+        flags = RANDOM if name in _RANDOM else 0
+        for tag in tags:
+            flags |= self.flags(tag)
+        op.changed = self._note_changes(op, name, args, kwargs, flags)
+        for tag in tags:
+            if flags:
+                self.values[tag].consumed = True
+        operands = _tensors((args, kwargs))
+        op.copied = True
+        op.outs = []
+        for tensor in _tensors(result):
+            alias = next((t for t in operands if _shares(t, tensor)), None)
+            op.copied &= alias is None
+            op.outs.append(self._tag_result(tensor, flags, op, alias))
+        self.ops.append(op)
+
+    def _note_changes(self, op, name, args, kwargs, flags):
+        in_place = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__")) or "out" in kwargs
+        if not in_place:
+            return None
+        target = kwargs.get("out", args[0] if args else None)
+        if not isinstance(target, torch.Tensor):
+            return None
+        root = self.values[self._known_tag(target)].root
+        self.roots[root] |= flags
+        self.mutated.setdefault(root, []).append(op.index)
+        self._tag(target, flags, op.index, root)  # from here on it is another value
+        return root
+
+    def _tag_result(self, tensor, flags, op, alias):
+        if alias is not None and tensor is alias:
+            return self._known_tag(tensor)
+        root = self.values[self._known_tag(alias)].root if alias is not None else None
+        return self._tag(tensor, flags, op.index, root)
+
+    def _tag(self, tensor, flags, op, root):
+        value = Value()
+        if root is None:
+            root = len(self.roots)
+            self.roots.append(0)
+        value.flags, value.op, value.root = flags, op, root
+        value.shape, value.dtype, value.consumed = tuple(tensor.shape), tensor.dtype, False
+        self.values.append(value)
+        setattr(tensor, _TAG, (self.number, len(self.values) - 1))
+        return len(self.values) - 1
+
+    def _plain(self, value, depth=0):
+        if isinstance(value, torch.Tensor):
+            return ("tensor", self._known_tag(value))
+        if isinstance(value, (tuple, list)) and depth < 4:
+            return tuple(self._plain(v, depth + 1) for v in value)
+        if isinstance(value, (int, float, bool, str, type(None), torch.dtype)):
+            return value
+        return type(value).__name__
+
+    def _known_tag(self, tensor):
+        number, tag = getattr(tensor, _TAG, (0, 0))
+        if number == self.number:
+            return tag
+        return self._tag(tensor, PARAMETER if id(tensor) in self._known else EXTERNAL, None, None)
+
+    # -- asking
+
+    def flags(self, tag):
+        return self.values[tag].flags | self.roots[self.values[tag].root]
+
+    def producer(self, tag):
+        index = self.values[tag].op
+        return None if index is None else self.ops[index]
+
+    def consumers(self, tag):
+        return self._consumers().get(tag, [])
+
+    def _consumers(self):
+        if not hasattr(self, "_by_operand"):
+            self._by_operand = {}
+            for op in self.ops:
+                for tag in op.operands():
+                    if op.changed is None and tag in op.outs:
+                        continue  # it handed its operand back: no use of the value
+                    self._by_operand.setdefault(tag, []).append(op)
+        return self._by_operand
+
+
+def _plain_name(name):
+    """One name for `a + b`, `a += b` and `a.add_(b)`."""
+    if name in _OPERATORS:
+        return _OPERATORS[name]
+    in_place = name.endswith("_") and not name.endswith("__")
+    return name[:-1] if in_place and name[:-1] in _HAVE_IN_PLACE else name
+
+
+def _own(of):
+    return of(recurse=False)
+
+
+def _leaves(value):
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == "tensor":
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+
+
+def _tensors(value, depth=0):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)) and depth < 4:
+        return [t for item in value for t in _tensors(item, depth + 1)]
+    return []
+
+
+def _shares(a, b):
+    if a is b:
+        return True
+    if a.layout != torch.strided or b.layout != torch.strided or a.device != b.device:
+        return False
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata

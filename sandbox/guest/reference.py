@@ -1,0 +1,156 @@
+"""The reference: a worker on the pristine tree that also makes inputs, states and higher precision.
+
+It never sees a candidate's code. It runs before timing (and exits), and afresh after it on saved bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import sysconfig
+
+import torch
+
+from . import tensors, workload
+from .worker import Worker
+
+CONSTANT_SEED = 20_011
+
+
+class Reference(Worker):
+    def op_describe(self):
+        """What the entry declares, for the host to plan with."""
+        self.workload = self.workload or workload.read(self.tree, self.entry)
+        found = self.workload
+        cases = []
+        for case in found.cases():
+            work = found.phase_value(case["phase"], "work")
+            cases.append({**case, "work": dict(_work(work, case["shape"])) if work else {}})
+        names = ("outputs", "compare", "tolerance", "constants", "state", "reset", "shapes")
+        return {
+            "form": found.form,
+            "mode": found.mode,
+            "cases": cases,
+            "declares": [name for name in names if found.optional(name)],
+            "constants": list(found.optional("constants")() if found.optional("constants") else ()),
+            "tolerance": dict(found.optional("tolerance")() or {}) if found.optional("tolerance") else {},
+            "environment": environment(),
+        }
+
+    def op_save_init(self, path):
+        init = self.workload.init_inputs()
+        if init is not None:
+            tensors.save(path, init)
+        return {"saved": init is not None}
+
+    def op_draw(self, path, seed, phase="", shape=None, variant=""):
+        """Write fresh arguments for a seed. Constant arguments come from one fixed seed."""
+        drawn = self.workload.inputs(phase, shape or {}, seed)
+        constants = self.workload.optional("constants")
+        if constants:
+            fixed = self.workload.inputs(phase, shape or {}, CONSTANT_SEED)
+            for name in constants():
+                if isinstance(drawn, dict):
+                    drawn[name] = fixed[name]
+                else:
+                    drawn = (*drawn[:name], fixed[name], *drawn[name + 1 :])
+        structure, flat = tensors.flatten(drawn)
+        if variant:
+            flat = [VARIANTS[variant](tensor) for tensor in flat]
+        tensors.save_flat(path, structure, flat)
+
+    def op_second_state(self, path):
+        """A different checkpoint of the same model: values of every floating-point tensor shuffled and scaled."""
+        generator = torch.Generator().manual_seed(int(torch.randint(1 << 31, ()).item()))
+        state = {}
+        for name, tensor in self.built.state_dict().items():
+            value = tensor.detach().cpu().clone()
+            if value.is_floating_point() and value.numel():
+                order = torch.randperm(value.numel(), generator=generator)
+                noise = 0.75 + 0.5 * torch.rand(value.shape, generator=generator)
+                value = (value.flatten()[order].reshape(value.shape).float() * noise).to(value.dtype)
+            state[name] = value
+        tensors.save(path, state)
+
+    def op_precision(self, name):
+        """Build anew in a wider floating-point type; inputs and states staged from now on follow."""
+        self.op_build(self.mode)
+        if not isinstance(self.built, torch.nn.Module):
+            raise workload.WorkloadProblem("no_precision", "the callable is no module, so it cannot be widened")
+        self.precision = getattr(torch, name)
+        self.built.to(self.precision)
+        self.staged, self.constants = (None, []), {}
+
+    def op_select(self, source, path, phase=""):
+        """Apply the entry's `outputs` to a saved result."""
+        outputs = self.workload.phase_value(phase, "outputs")
+        result = tensors.load(source)
+        with workload.guarded("outputs_raised", self.tree):
+            tensors.save(path, outputs(result))
+
+    def op_compare(self, candidate, reference, phase=""):
+        """Ask the entry's `compare` about two saved results."""
+        compare = self.workload.phase_value(phase, "compare")
+        with workload.guarded("compare_raised", self.tree):
+            answer = compare(tensors.load(candidate), tensors.load(reference))
+        passed, message = answer if isinstance(answer, tuple) else (answer, "")
+        return {"passed": bool(passed), "message": str(message)[:2000]}
+
+
+def _constant(tensor):
+    return tensor.flatten()[:1].expand(tensor.numel()).reshape(tensor.shape).clone() if tensor.numel() else tensor
+
+
+# other value patterns of the same shapes: what holds only for the usual distribution fails on these
+VARIANTS = {
+    "negated": lambda t: -t if t.is_floating_point() else t.flatten().flip(0).reshape(t.shape),
+    "scaled": lambda t: t * 4 if t.is_floating_point() else t,
+    "constant": lambda t: _constant(t),
+}
+
+
+def _work(work, shape):
+    try:
+        return work(**shape)
+    except TypeError:
+        return work()
+
+
+def environment():
+    """Versions and hardware as torch tells them; read on the host's behalf, never used as evidence."""
+    found = {
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "hip": torch.version.hip,
+        "cuda": torch.version.cuda,
+        "machine": platform.machine(),
+        "device": workload.device(),
+        "cpp_compiler": _has_compiler(),
+        "installed": sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} | set(_torch_folder())),
+    }
+    for name in ("triton", "transformers", "aiter", "vllm", "flash_attn"):
+        try:
+            from importlib.metadata import version
+
+            found[name] = version(name)
+        except ImportError:
+            found[name] = None
+    if found["device"] == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        found["gpu_name"] = properties.name
+        found["gpu_count"] = torch.cuda.device_count()
+        found["gfx"] = properties.gcnArchName.split(":")[0] if torch.version.hip else None
+        found["compute_units"] = properties.multi_processor_count
+        found["gpu_memory_bytes"] = properties.total_memory
+    return found
+
+
+def _torch_folder():
+    return [os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))]
+
+
+def _has_compiler():
+    import shutil
+
+    return bool(shutil.which("c++") or shutil.which("g++") or shutil.which("clang++"))

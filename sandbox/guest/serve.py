@@ -1,0 +1,59 @@
+"""Answer the host's requests one by one until it closes the channel.
+
+A request is {"op", "nonce", ...}; the reply carries the same nonce, so that none can be sent before it was asked
+for. What the target raises is an answer ("error"), not an end.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+
+from .wire import ChannelClosed
+from .workload import WorkloadProblem, exit_kind
+
+# how long to poll for the next request before sleeping: waking up is slower and noisier than a fast call
+SPIN_S = 0.002
+
+
+def serve(channel, role, tree, entry):
+    worker = _role(role)(tree, entry)
+    while True:
+        try:
+            request = channel.receive(spin_s=SPIN_S)
+        except ChannelClosed:
+            return
+        nonce, op = request.pop("nonce"), request.pop("op")
+        try:
+            reply = getattr(worker, "op_" + op)(**request) or {}
+        except WorkloadProblem as problem:
+            reply = {"error": {"kind": problem.kind, "message": problem.message, "where": problem.where}}
+        except SystemExit as error:
+            reply = {"error": {"kind": exit_kind(error), "message": f"sys.exit({error.code!r})", "where": ""}}
+        except OSError as error:
+            kind = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "guest_raised"
+            reply = {"error": {"kind": kind, "message": _text(error), "where": ""}}
+        except Exception as error:  # the boundary: whatever a target raises becomes a finding for the host
+            reply = {"error": {"kind": "guest_raised", "message": _text(error), "where": ""}}
+        reply["nonce"] = nonce
+        channel.send(reply)
+
+
+def _text(error):
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-6))[-4000:]
+
+
+def _role(role):
+    if role == "worker":
+        from .worker import Worker
+
+        return Worker
+    if role == "reference":
+        from .reference import Reference
+
+        return Reference
+    if role == "observer":
+        from .observe import Observer
+
+        return Observer
+    raise ValueError(f"unknown role {role!r}")

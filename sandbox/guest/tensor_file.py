@@ -1,0 +1,94 @@
+"""The file format for tensors: a bounded JSON header, then raw little-endian bytes. Never pickle.
+
+Standard library only, because the host reads these files too, and the host has no torch.
+
+    8 bytes   length of the header, little-endian
+    header    {"structure": node, "leaves": [{"dtype", "shape", "offset", "nbytes", "device", "kind", "stride", "grad",
+              "borrowed"}]}; the last two may be left out
+    data      leaves at multiples of ALIGN from the start of the data
+
+A node is one of {"t": "tensor", "i": 0}, {"t": "tuple"|"list", "items": [node]}, {"t": "dict", "keys", "items"},
+{"t": "object", "class": "module:qualname", "keys", "items"}, {"t": "value", "v": scalar}, {"t": "opaque", "class"}.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from typing import Any, BinaryIO
+
+MAX_HEADER = 8 << 20
+MAX_NAME = 200
+MAX_DIMENSIONS = 64
+ALIGN = 64
+_LENGTH = struct.Struct("<Q")
+
+# bytes of one element; the names are torch's
+ITEM_BYTES = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "complex64": 8, "complex128": 16,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
+}  # fmt: skip
+
+
+class BadTensorFile(Exception):
+    """The file is not what the format says; written by a broken or hostile worker."""
+
+
+def aligned(offset: int) -> int:
+    return (offset + ALIGN - 1) // ALIGN * ALIGN
+
+
+def write_header(file: BinaryIO, header: dict[str, Any]) -> None:
+    data = json.dumps(header, separators=(",", ":")).encode()
+    data += b" " * (aligned(_LENGTH.size + len(data)) - _LENGTH.size - len(data))
+    file.write(_LENGTH.pack(len(data)) + data)
+
+
+def read_header(file: BinaryIO, file_bytes: int) -> tuple[dict[str, Any], int]:
+    """The header and the position of the data. Raises: BadTensorFile."""
+    raw = file.read(_LENGTH.size)
+    if len(raw) != _LENGTH.size:
+        raise BadTensorFile("too short for a header")
+    (size,) = _LENGTH.unpack(raw)
+    if size > MAX_HEADER or _LENGTH.size + size > file_bytes:
+        raise BadTensorFile(f"a header of {size} bytes in a file of {file_bytes}")
+    try:
+        header = json.loads(file.read(size))
+        for leaf in header["leaves"]:
+            _check_leaf(leaf, file_bytes - _LENGTH.size - size)
+        structure = header["structure"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadTensorFile(f"a header that does not hold what it must ({type(error).__name__})") from error
+    if not isinstance(structure, dict):
+        raise BadTensorFile("the structure is no node")
+    return header, _LENGTH.size + size
+
+
+def _check_leaf(leaf: dict[str, Any], data_bytes: int) -> None:
+    shape, stride, offset, nbytes = leaf["shape"], leaf["stride"], leaf["offset"], leaf["nbytes"]
+    if not _are_sizes(shape) or not _are_sizes([offset, nbytes]):
+        raise BadTensorFile("a shape, an offset or a length that is none")
+    if leaf["dtype"] not in ITEM_BYTES:
+        raise BadTensorFile("a dtype nobody knows")
+    if nbytes != math.prod(shape) * ITEM_BYTES[leaf["dtype"]]:
+        raise BadTensorFile("the number of bytes does not match shape and dtype")
+    if offset > data_bytes - nbytes:
+        raise BadTensorFile("a leaf lies outside the file")
+    if stride is not None and not (_are_sizes(stride) and _is_dense(shape, stride)):
+        raise BadTensorFile("strides that would need more memory than the tensor has")
+    for name in (leaf["device"], leaf["kind"], leaf.get("borrowed", "")):
+        if not isinstance(name, str) or len(name) > MAX_NAME or not name.isprintable():
+            raise BadTensorFile("a device or a class that is no name")
+
+
+def _are_sizes(values: object) -> bool:
+    if not isinstance(values, list) or len(values) > MAX_DIMENSIONS:
+        return False
+    return all(type(value) is int and 0 <= value < 1 << 62 for value in values)
+
+
+def _is_dense(shape: list[int], stride: list[int]) -> bool:
+    furthest = sum((extent - 1) * step for extent, step in zip(shape, stride, strict=True))
+    return 0 in shape or furthest + 1 == math.prod(shape)

@@ -1,0 +1,171 @@
+"""Flatten nested results into tensors, and move them to and from tensor files.
+
+Refuses nothing silently: what is no tensor becomes a value or an opaque node, and the host decides what that means.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import importlib
+import os
+
+import torch
+
+from . import tensor_file
+
+MAX_DEPTH = 32
+_DTYPES = {name: getattr(torch, name) for name in tensor_file.ITEM_BYTES if hasattr(torch, name)}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_SCALARS = (type(None), bool, int, float, str)
+
+
+def flatten(value):
+    """(structure, tensors) of any nesting of tuples, lists, dicts, dataclasses, named tuples and plain objects."""
+    tensors = []
+    return _node(value, tensors, 0, set()), tensors
+
+
+def _node(value, tensors, depth, seen):
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return {"t": "tensor", "i": len(tensors) - 1}
+    if isinstance(value, _SCALARS):
+        return {"t": "value", "v": value}
+    name = type(value).__module__ + ":" + type(value).__qualname__
+    if depth > MAX_DEPTH or id(value) in seen or isinstance(value, (torch.nn.Module, type)) or callable(value):
+        return {"t": "opaque", "class": name}
+    seen = seen | {id(value)}
+
+    def inner(items):
+        return [_node(item, tensors, depth + 1, seen) for item in items]
+
+    if type(value) in (tuple, list):
+        return {"t": type(value).__name__, "items": inner(value)}
+    if type(value) is dict and all(isinstance(key, (str, int)) for key in value):
+        return {"t": "dict", "keys": list(value), "items": inner(value.values())}
+    fields = _fields(value)
+    if fields is None:
+        return {"t": "opaque", "class": name}
+    return {"t": "object", "class": name, "keys": list(fields), "items": inner(fields.values())}
+
+
+def _fields(value):
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    if isinstance(value, dict):  # ordered and attribute dictionaries, model outputs
+        return {str(key): item for key, item in value.items()}
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return dict(vars(value)) if hasattr(value, "__dict__") else None
+
+
+def unflatten(node, tensors):
+    """The nesting again. Objects are made from their class, which must be importable here."""
+    kind = node["t"]
+    if kind == "tensor":
+        return tensors[node["i"]]
+    if kind == "value":
+        return node["v"]
+    if kind == "opaque":
+        return None
+    items = [unflatten(item, tensors) for item in node["items"]]
+    if kind == "tuple":
+        return tuple(items)
+    if kind == "list":
+        return items
+    fields = dict(zip(node["keys"], items, strict=True))
+    return fields if kind == "dict" else _rebuild(node["class"], fields)
+
+
+def _rebuild(name, fields):
+    module, _, qualname = name.partition(":")
+    cls = importlib.import_module(module)
+    for part in qualname.split("."):
+        cls = getattr(cls, part)
+    if issubclass(cls, tuple):
+        return cls(**fields)
+    if dataclasses.is_dataclass(cls) or issubclass(cls, dict):
+        return cls(**fields)
+    value = object.__new__(cls)
+    vars(value).update(fields)
+    return value
+
+
+def save(path, value):
+    """Write a nesting of tensors. The file appears whole or not at all."""
+    structure, tensors = flatten(value)
+    save_flat(path, structure, tensors)
+
+
+def save_flat(path, structure, tensors, borrowed=None):
+    """`borrowed` says for each tensor whose memory it shares, empty for its own."""
+    leaves, hosts, offset = [], [], 0
+    for index, tensor in enumerate(tensors):
+        host, stride = _dense(tensor.detach())
+        nbytes = host.numel() * host.element_size()
+        leaves.append({
+            "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "offset": offset, "nbytes": nbytes,
+            "device": tensor.device.type, "kind": _kind(tensor), "stride": stride, "grad": tensor.requires_grad,
+            "borrowed": borrowed[index] if borrowed else "",
+        })  # fmt: skip
+        hosts.append(host)
+        offset = tensor_file.aligned(offset + nbytes)
+    partial = f"{path}.partial"
+    with open(partial, "wb") as file:
+        tensor_file.write_header(file, {"structure": structure, "leaves": leaves})
+        start = file.tell()
+        for leaf, host in zip(leaves, hosts, strict=True):
+            file.seek(start + leaf["offset"])
+            if leaf["nbytes"]:
+                file.write((ctypes.c_char * leaf["nbytes"]).from_address(host.data_ptr()))
+        file.truncate(start + offset)
+    os.replace(partial, path)
+
+
+def _kind(tensor):
+    """The plain name only for torch's own classes, because any subclass may call itself `Tensor`."""
+    cls = type(tensor)
+    return cls.__name__ if cls in (torch.Tensor, torch.nn.Parameter) else f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _dense(tensor):
+    """A contiguous host copy, and the strides to restore when the original is dense in another order."""
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise TypeError(f"a {tensor.layout} tensor cannot be compared; declare outputs() to say what counts")
+    stride = None
+    if not tensor.is_contiguous() and tensor.numel() == 1 + sum(
+        (n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)
+    ):
+        stride = list(tensor.stride())
+    return tensor.resolve_conj().resolve_neg().cpu().contiguous(), stride
+
+
+def load_flat(path, device=None):
+    """(structure, tensors), each on the device it was saved from, or on `device`."""
+    with open(path, "rb") as file:
+        header, start = tensor_file.read_header(file, os.path.getsize(path))
+        tensors = []
+        for leaf in header["leaves"]:
+            file.seek(start + leaf["offset"])
+            tensors.append(_tensor(leaf, file.read(leaf["nbytes"]), device))
+    return header["structure"], tensors
+
+
+def _tensor(leaf, data, device):
+    dtype = _DTYPES[leaf["dtype"]]
+    if leaf["nbytes"]:
+        host = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).reshape(leaf["shape"])
+    else:
+        host = torch.empty(leaf["shape"], dtype=dtype)
+    if leaf["stride"]:
+        strided = torch.empty_strided(leaf["shape"], leaf["stride"], dtype=dtype)
+        host = strided.copy_(host)
+    target = device or leaf["device"]
+    # a copy in every case: the tensor must come from torch's own allocator, aligned as the target's would be
+    return host.to(target) if target != "cpu" else host.clone(memory_format=torch.preserve_format)
+
+
+def load(path, device=None):
+    structure, tensors = load_flat(path, device)
+    return unflatten(structure, tensors)

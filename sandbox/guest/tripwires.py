@@ -1,0 +1,72 @@
+"""Tripwires: notice when the target's code replaces clocks, synchronisation, or what the guest itself is made of.
+
+A snapshot of identities is taken before any code of the target is loaded. Refuses to be evidence: code in this process
+can hide from it, and what it must not touch is out of its reach anyway. It only tells on those who do not hide.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import json
+import os
+import select
+import socket
+import sys
+import time
+
+import torch
+
+PACKAGE = __name__.rpartition(".")[0]
+
+# what tells time, waits for the device, or turns a result into a reply; "module or class: names"
+_WATCHED = (
+    (time, "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time process_time_ns sleep"),
+    (torch.cuda, "synchronize current_stream is_available is_initialized Event Stream"),
+    (torch.cuda.Event, "record elapsed_time synchronize query wait"),
+    (torch.cuda.Stream, "synchronize query wait_stream"),
+    (torch.Tensor, "detach contiguous reshape view cpu to copy_ clone fill_ tolist numel element_size data_ptr"),
+    (torch.Tensor, "resolve_conj resolve_neg is_contiguous stride untyped_storage"),
+    (torch, "empty full arange stack frombuffer empty_strided view_as_real set_grad_enabled"),
+    (hashlib, "sha256 blake2b"),
+    (json, "dumps loads"),
+    (socket.socket, "send recv close"),
+    (select, "select"),
+    (os, "replace link stat"),
+    (builtins, "open isinstance type len getattr setattr"),
+)  # fmt: skip
+
+
+def snapshot():
+    """{name: what stands for it now}. Functions written in Python count with their code, which can be exchanged."""
+    found = {}
+    for holder, names in _WATCHED:
+        for name in names.split():
+            found[f"{holder.__name__}.{name}"] = _identity(getattr(holder, name, None))
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith(PACKAGE):
+            found.update(_own(module_name.removeprefix(PACKAGE).lstrip("."), vars(module)))
+    return found
+
+
+def _own(prefix, members):
+    """The functions and classes of the guest."""
+    found = {}
+    for name, value in list(members.items()):
+        if isinstance(value, type) and str(value.__module__).startswith(PACKAGE):
+            found.update({f"{prefix}.{name}.{n}": _identity(v) for n, v in vars(value).items() if callable(v)})
+        if callable(value):
+            found[f"{prefix}.{name}"] = _identity(value)
+    return found
+
+
+def _identity(value):
+    """Something that stays the same, and alive, as long as the thing does."""
+    return (value, getattr(value, "__code__", None))
+
+
+def changed(before):
+    """Names that stand for something else than in a snapshot."""
+    now = snapshot()
+    return sorted(name for name, (value, code) in before.items()
+                  if now.get(name, (None, None))[0] is not value or now[name][1] is not code)  # fmt: skip

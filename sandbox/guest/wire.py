@@ -1,0 +1,99 @@
+"""The channel between host and guest: length-prefixed JSON frames on a unix socket.
+
+Standard library only, because both sides use it. Never pickle, never more than `MAX_FRAME` bytes, and never
+stdout: what a target prints is not a message.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import time
+from typing import Any
+
+MAX_FRAME = 4 << 20
+_LENGTH = struct.Struct("<I")
+
+
+class ChannelClosed(Exception):
+    """The other side is gone."""
+
+
+class BadFrame(Exception):
+    """The other side sent something that is no frame of ours."""
+
+
+class Channel:
+    """JSON objects over a connected stream socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._socket.setblocking(False)
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = json.dumps(message, separators=(",", ":")).encode()
+        if len(data) > MAX_FRAME:
+            raise BadFrame(f"a frame of {len(data)} bytes is over the limit of {MAX_FRAME}")
+        view = memoryview(_LENGTH.pack(len(data)) + data)
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except BlockingIOError:
+                select.select([], [self._socket], [])
+            except (BrokenPipeError, ConnectionResetError) as error:
+                raise ChannelClosed(str(error)) from error
+
+    def receive(self, timeout_s: float | None = None, *, spin_s: float = 0.0) -> dict[str, Any]:
+        """The next message.
+
+        `spin_s` polls that long before it sleeps: waking a sleeping process costs tens of microseconds and is noisy.
+        Raises: TimeoutError, ChannelClosed, BadFrame.
+        """
+        start = time.perf_counter()
+        deadline = None if timeout_s is None else start + timeout_s
+        (size,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline, start + spin_s))
+        if size > MAX_FRAME:
+            raise BadFrame(f"a frame of {size} bytes is over the limit of {MAX_FRAME}")
+        try:
+            message = json.loads(self._read(size, deadline, start + spin_s))
+        except (ValueError, RecursionError) as error:
+            raise BadFrame(f"not JSON: {error}") from error
+        if not isinstance(message, dict):
+            raise BadFrame("not a JSON object")
+        return message
+
+    def _read(self, size: int, deadline: float | None, spin_until: float) -> bytes:
+        parts: list[bytes] = []
+        while size:
+            try:
+                part = self._socket.recv(min(size, 1 << 20))
+            except BlockingIOError:
+                now = time.perf_counter()
+                if now < spin_until:
+                    continue
+                if deadline is not None and now >= deadline:
+                    raise TimeoutError("no answer in time") from None
+                select.select([self._socket], [], [], None if deadline is None else deadline - now)
+                continue
+            except ConnectionResetError as error:
+                raise ChannelClosed(str(error)) from error
+            if not part:
+                raise ChannelClosed("the other side closed the channel")
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def connect(path: str) -> Channel:
+    """The guest's side: connect to the socket the host listens on."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.connect(path)
+    return Channel(sock)

@@ -1,0 +1,171 @@
+"""A worker: build one tree's callable, stage an input, call it, and commit to the outputs by a digest.
+
+The same worker is timed and checked, so nothing behaves differently when it counts. It sees only the inputs it is
+given, one at a time, and makes none itself.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from . import tensors, tripwires, workload
+from .digest import digest
+
+
+class Worker:
+    def __init__(self, tree, entry):
+        self.tree, self.entry = tree, entry
+        self.workload = None
+        self.built = None
+        self.precision = None
+        self.arguments, self.staged, self.constants = (), (None, []), {}
+        self.result = (None, [])
+        self.identities = tripwires.snapshot()
+
+    # -- the callable
+
+    def op_build(self, mode="inference", init=None, compile_options=None):
+        """Build the callable. `compile_options` applies plain torch.compile to it, as a user's one line would."""
+        self.workload = self.workload or workload.read(self.tree, self.entry)
+        self.built = self.workload.build(None if init is None else tensors.load(init))
+        self.mode = mode
+        torch.set_grad_enabled(mode == "training")
+        if isinstance(self.built, torch.nn.Module):
+            self.built.train(mode == "training")
+        if compile_options is not None:
+            self._compile(compile_options)
+        return {"is_module": isinstance(self.built, torch.nn.Module)}
+
+    def _compile(self, options):
+        if isinstance(self.built, torch.nn.Module):
+            self.built.compile(**options)
+        else:
+            self.built = torch.compile(self.built, **options)
+
+    def op_load_state(self, path):
+        """Load a state dict, strictly. Floating-point tensors follow the precision in force."""
+        structure, flat = tensors.load_flat(path)
+        state = tensors.unflatten(structure, [self._cast(t) for t in flat])
+        with workload.guarded("state_rejected", self.tree):
+            self.built.load_state_dict(state, strict=True)
+
+    def op_save_state(self, path):
+        tensors.save(path, dict(self.built.state_dict()))
+
+    def op_transform(self, name):
+        """What a user may do to a model between calls: its results must follow."""
+        with workload.guarded("transform_raised", self.tree):
+            if name == "deepcopy":
+                self.built = copy.deepcopy(self.built)
+            elif name == "move":
+                self.built._apply(torch.clone)  # what .to() does, with every storage a new one
+            elif name == "scale":
+                with torch.no_grad():
+                    for parameter in self.built.parameters():
+                        if parameter.is_floating_point():
+                            parameter.mul_(0.875)
+
+    # -- one call
+
+    def op_stage(self, path, how="fresh", constants=(), phase=""):
+        """Load arguments. `how`: "fresh" tensors, or "inplace" into those of the last call.
+
+        `constants` names the arguments (positions or keywords) whose tensors stay the same objects from call to call.
+        """
+        structure, flat = tensors.load_flat(path)
+        flat = [self._cast(t) for t in flat]
+        kept_structure, kept = self.staged
+        if how == "inplace" and kept_structure == structure and self._alike(kept, flat):
+            with torch.no_grad():
+                for old, new in zip(kept, flat, strict=True):
+                    old.copy_(new)
+            flat = kept
+        self.staged = (structure, flat)
+        self.arguments = self._keep_constants(tensors.unflatten(structure, flat), constants, (phase, str(structure)))
+        self.phase = phase
+        reset = self.workload.phase_value(phase, "reset")
+        if reset:
+            with workload.guarded("call_raised", self.tree):
+                reset()
+        synchronize()
+
+    def _alike(self, kept, flat):
+        return len(kept) == len(flat) and all(
+            a.shape == b.shape and a.dtype == b.dtype and a.device == b.device for a, b in zip(kept, flat, strict=True)
+        )
+
+    def _keep_constants(self, arguments, names, key):
+        if not names:
+            return arguments
+        held = self.constants.setdefault(key, {})
+        items = arguments.items() if isinstance(arguments, dict) else enumerate(arguments)
+        merged = {name: held.setdefault(name, item) if name in names else item for name, item in items}
+        return merged if isinstance(arguments, dict) else tuple(merged.values())
+
+    def _cast(self, tensor):
+        return tensor.to(self.precision) if self.precision and tensor.is_floating_point() else tensor
+
+    def op_call(self, key, phase=""):
+        """Call, wait for the device, and answer with the digest: that answer stops the host's clock."""
+        with workload.guarded("call_raised", self.tree):
+            self._run()
+        return {"digest": digest(self.result[1], key)}
+
+    def _run(self):
+        function = self.workload.method(self.phase, self.built)
+        arguments = self.arguments
+        out = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
+        synchronize()
+        state = self.workload.phase_value(self.phase, "state")
+        self.result = tensors.flatten((out, state()) if state else out)
+
+    def op_save(self, path):
+        tensors.save_flat(path, *self.result, borrowed=self._borrowed())
+
+    def _borrowed(self):
+        """For each tensor of the result, which argument it shares memory with: what changes one changes the other."""
+        owners = {}
+        for index, argument in enumerate(tensors.flatten(self.arguments)[1]):
+            owners.setdefault(_storage(argument), f"argument {index}")
+        owners.pop(None, None)
+        return [owners.get(_storage(tensor), "") for tensor in self.result[1]]
+
+    def op_save_arguments(self, path):
+        tensors.save(path, self.arguments)
+
+    def op_poison(self):
+        """Overwrite what the last call returned, and fill freed device memory with NaN, so that stale data shows."""
+        with torch.no_grad():
+            for tensor in self.result[1]:
+                if tensor.is_floating_point() and not any(
+                    s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True)
+                ):
+                    tensor.fill_(float("nan"))
+        self.result = (None, [])
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            blocks = [torch.full((1 << k,), float("nan"), device="cuda") for k in range(7, 27) for _ in range(4)]
+            del blocks
+        synchronize()
+
+    def op_synchronize(self):
+        synchronize()
+
+    def op_tripwires(self):
+        """What of clocks, synchronisation and the guest itself is not what it was before the target was loaded."""
+        return {"changed": tripwires.changed(self.identities)}
+
+
+def _storage(tensor):
+    """Where its memory is; None for what has none of its own (an empty tensor, another layout, a wrapper)."""
+    try:
+        return (tensor.device, tensor.untyped_storage().data_ptr()) if tensor.numel() else None
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def synchronize():
+    """Wait for everything on the device, side streams included."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

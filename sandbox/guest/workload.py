@@ -1,0 +1,193 @@
+"""Read the workload out of an entry script: form 1 (declared) or form 2 (KernelBench).
+
+Refuses to guess: an entry of neither form is a `WorkloadProblem`. Form 3 (any script, observed) is not here yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import traceback
+
+import torch
+
+
+class WorkloadProblem(Exception):
+    """Something is wrong with the entry; `kind` is one of the names `tools/errors.py` knows."""
+
+    def __init__(self, kind, message, where=""):
+        super().__init__(message)
+        self.kind, self.message, self.where = kind, message, where
+
+
+def load_entry(tree, entry):
+    """Execute the entry as a module named like its file (so not as `__main__`)."""
+    path = os.path.join(tree, entry)
+    name = os.path.splitext(os.path.basename(entry))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    with guarded("entry_raised", tree):
+        spec.loader.exec_module(module)
+    return module
+
+
+class guarded:
+    """Turn what the target raises into a WorkloadProblem that says where."""
+
+    def __init__(self, kind, tree):
+        self.kind, self.tree = kind, tree
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if error is None or isinstance(error, (WorkloadProblem, KeyboardInterrupt, GeneratorExit)):
+            return False
+        if isinstance(error, SystemExit):
+            raise WorkloadProblem(exit_kind(error), f"it called sys.exit({error.code!r})", _where(trace, self.tree))
+        if isinstance(error, torch.OutOfMemoryError):
+            raise WorkloadProblem("out_of_memory", str(error).splitlines()[0], _where(trace, self.tree))
+        if isinstance(error, MemoryError):
+            raise WorkloadProblem("out_of_memory", "it asked for more memory than it may use", _where(trace, self.tree))
+        text = "".join(traceback.format_exception_only(type(error), error)).strip()[-2000:]
+        raise WorkloadProblem(self.kind, text, _where(trace, self.tree)) from error
+
+
+def exit_kind(error):
+    """An exit that says "all went well" before there is a result is told apart: it could pass for success."""
+    return "exited_as_success" if error.code in (None, 0) else "entry_exited"
+
+
+def _where(trace, tree):
+    """The innermost frame inside the target, as file:line."""
+    root, found = os.path.realpath(tree) + os.sep, ""
+    for frame in traceback.extract_tb(trace):
+        path = os.path.realpath(frame.filename)
+        if path.startswith(root):
+            found = f"{path[len(root) :]}:{frame.lineno}"
+    return found
+
+
+@contextlib.contextmanager
+def seeded(seed):
+    """torch's generators from a seed, and afterwards as they were: what is random in a call must show as such."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def device():
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def read(tree, entry):
+    """The workload of an entry. Raises: WorkloadProblem."""
+    module = load_entry(tree, entry)
+    if callable(getattr(module, "build", None)) and callable(getattr(module, "inputs", None)):
+        return Declared(module, tree)
+    if isinstance(getattr(module, "Model", None), type) and callable(getattr(module, "get_inputs", None)):
+        return KernelBench(module, tree)
+    names = [n for n in ("build", "inputs", "Model", "get_inputs", "get_init_inputs") if hasattr(module, n)]
+    raise WorkloadProblem("unknown_form", f"it defines {', '.join(names) or 'none of the names a workload needs'}")
+
+
+class Workload:
+    """What both forms answer. Phases and shapes span the cases; each case is judged."""
+
+    form = ""
+
+    def __init__(self, module, tree):
+        self.module, self.tree = module, tree
+        self.mode = getattr(module, "mode", "inference")
+        if self.mode not in ("inference", "training"):
+            raise WorkloadProblem("bad_declaration", f"mode is {self.mode!r}; it may be 'inference' or 'training'")
+
+    def optional(self, name):
+        found = getattr(self.module, name, None)
+        return found if callable(found) else None
+
+    def cases(self):
+        """[{"phase", "shape"}]; one with an empty shape when nothing is declared."""
+        return [{"phase": "", "shape": {}}]
+
+    def declared_phases(self):
+        return {}
+
+    def phase_value(self, phase, name):
+        """`name` from the phase's own declaration, else from the entry."""
+        found = self.declared_phases().get(phase, {}).get(name)
+        return found if found is not None else self.optional(name)
+
+    def method(self, phase, target):
+        """What a call of this phase calls: the callable itself, or the method the phase names."""
+        name = self.declared_phases().get(phase, {}).get("method")
+        return getattr(target, name) if name else target
+
+
+class Declared(Workload):
+    """build(), inputs(seed), and the optional names of the contract."""
+
+    form = "declared"
+
+    def build(self, init=None):
+        with guarded("build_raised", self.tree):
+            built = self.module.build()
+        if not callable(built):
+            raise WorkloadProblem("bad_declaration", f"build() returned {type(built).__name__}, not a callable")
+        return built
+
+    def init_inputs(self):
+        return None
+
+    def declared_phases(self):
+        phases = getattr(self.module, "phases", None)
+        return (phases() if callable(phases) else phases) or {}
+
+    def cases(self):
+        found = []
+        with guarded("bad_declaration", self.tree):
+            for phase in self.declared_phases() or {"": {}}:
+                shapes = self.phase_value(phase, "shapes")
+                found += [{"phase": phase, "shape": dict(shape)} for shape in (shapes() if shapes else [{}])]
+        if not found:
+            raise WorkloadProblem("bad_declaration", "shapes() returned nothing")
+        return found
+
+    def inputs(self, phase, shape, seed):
+        with guarded("inputs_raised", self.tree), seeded(seed):
+            return arguments(self.phase_value(phase, "inputs")(seed, **shape))
+
+
+class KernelBench(Workload):
+    """Model, get_inputs() and get_init_inputs(); inputs vary by the seed of torch's generator."""
+
+    form = "kernelbench"
+
+    def build(self, init=None):
+        init = self.init_inputs() if init is None else init
+        with guarded("build_raised", self.tree), seeded(0):
+            return self.module.Model(*init).to(device())
+
+    def init_inputs(self):
+        make = self.optional("get_init_inputs")
+        with guarded("inputs_raised", self.tree), seeded(0):
+            return list(make()) if make else []
+
+    def inputs(self, phase, shape, seed):
+        with guarded("inputs_raised", self.tree), seeded(seed):
+            drawn = arguments(self.module.get_inputs())
+        return tuple(x.to(device()) if isinstance(x, torch.Tensor) else x for x in drawn)
+
+
+def arguments(value):
+    """Positional arguments as a tuple, or keyword arguments as a dict."""
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, (tuple, list)):
+        return tuple(value)
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    raise WorkloadProblem("bad_declaration", f"inputs are {type(value).__name__}; return a tuple or a dict")

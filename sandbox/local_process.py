@@ -1,0 +1,254 @@
+"""One running command of the local provider: its channel, its freezer, what it uses, and its end.
+
+Refuses to trust the command: the channel is accepted only from its tree, and its end is told by the supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+from sandbox import cgroup, process_tree, records
+from sandbox.contract import Ended, ProcessEnded, Task, Usage
+from sandbox.freezer import Freezer
+from sandbox.guest.wire import Channel
+from sandbox.records import Filed
+from sandbox.spawner import Finished, Report, Supervisor
+
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_STOP_TIMEOUT_S = 15.0  # the supervisor gives up after 10 s on what is stuck in a driver
+_PIN_LOOKS = 50  # a process that widens its affinity again and again is the referee's to find
+_LAST_WORDS_S = 1.0  # after a process let go of its channel: closing an accelerator may take most of a second
+
+
+class LocalProcess:
+    """See `contract.Process`. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        role: str,
+        supervisor: Supervisor,
+        init: int | None,
+        listener: socket.socket,
+        freezer: Freezer,
+        cpuset: cgroup.CpuSet | None,
+        filed: Filed,
+        connect_timeout_s: float,
+    ) -> None:
+        self.role = role
+        self._supervisor, self._listener, self._freezer, self._cpuset = supervisor, listener, freezer, cpuset
+        self._init = init
+        self._filed = filed
+        self._connect_timeout_s = connect_timeout_s
+        self._socket: socket.socket | None = None
+        self._channel: Channel | None = None
+        self._ended: Ended | None = None
+        self._cpu_time_s = 0.0
+        self._connecting, self._ending = threading.Lock(), threading.RLock()
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's: everything of the command is below it."""
+        return self._supervisor.pid
+
+    @property
+    def channel(self) -> Channel:
+        with self._connecting:
+            if self._channel is None:
+                self._socket = self._accept()
+                self._channel = Channel(self._socket)
+            return self._channel
+
+    def _accept(self) -> socket.socket:
+        deadline = time.monotonic() + self._connect_timeout_s
+        while True:
+            ended = self.poll()
+            if ended is not None:
+                raise ProcessEnded(ended)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"{self.role} did not connect within {self._connect_timeout_s:.0f} s")
+            try:
+                # in slices: another thread may stop it meanwhile, which closes both
+                listener, reports = self._listener.fileno(), self._supervisor.fileno()
+                if listener not in select.select([listener, reports], [], [], min(left, 0.5))[0]:
+                    continue
+                peer, _ = self._listener.accept()
+            except (OSError, ValueError):
+                if self.poll() is None:
+                    raise
+                continue
+            pid, _, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+            if pid in process_tree.descendants(self.pid):
+                self._close_listener()
+                return _Peer(fileno=peer.detach())
+            peer.close()  # somebody else of the same user found the socket
+
+    def _close_listener(self) -> None:
+        path = self._listener.getsockname() if self._listener.fileno() >= 0 else ""
+        self._listener.close()
+        if path:
+            Path(path).unlink(missing_ok=True)
+
+    def freeze(self) -> None:
+        with self._ending:
+            if self._ended is None:
+                self._freezer.freeze(self.members)
+
+    def thaw(self) -> None:
+        with self._ending:
+            if self._ended is None:
+                self._freezer.thaw(self.members)
+
+    def usage(self) -> Usage:
+        with self._ending:
+            if self.poll() is not None:
+                return Usage((), self._cpu_time_s)
+            processes = process_tree.every_process()
+            frozen = self._freezer.holds()
+            tasks = [
+                task
+                for pid in process_tree.descendants(self.pid, processes)
+                if pid != self._init and processes[pid].alive
+                for task in _tasks(pid, pid in frozen)
+            ]
+            used = self._freezer.cpu_time_s()
+            if used is None:
+                bystanders = [] if self._init is None else [self._init]
+                used = process_tree.cpu_time_s(self.pid, bystanders, processes)
+            self._cpu_time_s = max(self._cpu_time_s, used)
+            return Usage(tuple(tasks), self._cpu_time_s)
+
+    def pin(self, cpus: tuple[int, ...]) -> None:
+        """Move all of it to these CPUs; where the kernel enforces them it cannot leave again.
+
+        Raises: OSError when these CPUs are not there for us.
+        """
+        with self._ending:
+            if self._ended is not None:
+                return
+            if self._cpuset is not None:
+                self._cpuset.allow(cpus)
+            moved: set[int] = set()
+            for _ in range(_PIN_LOOKS):  # a task that was just born may still have its parent's old affinity
+                tasks = [tid for pid in self.members() for tid in process_tree.threads(pid)]
+                outside = [tid for tid in tasks if tid not in moved or not _is_on(tid, cpus)]
+                if not outside:
+                    return
+                for tid in outside:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.sched_setaffinity(tid, cpus)
+                moved.update(outside)
+
+    def members(self) -> list[int]:
+        """Every process of the command; ours left out."""
+        return [pid for pid in process_tree.descendants_quickly(self.pid) if pid != self._init]
+
+    def poll(self) -> Ended | None:
+        with self._ending:
+            if self._ended is None:
+                report = self._supervisor.next_report(0.0)
+                if report is not None or self._supervisor.closed:
+                    self._finish(report)
+            return self._ended
+
+    def wait(self, timeout_s: float) -> Ended | None:
+        """Like `poll`, but gives it time to end."""
+        with self._ending:
+            if self._ended is None:
+                self._wait_for_report(timeout_s)
+            return self._ended
+
+    def stop(self) -> Ended:
+        with self._ending:
+            if self._is_ending():
+                self._wait_for_report(_LAST_WORDS_S)
+            if self._ended is None:
+                self._supervisor.ask_to_end()
+                self._wait_for_report(_STOP_TIMEOUT_S)
+            if self._ended is None:
+                self._finish(None)
+            assert self._ended is not None
+            if self._socket is not None:
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)  # whoever still uses the channel finds it closed
+            return self._ended
+
+    def _is_ending(self) -> bool:
+        """Whether it has let go of its channel: then its own end, with its status, is worth a moment's wait."""
+        if self._ended is not None or self._socket is None:
+            return False
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return self._socket.fileno() >= 0  # reset by the other side, rather than closed by ours
+
+    def _wait_for_report(self, timeout_s: float) -> None:
+        report = self._supervisor.next_report(timeout_s)
+        if report is not None or self._supervisor.closed:
+            self._finish(report)
+
+    def _finish(self, report: Report | None) -> None:
+        """Bury the supervisor and remove every trace; without a report, first end what it could not."""
+        finished = None if report is None else report.ended
+        if finished is None:
+            finished = self._end_without_supervisor()
+        self._supervisor.dismiss(5.0)
+        used = None
+        with contextlib.suppress(OSError):
+            used = self._freezer.cpu_time_s()
+        self._cpu_time_s = max(self._cpu_time_s, finished.cpu_time_s if used is None else used)
+        self._freezer.close()
+        if self._cpuset is not None:
+            self._cpuset.close()
+        self._close_listener()
+        self._filed.forget()
+        self._ended = finished.as_ended()
+
+    def _end_without_supervisor(self) -> Finished:
+        """Its death took the command along; what the command had started elsewhere is found by group and by mark."""
+        reason = "stopped" if not self._supervisor.closed else "supervisor killed"
+        for pid in self.members():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self._supervisor.kill()
+        for path in self._freezer.join:
+            cgroup.end_group(path.parent)
+        records.end_marked(self._filed.record.channel)
+        used = self._cpu_time_s
+        return Finished(
+            status=None, signal=signal.SIGKILL, reason=reason, output_tail="", output_bytes=0, cpu_time_s=used
+        )
+
+
+class _Peer(socket.socket):
+    """The channel's socket. A channel may outlive its process, so nobody is warned when it is left to be collected."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _tasks(pid: int, frozen: bool) -> list[Task]:
+    tasks = []
+    for tid in process_tree.threads(pid):
+        thread = process_tree.stat(pid, tid)
+        if thread is not None and thread.state not in "ZX":
+            cpus = process_tree.allowed_cpus(pid, tid)
+            tasks.append(Task(pid, tid, cpus, thread.nice, thread.policy, frozen or thread.cannot_run))
+    return tasks
+
+
+def _is_on(tid: int, cpus: tuple[int, ...]) -> bool:
+    try:
+        return os.sched_getaffinity(tid) <= set(cpus)
+    except ProcessLookupError:
+        return True

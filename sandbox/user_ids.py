@@ -1,0 +1,111 @@
+"""Separate user ids for commands: choose one, hand it its folders, tell whether it can reach what it needs.
+
+Refuses to change the mode of anything that is not the agent's own: what a user mounts stays as the user has it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from sandbox.contract import Command
+from sandbox.plan import Unusable
+
+# Neither people, nor services, nor containers get ids from here: systemd's table of user ids leaves
+# 1879048192 to 2147483647 free.
+_FIRST, _LAST = 1_900_000_000, 2_000_000_000
+_PER_AGENT = 10_000
+
+
+def fresh_ids() -> Iterator[int]:
+    """User ids that nobody else has, one after another. A random start keeps two agents on one machine apart."""
+    start = _FIRST + _PER_AGENT * secrets.randbelow((_LAST - _FIRST) // _PER_AGENT)
+    return itertools.cycle(range(start, start + _PER_AGENT))
+
+
+def device_groups() -> tuple[int, ...]:
+    """The groups that own the accelerator's device files; without them only root could use the accelerator."""
+    devices = [Path("/dev/kfd"), *Path("/dev/dri").glob("renderD*"), *Path("/dev").glob("nvidia*")]
+    groups = set()
+    for device in devices:
+        try:
+            facts = device.stat()
+        except OSError:
+            continue
+        if stat.S_ISCHR(facts.st_mode) and facts.st_mode & 0o060 == 0o060 and facts.st_gid != 0:
+            groups.add(facts.st_gid)
+    return tuple(sorted(groups))
+
+
+def give(folder: Path, uid: int) -> None:
+    """Make `uid` the owner of a folder and all in it, closed to others. Raises: OSError.
+
+    A file with further links is left alone, because its other names may be somebody else's; in a folder of its own
+    the command can still replace it.
+    """
+    for path, facts in _everything(folder):
+        if stat.S_ISDIR(facts.st_mode) or facts.st_nlink == 1:
+            os.chown(path, uid, uid, follow_symlinks=False)
+    folder.chmod(0o700)
+
+
+def show(folder: Path) -> None:
+    """Let every user read a folder of the agent's own and all in it. Raises: OSError."""
+    for path, facts in _everything(folder):
+        mode = stat.S_IMODE(facts.st_mode)
+        if stat.S_ISDIR(facts.st_mode):
+            wanted = mode | 0o055
+        elif stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1:
+            wanted = mode | 0o044 | (0o011 if mode & 0o100 else 0)
+        else:
+            continue
+        if wanted != mode:
+            Path(path).chmod(wanted)
+
+
+def _everything(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    yield str(folder), folder.lstat()
+    for parent, folders, files in os.walk(folder):
+        for name in itertools.chain(folders, files):
+            path = f"{parent}/{name}"
+            yield path, os.lstat(path)
+
+
+def closed_to(uid: int, groups: Iterable[int], path: Path) -> Path | None:
+    """The folder on the way to `path`, or `path` itself, that this user may not enter or read; None if it may."""
+    path = path.resolve()
+    for step in reversed([path, *path.parents]):
+        try:
+            facts = step.stat()
+        except FileNotFoundError:
+            return step
+        needed = 0o1 if step != path else (0o5 if stat.S_ISDIR(facts.st_mode) else 0o4)
+        if facts.st_uid == uid:
+            granted = facts.st_mode >> 6
+        elif facts.st_gid == uid or facts.st_gid in groups:
+            granted = facts.st_mode >> 3
+        else:
+            granted = facts.st_mode
+        if granted & needed != needed:
+            return step
+    return None
+
+
+def hand_over(uid: int, groups: Iterable[int], command: Command, owned: Iterable[Path]) -> None:
+    """Give a command its folders; only those in `owned` may have their modes changed. Raises: Unusable, OSError."""
+    for folder in command.writable:
+        give(folder, uid)
+    ours = [folder.resolve() for folder in owned]
+    for path in command.readable:
+        if any(path.resolve().is_relative_to(folder) for folder in ours):
+            show(path)
+    for path in (command.cwd, *command.readable, *command.writable):
+        closed = closed_to(uid, groups, path)
+        if closed is not None:
+            message = f"{path} is out of reach of the separate user of {command.role}: {closed} is closed to it"
+            hint = f"Let others pass it (chmod o+rx {closed}), or keep it somewhere that is open to others."
+            raise Unusable("users", message, hint=hint)

@@ -1,0 +1,96 @@
+# Ratchet: constants.py. Copied into this repository by an accepted change; it needs nothing but torch.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""Tensors that depend on shapes, dtypes, devices and numbers alone, built once and kept.
+
+`constant(build, *arguments)` is `build(*arguments)`, remembered. It refuses to remember anything while other code
+looks at or changes what operations mean (autocast, fake tensors, function transforms, graph capture), for arguments
+that are no plain values, and for a result that somebody changed in place. At most MAX_KEYS results are kept for each
+`build`; after that, compiled code builds them inline again, so that it need not be specialised on ever more shapes.
+"""
+
+import operator
+
+import torch
+
+MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
+
+_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
+_slots = {}  # (build, arguments and everything else the result depends on) -> slot
+_values = {}  # slot -> result
+_tensors = {}  # slot -> ((tensor, its version when built), ...)
+_counts = {}  # build -> how many results are kept
+_varying = set()  # builds whose results are no longer kept
+_retired = []  # results given up, but perhaps still read by a recorded graph
+
+
+def constant(build, *arguments):
+    """The result of `build(*arguments)`: a tensor, or a tuple or list of tensors. Do not change it in place."""
+    if torch.compiler.is_compiling():
+        if torch.compiler.is_exporting() or build in _varying:
+            return build(*arguments)
+        # operator.index makes a symbolic size a number: the code is compiled once for each of the few sizes kept
+        slot = _slot(build, *[operator.index(a) if type(a) is int else a for a in arguments])
+        return build(*arguments) if slot is None else _values[slot]
+    slot = _find(build, arguments)
+    return build(*arguments) if slot is None else _values[slot]
+
+
+@torch.compiler.assume_constant_result
+def _slot(build, *arguments):
+    return _find(build, arguments)
+
+
+def _find(build, arguments):
+    # a default device is a function mode; without one there is nothing to ask
+    device = torch.get_default_device() if torch._C._len_torch_function_stack() else None
+    key = (build, *arguments, *map(type, arguments), torch.get_default_dtype(), device)
+    if not all(isinstance(a, _PLAIN) for a in arguments) or _is_observed():
+        return None
+    slot = _slots.get(key)
+    if slot is None:
+        return _keep(build, arguments, key)
+    for tensor, version in _tensors[slot]:
+        if tensor._version != version:
+            return _forget(build)
+    return slot
+
+
+def _is_observed():
+    """Whether operations mean something else at the moment, so that what they make may not outlive it."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._is_any_autocast_enabled()
+    )
+
+
+def _keep(build, arguments, key):
+    if build in _varying or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
+        return None
+    if _counts.get(build, 0) >= MAX_KEYS:
+        _varying.add(build)  # what is kept already stays in use outside compiled code
+        return None
+    # a tensor born in inference mode could never be used for training later
+    with torch.inference_mode(False), torch.no_grad():
+        value = build(*arguments)
+    tensors = (value,) if isinstance(value, torch.Tensor) else value
+    if not isinstance(tensors, (tuple, list)) or not all(type(t) is torch.Tensor for t in tensors):
+        _varying.add(build)
+        return None
+    slot = len(_slots)
+    _values[slot] = value
+    _tensors[slot] = tuple((t, t._version) for t in tensors)
+    _counts[build] = _counts.get(build, 0) + 1
+    _slots[key] = slot
+    return slot
+
+
+def _forget(build):
+    """Somebody wrote into a kept result: from now on every caller gets its own."""
+    _varying.add(build)
+    for key in [key for key in _slots if key[0] is build]:
+        slot = _slots[key]
+        _slots[key] = None
+        _retired.append(_values.pop(slot, None))
+        _tensors.pop(slot, None)
+    return None

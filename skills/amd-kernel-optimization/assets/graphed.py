@@ -1,0 +1,182 @@
+# Ratchet: graphed.py. Copied into this repository by an accepted change; it needs nothing but torch.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""Record a module's whole call as a graph, once for each form of its inputs, and replay it.
+
+    @graphed
+    class Model(nn.Module): ...
+
+A form (shapes, strides, dtypes, and the values of what is no tensor) is recorded the second time it is seen. A replay
+copies the inputs into the recording's own and returns copies of its outputs, so that a caller may keep them. Weights
+are read where they lie: what is written into them is seen, and recordings are thrown away when one has moved or was
+replaced. Copies of the module, and subclasses, start without recordings.
+
+The plain call runs instead: on a CPU, with gradients, in training mode, under autocast or anything that looks at
+operations or modules, while compiling or capturing, for inputs that share memory, for more than MAX_GRAPHS forms, and
+for good once a recording has failed or a call wrote to a buffer or to an input. Not for modules that keep other state
+from call to call, nor for one module called from several threads or streams at a time.
+"""
+
+import functools
+import weakref
+
+import torch
+from torch.nn.modules import module as module_hooks
+from torch.utils import _device
+from torch.utils import _pytree as pytree
+
+MAX_GRAPHS = 8
+WARM_UP_CALLS = 3  # on the stream that records: library handles and workspaces belong to a stream
+
+_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
+_recorders = weakref.WeakKeyDictionary()  # no attribute of the module, so that deepcopy and pickle leave it out
+
+
+def graphed(cls):
+    """Class decorator for nn.Module classes."""
+    plain_call = cls.__call__
+
+    @functools.wraps(plain_call)
+    def call(self, *args, **kwargs):
+        if type(self) is not cls or not _applies(self):
+            return plain_call(self, *args, **kwargs)
+        if self not in _recorders:
+            _recorders[self] = _Recorder()
+        return _recorders[self].call(self, functools.partial(plain_call, self), args, kwargs)
+
+    cls.__call__ = call
+    return cls
+
+
+def _applies(module):
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or module.training:
+        return False
+    if not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
+        return False
+    # hooks and modes want to see each operation and module; a default device is a mode that does not
+    watched = module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks
+    modes = torch._C._len_torch_function_stack() - (_device.CURRENT_DEVICE is not None)
+    return not (watched or modes > 0 or torch._C._len_torch_dispatch_stack() or torch._C._is_any_autocast_enabled())
+
+
+class _Recorder:
+    """The recordings of one module. They share a stream and a memory pool, since they never run side by side."""
+
+    def __init__(self):
+        self.failed = False
+        self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        self.graphs = {}  # form of the inputs -> recording, or None when seen once
+        self.watched = ()
+
+    def call(self, module, plain, args, kwargs):
+        leaves, structure = pytree.tree_flatten((args, kwargs))
+        form = None if self.failed else _form(leaves, structure)
+        if form is None:
+            return plain(*args, **kwargs)
+        if not _is_unchanged(self.watched):
+            self.graphs, self.watched = {}, _watch(module)
+        graph = self.graphs.get(form)
+        if graph is None:
+            if form not in self.graphs:
+                if len(self.graphs) < MAX_GRAPHS:
+                    self.graphs[form] = None
+                return plain(*args, **kwargs)
+            graph = self.graphs[form] = self._record(module, plain, leaves, structure)
+        return plain(*args, **kwargs) if graph is None else graph.replay(leaves)
+
+    def _record(self, module, plain, leaves, structure):
+        before = _versions(module)
+        hooked = any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+        graph = None
+        if not hooked:
+            try:
+                graph = _Graph(plain, leaves, structure, self.stream, self.pool)
+            except RuntimeError:  # something in the call cannot be recorded; the plain call still can be made
+                torch.cuda.synchronize()
+        if graph is None or graph.wrote_to_inputs or _versions(module) != before or not _is_unchanged(self.watched):
+            self.failed, graph = True, None
+        return graph
+
+
+class _Graph:
+    """One recording, with inputs and outputs of its own."""
+
+    def __init__(self, plain, leaves, structure, stream, pool):
+        self.inputs = [_own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        versions = [_version(leaf) for leaf in self.inputs]
+        args, kwargs = pytree.tree_unflatten(self.inputs, structure)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP_CALLS):
+                plain(*args, **kwargs)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, pool=pool, stream=stream):
+            out = plain(*args, **kwargs)
+        self.outputs, self.structure = pytree.tree_flatten(out)
+        self.wrote_to_inputs = versions != [_version(leaf) for leaf in self.inputs]
+        if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in self.outputs):
+            raise RuntimeError("the outputs are more than tensors and plain values")
+
+    def replay(self, leaves):
+        for mine, given in zip(self.inputs, leaves, strict=True):
+            if isinstance(mine, torch.Tensor):
+                mine.copy_(given)
+        self.graph.replay()
+        # the next replay writes over the recording's outputs, and the caller may still hold these
+        out = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in self.outputs]
+        return pytree.tree_unflatten(out, self.structure)
+
+
+def _form(leaves, structure):
+    """What must be equal for a recording to serve; None for inputs that cannot be copied into place."""
+    parts, memory = [structure], set()
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            if type(leaf) is not torch.Tensor or not leaf.is_cuda or leaf.requires_grad or not _is_dense(leaf):
+                return None
+            storage = leaf.untyped_storage().data_ptr()
+            if storage in memory:
+                return None
+            memory.add(storage)
+            parts.append((leaf.shape, leaf.stride(), leaf.dtype, leaf.device))
+        elif isinstance(leaf, _PLAIN):
+            parts.append((type(leaf), leaf))
+        else:
+            return None
+    return tuple(parts) if memory else None
+
+
+def _is_dense(tensor):
+    """Whether every element has a place of its own and there are no gaps."""
+    if tensor.layout != torch.strided or tensor.numel() == 0:
+        return False
+    return tensor.numel() == 1 + sum([(n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)])
+
+
+def _own(tensor):
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _watch(module):
+    """Every slot below a module that holds a child, a parameter or a buffer: (slots, name, what is there, address)."""
+    found = []
+    for m in module.modules():
+        found += [(m._modules, name, child, None) for name, child in m._modules.items()]
+        for slots in (m._parameters, m._buffers):
+            found += [(slots, name, t, None if t is None else t.data_ptr()) for name, t in slots.items()]
+    return tuple(found)
+
+
+def _is_unchanged(watched):
+    for slots, name, held, address in watched:
+        if slots.get(name) is not held or (address is not None and held.data_ptr() != address):
+            return False
+    return bool(watched)
+
+
+def _versions(module):
+    return [_version(buffer) for buffer in module.buffers()]
+
+
+def _version(value):
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else None

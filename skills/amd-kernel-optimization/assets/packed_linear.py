@@ -1,0 +1,155 @@
+# Ratchet: packed_linear.py. Copied into this repository by an accepted change; it needs nothing but torch.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""Several nn.Linear with the same input as one matrix multiplication, for inference.
+
+    y_i = x W_i^T + b_i    for all i at once:    [y_1, y_2, ...] = x [W_1; W_2; ...]^T + [b_1, b_2, ...]
+
+The layers stay where they are and keep their parameters: their weights become views into one packed storage, so
+memory is not doubled, names and checkpoints stay as they were, and whatever is written into a weight is seen here.
+It refuses to replace a layer that is more than a plain Linear (hooks, adapters, quantisation, parametrisation), and
+to fuse when a weight needs a gradient: then the layers are called one by one. A weight moved by `.data = ...` is
+noticed outside compiled code only; `.to()`, `load_state_dict` (assign=True too), deepcopy and pickle are always.
+"""
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class PackedLinear(nn.Module):
+    """`packed(x, *linears)` is `tuple(linear(x) for linear in linears)`.
+
+    x: (..., in_features). Results are (..., out_features_i): slices of one tensor, so their rows are strided.
+    Register it after the layers it packs, so that moving or loading a model reaches them first.
+    """
+
+    def __init__(self, *linears):
+        super().__init__()
+        self._linears = linears  # a tuple, not a ModuleList: they belong to the module that made them
+        self._pack()
+
+    def __call__(self, x, *linears):
+        # nn.Module's own __call__ would cost more than the check below, and nobody hooks this module
+        if torch.compiler.is_compiling():
+            current = self._is_current(linears)
+        else:
+            current = self._is_unchanged(linears) or self._follow(linears)
+        if current:
+            return F.linear(x, self._weight, self._bias).split_with_sizes(self._sizes, -1)
+        return tuple([linear(x) for linear in linears])
+
+    forward = __call__
+
+    def _is_unchanged(self, linears):
+        """The quick answer of nearly every call: same layers, same parameters, same memory, nothing hooked."""
+        if torch.is_grad_enabled() or self._weight is None:
+            return False
+        for linear, (known, weight, bias, address) in zip(linears, self._known, strict=True):
+            if linear is not known or type(linear) is not nn.Linear:
+                return False
+            held = linear._parameters
+            if held["weight"] is not weight or held["bias"] is not bias or weight.data_ptr() != address:
+                return False
+            if linear._forward_hooks or linear._forward_pre_hooks:
+                return False
+        return True
+
+    def _is_current(self, linears):
+        """Whether the packed weights are those of the layers handed in, as far as compiled code can see."""
+        for linear, (known, weight, bias, _) in zip(linears, self._known, strict=True):
+            # the module that calls hands in its layers: one that was replaced or wrapped is seen here
+            if linear is not known or linear.weight is not weight or linear.bias is not bias or not _is_plain(linear):
+                return False
+        return self._weight is not None and not (torch.is_grad_enabled() and self._needs_grad(linears))
+
+    def _follow(self, linears):
+        """Pack again where the layers have new parameters or the parameters new memory; whether they are packed now."""
+        if any(linear is not known for linear, known in zip(linears, self._linears, strict=True)):
+            return False
+        if torch.is_grad_enabled() and self._needs_grad(linears):
+            return False
+        return (self._is_current(linears) and self._is_aliased()) or self._pack()
+
+    def _needs_grad(self, linears):
+        return any(linear.weight.requires_grad for linear in linears)
+
+    def _is_aliased(self):
+        """Whether the parameters still are views into what was packed; `.data = ...` moves them away."""
+        aliased = all(tensor.data_ptr() == part.data_ptr() for tensor, part in self._pairs)
+        if aliased:  # shared memory moves the whole
+            self._remember()
+        return aliased
+
+    def _remember(self):
+        self._known = [(m, m.weight, m.bias, m.weight.data_ptr()) for m in self._linears]
+
+    def _pack(self):
+        """Make the weights views into one tensor. Returns whether that is possible as they are now."""
+        self._weight = self._bias = None
+        self._pairs, self._sizes = [], [linear.out_features for linear in self._linears]
+        if all(map(_is_plain, self._linears)):
+            weights = [linear.weight for linear in self._linears]
+            biases = [linear.bias for linear in self._linears]
+            given = [bias for bias in biases if bias is not None]
+            if _packable(weights) and (not given or _packable(given)):
+                with torch.inference_mode(False), torch.no_grad():
+                    self._weight = self._pack_rows(weights)
+                    self._bias = self._pack_rows(biases) if given else None
+        self._remember()
+        return self._weight is not None
+
+    def _pack_rows(self, tensors):
+        """One tensor of all rows; a missing bias counts as zeros."""
+        like = next(t for t in tensors if t is not None)
+        packed = torch.zeros((sum(self._sizes), *like.shape[1:]), dtype=like.dtype, device=like.device)
+        for part, tensor in zip(packed.split(self._sizes), tensors, strict=True):
+            if tensor is not None:
+                part.copy_(tensor)
+                tensor.data = part
+                self._pairs.append((tensor, part))
+        return packed
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        with torch.no_grad():
+            self._follow(self._linears)  # the layers come first, so they were moved already
+        return self
+
+    def _load_from_state_dict(self, *args, **kwargs):
+        super()._load_from_state_dict(*args, **kwargs)
+        with torch.no_grad():
+            self._follow(self._linears)  # loaded with assign=True, say
+
+    def __deepcopy__(self, memo):
+        new = PackedLinear(*copy.deepcopy(self._linears, memo))
+        new.training = self.training
+        memo[id(self)] = new
+        return new
+
+    def __reduce__(self):
+        return PackedLinear, self._linears
+
+    def extra_repr(self):
+        return f"out_features={self._sizes}, packed={self._weight is not None}"
+
+
+def _is_plain(linear):
+    return type(linear) is nn.Linear and not (
+        linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks or linear._backward_pre_hooks
+    )
+
+
+def _packable(tensors):
+    first = tensors[0]
+    return len({id(t) for t in tensors}) == len(tensors) and all(
+        type(t) is nn.Parameter
+        and type(t.data) is torch.Tensor
+        and t.layout == torch.strided
+        and t.dtype == first.dtype
+        and t.device == first.device
+        and t.shape[1:] == first.shape[1:]
+        and not t.is_meta
+        for t in tensors
+    )

@@ -1,0 +1,88 @@
+# Ratchet: rms_norm.py. Copied into this repository by an accepted change; it needs torch, and triton where it is used.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""RMS normalisation over the last dimension as one Triton kernel, for inference.
+
+    n = x / sqrt(mean(x^2) + eps)                       in float32
+    y = (offset + w) * round(n)      cast_first         Llama, Qwen, Mistral: n is rounded to x's dtype first
+    y = round((offset + w) * n)      not cast_first     Gemma has offset 1
+
+`rms_norm` answers None where the kernel does not apply, and the caller's own code runs: off the GPU, where a gradient
+is needed, for float64, for rows that are not contiguous, and for a weight of another dtype.
+"""
+
+import torch
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # then rms_norm always answers None
+    triton = None
+
+MAX_TILE = 8192  # elements of a row that one program holds at once; wider rows are read twice, tile by tile
+_NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def rms_norm(x, weight, eps, offset=0.0, cast_first=True):
+    """x: (..., n), weight: (n,). Returns y like x and contiguous, or None where this kernel does not apply."""
+    if triton is None or not x.is_cuda or x.dtype not in _DTYPES or weight.dtype != x.dtype or x.stride(-1) != 1:
+        return None
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        return None
+    if torch.compiler.is_compiling():
+        return _operator(x, weight, eps, offset, cast_first)
+    return _run(x, weight, eps, offset, cast_first, _kernel)
+
+
+if triton is not None:
+
+    @triton.jit
+    def _kernel(
+        x_ptr, weight_ptr, y_ptr, x_row_stride, columns,
+        # constants, because Python floats that come from compiled code are float64 and would widen the whole row
+        EPS: tl.constexpr, OFFSET: tl.constexpr, CAST_FIRST: tl.constexpr, ONE_TILE: tl.constexpr, TILE: tl.constexpr,
+    ):  # fmt: skip
+        row = tl.program_id(0).to(tl.int64)  # rows * stride may pass 2^31
+        x_ptr += row * x_row_stride
+        y_ptr += row * columns
+        index = tl.arange(0, TILE)
+        if ONE_TILE:
+            kept = index < columns
+            x = tl.load(x_ptr + index, mask=kept, other=0.0).to(tl.float32)
+            scale = tl.rsqrt(tl.sum(x * x, 0) / columns + EPS)
+            _store(x * scale, weight_ptr, y_ptr, index, kept, OFFSET, CAST_FIRST)
+        else:
+            squares = tl.zeros((TILE,), tl.float32)
+            for start in range(0, columns, TILE):
+                x = tl.load(x_ptr + start + index, mask=start + index < columns, other=0.0).to(tl.float32)
+                squares += x * x
+            scale = tl.rsqrt(tl.sum(squares, 0) / columns + EPS)
+            for start in range(0, columns, TILE):
+                kept = start + index < columns
+                x = tl.load(x_ptr + start + index, mask=kept, other=0.0).to(tl.float32)
+                _store(x * scale, weight_ptr, y_ptr, start + index, kept, OFFSET, CAST_FIRST)
+
+    @triton.jit
+    def _store(normed, weight_ptr, y_ptr, index, kept, OFFSET: tl.constexpr, CAST_FIRST: tl.constexpr):
+        weight = tl.load(weight_ptr + index, mask=kept, other=0.0).to(tl.float32)
+        if CAST_FIRST:
+            normed = normed.to(y_ptr.dtype.element_ty).to(tl.float32)
+        tl.store(y_ptr + index, ((OFFSET + weight) * normed).to(y_ptr.dtype.element_ty), mask=kept)
+
+    @torch.library.triton_op(f"{_NAMESPACE}::rms_norm", mutates_args={})
+    def _operator(x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float, cast_first: bool) -> torch.Tensor:
+        return _run(x, weight, eps, offset, cast_first, torch.library.wrap_triton(_kernel))
+
+
+def _run(x, weight, eps, offset, cast_first, kernel):
+    columns = x.shape[-1]
+    rows = x.reshape(-1, columns)
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if y.numel() == 0:
+        return y
+    tile = min(triton.next_power_of_2(columns), MAX_TILE)
+    kernel[(rows.shape[0],)](
+        rows, weight, y, rows.stride(0), columns, EPS=float(eps), OFFSET=float(offset), CAST_FIRST=bool(cast_first),
+        ONE_TILE=columns <= tile, TILE=tile, num_warps=4 if tile < 2048 else 8,
+    )  # fmt: skip
+    return y

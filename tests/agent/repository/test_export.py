@@ -1,0 +1,346 @@
+"""The result reaches the user: one new branch and nothing else in a repository, or a folder and a patch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.repository.export import export
+from agent.repository.private_git import PrivateGit
+from agent.repository.stack import Change, Stack
+from agent.repository.target import import_target, tree_hash
+from tools.patch import AppliedPatch, apply_patch, make_diff
+from tools.patch_rules import PatchRules
+
+UserGit = Callable[..., str]
+Write = Callable[..., Path]
+Contents = Callable[[Path], dict[str, Any]]
+TIME = 1_700_000_000
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+def stack_with(target: Path, run: Path, *edits: dict[str, str | bytes | None]) -> Stack:
+    stack = Stack.create(run / "stack", import_target(target, run / "pristine"), time_unix=TIME)
+    for number, edit in enumerate(edits):
+        tree = run / f"tree-{number}"
+        stack.materialise(stack.top, tree)
+        stack.accept(Change(f"a{number}", make_diff(tree, edit), f"Change {number}\n\nWhy.", TIME + number))
+        shutil.rmtree(tree)
+    return stack
+
+
+def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_repository_gets_one_branch_on_its_head_and_nothing_else(
+    repository: Write, run: Path, user_git: UserGit
+) -> None:
+    target = repository({"a.py": "1\n", "pkg/b.py": "1\n"})
+    status, before, tree = user_git(target, "status", "--porcelain"), files_of(target / ".git"), tree_hash(target)
+    stack = stack_with(target, run, {"a.py": "2\n"}, {"pkg/b.py": None, "c ü.py": "x\n"})
+    assert files_of(target / ".git") == before
+    result = export(stack, "20260101-ab12", run)
+    assert (result.branch, result.folder) == ("ratchet/20260101-ab12", None)
+    after = files_of(target / ".git")
+    assert {name: fact for name, fact in after.items() if name in before} == before
+    new = sorted(after.keys() - before.keys())
+    assert [name for name in new if not name.startswith("objects/")] == ["refs/heads/ratchet/20260101-ab12"]
+    assert len(new) == 1 + 6  # two commits, their two trees, two blobs
+    assert tree_hash(target) == tree
+    assert user_git(target, "status", "--porcelain") == status == ""
+    assert user_git(target, "log", "--format=%s", "main..ratchet/20260101-ab12") == "Change 1\nChange 0"
+    assert user_git(target, "merge-base", "main", result.branch or "") == user_git(target, "rev-parse", "main")
+    assert user_git(target, "rev-parse", result.branch or "") == stack.top
+    user_git(target, "fsck", "--strict", "--full")
+    user_git(target, "checkout", "--quiet", result.branch or "")
+    assert (target / "c ü.py").read_text() == "x\n"
+    assert "2 commits on top of what was checked out" in result.note
+
+
+def test_uncommitted_changes_are_below_the_changes_on_the_branch(
+    repository: Write, run: Path, user_git: UserGit
+) -> None:
+    target = repository({"a.py": "1\n", "b.py": "1\n"})
+    (target / "b.py").write_text("mine\n")
+    (target / "new.py").write_text("mine\n")
+    stack = stack_with(target, run, {"a.py": "2\n"})
+    result = export(stack, "r1", run)
+    assert user_git(target, "log", "--format=%s", "main..ratchet/r1") == "Change 0\nUncommitted changes as found"
+    assert user_git(target, "show", "ratchet/r1:new.py") == "mine"
+    assert user_git(target, "status", "--porcelain") == "M b.py\n?? new.py"
+    assert "uncommitted changes that were found" in result.note
+    user_git(target, "fsck", "--strict")
+    # The patch goes on top of the working tree as it was found.
+    user_git(target, "apply", str(result.patch))
+    assert (target / "a.py").read_text() == "2\n"
+    assert (target / "b.py").read_text() == "mine\n"
+
+
+def test_a_plain_folder_gets_a_folder_and_a_patch_that_lead_to_the_same(
+    tmp_path: Path, write: Write, run: Path, contents: Contents
+) -> None:
+    target = write(tmp_path / "target", {"a.py": "1\n", "my file.py": "é\n", "data.bin": b"\0\1", "gone.py": "x\n"})
+    (target / "a.py").chmod(0o755)
+    edits: dict[str, str | bytes | None] = {"a.py": "2\n", "my file.py": "è\n", "gone.py": None, "new/x.py": "no end"}
+    stack = stack_with(target, run, edits)
+    before = tree_hash(target)
+    result = export(stack, "r1", run)
+    assert result.branch is None
+    assert result.folder is not None
+    assert "the target is no git repository" in result.note
+    assert tree_hash(target) == before
+    assert contents(result.folder)["a.py"] == (True, b"2\n")
+    assert contents(result.folder)["data.bin"] == (False, b"\0\1")
+    patched = tmp_path / "patched"
+    shutil.copytree(target, patched)
+    subprocess.run(["patch", "--quiet", "-p1", "-i", str(result.patch)], cwd=patched, check=True)
+    assert contents(patched) == contents(result.folder)
+    ours = tmp_path / "ours"
+    shutil.copytree(target, ours)
+    text = result.patch.read_text(encoding="utf-8", errors="surrogateescape")
+    assert isinstance(apply_patch(text, ours, PatchRules()), AppliedPatch)
+    assert contents(ours) == contents(result.folder)
+
+
+def test_the_patch_can_be_mailed_into_a_repository(
+    repository: Write, tmp_path: Path, run: Path, user_git: UserGit
+) -> None:
+    target = repository({"a.py": "1\n"})
+    user_git(tmp_path, "clone", "--quiet", str(target), "clone")
+    stack = stack_with(target, run, {"a.py": "2\n", "w.bin": b"\0\1\2"}, {"a.py": "3\n"})
+    result = export(stack, "r1", run)
+    user_git(tmp_path / "clone", "am", "--quiet", str(result.patch))
+    assert user_git(tmp_path / "clone", "log", "--format=%s", "-2") == "Change 1\nChange 0"
+    tree = user_git(tmp_path / "clone", "rev-parse", "HEAD^{tree}")
+    assert tree == stack.git.text("rev-parse", f"{stack.top}^{{tree}}")
+
+
+def test_nothing_kept_is_no_branch_and_an_empty_patch(repository: Write, run: Path, user_git: UserGit) -> None:
+    target = repository({"a.py": "1\n"})
+    result = export(stack_with(target, run), "r1", run)
+    assert (result.branch, result.folder, result.patch.read_bytes()) == (None, None, b"")
+    assert user_git(target, "branch", "--format=%(refname:short)") == "main"
+
+
+def test_exporting_twice_is_the_same_branch_and_a_longer_stack_another(
+    repository: Write, run: Path, user_git: UserGit
+) -> None:
+    target = repository({"a.py": "1\n", "b.py": "1\n"})
+    stack = stack_with(target, run, {"a.py": "2\n"})
+    assert export(stack, "r1", run).branch == export(stack, "r1", run).branch == "ratchet/r1"
+    first = user_git(target, "rev-parse", "ratchet/r1")
+    stack.accept(Change("more", make_diff(run / "pristine", {"b.py": "2\n"}), "More", TIME))
+    assert export(stack, "r1", run).branch == "ratchet/r1-2"
+    assert user_git(target, "rev-parse", "ratchet/r1") == first
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ("ratchet", "ratchet-r1"),
+        ("ratchet/r1", "ratchet/r1-2"),
+        ("ratchet/r1/deeper", "ratchet/r1-2"),
+        ("ratchet/other", "ratchet/r1"),
+    ],
+)
+def test_a_branch_of_the_user_is_never_overwritten_and_another_name_is_found(
+    there: str, expected: str, packed: bool, repository: Write, run: Path, user_git: UserGit
+) -> None:
+    target = repository({"a.py": "1\n"})
+    user_git(target, "branch", there)
+    if packed:
+        user_git(target, "pack-refs", "--all")
+    head = user_git(target, "rev-parse", "main")
+    stack = stack_with(target, run, {"a.py": "2\n"})
+    assert export(stack, "r1", run).branch == expected
+    assert user_git(target, "rev-parse", there) == head
+    assert user_git(target, "rev-parse", expected) == stack.top
+    user_git(target, "fsck", "--strict")
+
+
+def test_a_branch_can_be_written_where_every_ref_is_packed_and_a_killed_export_left_files(
+    repository: Write, run: Path, user_git: UserGit
+) -> None:
+    target = repository({"a.py": "1\n"})
+    user_git(target, "pack-refs", "--all")
+    user_git(target, "gc", "--quiet")
+    stack = stack_with(target, run, {"a.py": "2\n"})
+    heads = target / ".git" / "refs" / "heads" / "ratchet"
+    heads.mkdir(parents=True)
+    (heads / ".r1.making").write_text("half")
+    objects = target / ".git" / "objects" / stack.top[:2]
+    objects.mkdir(exist_ok=True)
+    (objects / f"tmp_obj_ratchet_{stack.top[2:]}").write_text("half")
+    assert export(stack, "r1", run).branch == "ratchet/r1"
+    assert list(heads.iterdir()) == [heads / "r1"]
+    assert not list(objects.glob("tmp_obj*"))
+    user_git(target, "fsck", "--strict")
+
+
+def test_a_linked_worktree_gets_its_branch_where_all_branches_are(
+    repository: Write, tmp_path: Path, run: Path, user_git: UserGit
+) -> None:
+    main = repository({"a.py": "1\n"})
+    user_git(main, "worktree", "add", "--quiet", "-b", "side", str(tmp_path / "linked"))
+    stack = stack_with(tmp_path / "linked", run, {"a.py": "2\n"})
+    assert export(stack, "r1", run).branch == "ratchet/r1"
+    assert user_git(main, "show", "ratchet/r1:a.py") == "2"
+
+
+def test_a_repository_before_its_first_commit_gets_a_branch_of_its_own(
+    tmp_path: Path, write: Write, run: Path, user_git: UserGit
+) -> None:
+    target = write(tmp_path / "target", {"a.py": "1\n"})
+    user_git(target, "init", "--quiet", "--initial-branch=main")
+    assert export(stack_with(target, run, {"a.py": "2\n"}), "r1", run).branch == "ratchet/r1"
+    assert user_git(target, "log", "--format=%s", "ratchet/r1") == "Change 0\nFiles as found"
+
+
+def test_what_the_user_does_to_the_repository_meanwhile_is_no_obstacle(
+    repository: Write, run: Path, user_git: UserGit
+) -> None:
+    target = repository({"a.py": "1\n"})
+    stack = stack_with(target, run, {"a.py": "2\n"})
+    (target / "a.py").write_text("mine\n")
+    user_git(target, "commit", "--quiet", "--all", "--message=mine")
+    user_git(target, "gc", "--quiet", "--prune=now")
+    assert export(stack, "r1", run).branch == "ratchet/r1"
+    assert user_git(target, "show", "main:a.py") == "mine"
+    assert user_git(target, "show", "ratchet/r1:a.py") == "2"
+    user_git(target, "fsck", "--strict")
+
+
+def test_a_repository_that_is_gone_or_not_to_be_written_to_gives_a_folder_and_a_reason(
+    repository: Write, tmp_path: Path, run: Path
+) -> None:
+    target = repository({"a.py": "1\n"})
+    stack = stack_with(target, run, {"a.py": "2\n"})
+    refs = target / ".git" / "refs" / "heads"
+    shutil.copytree(refs, tmp_path / "refs")
+    (refs / "ratchet").symlink_to(tmp_path)
+    result = export(stack, "r1", run)
+    assert result.branch is None
+    assert "a link in the place of the folder ratchet" in result.note
+    assert not (tmp_path / "r1").exists()
+    assert result.folder is not None
+    assert (result.folder / "a.py").read_text() == "2\n"
+
+
+def as_user(user: int, work: Callable[[], None]) -> int:
+    """Run `work` in a child under another user id; returns its exit status."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def give(folder: Path, user: int) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user, user, follow_symlinks=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of two users")
+def test_root_leaves_no_files_of_its_own_in_a_repository_of_a_user(repository: Write, run: Path) -> None:
+    target = repository({"a.py": "1\n"})
+    give(target, 65534)
+    assert export(stack_with(target, run, {"a.py": "2\n"}), "r1", run).branch == "ratchet/r1"
+    assert {path.stat().st_uid for path in (target / ".git").rglob("*")} == {65534}
+
+
+def test_a_repository_that_is_read_only_gives_a_folder_and_a_reason(
+    repository: Write, tmp_path: Path, run: Path
+) -> None:
+    target = repository({"a.py": "1\n"})
+    for path in (*(target / ".git").rglob("*"), target / ".git"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = files_of(target / ".git")
+
+    def work() -> None:
+        result = export(stack_with(target, run, {"a.py": "2\n"}), "r1", run)
+        assert result.branch is None
+        assert "cannot be written to (Permission denied)" in result.note
+        assert result.folder is not None
+        assert (result.folder / "a.py").read_text() == "2\n"
+
+    if os.geteuid() != 0:
+        work()
+    else:  # nothing is read-only for root
+        for folder in (tmp_path, *tmp_path.parents):
+            if folder.name.startswith("pytest-"):
+                folder.chmod(0o755)
+        give(tmp_path, 65534)
+        assert as_user(65534, work) == 0
+    assert files_of(target / ".git") == before
+
+
+def test_an_export_onto_a_full_disk_names_no_branch_whose_objects_are_missing(
+    repository: Write, run: Path, user_git: UserGit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = repository({"a.py": "1\n"})
+    stack = stack_with(target, run, {"a.py": "2\n"})
+    fsync, calls = os.fsync, 0
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 3:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr("agent.repository.target_branch.os.fsync", full)
+    result = export(stack, "r1", run)
+    assert result.branch is None
+    assert "No space left on device" in result.note
+    monkeypatch.undo()
+    user_git(target, "fsck", "--strict")
+    assert user_git(target, "branch", "--list", "ratchet/*") == ""
+    assert export(stack, "r1", run).branch == "ratchet/r1"
+    user_git(target, "fsck", "--strict")
+
+
+@pytest.mark.parametrize("run_id", ["", "../x", "a/b", "-x", "x.lock", "a..b", "x.", "a b", "a~1", "@{"])
+def test_a_run_id_that_is_no_name_for_a_branch_is_a_fault_of_the_caller(
+    run_id: str, repository: Write, run: Path
+) -> None:
+    stack = stack_with(repository({"a.py": "1\n"}), run, {"a.py": "2\n"})
+    with pytest.raises(ValueError, match="not a run id"):
+        export(stack, run_id, run)
+
+
+def test_large_and_many_files_arrive_whole(repository: Write, run: Path, user_git: UserGit) -> None:
+    target = repository({"a.py": "1\n"})
+    for number in range(40):
+        (target / f"f{number}.txt").write_text(f"{number}\n")
+    (target / "large.bin").write_bytes(os.urandom(2 << 20))
+    stack = stack_with(target, run, {"a.py": "2\n"})
+    assert not list((stack.git.folder / "objects" / "pack").glob("*"))
+    assert export(stack, "r1", run).branch == "ratchet/r1"
+    user_git(target, "fsck", "--strict")
+    clone = PrivateGit.create(run / "clone.git", objects=[target / ".git" / "objects"])
+    assert clone.run("cat-file", "-s", f"{stack.top}:large.bin").stdout == b"2097152\n"

@@ -1,0 +1,247 @@
+"""Whatever a repository, its configuration or the environment wants to have run, git of ours does not run it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.repository.export import export
+from agent.repository.private_git import PrivateGit
+from agent.repository.stack import Change, Stack
+from agent.repository.target import tree_hash
+from tools.patch_rules import PatchRules
+
+UserGit = Callable[..., str]
+Write = Callable[..., Path]
+NewStack = Callable[..., Stack]
+MakeChange = Callable[..., Change]
+Contents = Callable[[Path], dict[str, Any]]
+RULES = PatchRules()
+TIME = 1_700_000_000
+
+pytestmark = pytest.mark.usefixtures("home")
+
+HOOKS = (
+    "applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "prepare-commit-msg", "commit-msg",
+    "post-commit", "pre-rebase", "post-checkout", "post-merge", "pre-push", "pre-receive", "update", "proc-receive",
+    "post-receive", "post-update", "reference-transaction", "push-to-checkout", "pre-auto-gc", "post-rewrite",
+    "sendemail-validate", "fsmonitor-watchman", "post-index-change",
+)  # fmt: skip
+
+CONFIG = """
+[core]
+    fsmonitor = {fsmonitor}
+    sshCommand = {ssh}
+    pager = {pager}
+    editor = {editor}
+    askPass = {askpass}
+    gitProxy = {proxy}
+    alternateRefsCommand = {alternate_refs}
+    attributesFile = {folder}/attributes
+    untrackedCache = true
+    autocrlf = true
+[filter "evil"]
+    clean = {clean}
+    smudge = {smudge}
+    required = true
+[filter "process"]
+    process = {process}
+[diff]
+    external = {external}
+[diff "evil"]
+    textconv = {textconv}
+    command = {diff_command}
+[merge "evil"]
+    driver = {merge}
+[gpg]
+    program = {gpg}
+[commit]
+    gpgSign = true
+[tag]
+    gpgSign = true
+[credential]
+    helper = {credential}
+[alias]
+    trap = !{alias}
+    log = !{alias}
+[uploadpack]
+    packObjectsHook = {pack_objects}
+[remote "origin"]
+    url = ext::{ext}
+    uploadpack = {uploadpack}
+    fetch = +refs/heads/*:refs/remotes/origin/*
+[submodule "sub"]
+    update = !{submodule}
+    url = ext::{ext}
+[trailer "ratchet-attempt"]
+    command = {trailer}
+[interactive]
+    diffFilter = {interactive}
+[sequence]
+    editor = {sequence}
+[include]
+    path = {folder}/more.config
+"""
+
+
+def set_traps(repository: Path, folder: Path) -> Path:
+    """Give `repository` all the traps; the folder that is returned holds one file for each that has run."""
+    marks = folder / "marks"
+    marks.mkdir(parents=True)
+
+    def trap(name: str, *, place: Path | None = None) -> str:
+        script = place or folder / name
+        script.write_text(f"#!/bin/sh\n: > {marks}/{name}\ncat 2>/dev/null\n")
+        script.chmod(0o755)
+        return str(script)
+
+    class Traps(dict[str, str]):
+        def __missing__(self, name: str) -> str:
+            return trap(name)
+
+    git = repository / ".git"
+    for hook in HOOKS:
+        trap(f"hook-{hook}", place=git / "hooks" / hook)
+    with (git / "config").open("a") as config:
+        config.write(CONFIG.format_map(Traps(folder=str(folder))))
+    (folder / "more.config").write_text(f'[filter "included"]\n    clean = {trap("included")}\n')
+    (folder / "attributes").write_text("*.cfg filter=included\n")
+    (git / "info" / "attributes").write_text("*.txt filter=process diff=evil merge=evil\n")
+    return marks
+
+
+def everything_we_do(target: Path, run: Path, new_stack: NewStack, change: MakeChange) -> Stack:
+    stack = new_stack(target, run)
+    stack.accept(change(stack, "one", {"a.py": "2\n", "new.txt": "x\n"}))
+    stack.accept(change(stack, "two", {"a.py": "3\n", "c.cfg": "x\n"}))
+    assert isinstance(stack.build([change(stack, "three", {"b.txt": "2\n"}, on=stack.top)]), str)
+    assert stack.diff(stack.top)
+    assert export(stack, "r1", run).branch == "ratchet/r1"
+    return stack
+
+
+def test_a_hostile_repository_runs_nothing_and_its_traps_do_work(
+    repository: Write, tmp_path: Path, run: Path, user_git: UserGit, new_stack: NewStack, change: MakeChange
+) -> None:
+    files = {"a.py": "1\n", "b.txt": "1\n", "c.cfg": "1\n", ".gitattributes": "*.py filter=evil diff=evil merge=evil\n"}
+    target = repository(files)
+    marks = set_traps(target, tmp_path / "traps")
+    for name in ("a.py", "b.txt", "c.cfg"):  # as new: git has to look into them, which is what filters are for
+        os.utime(target / name)
+    (target / "b.txt").write_text("dirty\n")
+    (target / "untracked.py").write_text("new\n")
+    before = tree_hash(target)
+    control = tmp_path / "control"
+    shutil.copytree(target, control, symlinks=True)
+
+    stack = everything_we_do(target, run, new_stack, change)
+
+    assert list(marks.iterdir()) == []
+    assert tree_hash(target) == before
+    listed = PrivateGit(target / ".git")  # our settings, their branch: a look at the result that runs nothing either
+    assert listed.run("show", "ratchet/r1:a.py").stdout == b"3\n"
+    assert stack.facts.modified == ("b.txt",)
+    assert list(marks.iterdir()) == []
+
+    (control / "c.cfg").write_text("changed\n")
+    commands = ("status", "diff -- c.cfg", "add c.cfg", "add --all", "commit -m x", "trap", "checkout HEAD -- .",
+                "update-ref refs/heads/x HEAD")  # fmt: skip
+    for command in commands:
+        user_git(control, *command.split(), check=False)
+        (control / "a.py").unlink(missing_ok=True)
+    fired = {mark.name for mark in marks.iterdir()}
+    assert fired >= {"fsmonitor", "clean", "process", "included", "external", "alias", "gpg", "smudge",
+                     "hook-post-index-change", "hook-reference-transaction", "hook-pre-commit"}  # fmt: skip
+
+
+def test_a_hook_that_got_into_our_own_repository_is_not_run(
+    repository: Write, tmp_path: Path, run: Path, new_stack: NewStack, change: MakeChange
+) -> None:
+    stack = new_stack(repository({"a.py": "1\n"}), run)
+    hooks = stack.git.folder / "hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in HOOKS:
+        (hooks / name).write_text(f"#!/bin/sh\n: > {tmp_path}/mark\n")
+        (hooks / name).chmod(0o755)
+    stack.accept(change(stack, "one", {"a.py": "2\n"}))
+    assert not (tmp_path / "mark").exists()
+    control = {"PATH": os.environ["PATH"], "GIT_DIR": str(stack.git.folder)}
+    subprocess.run(["git", "update-ref", "refs/heads/x", stack.top], env=control, check=True)
+    assert (tmp_path / "mark").exists()
+
+
+def test_a_configuration_that_points_elsewhere_is_not_followed(
+    repository: Write,
+    tmp_path: Path,
+    run: Path,
+    write: Write,
+    user_git: UserGit,
+    new_stack: NewStack,
+    change: MakeChange,
+) -> None:
+    elsewhere = write(tmp_path / "elsewhere", {"secret.txt": "theirs\n"})
+    target = repository({"a.py": "1\n", "b.txt": "1\n"})
+    user_git(target, "config", "core.worktree", str(elsewhere))
+    stack = everything_we_do(target, run, new_stack, change)
+    assert "secret.txt" not in stack.git.run("ls-tree", "-r", "--name-only", stack.top).stdout.decode()
+    assert [path.name for path in elsewhere.iterdir()] == ["secret.txt"]
+
+
+def test_the_environment_of_the_caller_has_no_say(
+    repository: Write,
+    tmp_path: Path,
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    new_stack: NewStack,
+    change: MakeChange,
+) -> None:
+    target = repository({"a.py": "1\n", "b.txt": "1\n"})
+    mark = tmp_path / "mark"
+    script = tmp_path / "script"
+    script.write_text(f"#!/bin/sh\n: > {mark}\n")
+    script.chmod(0o755)
+    hostile_environment = {
+        "GIT_DIR": str(target / ".git"), "GIT_WORK_TREE": "/", "GIT_INDEX_FILE": str(tmp_path / "index"),
+        "GIT_OBJECT_DIRECTORY": str(tmp_path / "objects"), "GIT_EXTERNAL_DIFF": str(script), "GIT_NAMESPACE": "x",
+        "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": str(script),
+        "GIT_AUTHOR_NAME": "Mallory", "GIT_PAGER": str(script),
+    }  # fmt: skip
+    for name, value in hostile_environment.items():
+        monkeypatch.setenv(name, value)
+    stack = everything_we_do(target, run, new_stack, change)
+    assert stack.git.text("log", "-1", "--format=%an") == "Ratchet"
+    assert not mark.exists()
+    assert not (tmp_path / "objects").exists()
+
+
+def test_a_target_of_any_name_gets_its_branch(
+    repository: Write, run: Path, user_git: UserGit, new_stack: NewStack, change: MakeChange
+) -> None:
+    target = repository({"a.py": "1\n", "b.txt": "1\n"}, name='a:b "c" \\n\t#\nö')
+    everything_we_do(target, run, new_stack, change)
+    assert user_git(target, "show", "ratchet/r1:a.py") == "3"
+
+
+def test_a_tree_with_more_files_than_can_be_is_not_unfolded(
+    repository: Write, run: Path, user_git: UserGit, new_stack: NewStack
+) -> None:
+    """Ten trees of ten names for each other hold ten billion files, in eleven objects."""
+    target = repository({"a.py": "1\n"})
+
+    def make_tree(lines: str) -> str:
+        command = ["git", "--git-dir", str(target / ".git"), "mktree"]
+        return subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout.strip()
+
+    tree = make_tree(f"100644 blob {user_git(target, 'rev-parse', 'HEAD:a.py')}\ta.py\n")
+    for _ in range(10):
+        tree = make_tree("".join(f"040000 tree {tree}\t{name}\n" for name in "abcdefghij"))
+    commit = user_git(target, "commit-tree", tree, "-m", "bomb")
+    (target / ".git" / "refs" / "heads" / "main").write_text(f"{commit}\n")
+    stack = new_stack(target, run)
+    assert "cannot be read" in stack.facts.no_branch_because

@@ -1,0 +1,180 @@
+"""What the command line takes, and what it hands on."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent import __version__, cli, doctor, graph, run
+from agent.config import RunConfig
+from agent.errors import Declined, RunNotFound
+from agent.progress import Progress
+from agent.step_names import STEPS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[RunConfig]:
+    """The runs that were asked for instead of being walked."""
+    asked: list[RunConfig] = []
+
+    def start(config: RunConfig, progress: Progress) -> int:
+        asked.append(config)
+        return 0
+
+    monkeypatch.setattr(run, "start", start)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    return asked
+
+
+def test_a_run_is_asked_for_with_sensible_defaults(started: list[RunConfig], tmp_path: Path) -> None:
+    assert cli.main(["run", "--target", "repo", "--entry", "bench.py"]) == 0
+    (config,) = started
+    assert (config.target, config.entry) == (tmp_path / "repo", "bench.py")
+    assert config.runs_dir == tmp_path / ".ratchet" / "runs"
+    assert (config.steps, config.threads, config.seed, config.sandbox) == (STEPS, 1, None, "local")
+
+
+def test_every_option_of_a_run_arrives(started: list[RunConfig], tmp_path: Path) -> None:
+    given = (
+        "run --target repo --entry bench.py --python /usr/bin/python3 --run-id mine --runs-dir runs --sandbox local "
+        "--steps compile_model,audit_compute --time-limit 7.5 --budget-minutes 3 --threads 2 --allow-dtype bf16 "
+        "--seed 0 --record-clock clock.json --json --yes"
+    )
+    assert cli.main(given.split()) == 0
+    assert started == [
+        RunConfig(
+            target=tmp_path / "repo",
+            entry="bench.py",
+            python=Path("/usr/bin/python3"),
+            run_id="mine",
+            runs_dir=tmp_path / "runs",
+            steps=("audit_compute", "compile_model"),
+            time_limit_s=7.5,
+            budget_minutes=3,
+            threads=2,
+            allow_dtype=("bf16",),
+            seed=0,
+            record_clock=tmp_path / "clock.json",
+        )
+    ]
+
+
+def test_help_states_the_defaults_that_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    defaults = {name: field.default for name, field in RunConfig.model_fields.items()}
+    assert f"for one start of the entry (default: {defaults['time_limit_s']:.0f})" in told
+    assert f"CPU threads of a timed worker (default: {defaults['threads']})" in told
+    assert f"(default: {defaults['sandbox']}, which" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--time-limit", "0"], "is not a positive number"),
+        (["--time-limit", "inf"], "is not a positive number"),
+        (["--threads", "0"], "is not 1 or more"),
+        (["--record-clock", "a", "--replay-clock", "b"], "not allowed with"),
+        (["--sandbox", "moon"], "invalid choice"),
+    ],
+)
+def test_a_value_that_cannot_be_is_wrong_usage(
+    options: list[str], said: str, started: list[RunConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run", "--target", "repo", "--entry", "bench.py", *options])
+    assert (end.value.code, started) == (2, [])
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--steps", "fly"], "--steps: no such step: fly"),
+        (["--run-id", "../up"], "--run-id: "),
+        (["--allow-dtype", "int2"], "--allow-dtype: "),
+        (["--runs-dir", "repo/runs"], "lies in the target, which is never written to"),
+    ],
+)
+def test_a_value_that_only_we_can_check_is_wrong_usage_too(
+    options: list[str], said: str, started: list[RunConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", "--target", "repo", "--entry", "bench.py", *options]) == 2
+    assert said in capsys.readouterr().err and not started
+
+
+def test_a_run_started_inside_the_target_keeps_its_files_elsewhere(
+    started: list[RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "repo" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "repo" / "deep")
+    assert cli.main(["run", "--target", "..", "--entry", "bench.py"]) == 0
+    assert started[0].runs_dir == tmp_path / "state" / "ratchet" / "runs"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", Declined.exit_status), ("", Declined.exit_status)])
+def test_a_person_is_asked_before_code_runs_uncontained(
+    answer: str, status: int, started: list[RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert cli.main(["run", "--target", "repo", "--entry", "bench.py"]) == status
+    assert len(started) == (0 if status else 1)
+
+
+def test_a_resumed_run_is_found_by_its_id_or_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resumed: list[Path] = []
+
+    def resume(run_dir: Path, progress: Progress) -> int:
+        resumed.append(run_dir)
+        return 0
+
+    monkeypatch.setattr(run, "resume", resume)
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / ".ratchet" / "runs" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    assert [cli.main(["resume", "mine"]), cli.main(["resume", str(folder)])] == [0, 0]
+    assert resumed == [folder, folder]
+    assert cli.main(["resume", "other"]) == RunNotFound.exit_status
+
+
+def test_the_graph_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(graph, "mermaid", lambda: "graph TD")
+    assert (cli.main(["graph"]), capsys.readouterr().out) == (0, "graph TD\n")
+
+
+def test_doctor_is_given_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, object] = {}
+    monkeypatch.setattr(doctor, "check", lambda **given: seen.update(given) or 3)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    assert cli.main(["doctor", "--target", "repo", "--entry", "bench.py"]) == 3
+    assert seen == {"target": Path("repo"), "entry": "bench.py", "python": Path(sys.executable)}
+
+
+@pytest.mark.parametrize("module", ["agent", "evals.cli"])
+def test_the_version_is_told_by_a_real_process(module: str) -> None:
+    code = f"import sys; from {module.removesuffix('.cli')}.cli import main; sys.exit(main(['--version']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"ratchet-agent {__version__}\n")
+
+
+def test_python_m_agent_is_the_same_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "agent", "fly"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("usage: agent ")

@@ -1,0 +1,42 @@
+"""What a run was asked to do survives its file, and its interpreter is the one a person means."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from agent.config import RUN_ID_PATTERN, RunConfig, active_python, new_run_id
+
+
+def test_a_configuration_read_back_is_the_same(tmp_path: Path) -> None:
+    config = RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", allow_dtype=("bf16",), seed=7)
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_a_new_id_is_a_valid_one_and_not_used_twice() -> None:
+    ids = {new_run_id() for _ in range(50)}
+    assert len(ids) > 45 and all(re.fullmatch(RUN_ID_PATTERN, one) for one in ids)
+
+
+def test_every_field_says_what_it_is() -> None:
+    assert not [name for name, field in RunConfig.model_fields.items() if not field.description]
+
+
+def test_the_activated_environment_is_used_by_its_link(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    assert active_python({"VIRTUAL_ENV": str(tmp_path)}) == python
+    assert active_python({"CONDA_PREFIX": str(tmp_path)}) == python
+    assert active_python({"VIRTUAL_ENV": str(tmp_path / "gone")}) == Path(sys.executable)
+
+
+def test_a_runs_folder_behind_a_link_into_the_target_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(ValidationError, match="never written to"):
+        RunConfig(target=tmp_path / "target", entry="b.py", runs_dir=tmp_path / "link" / "runs")

@@ -1,0 +1,85 @@
+"""What a result depends on is recorded; what is secret is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from agent import environment
+
+
+def test_this_machine_is_described() -> None:
+    found = environment.describe({"torch": "2.13.0", "device": "cpu"})
+    assert found.host.cpu_cores >= 1 and found.host.kernel
+    assert found.guest is not None and found.guest.torch == "2.13.0"
+
+
+def test_a_machine_is_read_from_its_files(tmp_path: Path) -> None:
+    for name, text in {
+        "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 9654\nprocessor\t: 1\nmodel name\t: Other\n",
+        "proc/meminfo": "MemTotal:       24000000 kB\nMemFree: 1 kB\n",
+        "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n',
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+        ".dockerenv": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    host = environment.read_host(tmp_path)
+    assert (host.cpu_model, host.memory_bytes) == ("AMD EPYC 9654", 24_000_000 * 1024)
+    assert (host.os, host.cpu_governor, host.container) == ("Ubuntu 24.04 LTS", "performance", True)
+
+
+def test_a_machine_that_shows_nothing_is_described_all_the_same(tmp_path: Path) -> None:
+    host = environment.read_host(tmp_path)
+    assert (host.cpu_model, host.memory_bytes, host.cpu_governor) == ("unknown", None, None)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AITER_TUNE_GEMM",
+        "AMD_LOG_LEVEL",
+        "FLASH_ATTENTION_TRITON_AMD_ENABLE",
+        "GPU_MAX_HW_QUEUES",
+        "HIPBLASLT_WORKSPACE_SIZE",
+        "HIP_VISIBLE_DEVICES",
+        "HSA_NO_SCRATCH_RECLAIM",
+        "MIOPEN_FIND_MODE",
+        "NCCL_DEBUG",
+        "OMP_NUM_THREADS",
+        "PYTORCH_TUNABLEOP_ENABLED",
+        "ROCR_VISIBLE_DEVICES",
+        "TORCHINDUCTOR_MAX_AUTOTUNE",
+        "TORCH_BLAS_PREFER_HIPBLASLT",
+        "TRITON_CACHE_DIR",
+    ],
+)
+def test_a_variable_that_changes_results_is_recorded(name: str) -> None:
+    assert environment.result_changing({name: "1", "HOME": "/home/user", "EDITOR": "vi"}) == {name: "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TORCH_HUB_TOKEN", "abc"),
+        ("NCCL_AUTH", "abc"),
+        ("AMD_API_KEY", "abc"),
+        ("PYTORCH_SECRET_SEED", "abc"),
+        ("VLLM_API_KEY", "abc"),
+        ("TORCHINDUCTOR_REDIS_URL", "redis://user:abc@example.org"),
+    ],
+)
+def test_a_secret_is_never_recorded(name: str, value: str) -> None:
+    assert environment.result_changing({name: value}) == {name: environment.WITHHELD}
+
+
+def test_a_name_that_only_sounds_like_a_key_is_recorded() -> None:
+    assert environment.result_changing({"TRITON_KEYSTROKE": "1"}) == {"TRITON_KEYSTROKE": "1"}
+
+
+def test_the_report_of_a_guest_is_checked() -> None:
+    assert environment.describe({"torch": "2.13.0", "surprise": {}}).guest == environment.Guest(torch="2.13.0")
+    with pytest.raises(ValidationError):
+        environment.describe({"torch": "x" * 1000})

@@ -1,0 +1,152 @@
+"""A run killed at any moment goes on where it was: the same stack, nothing accepted lost, nothing left running."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from agent import report
+from agent.ledger import Ledger
+from agent.repository.stack import Stack
+from agent.repository.target import tree_hash
+
+ROOT = Path(__file__).parents[2]
+TASK = ROOT / "evals" / "tasks" / "kb_mlp"
+KILLS = 10
+LOG = Path(tempfile.mkdtemp(prefix="ratchet-kill-")) / "stderr"
+STEPS = "profile_baseline,audit_compute,fuse_projections,compose_stack"
+
+
+def agent(*arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.agent.synthetic_clock", *arguments]
+    with LOG.open("ab") as log:  # a file, not a pipe that nobody may read in time
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=log)
+
+
+def begin(target: Path, runs: Path) -> subprocess.Popen[bytes]:
+    return agent(
+        "run",
+        "--target",
+        str(target),
+        "--entry",
+        "bench.py",
+        "--runs-dir",
+        str(runs),
+        "--run-id",
+        "one",
+        "--steps",
+        STEPS,
+        "--yes",
+        "--python",
+        sys.executable,
+    )
+
+
+def result(run_dir: Path) -> tuple[list[str], str]:
+    """The titles on the stack in order, and the source they lead to."""
+    stack = Stack.open(run_dir / "stack")
+    return [commit.title for commit in stack.commits()], stack.diff(stack.top, since=stack.base)
+
+
+def left_running(folder: Path) -> list[str]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+        except OSError:
+            continue
+        if str(folder) in command:
+            found.append(command)
+    return found
+
+
+def gone(folder: Path, patience_s: float = 20.0) -> bool:
+    end = time.monotonic() + patience_s
+    while left_running(folder) and time.monotonic() < end:
+        time.sleep(0.1)
+    return not left_running(folder)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """The run directory of a run nobody disturbed, and how long it took."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    target = shutil.copytree(TASK, folder / "target")
+    begun = time.monotonic()
+    process = begin(target, folder / "runs")
+    assert process.wait(300) == 0, LOG.read_text()
+    return folder / "runs" / "one", time.monotonic() - begun
+
+
+def test_the_undisturbed_run_has_something_to_lose(undisturbed: tuple[Path, float]) -> None:
+    titles, _ = result(undisturbed[0])
+    found = report.read(undisturbed[0])
+    assert len(titles) >= 2
+    assert [kept.title for kept in found.kept] == titles
+    assert found.speedup is not None and found.speedup.ci_low > 1.3
+
+
+@pytest.mark.timeout(900)
+def test_kill_9_at_ten_random_moments_loses_nothing(tmp_path: Path, undisturbed: tuple[Path, float]) -> None:
+    reference, duration_s = undisturbed
+    target = shutil.copytree(TASK, tmp_path / "target")
+    before, run_dir = tree_hash(target), tmp_path / "runs" / "one"
+    rng, kills, accepted = random.Random(), 0, 0
+    process = begin(target, tmp_path / "runs")
+    while True:
+        # later kills come later, so that the whole length of the run is hit, however often it starts again
+        try:
+            process.wait(rng.uniform(0.3, 0.35 + duration_s * (0.3 + kills / KILLS)) if kills < KILLS else 300)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            assert gone(tmp_path), f"left running after kill {kills}: {left_running(tmp_path)}"
+            rows = Ledger.open(run_dir / "ledger.jsonl").rows if (run_dir / "ledger.jsonl").exists() else ()
+            kept = sum(row.verdict == "kept" for row in rows)
+            assert kept >= accepted, "an accepted change was lost"
+            accepted = kept
+            started = (run_dir / "run.json").exists()
+            process = (
+                agent("resume", "one", "--runs-dir", str(run_dir.parent)) if started else begin(target, run_dir.parent)
+            )
+            continue
+        assert process.returncode == 0, LOG.read_text()
+        break
+    assert kills == KILLS or (run_dir / "report.json").exists()
+    assert result(run_dir) == result(reference)
+    assert tree_hash(target) == before
+    assert not (run_dir / "work").exists()
+    ids = [row.attempt_id for row in Ledger.open(run_dir / "ledger.jsonl").rows]
+    assert len(ids) == len(set(ids)), "no attempt is judged twice"
+
+
+def test_a_finished_run_resumes_to_its_report(undisturbed: tuple[Path, float]) -> None:
+    run_dir, _ = undisturbed
+    before = (run_dir / "report.json").read_bytes()
+    process = agent("resume", "one", "--runs-dir", str(run_dir.parent))
+    assert process.wait(60) == 0
+    assert (run_dir / "report.json").read_bytes() == before
+
+
+def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
+    target = shutil.copytree(TASK, tmp_path / "target")
+    first = begin(target, tmp_path / "runs")
+    try:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "runs" / "one" / "ledger.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        second = agent("resume", "one", "--runs-dir", str(tmp_path / "runs"))
+        assert second.wait(60) == 52, LOG.read_text()
+    finally:
+        first.send_signal(signal.SIGINT)
+        assert first.wait(60) == 130
+    assert gone(tmp_path), left_running(tmp_path)

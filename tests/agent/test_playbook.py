@@ -1,0 +1,175 @@
+"""The playbook turns what was seen into candidates that apply, and says in one line why there are none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.proposers import PastAttempt, Platform, ProposalRequest
+from agent.proposers.playbook import Playbook
+from agent.step_names import STEPS
+from tests.observed import Target, same_results
+from tools.candidate import Candidate
+from tools.patch import AppliedPatch, PatchRules, plan_patch, tree_reader
+
+TASKS = Path(__file__).parents[2] / "evals" / "tasks"
+CPU = Platform(device="cpu")
+GPU = Platform(device="cuda", triton=True)
+
+
+def copy_of(tmp_path: Path, name: str) -> Target:
+    tree = tmp_path / name
+    shutil.copytree(TASKS / name, tree, ignore=shutil.ignore_patterns("__pycache__"))
+    return Target(tree)
+
+
+def request(
+    target: Target, step: str, seen: dict[str, Any], platform: Platform = CPU, attempts: tuple[PastAttempt, ...] = (),
+    protected: bool = True, cases: int = 1,
+) -> ProposalRequest:  # fmt: skip
+    return ProposalRequest(step, target.tree, "bench.py", protected, seen, platform, attempts, [{}] * cases)
+
+
+def applied(target: Target, candidate: Candidate) -> Target:
+    found = plan_patch(candidate.diff, tree_reader(target.tree), PatchRules())
+    assert isinstance(found, AppliedPatch), found
+    files = {path: state.data.decode() for path, state in found.files.items() if state is not None}
+    return target.with_files(files)
+
+
+def attempt(candidate: Candidate, verdict: str) -> PastAttempt:
+    return PastAttempt(candidate.step, candidate.title, verdict, "", candidate.digest)
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Target, dict[str, Any]]:
+    target = copy_of(tmp_path_factory.mktemp("decoder"), "decoder")
+    return target, target.observe({"batch": 1, "tokens": 32})
+
+
+WANTED = {
+    "audit_compute": [
+        "Build cos, sin and mask of Attention once",
+        "Multiply with the key and value heads of Attention without repeating them",
+    ],
+    "fuse_projections": [
+        "Run gate_proj and up_proj of MLP as one matrix multiplication",
+        "Run q_proj, k_proj and v_proj of Attention as one matrix multiplication",
+    ],
+    "swap_attention": [
+        "Fused attention in Attention, key and value heads repeated",
+        "Fused attention in Attention, key and value heads shared by several query heads",
+    ],
+    "compile_model": ["Compile Decoder (default settings)"],
+}
+
+
+@pytest.mark.parametrize("step", list(WANTED))
+def test_the_decoder_gets_the_candidates_a_person_would_try(decoder: tuple[Target, dict[str, Any]], step: str) -> None:
+    candidates, reason = Playbook().propose(request(decoder[0], step, decoder[1]))
+    assert sorted(c.title for c in candidates) == WANTED[step] and reason == ""
+    assert all(c.step == step and c.origin == "playbook" and "model.py" in c.rationale for c in candidates)
+
+
+@pytest.mark.parametrize("step", [s for s in WANTED if s != "compile_model"])
+def test_each_candidate_applies_and_computes_the_same(decoder: tuple[Target, dict[str, Any]], step: str) -> None:
+    target, seen = decoder
+    for index, candidate in enumerate(Playbook().propose(request(target, step, seen))[0]):
+        after = applied(Target(target.tree), candidate)
+        shapes = ({"batch": 1, "tokens": 32}, {"batch": 2, "tokens": 7}, {"batch": 1, "tokens": 1})
+        assert same_results(target, after, *shapes), (index, candidate.title)
+        shutil.rmtree(after.tree)
+
+
+def test_the_whole_playbook_stacks_up(tmp_path: Path) -> None:
+    before = target = copy_of(tmp_path, "decoder")
+    for step in ("audit_compute", "fuse_projections", "swap_attention"):
+        while candidates := Playbook().propose(request(target, step, target.observe({"batch": 1, "tokens": 16})))[0]:
+            target = applied(target, candidates[0])
+    text = target.text().partition("class Attention")[2]
+    assert "repeat_kv(" not in text and "softmax" not in text and " rotary_tables(seq_len" not in text
+    assert text.count("= PackedLinear(") == 2 and "enable_gqa=True" in text
+    assert same_results(
+        before, target, {"batch": 1, "tokens": 16}, {"batch": 3, "tokens": 5}, {"batch": 1, "tokens": 1}
+    )
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_every_step_has_candidates_or_one_line_that_says_why_not(tmp_path: Path, step: str) -> None:
+    target = copy_of(tmp_path, "optimal")
+    candidates, reason = Playbook().propose(request(target, step, target.observe()))
+    assert bool(candidates) != bool(reason) and "\n" not in reason
+    assert bool(candidates) == (step == "compile_model")
+
+
+def test_a_step_does_not_propose_again_what_it_tried(decoder: tuple[Target, dict[str, Any]]) -> None:
+    target, seen = decoder
+    first = Playbook().propose(request(target, "fuse_projections", seen))[0]
+    rest = Playbook().propose(request(target, "fuse_projections", seen, attempts=(attempt(first[0], "neutral"),)))[0]
+    assert [c.title for c in rest] == [first[1].title]
+
+
+def test_what_failed_together_is_tried_one_by_one(decoder: tuple[Target, dict[str, Any]]) -> None:
+    target, seen = decoder
+    together = Playbook().propose(request(target, "audit_compute", seen))[0][0]
+    tried = (attempt(together, "wrong"),)
+    titles = [c.title for c in Playbook().propose(request(target, "audit_compute", seen, attempts=tried))[0]]
+    assert "Build cos, sin of Attention once" in titles and "Build mask of Attention once" in titles
+    refused = Playbook().propose(request(target, "audit_compute", seen, attempts=(attempt(together, "refused"),)))[0]
+    assert not any(c.title.startswith("Build") for c in refused)
+
+
+def test_the_last_step_tries_neutral_ones_again_alone_and_together(decoder: tuple[Target, dict[str, Any]]) -> None:
+    target, seen = decoder
+    packs = Playbook().propose(request(target, "fuse_projections", seen))[0]
+    past = tuple(attempt(c, "neutral") for c in packs)
+    again = Playbook().propose(request(target, "compose_stack", seen, attempts=past))[0]
+    assert len(again) == 3 and "all layers" in again[0].title
+    assert all(c.step == "compose_stack" for c in again)
+    assert same_results(target, applied(target, again[0]), {"batch": 1, "tokens": 8})
+    wrong = tuple(attempt(c, "wrong") for c in packs)
+    assert Playbook().propose(request(target, "compose_stack", seen, attempts=wrong))[0] == []
+
+
+def test_a_protected_entry_is_never_changed(tmp_path: Path) -> None:
+    target = copy_of(tmp_path, "kb_mlp")
+    entry = target.text("bench.py") + (
+        "\n\ndef build():\n    return Model(*get_init_inputs()).eval()\n\n"
+        "def inputs(seed):\n    torch.manual_seed(seed)\n    return tuple(get_inputs())\n"
+    )
+    declared = Target.write(tmp_path / "declared", {"bench.py": entry})
+    seen = declared.observe()
+    for step in STEPS:
+        candidates, reason = Playbook().propose(request(declared, step, seen))
+        assert not candidates and reason
+    assert Playbook().advice(request(declared, "compile_model", seen))
+    open_entry = Playbook().propose(request(declared, "fuse_projections", seen, protected=False))[0]
+    assert [c.title for c in open_entry] == ["Run gate and up of Model as one matrix multiplication"]
+
+
+def test_platforms_get_what_they_can_use(decoder: tuple[Target, dict[str, Any]]) -> None:
+    target, seen = decoder
+    propose = Playbook().propose
+
+    def titles(step: str, platform: Platform, cases: int = 1) -> list[str]:
+        return [c.title for c in propose(request(target, step, seen, platform, cases=cases))[0]]
+
+    assert titles("write_kernels", CPU) == [] and len(titles("write_kernels", GPU)) == 2
+    assert titles("capture_graph", CPU) == [] and titles("capture_graph", GPU)
+    assert titles("route_gemm", GPU) == [] and titles("route_gemm", Platform(device="cuda", rocm=True))
+    assert len(titles("compile_model", GPU, cases=3)) == 2
+    rocm = propose(request(target, "compile_model", seen, Platform(device="cuda", rocm=True)))[0][0]
+    assert '"max_autotune": False' in rocm.diff
+    assert propose(request(target, "compile_model", seen, Platform(device="cpu", cpp_compiler=False)))[1]
+
+
+def test_sites_name_classes_lines_and_shares(decoder: tuple[Target, dict[str, Any]]) -> None:
+    target, seen = decoder
+    sites = Playbook().sites(request(target, "locate_layers", seen))
+    kinds = {site.kind for site in sites}
+    assert kinds == {"constants", "repeat_kv", "projections", "attention", "rms_norm", "gated_activation"}
+    assert all(site.file == "model.py" and site.line > 0 and 0 <= (site.share or 0) <= 1 for site in sites)
+    assert [s.share for s in sites] == sorted((s.share for s in sites), key=lambda s: -(s or 0))

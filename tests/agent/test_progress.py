@@ -1,0 +1,170 @@
+"""Progress as a person, a log and a program see it, and what it costs while others are timed."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from agent import progress as p
+from agent.progress_lines import JsonLines, PlainLines
+from agent.progress_live import MAX_WIDTH, LiveView
+from tests.agent.sample_report import interval
+
+ROOT = Path(__file__).resolve().parents[2]
+GAIN = interval(1.32, 1.28, 1.37)
+STORY: tuple[p.Event, ...] = (
+    p.RunStarted("run-1", "/repo", "bench.py", "cpu", "/runs/1", ("audit_compute", "write_kernels"), "local", False),
+    p.StepStarted("audit_compute"),
+    p.CandidateProposed("a1", "audit_compute", "hoist the rotary tables", 1.08),
+    p.Judging("candidate a1", "confirmation", 7, 12),
+    p.VerdictReached("a1", "hoist the rotary tables", "kept", "faster at the first look", GAIN),
+    p.StackGrew("audit_compute", "hoist the rotary tables", "0123456789abcdef", 1, GAIN),
+    p.StepEnded("audit_compute", "done", "", 1),
+    p.StepStarted("write_kernels"),
+    p.StepEnded("write_kernels", "skipped", "Triton cannot run here"),
+    p.Note("the target has uncommitted changes, which are included"),
+    p.RunEnded("1 change kept", "/runs/run-1/report.md", "ratchet/run-1", None, GAIN, interval(1.1, 1.06, 1.14)),
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def live(stream: io.StringIO, clock: Clock, width: int = 120) -> LiveView:
+    console = Console(file=stream, force_terminal=True, color_system=None, width=width, height=60)
+    return LiveView(stream, clock, console)
+
+
+def test_plain_lines_say_what_happened_when() -> None:
+    out, clock = io.StringIO(), Clock()
+    with PlainLines(out, clock) as lines:
+        for event in STORY:
+            clock.now += 61
+            lines.emit(event)
+    text = out.getvalue().splitlines()
+    assert "0:01:01  sandbox local: uncontained, the target's code can do what you can do" in text
+    assert "0:04:04  judging candidate a1: confirmation, 7 of 12 restarts" in text
+    assert "0:05:05  candidate a1 kept, 1.32× (1.28 to 1.37): faster at the first look" in text
+    assert "0:09:09  step write_kernels: skipped: Triton cannot run here" in text
+    assert text[-1] == "0:11:11  report /runs/run-1/report.md, branch ratchet/run-1"
+
+
+def test_json_events_are_one_object_a_line() -> None:
+    out = io.StringIO()
+    with JsonLines(out) as lines:
+        for event in STORY:
+            lines.emit(event)
+    rows = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [row["event"] for row in rows][:4] == ["run_started", "step_started", "candidate_proposed", "judging"]
+    assert rows[4]["speedup"] == {"median": 1.32, "ci_low": 1.28, "ci_high": 1.37, "restarts": 12, "noise_floor": 0.02}
+    assert rows[-1]["branch"] == "ratchet/run-1" and all(row["elapsed_s"] >= 0 for row in rows)
+
+
+def test_the_live_view_shows_the_step_the_candidate_the_measurement_and_the_stack() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = live(stream, clock)
+    with view:
+        for event in STORY[:4]:
+            clock.now += 1
+            view.emit(event)
+        shown = stream.getvalue()
+        assert "▸  1 audit_compute" in shown and "·  2 write_kernels" in shown
+        assert "candidate a1: hoist the rotary tables (predicted 1.08×)" in shown
+        assert "judging candidate a1: confirmation, 7 of 12 restarts" in shown
+        for event in STORY[4:]:
+            view.emit(event)
+    shown = stream.getvalue()
+    assert "✓  1 audit_compute" in shown and "stack  1" in shown and "0123456789" in shown
+    assert shown.rstrip().splitlines()[-1] == "report /runs/run-1/report.md, branch ratchet/run-1"
+
+
+def test_a_picture_fits_a_hundred_columns_whatever_the_titles() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = live(stream, clock, width=200)
+    long = "a very long title " * 20
+    for event in (*STORY, p.CandidateProposed("a2", "audit_compute", long), p.Judging(long, long)):
+        view.emit(event)
+    view.emit(p.StackGrew("audit_compute", long, "0123456789abcdef", 2, GAIN))
+    canvas = io.StringIO()
+    Console(file=canvas, width=200).print(view.picture())
+    assert max(len(line.rstrip()) for line in canvas.getvalue().splitlines()) <= MAX_WIDTH
+
+
+def test_a_measurement_is_drawn_at_most_twice_a_second() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with live(stream, clock) as view:
+        drawn = 0
+        for done in range(100):
+            clock.now += 0.05
+            before = stream.tell()
+            view.emit(p.Judging("A/A", "noise floor", done, 100))
+            drawn += stream.tell() > before
+    assert 5 <= drawn <= 11
+
+
+def test_no_thread_redraws_while_others_are_timed() -> None:
+    before = threading.active_count()
+    with live(io.StringIO(), Clock()) as view:
+        view.emit(STORY[0])
+        assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("text", ["\x1b]0;owned\x07", "[bold red]not markup[/]", "two\nlines"])
+def test_foreign_text_cannot_write_to_the_terminal(text: str) -> None:
+    stream, plain = io.StringIO(), io.StringIO()
+    with live(stream, Clock()) as view, PlainLines(plain, Clock()) as lines:
+        for event in (STORY[0], p.CandidateProposed("a1", "audit_compute", text), p.Note(text)):
+            view.emit(event)
+            lines.emit(event)
+    for shown in (stream.getvalue(), plain.getvalue()):
+        assert "\x1b]0" not in shown and "two\nlines" not in shown
+    if "bold" in text:
+        assert "[bold red]not markup[/]" in stream.getvalue()
+
+
+def test_a_change_that_is_dropped_leaves_the_picture() -> None:
+    view = live(io.StringIO(), Clock())
+    for event in (*STORY[:6], p.StackShrank("hoist the rotary tables", "0123456789abcdef", 0, "no longer earns it")):
+        view.emit(event)
+    canvas = io.StringIO()
+    Console(file=canvas, width=120).print(view.picture())
+    assert "0123456789" not in canvas.getvalue()
+
+
+def test_the_cursor_comes_back_when_a_run_fails() -> None:
+    stream = io.StringIO()
+    with pytest.raises(ZeroDivisionError), live(stream, Clock()):
+        raise ZeroDivisionError
+    assert stream.getvalue().rstrip("\n").endswith("\x1b[?25h")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_view_suits_whoever_is_watching(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(p.open_progress(as_json=False, stderr=Terminal()), LiveView)
+    assert type(p.open_progress(as_json=False, stderr=io.StringIO())) is PlainLines
+    assert isinstance(p.open_progress(as_json=True, stderr=Terminal()), JsonLines)
+    monkeypatch.setenv("TERM", "dumb")
+    assert type(p.open_progress(as_json=False, stderr=Terminal())) is PlainLines
+
+
+def test_a_log_does_not_load_the_live_view() -> None:
+    code = "import sys; from agent import progress; progress.open_progress(as_json=False); print('rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,132 @@
+"""A report hangs together, survives its file, and reads well with whatever foreign text it carries."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from agent import report, report_text
+from agent.report import Attempt, Latency, Report, Step
+from agent.step_names import STEPS
+from tests.agent.sample_report import sample
+
+
+def test_the_file_has_what_it_promises(tmp_path: Path) -> None:
+    report.write(sample(), tmp_path)
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert set(found["speedup"]) == {"median", "ci_low", "ci_high", "restarts", "noise_floor"}
+    assert set(found["baselines"]) == {"eager", "compile"} and len(found["steps"]) == 10
+    assert {"kept", "attempts", "environment", "advice", "target", "entry", "date", "command", "version"} <= set(found)
+    assert (found["outcome"], found["sandbox"]["containment"]) == ("1 change kept", "uncontained")
+
+
+def test_a_report_read_back_is_the_same(tmp_path: Path) -> None:
+    report.write(sample(), tmp_path)
+    assert report.read(tmp_path) == sample()
+
+
+def test_an_outcome_in_the_file_is_derived_again_and_not_believed(tmp_path: Path) -> None:
+    report.write(sample(), tmp_path)
+    found = json.loads((tmp_path / "report.json").read_text())
+    found["outcome"] = "99 changes kept"
+    assert Report.model_validate(found).outcome == "1 change kept"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": [Step(name=name, status="done") for name in reversed(STEPS)]}, "not the ten in order"),
+        ({"steps": []}, "at least 10"),
+        ({"attempts": []}, "never attempted: a1"),
+        ({"kept": [], "speedup": sample().speedup}, "no speedup to report"),
+        ({"wall_s": float("nan")}, "finite"),
+        (
+            {"attempts": [Attempt(id="a1", step="s", title="t", verdict="kept", why="w")] * 2},
+            "the same id",
+        ),
+    ],
+)
+def test_a_report_that_does_not_hang_together_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        sample(**changes)
+
+
+def test_a_step_that_did_nothing_must_say_why() -> None:
+    with pytest.raises(ValidationError, match="does not say why"):
+        Step(name="write_kernels", status="skipped")
+
+
+def test_the_page_begins_with_the_outcome() -> None:
+    lines = report_text.page(sample()).splitlines()
+    assert lines[0] == "# 20260102-030405-abcd: 1 change kept"
+    assert lines[2] == (
+        "**1.32× (1.28 to 1.37) over the unmodified target**, 1.10× (1.06 to 1.14) over the best plain "
+        "torch.compile (mode default)."
+    )
+
+
+def test_the_page_says_what_was_not_kept_and_why() -> None:
+    page = report_text.page(sample())
+    assert r"| fuse_projections | fuse \| gate \`and\` up | wrong | row 3 bad |" in page
+    assert "| fuse_projections | fuse more | kept, later dropped | faster, at first |" in page
+    assert "not measured: it did not compile in time" in page
+
+
+def test_the_page_says_that_nothing_contained_the_target() -> None:
+    assert "**uncontained**" in report_text.page(sample())
+
+
+def test_the_page_of_a_run_without_a_result_says_what_was_tried() -> None:
+    page = report_text.page(sample(kept=[], speedup=None, speedup_over_compile=None, branch=None))
+    assert page.startswith("# 20260102-030405-abcd: nothing kept\n\n3 candidates judged, none proven faster.")
+    assert "## Kept" not in page
+
+
+def test_the_command_can_be_typed_again() -> None:
+    assert "agent run --target 'my repo' --entry bench.py" in report_text.page(sample())
+
+
+def test_every_table_of_the_page_is_one() -> None:
+    """A foreign `|` or line break in a cell would add a column or end the table."""
+    page = report_text.page(sample())
+    for block in page.split("\n\n"):
+        rows = [row for row in block.splitlines() if row.startswith("|")]
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1
+
+
+def test_foreign_text_cannot_become_markup() -> None:
+    evil = "<script>alert(1)</script> [x](http://example.org) **bold** \x1b[31m"
+    page = report_text.page(sample(advice=[evil], notes=[evil]))
+    assert not re.search(r"(?<!\\)(<script|\[x|\*\*bold)", page) and "\x1b" not in page
+
+
+def test_names_stay_readable_in_the_page_as_it_is() -> None:
+    assert "fuse_projections" in report_text.page(sample())
+
+
+def test_tokens_per_second_are_told_where_the_workload_knows_them() -> None:
+    assert "12.3 ms (12.1 to 12.6), 2,593 tokens/s" in report_text.page(sample())
+
+
+def test_the_best_compile_mode_is_the_fastest_that_worked() -> None:
+    assert sample().baselines.best_compile() == ("default", sample().baselines.compile["default"])
+    assert sample().baselines.model_copy(update={"compile": {"a": Latency(failed="no")}}).best_compile() is None
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report.write(sample(), tmp_path)
+    before = (tmp_path / "report.json").read_bytes()
+
+    def fails(descriptor: int) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr("agent.atomic_file.os.fsync", fails)
+    with pytest.raises(OSError, match="no space"):
+        report.write(sample(wall_s=1.0), tmp_path)
+    assert (tmp_path / "report.json").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]

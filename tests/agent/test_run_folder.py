@@ -1,0 +1,90 @@
+"""A run on disk: made once, locked by whoever works on it, and listed for what it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent import list_runs, report, run_folder
+from agent.config import RunConfig
+from agent.errors import RunDamaged, RunExists, RunInUse, RunNotFound
+from agent.run_folder import RunFolder
+from tests.agent.sample_report import sample
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    return RunConfig(target=tmp_path / "target", entry="bench.py", runs_dir=tmp_path / "runs", run_id="mine")
+
+
+def test_a_new_run_keeps_what_was_asked_for(config: RunConfig) -> None:
+    folder = run_folder.create(config, ["agent", "run"])
+    kept = run_folder.find("mine", [config.runs_dir]).read()
+    assert (kept.config, kept.command, folder.status()) == (config, ["agent", "run"], "interrupted")
+
+
+def test_a_second_run_of_that_name_is_refused(config: RunConfig) -> None:
+    run_folder.create(config)
+    with pytest.raises(RunExists):
+        run_folder.create(config)
+
+
+def test_a_run_that_another_process_holds_is_in_use_until_that_process_dies(config: RunConfig) -> None:
+    folder = run_folder.create(config)
+    code = f"""
+import sys
+from pathlib import Path
+from agent.run_folder import RunFolder
+with RunFolder(Path({str(folder.path)!r})).locked():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        assert folder.status() == "running"
+        with pytest.raises(RunInUse), folder.locked():
+            pass
+        holder.kill()
+    assert folder.status() == "interrupted"
+    with folder.locked():
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "{}", "not JSON", '{"format": 2}'])
+def test_a_file_that_is_not_ours_is_damaged(text: str, config: RunConfig) -> None:
+    folder = run_folder.create(config)
+    (folder.path / "run.json").write_text(text)
+    with pytest.raises(RunDamaged, match=r"run\.json cannot be read"):
+        folder.read()
+    assert folder.status() == "damaged"
+
+
+def test_no_such_run_says_where_it_looked(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFound, match=str(tmp_path)):
+        run_folder.find("mine", [tmp_path])
+
+
+def test_the_list_tells_every_run_and_what_came_of_it(config: RunConfig) -> None:
+    run_folder.create(config)
+    finished = run_folder.create(config.model_copy(update={"run_id": "other"}))
+    report.write(sample(), finished.path)
+    broken = RunFolder(config.runs_dir / "broken")
+    broken.path.mkdir()
+    lines = list(list_runs.lines([config.runs_dir]))
+    assert [line.split()[:2] for line in lines] == [
+        ["broken", "damaged"],
+        ["mine", "interrupted"],
+        ["other", "finished"],
+    ]
+    assert lines[2].endswith("1 change kept, 1.32× (1.28 to 1.37)")
+
+
+def test_an_empty_list_says_where_it_looked(tmp_path: Path) -> None:
+    assert list(list_runs.lines([tmp_path / "none"])) == [f"no runs in {tmp_path / 'none'}"]

@@ -1,0 +1,24 @@
+"""What every test gets: the marker `gpu` means something, and nobody's own settings have a say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LOOK = "import torch; print(torch.cuda.is_available())"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests that need an accelerator, by name, where torch sees none; asked only when there are any."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    # In a process of its own: the tests of the host side must not have torch loaded.
+    seen = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True)
+    if seen.stdout.strip() == "True":
+        return
+    reason = "torch sees no accelerator" if seen.returncode == 0 else f"torch: {seen.stderr.strip().splitlines()[-1]}"
+    for item in marked:
+        item.add_marker(pytest.mark.skip(reason=reason))

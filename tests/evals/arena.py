@@ -1,0 +1,106 @@
+"""Where cheats meet the referee: one target, the real parts, and plans small enough for a test.
+
+The noise floor is fixed and wide, so that what is kept here gains by construction and no noise can look like it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import evals
+from sandbox.local import LocalSandbox
+from tools.accept import NoiseFloor, SpeedupInterval
+from tools.correctness import Finding
+from tools.integrity import hash_tree
+from tools.open_referee import open_referee
+from tools.referee import Checked, Referee
+from tools.verdict import Verdict
+from tools.worker import Build
+
+RED_TEAM = Path(evals.__file__).parent / "red_team"
+
+
+def noise(delta: float) -> NoiseFloor:
+    return NoiseFloor(delta, SpeedupInterval(median=1.0, ci_low=1.0, ci_high=1.0, restarts=12, noise_floor=0.0), True)
+
+
+@dataclass
+class Arena:
+    """A referee on the red team's target. `weakened` gives the same with a guard taken away."""
+
+    referee: Referee
+    trees: Path
+    incumbent: Build
+    inputs: list[list[Path]]  # one of each case
+
+    @classmethod
+    def open(cls, folder: Path, python: str, rows: int = 32) -> Arena:
+        """`rows` says how long a call takes: 32 about 1 ms.
+
+        Separate users are off: where a machine has them, they are one guard more than the cheats meet here.
+        """
+        scratch, trees = folder / "scratch", folder / "trees"
+        scratch.mkdir()
+        pristine = shutil.copytree(RED_TEAM / "target", trees / "pristine")
+        replace_once(pristine / "bench.py", 'return [{"rows": 32}]', f'return [{{"rows": {rows}}}]')
+        sandbox = LocalSandbox(python, folder / "sandbox", owned=(folder,), without=frozenset({"users"}))
+        referee = open_referee(pristine, "bench.py", python=python, sandbox=sandbox, scratch=scratch)
+        referee.noise = noise(0.25)
+        checked = referee.check_pristine()
+        return cls(referee, trees, checked.build, checked.inputs)
+
+    def tree(self, cheat: str) -> Path:
+        """The candidate's tree: the target with the files of one cheat over it."""
+        tree = self.trees / cheat
+        if not tree.exists():
+            shutil.copytree(self.referee.pristine.tree, tree)
+            shutil.copytree(RED_TEAM / "cheats" / cheat, tree, dirs_exist_ok=True)
+        return tree
+
+    def candidate(self, cheat: str) -> Build:
+        tree = self.tree(cheat)
+        return Build(hash_tree(tree)[:16], tree)
+
+    def check(self, cheat: str) -> Finding:
+        """Only whether it is right."""
+        return self.referee.check(self.candidate(cheat)).finding
+
+    def judge(self, cheat: str) -> Verdict:
+        """All of it: right, faster, and right when it was timed."""
+        return self.referee.judge(self.candidate(cheat), self.incumbent)[0]
+
+    def time(self, cheat: str) -> Verdict:
+        """What follows a passed check, for a cheat that another test has shown to pass it."""
+        return self.referee.time(Checked(Finding(None, ""), self.candidate(cheat), self.inputs), self.incumbent)
+
+    def with_guest(self, folder: Path, changes: dict[str, list[tuple[str, str]]]) -> Arena:
+        """The same with another guest: in each file named, each text replaced by another."""
+        guest = folder / "weakened-guest"
+        shutil.copytree(self.referee.setting.guest, guest)
+        guest.chmod(0o755)
+        for name, replacements in changes.items():
+            (guest / name).chmod(0o644)
+            for old, new in replacements:
+                replace_once(guest / name, old, new)
+        return self.with_setting(guest=guest)
+
+    def with_noise(self, delta: float) -> Arena:
+        return replace(self, referee=replace(self.referee, noise=noise(delta)))
+
+    def with_setting(self, **changes: object) -> Arena:
+        setting = replace(self.referee.setting, **changes)  # type: ignore[arg-type]
+        clock = replace(self.referee.clock, setting=setting, known_us={})  # type: ignore[type-var]
+        return replace(self, referee=replace(self.referee, setting=setting, clock=clock))
+
+
+def replace_once(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert text.count(old) == 1, f"{file.name} no longer holds what this test takes out: {old}"
+    file.write_text(text.replace(old, new))
+
+
+def nothing_found(*_: object) -> Finding:
+    """What a judge without eyes says."""
+    return Finding(None, "")

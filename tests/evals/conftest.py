@@ -1,0 +1,67 @@
+"""The arena for the red team: opened once, with short plans for every test that enters it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.evals.arena import Arena
+from tools import accept, clock, measure, referee
+
+
+@contextlib.contextmanager
+def folder_open_to_all() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="red-team-")).resolve()
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def open_arena() -> Iterator[Arena]:
+    with folder_open_to_all() as folder:
+        yield Arena.open(folder, sys.executable)
+
+
+@pytest.fixture(scope="session")
+def open_long_arena() -> Iterator[Arena]:
+    with folder_open_to_all() as folder:
+        yield Arena.open(folder, sys.executable, rows=256)
+
+
+@pytest.fixture
+def short_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One restart to screen and one to confirm, of a few short blocks; and no second look at a large gain."""
+    monkeypatch.setattr(accept, "SCREEN_RESTARTS", 1)
+    monkeypatch.setattr(accept, "LOOKS", {1: 1})
+    monkeypatch.setattr(clock, "ROUNDS", 4)
+    monkeypatch.setattr(clock, "MAX_CALLS", 12)
+    monkeypatch.setattr(clock, "SAMPLES", 4)
+    monkeypatch.setattr(referee, "QUARANTINE", float("inf"))
+    monkeypatch.setattr(measure, "AGREEMENT", 2.0)
+    monkeypatch.setattr(measure, "AGREEMENT_TRIALS", 1)
+
+
+@pytest.fixture
+def arena(open_arena: Arena, short_plans: None) -> Arena:
+    """The arena as it was opened: what the clock learnt from other tests is forgotten."""
+    return open_arena.with_setting()
+
+
+@pytest.fixture
+def long_arena(open_long_arena: Arena, short_plans: None) -> Arena:
+    """Calls longer than the slices in which the kernel shares out a core, so that a neighbour on it is felt."""
+    return open_long_arena.with_setting()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter; pytest's own is closed."""
+    with folder_open_to_all() as folder:
+        yield folder

@@ -1,0 +1,137 @@
+"""Cheats beyond the catalogue, found by attacking the referee: none is kept, and each is where its guard is gone."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.evals.arena import Arena
+from tools import accept, clock, inputs
+from tools.clock import Restart
+from tools.inputs import InputSupply
+from tools.referee import Referee
+from tools.worker import Worker
+
+# -- work that is done while an input is staged
+
+
+def test_work_in_a_changed_loader_is_refused(arena: Arena) -> None:
+    found = arena.check("beyond_staged_ahead")
+    assert (found.verdict, "tensors.load_flat" in found.reason) == ("refused", True)
+
+
+def test_work_moved_into_staging_counts_as_if_it_were_in_the_call(
+    long_arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "tripped", lambda self: set())
+    verdict = long_arena.judge("beyond_staged_ahead")
+    assert verdict.name in ("neutral", "slower"), verdict.reason
+
+
+def test_work_moved_into_staging_gains_where_staging_is_free(
+    long_arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "tripped", lambda self: set())
+    monkeypatch.setattr(clock, "STAGING_SLACK", float("inf"))
+    verdict = long_arena.time("beyond_staged_ahead")
+    assert verdict.name == "kept", verdict.reason
+
+
+# -- a median that hides the slower half
+
+
+@pytest.fixture
+def against_a_slow_tuning(arena: Arena, tmp_path: Path) -> Arena:
+    """The incumbent takes two rows at a time, as its cache says, so that taking all at once is a gain."""
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "rows_at_once").write_text("2")
+    return replace(arena, incumbent=replace(arena.incumbent, cache=tmp_path))
+
+
+def test_most_calls_faster_but_all_together_slower_is_slower(against_a_slow_tuning: Arena) -> None:
+    verdict = against_a_slow_tuning.time("beyond_slow_tail")
+    assert (verdict.name, "all of them together" in verdict.reason) == ("slower", True)
+
+
+def test_a_slow_tail_gains_where_only_the_median_counts(
+    against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Restart, "total_log_ratio", lambda self: 0.0)
+    verdict = against_a_slow_tuning.time("beyond_slow_tail")
+    assert verdict.name == "kept", verdict.reason
+
+
+# -- other code judged than is kept
+
+
+def test_a_candidate_that_writes_into_its_own_tree_is_refused(arena: Arena) -> None:
+    found = arena.check("beyond_own_tree")
+    assert (found.verdict, "beyond_own_tree/quick" in found.reason) == ("refused", True)
+
+
+def test_a_note_in_its_own_tree_gains_where_nobody_looks_at_it(
+    against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Referee, "tampered", lambda self, *builds: [])
+    (against_a_slow_tuning.tree("beyond_own_tree") / "quick").unlink(missing_ok=True)
+    verdict = against_a_slow_tuning.judge("beyond_own_tree")
+    assert verdict.name == "kept", verdict.reason
+
+
+# -- inputs that lie where somebody could look for them
+
+
+def test_an_input_lies_in_the_inbox_only_until_it_is_read(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, timed_call = list[int](), Worker.timed_call
+
+    def look_first(self: Worker, key: int, spin_s: float) -> tuple[str, int]:
+        seen.append(len(list(self.inbox.iterdir())))
+        return timed_call(self, key, spin_s)
+
+    monkeypatch.setattr(Worker, "timed_call", look_first)
+    arena.time("31_poisoned_cache")
+    assert set(seen) == {len(arena.referee.workload.states)}  # what is not taken back: the two state dicts
+
+
+def test_nobody_else_can_list_or_enter_the_folders_where_inputs_lie(arena: Arena) -> None:
+    folders = (arena.referee.scratch, arena.referee.setting.scratch)
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o700, 0o711]
+
+
+# -- what one restart leaves for the next
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Three restarts to screen, because the first is lost on filling the memory."""
+    monkeypatch.setattr(accept, "SCREEN_RESTARTS", 3)
+    folder = Path("/tmp/ratchet-red-team-memory")
+    shutil.rmtree(folder, ignore_errors=True)
+    yield
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_memory_that_outlives_restarts_gains_nothing_when_each_has_its_own_inputs(arena: Arena, memory: None) -> None:
+    verdict = arena.time("beyond_memory_of_restarts")
+    assert verdict.name in ("neutral", "slower"), verdict.reason
+
+
+def test_a_memory_that_outlives_restarts_gains_where_inputs_come_again(
+    arena: Arena, memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_all, drawn = InputSupply.draw_all, list[Any]()
+
+    def the_same_again(*asked: Any) -> Any:
+        drawn.append(drawn[0] if drawn else draw_all(*asked))
+        return drawn[0]
+
+    monkeypatch.setattr(InputSupply, "draw_all", the_same_again)
+    monkeypatch.setattr(inputs._Source, "clear", lambda self: None)
+    verdict = arena.time("beyond_memory_of_restarts")
+    assert verdict.name == "kept", verdict.reason

@@ -1,0 +1,145 @@
+"""Cheats that look faster than they are: none is kept, and each is kept where its guard is gone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.evals.arena import Arena, nothing_found
+from tools import clock, correctness
+from tools.clock import Session, Side
+from tools.inputs import InputSupply
+from tools.referee import Referee
+from tools.worker import Worker
+
+RUN = """\
+        with workload.guarded("call_raised", self.tree):
+            self._run()
+"""
+RUN_BY_ITS_OWN_CLOCK = f"""\
+        import time
+        begun = time.perf_counter_ns()
+{RUN}
+        return {{"elapsed_ns": time.perf_counter_ns() - begun, "digest": digest(self.result[1], key)}}
+"""
+DIGEST = 'return {"digest": digest(self.result[1], key)}'
+KIND = 'return cls.__name__ if cls in (torch.Tensor, torch.nn.Parameter) else f"{cls.__module__}:{cls.__qualname__}"'
+
+
+def without_commitments(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """A judge that takes whatever digest it was sent."""
+    monkeypatch.setattr(correctness, "digest", lambda leaves, key: said)
+
+
+# -- 1: timers
+
+
+def test_01_patched_timers_are_refused(arena: Arena) -> None:
+    found = arena.check("01_patched_timers")
+    assert (found.verdict, "which the original does not" in found.reason) == ("refused", True)
+
+
+def test_01_patched_timers_that_show_only_when_timed_are_refused_too(arena: Arena) -> None:
+    assert arena.time("01_patched_timers").name == "refused"
+
+
+def test_01_gains_by_a_clock_inside_the_worker(arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_the_workers_clock(self: Worker, key: int, spin_s: float) -> tuple[str, int]:
+        reply = self.ask("call", key=key)
+        return reply["digest"], reply["elapsed_ns"]
+
+    monkeypatch.setattr(Worker, "timed_call", by_the_workers_clock)
+    monkeypatch.setattr(Worker, "tripped", lambda self: set())
+    weak = arena.with_guest(tmp_path, {"worker.py": [(RUN, RUN_BY_ITS_OWN_CLOCK)]})
+    assert weak.time("01_patched_timers").name == "kept"
+
+
+# -- 4, 7, 24: outputs that are not there when the clock stops
+
+
+def test_04_a_lazy_result_gains_where_the_reply_needs_no_outputs(
+    arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_commitments(monkeypatch, "none")
+    weak = arena.with_guest(tmp_path, {"worker.py": [(DIGEST, 'return {"digest": "none"}')],
+                                       "tensors.py": [(KIND, "return cls.__name__")]})  # fmt: skip
+    assert weak.judge("04_lazy_result").name == "kept"
+
+
+def test_07_outputs_that_are_empty_when_timed_are_wrong(arena: Arena) -> None:
+    verdict = arena.judge("07_empty_when_timed")
+    assert (verdict.name, "while it was timed" in verdict.reason) == ("wrong", True)
+
+
+def test_07_gains_where_timed_outputs_are_not_checked(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Referee, "check_timed", nothing_found)
+    assert arena.time("07_empty_when_timed").name == "kept"
+
+
+def test_24_a_reply_before_its_outputs_is_refused(arena: Arena) -> None:
+    found = arena.check("24_reply_first")
+    assert (found.verdict, "committed" in found.reason) == ("refused", True)
+
+
+def test_24_gains_where_a_reply_commits_to_nothing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_commitments(monkeypatch, "0123456789abcdef")
+    monkeypatch.setattr(clock, "STAGING_SLACK", float("inf"))  # the next staging waits for it
+    assert arena.time("24_reply_first").name == "kept"
+
+
+# -- 25: the length of a block
+
+
+def test_25_slow_short_blocks_gain_nothing_by_whole_times(arena: Arena) -> None:
+    assert arena.time("25_short_blocks").name in ("neutral", "slower")
+
+
+def test_25_gains_by_the_slope(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Session._block
+
+    def slope(self: Session, case: int, calls: int, pair: Any, name: str, side: Side, keep: int | None) -> None:
+        short, long = (Side({case: []}, {case: []}) for _ in range(2))
+        whole(self, case, 4, pair, name, short, None)
+        whole(self, case, 12, pair, name, long, keep)
+        rise = (sum(long.call_ns[case]) - sum(short.call_ns[case])) // 8
+        side.call_ns[case].append(max(1000, rise))
+        side.stage_ns[case] += long.stage_ns[case]
+
+    monkeypatch.setattr(clock, "ROUNDS", 7)
+    monkeypatch.setattr(Session, "_block", slope)
+    draw_all = InputSupply.draw_all
+    monkeypatch.setattr(InputSupply, "draw_all", lambda *asked: [files * 2 for files in draw_all(*asked)])
+    assert arena.time("25_short_blocks").name == "kept"
+
+
+# -- 26, 29: inputs that are known beforehand
+
+
+def test_26_a_memory_of_results_gains_nothing_when_no_input_comes_twice(arena: Arena) -> None:
+    assert arena.time("26_remembered_results").name in ("neutral", "slower")
+
+
+def test_26_gains_where_a_few_inputs_take_turns(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_all = InputSupply.draw_all
+    monkeypatch.setattr(InputSupply, "draw_all", lambda *asked: [files[:4] * 20 for files in draw_all(*asked)])
+    assert arena.time("26_remembered_results").name == "kept"
+
+
+def test_29_looking_ahead_gains_nothing_when_nothing_lies_ahead(arena: Arena) -> None:
+    assert arena.time("29_looking_ahead").name in ("neutral", "slower")
+
+
+def test_29_gains_where_all_inputs_are_revealed_at_once(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = Session._prepare
+
+    def reveal_all(self: Session, pair: dict[str, Worker]) -> None:
+        for worker in pair.values():
+            for number, path in enumerate(self.staged[0]):
+                os.link(path, worker.inbox / f"ahead-{number}")
+        prepare(self, pair)
+
+    monkeypatch.setattr(Session, "_prepare", reveal_all)
+    assert arena.time("29_looking_ahead").name == "kept"

@@ -1,0 +1,155 @@
+"""Cheats that work on what lies beside them: other trees, the other worker, more cores, a cache that is shared."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.local import LocalSandbox
+from sandbox.local_process import LocalProcess
+from tests.evals.arena import RED_TEAM, Arena
+from tools import clock, measure
+from tools.clock import Session
+from tools.measure import LiveClock
+from tools.referee import Referee
+from tools.worker import Build
+
+# -- 18: the baseline
+
+
+@pytest.fixture
+def expendable(arena: Arena, open_folder: Path) -> Arena:
+    """The same with a pristine tree of its own, which a cheat may spoil."""
+    trees = open_folder / "trees"
+    pristine = Build("pristine", shutil.copytree(RED_TEAM / "target", trees / "pristine"))
+    referee = replace(arena.referee, pristine=pristine, manifest=None)
+    return replace(arena, trees=trees, incumbent=pristine, referee=referee)
+
+
+def test_18_a_slowed_baseline_is_refused(expendable: Arena) -> None:
+    expendable.referee.guard([])
+    verdict = expendable.judge("18_slowed_baseline")
+    assert (verdict.name, "pristine/layers.py" in verdict.reason) == ("refused", True)
+
+
+def test_18_a_slowed_incumbent_is_refused_even_if_it_is_not_the_pristine_tree(arena: Arena, open_folder: Path) -> None:
+    own = replace(arena, trees=open_folder)
+    top = Build("top", shutil.copytree(RED_TEAM / "target", open_folder / "top"))
+    incumbent = arena.referee.fill(top, own.inputs)
+    verdict = replace(own, incumbent=incumbent).judge("18_slowed_baseline")
+    assert (verdict.name, "top/layers.py" in verdict.reason) == ("refused", True)
+
+
+def test_18_gains_where_nobody_looks_at_the_files(expendable: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Referee, "tampered", lambda self, *builds: [])
+    assert expendable.judge("18_slowed_baseline").name == "kept"
+
+
+# -- 27: the other worker
+
+
+def test_27_a_spinning_child_gains_nothing_while_it_is_frozen(long_arena: Arena) -> None:
+    assert long_arena.time("27_spinning_child").name in ("neutral", "slower")
+
+
+def without_freezing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("freeze", "thaw"):
+        monkeypatch.setattr(LocalProcess, name, lambda self: None)
+    blind_to_cores(monkeypatch)
+
+
+def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_alone(
+    long_arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_freezing(monkeypatch)
+    monkeypatch.setattr(measure, "AGREEMENT", 1.25)
+    clock = replace(long_arena.referee.clock, known_us={long_arena.incumbent.key: [1.0]})  # type: ignore[type-var]
+    verdict = replace(long_arena, referee=replace(long_arena.referee, clock=clock)).time("27_spinning_child")
+    assert (verdict.name, "it is being slowed down" in verdict.reason) == ("refused", True)
+
+
+def test_27_gains_where_the_idle_worker_runs_on(long_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_freezing(monkeypatch)
+    monkeypatch.setattr(LiveClock, "_check_agreement", lambda *_: None)
+    verdict = long_arena.with_noise(0.05).time("27_spinning_child")
+    assert verdict.name == "kept", verdict.reason
+
+
+# -- 28: more cores
+
+
+two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is no second one to take")
+
+
+def blind_to_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "_check_cores", lambda *_: None)
+    monkeypatch.setattr(Session, "_check_time_used", lambda *_: None)
+
+
+@pytest.fixture
+def without_cpusets(long_arena: Arena, open_folder: Path) -> Arena:
+    """CPUs are assigned, but the kernel does not enforce them."""
+    sandbox = LocalSandbox(sys.executable, open_folder, without=frozenset({"users", "cpusets"}))
+    return long_arena.with_setting(sandbox=sandbox)
+
+
+@pytest.fixture
+def neighbours(long_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others on the core where calls are timed, so that a second core is worth having however busy it is."""
+    time_case = Session._time_case
+
+    def beside_neighbours(self: Session, *arguments: Any) -> None:
+        # each in a session of its own, which is what the kernel shares a core out to
+        burn = [sys.executable, "-c", "while True: pass"]
+        burners = [subprocess.Popen(burn, start_new_session=True) for _ in range(10)]
+        try:
+            for burner in burners:
+                os.sched_setaffinity(burner.pid, self.cores.timed)
+            time_case(self, *arguments)
+        finally:
+            for burner in burners:
+                burner.kill()
+                burner.wait()
+
+    monkeypatch.setattr(Session, "_time_case", beside_neighbours)
+
+
+def test_28_more_cores_gain_nothing_as_the_sandbox_is(long_arena: Arena) -> None:
+    assert long_arena.time("28_more_cores").name != "kept"
+
+
+@two_cpus
+def test_28_more_cores_are_refused_where_the_kernel_lets_it_have_them(without_cpusets: Arena) -> None:
+    verdict = without_cpusets.time("28_more_cores")
+    assert (verdict.name, "may run on CPUs" in verdict.reason) == ("refused", True)
+
+
+@two_cpus
+def test_28_gains_where_nobody_looks_at_the_cores(
+    without_cpusets: Arena, neighbours: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blind_to_cores(monkeypatch)
+    monkeypatch.setattr(clock, "SPIN_S", 0.0)  # the host leaves its core alone
+    monkeypatch.setattr(clock, "ROUNDS", 2)
+    verdict = without_cpusets.with_noise(0.05).time("28_more_cores")
+    assert verdict.name == "kept", verdict.reason
+
+
+# -- 31: the compile cache
+
+
+def test_31_a_poisoned_cache_gains_nothing_when_it_is_not_shared(arena: Arena) -> None:
+    assert arena.judge("31_poisoned_cache").name in ("neutral", "slower")
+
+
+def test_31_gains_where_the_cache_is_shared(arena: Arena) -> None:
+    checked = arena.referee.check(arena.candidate("31_poisoned_cache"))
+    shared = replace(arena.incumbent, cache=checked.build.cache)
+    assert arena.referee.time(checked, shared).name == "kept"

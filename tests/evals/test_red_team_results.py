@@ -1,0 +1,103 @@
+"""Cheats that return something else than the model: each is caught, and each passes where its guard is gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.evals.arena import Arena
+from tools import correctness, workload
+from tools.correctness import Finding
+from tools.referee import Referee
+from tools.script import Call, Draw, Script
+from tools.worker import Build
+
+WRONG = {
+    "05_stale_memory": "off by",
+    "06_pointer_cache": "",
+    "09_constant": "",
+    "11_changed_inputs": "it changes argument 0",
+    "14_edited_benchmark": "off by",
+    "30_baked_weights": "second state dict",
+}
+
+
+@pytest.mark.parametrize("cheat", WRONG)
+def test_it_is_wrong(arena: Arena, cheat: str) -> None:
+    found = arena.check(cheat)
+    assert found.verdict == "wrong"
+    assert WRONG[cheat] in found.reason
+
+
+@pytest.mark.parametrize("cheat", ["15_exit_zero", "15_system_exit"])
+def test_an_end_that_looks_like_success_is_refused(arena: Arena, cheat: str) -> None:
+    assert arena.check(cheat).verdict == "refused"
+
+
+def test_a_lazy_result_is_wrong_whatever_its_class_is_called(arena: Arena) -> None:
+    found = arena.check("04_lazy_result")
+    assert (found.verdict, "kind" in found.reason) == ("wrong", True)
+
+
+# -- the same without the guards
+
+
+def script_of(*draws: Draw) -> Script:
+    """Calls and nothing else: no second state dict, no poison, no transforms."""
+    return Script(draws, tuple(Call(f"call {index}", index) for index in range(len(draws))))
+
+
+def weak_script(arena: Arena, monkeypatch: pytest.MonkeyPatch, *draws: Draw) -> Arena:
+    monkeypatch.setattr(workload.Workload, "script", lambda self, rng: script_of(*draws))
+    return arena
+
+
+CALL = "        out = function(**arguments) if isinstance(arguments, dict) else function(*arguments)\n"
+CALL_AFTER_REFERENCE = """\
+        import runpy
+        reference = runpy.run_path({layers!r})["Model"]().to(arguments[0].dtype)
+        reference.load_state_dict(self.built.state_dict())
+        freed = [reference(*arguments)]
+        torch.empty_like = lambda like: freed.pop()
+        out = function(*arguments)
+"""
+
+
+def test_05_passes_where_the_same_process_has_just_freed_the_answer(arena: Arena, tmp_path: Path) -> None:
+    """The block that was freed last is handed out next, unchanged: so do CUDA's allocator and, by chance, glibc."""
+    layers = str(arena.referee.pristine.tree / "layers.py")
+    weak = arena.with_guest(tmp_path, {"worker.py": [(CALL, CALL_AFTER_REFERENCE.format(layers=layers))]})
+    assert weak.check("05_stale_memory").verdict is None
+
+
+def test_06_and_09_pass_where_every_call_gets_the_same_input(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    weak = weak_script(arena, monkeypatch, *[Draw("", {"rows": 32}, seed=0)] * 3)
+    assert weak.check("09_constant").verdict is None
+    assert weak.check("06_pointer_cache").verdict is None
+
+
+def test_11_passes_where_nobody_looks_at_the_arguments(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(correctness, "_arguments", lambda *_: None)
+    assert arena.check("11_changed_inputs").verdict is None
+
+
+def test_14_passes_where_inputs_and_reference_come_from_the_candidate(arena: Arena, tmp_path: Path) -> None:
+    own = Build("own", arena.tree("14_edited_benchmark"))
+    setting = arena.referee.setting
+    described = workload.inspect(setting, own, tmp_path, arena.referee.rng)
+    fooled = Referee(setting, described, own, arena.referee.clock, arena.referee.scratch)
+    assert fooled.check(own).finding.verdict is None
+
+
+def test_15_passes_where_an_exit_status_is_believed(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(correctness, "fault_verdict", lambda fault: (None, ""))
+    assert arena.check("15_exit_zero") == Finding(None, "", {"fault": "died"})
+    assert arena.check("15_system_exit") == Finding(None, "", {"fault": "exited_as_success"})
+
+
+def test_30_passes_where_there_is_one_state_dict_only(arena: Arena) -> None:
+    states = dict.fromkeys(arena.referee.workload.states, arena.referee.workload.states["a"])
+    one = replace(arena.referee.workload, states=states, transforms=())
+    assert replace(arena.referee, workload=one).check(arena.candidate("30_baked_weights")).finding.verdict is None

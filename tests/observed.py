@@ -1,0 +1,117 @@
+"""A small target on disk, observed and called in this process the way a worker does it, for tests of the playbook.
+
+`Target` writes the files; after a rewrite, `with_files` makes the changed tree beside it. Inputs come from the entry.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests import guest
+from tools.candidate import Site
+
+ENTRY = """
+import torch
+from {module} import {model}
+
+def build():
+    torch.manual_seed(0)
+    return {model}().eval()
+
+def inputs(seed, **shape):
+    torch.manual_seed(seed)
+    return {inputs}
+"""
+
+
+@dataclass
+class Target:
+    """A tree with an entry in the declared form, `bench.py`."""
+
+    tree: Path
+
+    @classmethod
+    def write(cls, tree: Path, files: Mapping[str, str]) -> Target:
+        for path, text in files.items():
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            (tree / path).write_text(text, newline="")
+        return cls(tree)
+
+    @classmethod
+    def of_model(
+        cls, tree: Path, source: str, model: str = "Model", inputs: str = "(torch.randn(2, 5, 16),)"
+    ) -> Target:
+        entry = ENTRY.format(module="model", model=model, inputs=inputs)
+        return cls.write(tree, {"model.py": source, "bench.py": entry})
+
+    def with_files(self, files: Mapping[str, str]) -> Target:
+        """The tree after a rewrite, in a new folder."""
+        other = self.tree.with_name(self.tree.name + "+")
+        for path in self.tree.rglob("*.py"):
+            copy = other / path.relative_to(self.tree)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+        return Target.write(other, files)
+
+    def text(self, path: str = "model.py") -> str:
+        return (self.tree / path).read_text()
+
+    # -- running it
+
+    def observe(self, *shapes: dict[str, Any]) -> dict[str, Any]:
+        with self._imported():
+            observer = guest.module("observe").Observer(str(self.tree), "bench.py")
+            observer.op_build()
+            return observer.op_observe(self._draw(observer, shapes or ({},)), calls=1)
+
+    def _draw(self, observer: Any, shapes: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
+        cases = []
+        for index, shape in enumerate(shapes):
+            path = str(self.tree / f".inputs-{index}")
+            guest.module("tensors").save(path, observer.workload.inputs("", shape, 1))
+            cases.append({"path": path, "phase": ""})
+        return cases
+
+    @contextmanager
+    def built(self) -> Iterator[tuple[Any, Callable[..., Any]]]:
+        """(the callable, a function that draws its inputs), importable while the context lasts."""
+        import torch
+
+        with self._imported(), torch.no_grad():
+            workload = guest.module("workload").read(str(self.tree), "bench.py")
+            built = workload.build()
+            yield built, lambda seed=1, **shape: workload.inputs("", shape, seed)
+
+    @contextmanager
+    def _imported(self) -> Iterator[None]:
+        before = dict(sys.modules)
+        sys.path.insert(0, str(self.tree))
+        try:
+            yield
+        finally:
+            sys.path.remove(str(self.tree))
+            for name, module in list(sys.modules.items()):
+                if name not in before and str(self.tree) in str(getattr(module, "__file__", "")):
+                    del sys.modules[name]
+
+
+def same_results(before: Target, after: Target, *shapes: dict[str, Any], tolerance: float = 1e-5) -> bool:
+    """Whether both trees give the same outputs from the same weights, for every shape."""
+    import torch
+
+    with before.built() as (old, draw):
+        state = {name: value.clone() for name, value in old.state_dict().items()}
+        wanted = [(draw(seed, **shape), old(*draw(seed, **shape))) for seed, shape in enumerate(shapes or ({},), 1)]
+    with after.built() as (new, _):
+        new.load_state_dict(state, strict=True)
+        return all(torch.allclose(new(*given), out, rtol=tolerance, atol=tolerance) for given, out in wanted)
+
+
+def only(sites: list[Site]) -> Site:
+    assert len(sites) == 1, [f"{s.kind} {s.file}:{s.line}" for s in sites]
+    return sites[0]

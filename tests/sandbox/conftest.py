@@ -1,0 +1,160 @@
+"""Every provider on this machine, and guests written by the tests, for the conformance suite.
+
+A provider adds itself to `PROVIDERS`; the suite in `test_conformance.py` then runs against it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from sandbox import user_ids
+from sandbox.contract import Command, Limits, Process, Sandbox
+from sandbox.guest import wire
+from sandbox.local import LocalSandbox
+from sandbox.plan import Feature
+
+
+def open_interpreter() -> str | None:
+    """A Python that every user of this machine may run, so that root can try separate users."""
+    anybody = 1_900_000_000
+    for path in map(Path, (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")):
+        if all(step.exists() and user_ids.closed_to(anybody, (), step) is None for step in (path, path.parent)):
+            return str(path)
+    return None
+
+
+def local(scratch: Path, python: str, *without: Feature) -> tuple[Sandbox, str]:
+    return LocalSandbox(python, scratch, without=frozenset(without)), python
+
+
+# a sandbox and the interpreter for its guests: all that this machine offers, and less of it, down to nothing
+PROVIDERS: dict[str, Callable[[Path], tuple[Sandbox, str]]] = {
+    "local": lambda scratch: local(scratch, open_interpreter() or sys.executable),
+    "local-with-signals": lambda scratch: local(scratch, sys.executable, "groups", "cpusets", "users"),
+    "local-with-nothing": lambda scratch: local(scratch, sys.executable, "namespaces", "groups", "cpusets", "users"),
+}
+CONNECT = """
+import os, sys
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from wire import connect
+channel = connect(os.environ["RATCHET_CHANNEL"])
+"""
+
+
+class Run(Protocol):
+    """Start a guest made of Python source; it is stopped after the test."""
+
+    def __call__(self, code: str, *, connects: bool = True, **fields: Any) -> Process: ...
+
+
+@contextlib.contextmanager
+def folder_open_to_all() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="sandbox-test-")).resolve()
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter; pytest's own is closed."""
+    with folder_open_to_all() as folder:
+        yield folder
+
+
+@pytest.fixture
+def open_python() -> str:
+    return open_interpreter() or pytest.skip("every Python here lies in a folder that is closed to other users")
+
+
+@pytest.fixture(scope="session", params=PROVIDERS)
+def provided(request: pytest.FixtureRequest) -> Iterator[tuple[Sandbox, str]]:
+    with folder_open_to_all() as folder:
+        yield PROVIDERS[request.param](folder / "scratch")
+
+
+@pytest.fixture
+def sandbox_provider(provided: tuple[Sandbox, str]) -> Sandbox:
+    return provided[0]
+
+
+@pytest.fixture
+def run(provided: tuple[Sandbox, str], open_folder: Path) -> Iterator[Run]:
+    sandbox, python = provided
+    with guests(sandbox, open_folder, python) as start:
+        yield start
+
+
+@pytest.fixture
+def guests_of(open_folder: Path) -> Iterator[Callable[..., Run]]:
+    """Guests of a sandbox that the test made itself."""
+    with contextlib.ExitStack() as ending:
+        yield lambda sandbox, python=sys.executable: ending.enter_context(guests(sandbox, open_folder, python))
+
+
+class guests:
+    """Starts guests of one sandbox, and stops them."""
+
+    def __init__(self, sandbox: Sandbox, folder: Path, python: str) -> None:
+        self.sandbox, self.folder, self.python = sandbox, folder, python
+        self.started: list[Process] = []
+
+    def __enter__(self) -> Run:
+        return self.start
+
+    def start(self, code: str, *, connects: bool = True, **fields: Any) -> Process:
+        home = Path(tempfile.mkdtemp(prefix="guest-", dir=self.folder))
+        home.chmod(0o755)
+        shutil.copy(wire.__file__, home / "wire.py")
+        script = home / "guest.py"
+        script.write_text((CONNECT if connects else "") + code)
+        given = {"cwd": home, "role": "guest", "env": {"PYTHONDONTWRITEBYTECODE": "1"}, **fields}
+        limits = given.pop("limits", Limits())
+        process = self.sandbox.start(Command(argv=(self.python, str(script)), limits=limits, **given))
+        self.started.append(process)
+        return process
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.started:
+            process.stop()
+
+
+def eventually(claim: Callable[[], Any], *, patience_s: float = 20.0) -> Any:
+    """The first true value of `claim`; fails when there is none."""
+    deadline = time.monotonic() + patience_s
+    while not (value := claim()):
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+    return value
+
+
+def carrying(mark: str) -> list[int]:
+    """The living processes of this machine that have `mark` in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and mark.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+@pytest.fixture
+def until() -> Callable[..., Any]:
+    return eventually
+
+
+@pytest.fixture
+def marked() -> Callable[[str], list[int]]:
+    return carrying

@@ -1,0 +1,337 @@
+"""What every sandbox provider must hold; where a promise is false, that the provider says so."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.contract import Ended, Limits, Process, ProcessEnded, Sandbox
+from sandbox.errors import SandboxError
+
+Until = Callable[..., Any]
+Marked = Callable[[str], list[int]]
+
+# a grandchild in a session of its own, whose parent is gone: what escapes a process group and a session
+ESCAPE = """
+import time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        {work}
+    os._exit(0)
+os.wait()
+"""
+SLEEPS = "time.sleep(600)"
+SPINS = "exec('while True: pass')"
+
+
+def ended(process: Process, until: Until) -> Ended:
+    result = until(process.poll)
+    assert isinstance(result, Ended)
+    return result
+
+
+def test_a_message_goes_there_and_back(run: Any) -> None:
+    process = run("channel.send({'heard': channel.receive()})")
+    process.channel.send({"say": "hello"})
+    assert process.channel.receive(20.0) == {"heard": {"say": "hello"}}
+
+
+def test_an_exit_status_is_a_result(run: Any, until: Until) -> None:
+    result = ended(run("sys.exit(7)"), until)
+    assert (result.status, result.signal, result.reason) == (7, None, "exited")
+
+
+def test_a_signal_is_a_result(run: Any, until: Until) -> None:
+    result = ended(run("import signal; os.kill(os.getpid(), signal.SIGSEGV)"), until)
+    assert (result.status, result.signal, result.reason) == (None, signal.SIGSEGV, "signal")
+
+
+def test_a_process_that_lets_go_of_its_channel_may_still_say_how_it_ends(run: Any) -> None:
+    process = run("channel.close(); import time; time.sleep(0.1); sys.exit(9)")
+    process.channel.receive  # noqa: B018 - connected
+    with pytest.raises(Exception, match="closed the channel"):
+        process.channel.receive(20.0)
+    assert process.stop().status == 9
+
+
+def test_the_environment_is_exactly_what_was_given(run: Any) -> None:
+    code = "channel.send({'environ': open('/proc/self/environ').read().rstrip(chr(0)).split(chr(0))})"
+    told = run(code, env={"ONE": "1", "LC_ALL": "C.UTF-8"}).channel.receive(20.0)["environ"]
+    names = {line.partition("=")[0] for line in told}
+    assert names == {"ONE", "LC_ALL", "RATCHET_CHANNEL"}
+
+
+def test_nothing_is_open_but_the_standard_descriptors_and_there_is_nothing_to_read(run: Any) -> None:
+    code = "channel.send({'open': os.listdir('/proc/self/fd'), 'input': sys.stdin.read()})"
+    told = run(code).channel.receive(20.0)
+    channel_and_listing = 2
+    assert len(told["open"]) == 3 + channel_and_listing
+    assert told["input"] == ""
+
+
+def test_stdout_and_stderr_are_kept_together(run: Any, until: Until) -> None:
+    code = "print('out', flush=True); print('err', file=sys.stderr); sys.stdout.buffer.write(b'\\xff')"
+    result = ended(run(code), until)
+    assert (result.output_tail, result.output_bytes) == ("out\nerr\n\N{REPLACEMENT CHARACTER}", 9)
+
+
+def test_only_the_end_of_a_long_output_is_kept(run: Any, until: Until) -> None:
+    result = ended(run("print('a' * 200_000, 'the end')"), until)
+    assert result.output_bytes == 200_009
+    assert len(result.output_tail) == 64 << 10
+    assert result.output_tail.endswith("the end\n")
+
+
+def test_a_flood_of_output_ends_it(run: Any, until: Until) -> None:
+    result = ended(run("while True: print('x' * 4096)", limits=Limits(output_bytes=1 << 20)), until)
+    assert result.reason == "output limit"
+    assert 1 << 20 < result.output_bytes < 8 << 20
+    assert len(result.output_tail) == 64 << 10
+
+
+def test_memory_beyond_the_limit_ends_it(run: Any, until: Until) -> None:
+    code = "held = [bytearray(b'x' * (1 << 20)) for _ in range(400)]; channel.receive()"
+    process = run(code, limits=Limits(memory_bytes=150 << 20))
+    assert ended(process, until).reason == "memory limit"
+
+
+def test_memory_is_counted_over_all_processes(run: Any, until: Until) -> None:
+    code = "[os.fork() for _ in range(2)]; held = bytearray(b'x' * (50 << 20)); import time; time.sleep(600)"
+    assert ended(run(code, limits=Limits(memory_bytes=150 << 20)), until).reason == "memory limit"
+
+
+def test_memory_below_the_limit_is_left_alone(run: Any, until: Until) -> None:
+    code = "held = bytearray(b'x' * (50 << 20)); import time; time.sleep(0.5)"
+    assert ended(run(code, limits=Limits(memory_bytes=500 << 20)), until).reason == "exited"
+
+
+def test_processes_beyond_the_limit_end_it(run: Any, until: Until) -> None:
+    code = "import time\nfor _ in range(30):\n    if os.fork() == 0: time.sleep(600)\nchannel.receive()"
+    assert ended(run(code, limits=Limits(processes=20)), until).reason == "process limit"
+
+
+def test_threads_count_as_processes(run: Any, until: Until) -> None:
+    code = "import threading, time\nfor _ in range(30): threading.Thread(target=time.sleep, args=(600,)).start()"
+    assert ended(run(code, limits=Limits(processes=20)), until).reason == "process limit"
+
+
+def test_a_file_beyond_the_limit_cannot_be_written(run: Any, open_folder: Path, until: Until) -> None:
+    big = open_folder / "written"
+    big.mkdir()
+    code = f"open({str(big / 'big')!r}, 'wb').write(bytes(1 << 20))"
+    result = ended(run(code, writable=(big,), limits=Limits(file_bytes=1 << 16)), until)
+    assert result.signal == signal.SIGXFSZ or "File too large" in result.output_tail
+    assert (big / "big").stat().st_size == 1 << 16
+
+
+@pytest.mark.parametrize("work", [SLEEPS, SPINS], ids=["sleeping", "spinning"])
+def test_stop_ends_what_left_its_session(run: Any, marked: Marked, work: str) -> None:
+    mark = f"MARK={secrets.token_hex(8)}"
+    code = ESCAPE.format(work=work) + "channel.send({'ready': True}); channel.receive()"
+    process = run(code, env=dict([mark.split("=")]))
+    assert process.channel.receive(20.0) == {"ready": True}
+    assert len(marked(mark)) >= 2
+    result = process.stop()
+    assert (result.status, result.signal, result.reason) == (None, signal.SIGKILL, "stopped")
+    assert marked(mark) == []
+
+
+def test_a_normal_end_leaves_nothing_behind(run: Any, until: Until, marked: Marked) -> None:
+    mark = f"MARK={secrets.token_hex(8)}"
+    process = run(ESCAPE.format(work=SLEEPS), env=dict([mark.split("=")]))
+    assert ended(process, until).status == 0
+    assert marked(mark) == []
+
+
+def test_ignoring_signals_does_not_help(run: Any, marked: Marked) -> None:
+    mark = f"MARK={secrets.token_hex(8)}"
+    code = "import signal\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\n" + ESCAPE.format(work=SLEEPS)
+    process = run(code + "channel.send({}); channel.receive()", env=dict([mark.split("=")]))
+    process.channel.receive(20.0)
+    process.stop()
+    assert marked(mark) == []
+
+
+def test_forking_faster_than_anybody_looks_does_not_help(run: Any, open_folder: Path) -> None:
+    """A chain of processes, each in its own session, each ending as soon as it has a child: no look ever finds one."""
+    heartbeat = open_folder / "chain" / "heartbeat"
+    heartbeat.parent.mkdir()
+    chain = f"""
+        end = time.monotonic() + 20
+        file = os.open({str(heartbeat)!r}, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        while time.monotonic() < end:
+            os.write(file, b"x")
+            if os.fork() > 0:
+                os._exit(0)
+            os.setsid()
+"""
+    process = run(
+        ESCAPE.format(work=chain.strip()) + "channel.send({}); channel.receive()", writable=(heartbeat.parent,)
+    )
+    process.channel.receive(20.0)
+    threading.Event().wait(0.2)
+    beating = heartbeat.stat().st_size
+    assert beating > 10
+    process.stop()
+    last = heartbeat.stat().st_size
+    threading.Event().wait(0.2)
+    assert heartbeat.stat().st_size == last
+
+
+def test_stopping_twice_is_stopping_once(run: Any) -> None:
+    process = run("channel.receive()")
+    assert process.poll() is None
+    assert process.stop() == process.stop() == process.poll()
+
+
+def test_a_frozen_tree_uses_no_cpu_time_and_goes_on_when_thawed(run: Any, until: Until) -> None:
+    code = ESCAPE.format(work=SPINS) + "channel.send({})\nwhile True: pass"
+    process = run(code)
+    process.channel.receive(20.0)
+    for _ in range(5):
+        process.freeze()
+        first = process.usage()
+        threading.Event().wait(0.1)
+        second = process.usage()
+        assert second.processes >= 2
+        assert all(task.stopped for task in second.tasks)
+        assert second.cpu_time_s == first.cpu_time_s
+        process.thaw()
+        until(lambda used=second.cpu_time_s: process.usage().cpu_time_s > used + 0.02)
+
+
+def test_a_frozen_process_answers_only_when_thawed(run: Any) -> None:
+    process = run("while True: channel.send(channel.receive())")
+    process.channel.send({"n": 1})
+    assert process.channel.receive(20.0) == {"n": 1}
+    process.freeze()
+    process.channel.send({"n": 2})
+    with pytest.raises(TimeoutError):
+        process.channel.receive(0.2)
+    process.thaw()
+    assert process.channel.receive(20.0) == {"n": 2}
+
+
+def test_a_frozen_tree_can_be_stopped(run: Any, marked: Marked) -> None:
+    mark = f"MARK={secrets.token_hex(8)}"
+    process = run(ESCAPE.format(work=SLEEPS) + "channel.send({}); channel.receive()", env=dict([mark.split("=")]))
+    process.channel.receive(20.0)
+    process.freeze()
+    assert process.stop().reason == "stopped"
+    assert marked(mark) == []
+
+
+def test_freezing_what_has_ended_does_nothing(run: Any, until: Until) -> None:
+    process = run("pass")
+    ended(process, until)
+    process.freeze()
+    process.thaw()
+    assert process.usage().tasks == ()
+
+
+def test_usage_counts_children_that_have_ended(run: Any, until: Until) -> None:
+    burn = "end = time.process_time() + 0.3\n        while time.process_time() < end: pass"
+    process = run(ESCAPE.format(work=burn) + "time.sleep(0.1)\nchannel.send({}); channel.receive()")
+    process.channel.receive(20.0)
+    until(lambda: process.usage().cpu_time_s >= 0.3)
+    until(lambda: process.usage().processes == 1)
+    used = process.usage().cpu_time_s
+    process.stop()
+    assert process.usage().cpu_time_s >= used
+
+
+def test_usage_sees_threads_children_and_their_priority(run: Any) -> None:
+    code = "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); os.nice(3)\n"
+    process = run(code + ESCAPE.format(work=SLEEPS) + "channel.send({}); channel.receive()")
+    process.channel.receive(20.0)
+    usage = process.usage()
+    assert usage.processes == 2
+    assert len(usage.tasks) == 3
+    assert sorted(task.nice for task in usage.tasks) == [0, 3, 3]
+    assert {task.policy for task in usage.tasks} == {os.SCHED_OTHER}
+    assert not any(task.stopped for task in usage.tasks)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be widened to two")
+def test_a_wider_affinity_is_refused_or_seen(run: Any, sandbox_provider: Sandbox) -> None:
+    here = sorted(os.sched_getaffinity(0))
+    widen = f"\ntry: os.sched_setaffinity(0, {set(here)})\nexcept OSError: pass\n"
+    process = run(ESCAPE.format(work=widen.strip("\n").replace("\n", "\n        ") + "\n        time.sleep(600)")
+                  + widen + "time.sleep(0.2); channel.send({}); channel.receive()", cpus=(here[0],))  # fmt: skip
+    process.channel.receive(20.0)
+    tasks = process.usage().tasks
+    assert len(tasks) == 2
+    expected = {here[0]} if sandbox_provider.promises().enforced_cpus else set(here)
+    assert all(task.cpus == expected for task in tasks)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is only one CPU to be on")
+def test_pin_moves_every_thread_and_child(run: Any) -> None:
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    code = "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start()\n"
+    process = run(code + ESCAPE.format(work=SLEEPS) + "channel.send({}); channel.receive()", cpus=(first,))
+    process.channel.receive(20.0)
+    assert {task.cpus for task in process.usage().tasks} == {frozenset({first})}
+    for cpus in ((second,), (first, second), (first,)):
+        process.pin(cpus)
+        assert {task.cpus for task in process.usage().tasks} == {frozenset(cpus)}
+
+
+def test_the_network_is_out_of_reach_exactly_when_promised(run: Any, sandbox_provider: Sandbox) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        code = f"import socket; channel.send({{'error': socket.socket().connect_ex(('127.0.0.1', {port}))}})"
+        refused = run(code).channel.receive(20.0)["error"] != 0
+    assert refused == sandbox_provider.promises().no_network
+
+
+def test_it_can_talk_to_its_own_children_over_the_loopback_device(run: Any) -> None:
+    code = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+if os.fork() == 0:
+    socket.create_connection(listener.getsockname()).send(b"child")
+    os._exit(0)
+channel.send({"said": listener.accept()[0].recv(5).decode()})
+"""
+    assert run(code).channel.receive(20.0) == {"said": "child"}
+
+
+def test_ending_before_connecting_is_told_apart_from_being_slow(run: Any) -> None:
+    process = run("raise RuntimeError('too early')", connects=False)
+    with pytest.raises(ProcessEnded) as caught:
+        _ = process.channel
+    assert caught.value.ended.status == 1
+    assert "too early" in caught.value.ended.output_tail
+
+
+def test_a_broken_working_directory_is_an_error_of_starting(run: Any, tmp_path: Path) -> None:
+    with pytest.raises(SandboxError):
+        run("pass", cwd=tmp_path / "missing")
+
+
+def test_a_process_outlives_the_thread_that_started_it(run: Any) -> None:
+    started: list[Process] = []
+    thread = threading.Thread(target=lambda: started.append(run("while True: channel.send(channel.receive())")))
+    thread.start()
+    thread.join()
+    (process,) = started
+    for n in range(5):
+        process.channel.send({"n": n})
+        assert process.channel.receive(20.0) == {"n": n}
+        threading.Event().wait(0.05)
+    assert process.poll() is None
+
+
+def test_it_never_promises_containment_it_has_not(sandbox_provider: Sandbox) -> None:
+    promises = sandbox_provider.promises()
+    assert promises.contained or any("not containment" in note for note in promises.notes)

@@ -1,0 +1,152 @@
+"""Both freezers hold and release the same trees."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import cgroup, ending, freezer, process_tree
+from sandbox.errors import SandboxError
+
+# three processes that never rest, one of them in a session of its own, and one with a second thread
+BUSY = """
+import os, sys, threading
+def spin():
+    while True: pass
+with open(sys.argv[1], "w") if len(sys.argv) > 1 else open(os.devnull, "w") as join:
+    join.write("0")
+if os.fork() == 0:
+    os.setsid()
+    spin()
+if os.fork() == 0:
+    threading.Thread(target=spin).start()
+    spin()
+print("ready", flush=True)
+spin()
+"""
+
+
+@pytest.fixture(params=["group", "signals"])
+def held(request: pytest.FixtureRequest) -> Iterator[tuple[freezer.Freezer, freezer.Members]]:
+    """A freezer, and the members of a busy tree that it is for."""
+    try:
+        chosen = freezer.choose(f"ratchet-test-{secrets.token_hex(8)}", groups=request.param == "group")
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    with contextlib.ExitStack() as undo:
+        undo.callback(chosen.close)
+        command = [sys.executable, "-c", BUSY, *(str(file) for file in chosen.join)]
+        popen = undo.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+
+        def members() -> list[int]:
+            return [popen.pid, *process_tree.descendants(popen.pid)]
+
+        undo.callback(lambda: ending.kill(members()))
+        assert popen.stdout is not None
+        popen.stdout.readline()
+        yield chosen, members
+
+
+def ticks(pids: list[int]) -> list[int]:
+    return [found.own_ticks for found in map(process_tree.stat, pids) if found is not None]
+
+
+def test_nothing_runs_while_frozen_and_all_goes_on_after(
+    held: tuple[freezer.Freezer, freezer.Members], until: Callable[..., Any]
+) -> None:
+    chosen, members = held
+    pids = members()
+    assert len(pids) == 3
+    for _ in range(3):
+        chosen.freeze(members)
+        before = ticks(pids)
+        threading.Event().wait(0.1)
+        assert ticks(pids) == before
+        chosen.thaw(members)
+        until(lambda before=before: all(now > then for now, then in zip(ticks(pids), before, strict=True)))
+
+
+def test_it_says_which_processes_it_holds(held: tuple[freezer.Freezer, freezer.Members]) -> None:
+    chosen, members = held
+    assert chosen.holds() == frozenset()
+    chosen.freeze(members)
+    stopped = {pid for pid in members() if (found := process_tree.stat(pid)) is not None and found.cannot_run}
+    assert stopped | chosen.holds() == set(members())
+    chosen.thaw(members)
+    assert chosen.holds() == frozenset()
+
+
+def test_a_process_that_forks_all_the_time_is_frozen_too() -> None:
+    """By signals, which have to catch up with it; a control group has nothing to catch up with."""
+    code = """
+import os, time
+print("ready", flush=True)
+while True:
+    if os.fork() == 0:
+        time.sleep(0.002)
+        os._exit(0)
+    os.wait()
+"""
+    signals = freezer.SignalFreezer()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as popen:
+        assert popen.stdout is not None
+        popen.stdout.readline()
+
+        def members() -> list[int]:
+            return [popen.pid, *process_tree.descendants_quickly(popen.pid)]
+
+        try:
+            for _ in range(20):
+                signals.freeze(members)
+                before, used = members(), ticks(members())
+                threading.Event().wait(0.01)
+                assert (members(), ticks(members())) == (before, used)
+                signals.thaw(members)
+        finally:
+            ending.kill(members())
+
+
+def test_what_cannot_be_stopped_is_a_sandbox_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.freezer._PATIENCE_S", 0.05)
+    monkeypatch.setattr("sandbox.freezer._signal", lambda pid, number: None)  # as for a process of another user
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as popen:
+        try:
+            with pytest.raises(SandboxError, match=str(popen.pid)):
+                freezer.SignalFreezer().freeze(lambda: [popen.pid])
+        finally:
+            popen.kill()
+
+
+def test_ending_a_group_kills_and_removes_it() -> None:
+    home = cgroup.unified_home()
+    try:
+        assert home is not None
+        group = cgroup.Group(home / f"ratchet-test-{secrets.token_hex(8)}")
+    except (OSError, AssertionError) as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    with subprocess.Popen([sys.executable, "-c", BUSY, str(group.join_file)], stdout=subprocess.PIPE) as popen:
+        assert popen.stdout is not None
+        popen.stdout.readline()
+        assert len(group.members()) == 3
+        group.close()
+        popen.wait()
+    assert not group.folder.exists()
+    assert cgroup.end_group(group.folder) == []
+
+
+def test_groups_are_refused_loudly_where_none_can_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cgroup, "unified_home", lambda: None)
+    with pytest.raises(OSError, match="no version 2 hierarchy"):
+        freezer.choose("ratchet-test")
+    monkeypatch.setattr(cgroup, "unified_home", lambda: tmp_path)  # a folder, but no hierarchy
+    with pytest.raises(OSError, match=r"cgroup\.freeze"):
+        freezer.choose("ratchet-test")
+    assert list(tmp_path.iterdir()) == []

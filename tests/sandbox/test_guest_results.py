@@ -1,0 +1,67 @@
+"""What the guest says of a result beside its values: its class, whose memory it is in, whether a gradient flows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests import guest
+from tools import tensors
+
+ENTRY = """
+import torch
+
+class Tensor(torch.Tensor):
+    pass
+
+ANSWERS = {
+    "its own": lambda x: x * 1,
+    "the argument": lambda x: x,
+    "a view of it": lambda x: x[1:],
+    "a subclass with the plain name": lambda x: torch.Tensor._make_subclass(Tensor, x * 1),
+    "a parameter": lambda x: torch.nn.Parameter(x * 1),
+}
+
+def inputs(seed):
+    return (torch.ones(4),)
+
+def build():
+    return ANSWERS[ANSWER]
+"""
+
+
+def saved(answer: str, folder: Path, mode: str = "inference") -> tensors.Leaf:
+    """The one tensor of a result, as the host reads it."""
+    (folder / "bench.py").write_text(f"ANSWER = {answer!r}\n" + ENTRY)
+    made: Any = guest.module("worker").Worker(str(folder), "bench.py")
+    before = torch.is_grad_enabled()
+    try:
+        made.op_build(mode)
+        guest.module("tensors").save(str(folder / "in"), (torch.ones(4),))
+        made.op_stage(str(folder / "in"))
+        made.op_call(1)
+        made.op_save(str(folder / "out"))
+    finally:
+        torch.set_grad_enabled(before)
+    return tensors.read(folder / "out").leaves[0]
+
+
+@pytest.mark.parametrize(("answer", "borrowed"), [
+    ("its own", ""), ("the argument", "argument 0"), ("a view of it", "argument 0"),
+])  # fmt: skip
+def test_it_says_whose_memory_a_result_shares(answer: str, borrowed: str, tmp_path: Path) -> None:
+    assert saved(answer, tmp_path).borrowed == borrowed
+
+
+def test_only_torchs_own_classes_have_a_plain_name(tmp_path: Path) -> None:
+    assert saved("its own", tmp_path).kind == "Tensor"
+    assert saved("a parameter", tmp_path).kind == "Parameter"
+    assert saved("a subclass with the plain name", tmp_path).kind == "bench:Tensor"
+
+
+def test_it_says_whether_a_gradient_flows_back(tmp_path: Path) -> None:
+    assert saved("a parameter", tmp_path, "training").grad
+    assert not saved("its own", tmp_path, "training").grad

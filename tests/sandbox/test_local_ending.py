@@ -1,0 +1,159 @@
+"""Nothing survives an agent that is killed, and what is left on disk is cleared away by the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import process_tree
+from sandbox.local import LocalSandbox
+
+ROOT = Path(__file__).resolve().parents[2]
+# an agent with one command running, whose child left the session and lost its parent
+AGENT = """
+import sys, threading, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from sandbox.contract import Command
+from sandbox.local import LocalSandbox
+code = '''
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+print("ready", file=open("ready", "w"))
+time.sleep(600)
+'''
+sandbox = LocalSandbox(sys.executable, Path({scratch!r}), without=frozenset({without!r}))
+command = Command(argv=(sys.executable, "-c", code), cwd=Path({folder!r}), role="worker", env={{"MARK": {mark!r}}},
+                  writable=(Path({folder!r}),))
+started = []
+thread = threading.Thread(target=lambda: started.append(sandbox.start(command)))
+thread.start()
+thread.join()
+print(started[0].pid, flush=True)
+time.sleep(600)
+"""
+
+
+class Agent:
+    """A running agent, and what its command carries in its environment."""
+
+    def __init__(self, scratch: Path, folder: Path, without: frozenset[str]) -> None:
+        self.mark = f"MARK-{secrets.token_hex(8)}"
+        code = AGENT.format(root=str(ROOT), scratch=str(scratch), folder=str(folder), mark=self.mark, without=without)
+        self.popen = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        assert self.popen.stdout is not None
+        with self.popen.stdout as told:
+            self.supervisor = int(told.readline())
+
+    def kill(self) -> None:
+        self.popen.kill()
+        self.popen.wait()
+
+
+@pytest.fixture(params=["namespaces and groups", "neither"])
+def agent(request: pytest.FixtureRequest, tmp_path: Path, until: Callable[..., Any]) -> Iterator[Agent]:
+    without = frozenset(() if request.param == "namespaces and groups" else ("namespaces", "groups", "cpusets"))
+    folder = tmp_path / "home"
+    folder.mkdir()
+    running = Agent(tmp_path / "scratch", folder, without)
+    until((folder / "ready").exists)
+    yield running
+    running.kill()
+
+
+def reaper(tmp_path: Path) -> LocalSandbox:
+    return LocalSandbox(sys.executable, tmp_path / "scratch")
+
+
+def recorded(tmp_path: Path) -> dict[str, Any]:
+    (record,) = (tmp_path / "scratch" / "records").glob("*.json")
+    return json.loads(record.read_text())
+
+
+def groups(tmp_path: Path) -> list[Path]:
+    return [Path(group) for group in recorded(tmp_path)["groups"]]
+
+
+def channel(tmp_path: Path) -> Path:
+    return Path(recorded(tmp_path)["channel"])
+
+
+def test_a_killed_agent_leaves_no_process(agent: Agent, until: Callable[..., Any], marked: Any) -> None:
+    assert len(marked(agent.mark)) == 2
+    agent.kill()
+    until(lambda: marked(agent.mark) == [])
+    until(lambda: process_tree.stat(agent.supervisor) is None)
+
+
+def test_a_killed_agent_leaves_nothing_on_the_disk_either(
+    agent: Agent, tmp_path: Path, until: Callable[..., Any]
+) -> None:
+    left = groups(tmp_path)
+    folder = channel(tmp_path).parent
+    assert folder.is_dir()
+    agent.kill()
+    until(lambda: [path.name for path in (tmp_path / "scratch").rglob("*")] == ["records"])
+    until(lambda: not any(path.exists() for path in (folder, *left)))
+
+
+def test_reap_clears_away_what_a_killed_agent_left(agent: Agent, tmp_path: Path, marked: Any) -> None:
+    left = groups(tmp_path)
+    agent.kill()
+    reaper(tmp_path).reap()
+    assert marked(agent.mark) == []
+    assert [path.name for path in (tmp_path / "scratch").rglob("*")] == ["records"]
+    assert not any(group.exists() for group in left)
+
+
+def test_reap_ends_what_a_stuck_supervisor_could_not(agent: Agent, tmp_path: Path, marked: Any) -> None:
+    left = groups(tmp_path)
+    os.kill(agent.supervisor, signal.SIGSTOP)
+    agent.kill()
+    assert len(marked(agent.mark)) == 2
+    (told,) = reaper(tmp_path).reap()
+    assert told.startswith("worker: ")
+    assert marked(agent.mark) == []
+    assert process_tree.stat(agent.supervisor) is None or not process_tree.stat(agent.supervisor).alive  # type: ignore[union-attr]
+    assert not any(group.exists() for group in left)
+    assert reaper(tmp_path).reap() == []
+
+
+def test_reap_leaves_a_living_agents_commands_alone(agent: Agent, tmp_path: Path, marked: Any) -> None:
+    assert reaper(tmp_path).reap() == []
+    assert len(marked(agent.mark)) == 2
+
+
+def test_an_agent_that_ends_without_stopping_takes_its_commands_along(
+    agent: Agent, tmp_path: Path, until: Callable[..., Any], marked: Any
+) -> None:
+    left = [channel(tmp_path).parent, *groups(tmp_path)]
+    agent.popen.send_signal(signal.SIGINT)  # an exception in its main thread, and then an ordinary exit
+    agent.popen.wait()
+    until(lambda: marked(agent.mark) == [])
+    until(lambda: not any(path.exists() for path in left))
+
+
+def test_a_damaged_record_does_not_stop_reaping(tmp_path: Path) -> None:
+    records = tmp_path / "scratch" / "records"
+    records.mkdir(parents=True)
+    (records / "half.json").write_text('{"role": "wor')
+    assert reaper(tmp_path).reap() == []
+    assert list(records.iterdir()) == []
+
+
+def test_reaping_where_nothing_was_ever_started_is_nothing(tmp_path: Path) -> None:
+    assert LocalSandbox(sys.executable, tmp_path / "never").reap() == []

@@ -1,0 +1,131 @@
+"""What /proc says is read right, also about processes that try to be misread."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sandbox import ending, process_tree
+
+
+@contextmanager
+def child(code: str, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([*(command or (sys.executable,)), "-c", code], stdout=subprocess.PIPE) as popen:
+        assert popen.stdout is not None
+        popen.stdout.readline()
+        try:
+            yield popen
+        finally:
+            ending.end_descendants(popen.pid)
+            popen.kill()
+
+
+def test_a_name_with_brackets_and_spaces_is_no_confusion(tmp_path: Path) -> None:
+    odd = tmp_path / "a) R 1 (b"
+    shutil.copy("/bin/sleep", odd)
+    with subprocess.Popen([str(odd), "600"]) as popen:
+        while popen.pid not in process_tree.descendants(os.getpid()):
+            time.sleep(0.001)
+        found = process_tree.stat(popen.pid)
+        popen.kill()
+    assert found is not None
+    assert (found.parent, found.threads) == (os.getpid(), 1)
+
+
+def test_both_ways_of_finding_descendants_agree() -> None:
+    code = "import os, time\n[os.fork() for _ in range(3)]\nos.getpid() and print('x', flush=True)\ntime.sleep(600)"
+    with child(code) as popen:
+        while len(process_tree.descendants(popen.pid)) < 7:
+            time.sleep(0.001)
+        assert sorted(process_tree.descendants(popen.pid)) == sorted(process_tree.descendants_quickly(popen.pid))
+
+
+def test_children_of_threads_are_found() -> None:
+    code = """
+import os, threading, time
+def start():
+    if os.fork() == 0: time.sleep(600)
+    print("x", flush=True)
+    time.sleep(600)
+threading.Thread(target=start).start()
+"""
+    with child(code) as popen:
+        assert len(process_tree.descendants_quickly(popen.pid)) == 1
+
+
+def test_a_process_whose_main_thread_has_ended_is_alive() -> None:
+    code = """
+import ctypes, threading, time
+held = bytearray(b"x" * (30 << 20))
+def on():
+    time.sleep(0.05)
+    print("x", flush=True)
+    time.sleep(600)
+threading.Thread(target=on).start()
+ctypes.CDLL(None).syscall(60 if __import__("os").uname().machine == "x86_64" else 93, 0)
+"""
+    with child(code) as popen:
+        found = process_tree.stat(popen.pid)
+        assert found is not None
+        assert found.state == "Z"
+        assert found.alive
+        assert process_tree.resident_bytes([popen.pid]) > 30 << 20
+
+
+def test_a_zombie_is_not_alive() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    found = process_tree.stat(pid)
+    os.waitpid(pid, 0)
+    assert found is not None
+    assert not found.alive
+    assert process_tree.stat(pid) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("0", [0]), ("0-2,5", [0, 1, 2, 5]), ("", []), ("3,1-2\n", [3, 1, 2])], ids=repr
+)
+def test_lists_of_cpus_are_read(text: str, cpus: list[int]) -> None:
+    assert process_tree.parse_cpu_list(text) == cpus
+
+
+def test_affinity_is_what_the_kernel_says() -> None:
+    assert process_tree.allowed_cpus(os.getpid(), os.getpid()) == os.sched_getaffinity(0)
+
+
+def test_anonymous_memory_counts_and_files_do_not(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(40 << 20))
+    code = """
+import mmap, time
+file = open({path!r})
+pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+touched = sum(pages[::4096])
+{more}
+print("x", flush=True)
+time.sleep(600)
+"""
+    path = str(tmp_path / "file")
+    with child(code.format(path=path, more="")) as mapped:
+        assert 0 < process_tree.resident_bytes([mapped.pid]) < 30 << 20
+    with child(code.format(path=path, more="held = bytearray(b'x' * (40 << 20))")) as holding:
+        assert process_tree.resident_bytes([holding.pid]) > 40 << 20
+
+
+def test_memory_shared_after_a_fork_counts_once_when_it_matters() -> None:
+    code = "import os, time\nheld = bytearray(b'x' * (40 << 20))\nos.fork() and print('x', flush=True)\ntime.sleep(600)"
+    with child(code) as popen:
+        pids = [popen.pid, *process_tree.descendants(popen.pid)]
+        assert process_tree.resident_bytes(pids) > 80 << 20
+        exact = process_tree.proportional_bytes(pids)
+        assert exact is not None
+        assert 40 << 20 < exact < 70 << 20

@@ -1,0 +1,58 @@
+"""The tripwires tell on replaced clocks, on replaced parts of the guest and on exchanged code; and on nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from tests import guest
+
+tripwires: Any = guest.module("tripwires")
+digest: Any = guest.module("digest")
+worker: Any = guest.module("worker")
+
+
+def test_nothing_has_changed_when_nothing_was_done() -> None:
+    before = tripwires.snapshot()
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    assert tripwires.changed(before) == []
+
+
+@pytest.mark.parametrize(("holder", "name", "told"), [
+    (time, "perf_counter", "time.perf_counter"),
+    (time, "monotonic_ns", "time.monotonic_ns"),
+    (torch.cuda, "synchronize", "torch.cuda.synchronize"),
+    (torch.cuda.Event, "elapsed_time", "Event.elapsed_time"),
+    (torch.Tensor, "contiguous", "Tensor.contiguous"),
+    (hashlib, "sha256", "hashlib.sha256"),
+    (digest, "digest", "digest.digest"),
+    (worker.Worker, "op_stage", "worker.Worker.op_stage"),
+    (worker, "synchronize", "worker.synchronize"),
+])  # fmt: skip
+def test_it_tells_what_was_replaced(holder: Any, name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tripwires.snapshot()
+    monkeypatch.setattr(holder, name, lambda *_: None)
+    assert told in tripwires.changed(before)
+
+
+def test_it_tells_what_was_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tripwires.snapshot()
+    monkeypatch.delattr(digest, "digest")
+    assert tripwires.changed(before) == ["digest.digest"]
+
+
+def test_it_tells_that_the_code_of_a_function_was_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tripwires.snapshot()
+    monkeypatch.setattr(worker.synchronize, "__code__", (lambda: None).__code__)
+    assert "worker.synchronize" in tripwires.changed(before)
+
+
+def test_it_watches_what_is_there() -> None:
+    """A name that is misspelt would be watched for ever without anybody noticing."""
+    assert [name for name, (value, _) in tripwires.snapshot().items() if value is None] == []
+    assert "socket.send" in tripwires.snapshot() and socket.socket.send is tripwires.snapshot()["socket.send"][0]

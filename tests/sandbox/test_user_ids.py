@@ -1,0 +1,198 @@
+"""Folders are handed to a separate user without touching what is not the agent's own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import user_ids
+from sandbox.contract import Command
+from sandbox.errors import DiskFull
+from sandbox.local import LocalSandbox
+from sandbox.local_start import disk_errors
+from sandbox.plan import Unusable
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use other user ids")
+UID = 1_900_000_123
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_ids_do_not_repeat_soon() -> None:
+    ids = list(itertools.islice(user_ids.fresh_ids(), 5000))
+    assert len(set(ids)) == 5000
+    assert all(1_879_048_192 <= uid <= 2_147_483_647 for uid in ids)
+
+
+def test_a_folder_is_closed_when_any_folder_on_the_way_is(open_folder: Path) -> None:
+    inner = open_folder / "private" / "inner"
+    inner.mkdir(parents=True)
+    assert user_ids.closed_to(UID, (), inner) is None
+    inner.parent.chmod(0o700)
+    assert user_ids.closed_to(UID, (), inner) == inner.parent
+    inner.parent.chmod(0o711)
+    assert user_ids.closed_to(UID, (), inner) is None
+    assert user_ids.closed_to(UID, (), inner.parent) == inner.parent  # it may be passed, but not be read
+    assert user_ids.closed_to(UID, (), inner / "missing") == inner / "missing"
+
+
+def test_a_link_leads_where_it_leads(open_folder: Path) -> None:
+    (open_folder / "private").mkdir(mode=0o700)
+    (open_folder / "private" / "python").touch()
+    (open_folder / "python").symlink_to(open_folder / "private" / "python")
+    assert user_ids.closed_to(UID, (), open_folder / "python") == open_folder / "private"
+
+
+@as_root
+def test_an_interpreter_out_of_reach_means_no_separate_user_and_says_so(open_folder: Path) -> None:
+    private = open_folder / "private"
+    private.mkdir(mode=0o700)
+    (private / "python").symlink_to(sys.executable)
+    promises = LocalSandbox(private / "python", open_folder / "scratch").promises()
+    assert not promises.separate_users
+    assert any("own user id" in note and "Permission denied" in note for note in promises.notes)
+
+
+@as_root
+def test_a_module_out_of_reach_means_no_separate_user_and_says_which(open_folder: Path, open_python: str) -> None:
+    sandbox = LocalSandbox(open_python, open_folder / "scratch", imports=("no_such_module",))
+    assert not sandbox.promises().separate_users
+    assert any("no_such_module" in note for note in sandbox.promises().notes)
+
+
+@as_root
+def test_a_scratch_folder_out_of_reach_means_no_separate_user(open_folder: Path, open_python: str) -> None:
+    (open_folder / "private").mkdir(mode=0o700)
+    promises = LocalSandbox(open_python, open_folder / "private" / "scratch").promises()
+    assert not promises.separate_users
+    assert any(str(open_folder / "private") in note for note in promises.notes)
+
+
+@as_root
+def test_every_command_has_a_user_of_its_own(open_folder: Path, open_python: str, guests_of: Any) -> None:
+    sandbox = LocalSandbox(open_python, open_folder / "scratch")
+    assert sandbox.promises().separate_users
+    run = guests_of(sandbox, open_python)
+    code = "channel.send({'ids': [*os.getresuid(), *os.getresgid()], 'groups': os.getgroups()})"
+    first, second = (run(code).channel.receive(20.0) for _ in range(2))
+    assert len(set(first["ids"])) == len(set(second["ids"])) == 1
+    assert first["ids"] != second["ids"]
+    assert set(first["groups"]) <= set(user_ids.device_groups())
+
+
+@as_root
+def test_a_separate_user_writes_its_own_folder_and_no_other(
+    open_folder: Path, open_python: str, guests_of: Any
+) -> None:
+    sandbox = LocalSandbox(open_python, open_folder / "scratch", owned=(open_folder / "ours",))
+    for name in ("ours/inputs", "mine", "theirs"):
+        (open_folder / name).mkdir(parents=True)
+    (open_folder / "ours/inputs/x").write_text("input")
+    (open_folder / "ours/inputs/x").chmod(0o600)
+    run = guests_of(sandbox, open_python)
+    run("channel.receive()", writable=(open_folder / "theirs",)).channel  # noqa: B018 - started
+    code = f"""
+def attempt(act):
+    try: return act()
+    except OSError as error: return type(error).__name__
+channel.send({{
+    "reads": attempt(lambda: open("{open_folder}/ours/inputs/x").read()),
+    "spoils": attempt(lambda: open("{open_folder}/ours/inputs/x", "w")),
+    "writes": attempt(lambda: open("{open_folder}/mine/y", "w").write("out")),
+    "peeks": attempt(lambda: os.listdir("{open_folder}/theirs")),
+    "finds": attempt(lambda: os.listdir("{open_folder}/scratch")),
+}})
+"""
+    told = run(code, readable=(open_folder / "ours/inputs",), writable=(open_folder / "mine",)).channel.receive(20.0)
+    assert told == {
+        "reads": "input",
+        "spoils": "PermissionError",
+        "writes": 3,
+        "peeks": "PermissionError",
+        "finds": "PermissionError",
+    }
+    assert mode(open_folder / "mine") == 0o700
+    assert mode(open_folder / "mine" / "y") == 0o600
+
+
+@as_root
+def test_what_is_not_the_agents_own_keeps_its_mode_and_is_refused(open_folder: Path) -> None:
+    mounted = open_folder / "weights"
+    mounted.mkdir(mode=0o700)
+    command = Command(argv=("x",), cwd=open_folder, role="worker", readable=(mounted,))
+    with pytest.raises(Unusable, match="out of reach of the separate user of worker") as caught:
+        user_ids.hand_over(UID, (), command, owned=())
+    assert str(mounted) in caught.value.hint
+    assert mode(mounted) == 0o700
+    user_ids.hand_over(UID, (), command, owned=(open_folder,))
+    assert mode(mounted) == 0o755
+
+
+@as_root
+def test_files_with_other_names_and_links_to_elsewhere_are_left_alone(open_folder: Path) -> None:
+    (open_folder / "given").mkdir()
+    (open_folder / "elsewhere").write_text("somebody's")
+    os.link(open_folder / "elsewhere", open_folder / "given" / "hard")
+    (open_folder / "given" / "soft").symlink_to(open_folder / "elsewhere")
+    (open_folder / "given" / "own").touch(mode=0o644)
+    user_ids.give(open_folder / "given", UID)
+    assert (open_folder / "elsewhere").stat().st_uid == 0
+    assert (open_folder / "given" / "own").stat().st_uid == UID
+    assert (open_folder / "given" / "soft").lstat().st_uid == UID
+
+
+@as_root
+def test_the_kernel_holds_a_separate_user_to_its_number_of_processes(
+    open_folder: Path, open_python: str, guests_of: Any, until: Callable[..., Any]
+) -> None:
+    run = guests_of(LocalSandbox(open_python, open_folder / "scratch"), open_python)
+    code = "import resource; channel.send({'most': resource.getrlimit(resource.RLIMIT_NPROC)[0]})"
+    assert run(code).channel.receive(20.0)["most"] == 4096 + 64 < resource.RLIM_INFINITY % (1 << 63)
+
+
+def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path) -> None:
+    """On a real file system of two files, in a mount namespace of a process of its own."""
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+from pathlib import Path
+from sandbox import isolation
+from sandbox.errors import DiskFull
+from sandbox.local import LocalSandbox
+try:
+    if os.geteuid() != 0: isolation.enter_user_namespace()
+    isolation._unshare(isolation._CLONE_NEWNS, "mount namespace")
+    isolation._mount("none", "/", None, isolation._MS_REC | isolation._MS_PRIVATE)
+    isolation._mount("none", {str(tmp_path)!r}, "tmpfs", 0, "size=64k,nr_inodes=3")
+except OSError as error:
+    print("no mount:", error)
+    sys.exit()
+try:
+    LocalSandbox(sys.executable, Path({str(tmp_path)!r}) / "scratch").promises()
+except DiskFull as error:
+    print("full:", error.exit_status, error.hint)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    if said.startswith("no mount"):
+        pytest.skip(f"this kernel lets nobody mount: {said}")
+    assert said == "full: 32 Free some space; nothing already proven is lost.\n"
+
+
+def test_any_other_error_of_the_disk_is_a_sandbox_error(tmp_path: Path) -> None:
+    with pytest.raises(DiskFull), disk_errors("writing"):
+        raise OSError(28, "No space left on device")
+    with pytest.raises(Exception, match="writing failed") as caught, disk_errors("writing"):
+        shutil.rmtree(tmp_path / "missing")
+    assert not isinstance(caught.value, DiskFull)

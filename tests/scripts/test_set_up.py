@@ -1,0 +1,188 @@
+"""The set-up never replaces a torch, never removes what it did not make, and says in one message what is missing."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from scripts import set_up
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE_TORCH = """
+__version__ = "2.9.1+rocm7.0"
+class version:
+    hip = "7.0"
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the files that a set-up reads; the module works there too."""
+    for name in ("pyproject.toml", "requirements.lock", "scripts/set_up.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    folder = tmp_path / ".venv"
+    for name, value in {
+        "ROOT": tmp_path,
+        "VENV": folder,
+        "PYTHON": folder / "bin" / "python",
+        "UNFINISHED": folder / set_up.UNFINISHED.name,
+        "STAMP": folder / set_up.STAMP.name,
+        "LOG": folder / set_up.LOG.name,
+        "REMOVING": tmp_path / set_up.REMOVING.name,
+    }.items():
+        monkeypatch.setattr(set_up, name, value)
+    return tmp_path
+
+
+@pytest.fixture
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_up, "look_for_torch", lambda python: {"problem": "ModuleNotFoundError: torch"})
+
+
+def run_it(checkout: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "scripts/set_up.py"]
+    return subprocess.run(command, cwd=checkout, env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+def tools_in(folder: Path, *names: str) -> str:
+    """A PATH with only these programs."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).symlink_to("/bin/true")
+    return str(folder)
+
+
+def test_a_python_that_is_too_old_is_told_and_can_read_the_file() -> None:
+    with pytest.raises(set_up.SetupError, match=r"Python 3\.11 or newer is needed"):
+        set_up.check_machine((3, 10, 12))
+    ast.parse((ROOT / "scripts/set_up.py").read_text(), feature_version=(3, 7))
+
+
+@pytest.mark.parametrize(("there", "missing"), [((), "git is needed"), (("git",), "a C compiler is needed")])
+def test_a_missing_program_is_one_message(there: tuple[str, ...], missing: str, checkout: Path) -> None:
+    done = run_it(checkout, PATH=tools_in(checkout / "bin", *there), CC="cc")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"set-up: {missing}") and len(done.stderr.splitlines()) == 1
+    assert not (checkout / ".venv").exists()
+
+
+def test_an_environment_that_somebody_else_made_is_left_alone(checkout: Path) -> None:
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / "mine.txt").write_text("precious")
+    done = run_it(checkout)
+    assert done.returncode == 1 and "was not made by this program" in done.stderr
+    assert (checkout / ".venv" / "mine.txt").read_text() == "precious"
+
+
+def test_an_unreachable_index_is_told_and_the_next_call_starts_over(
+    checkout: Path, without_torch: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_up, "KFD", checkout / "no-such-device")
+    for name, value in {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    assert set_up.main() == 1
+    assert "No package index could be reached" in capsys.readouterr().err
+    assert set_up.UNFINISHED.exists() and not set_up.STAMP.exists()
+    (set_up.VENV / "half-made").touch()
+    monkeypatch.setattr(set_up, "make_venv", lambda *_: None)
+    monkeypatch.setattr(set_up, "install", lambda *_: None)
+    monkeypatch.setattr(set_up, "check_result", lambda *_: None)
+    assert set_up.main() == 0
+    assert set_up.STAMP.exists() and not (set_up.VENV / "half-made").exists()
+
+
+def test_a_complete_environment_is_used_as_it_is_until_the_lock_changes(
+    checkout: Path, without_torch: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_up, "KFD", checkout / "no-such-device")
+    made: list[int] = []
+
+    def make(own_torch: dict[str, str] | None, lock: int) -> None:
+        made.append(lock)
+        set_up.PYTHON.parent.mkdir()
+        set_up.PYTHON.symlink_to(sys.executable)
+
+    monkeypatch.setattr(set_up, "make_venv", make)
+    monkeypatch.setattr(set_up, "install", lambda *_: None)
+    monkeypatch.setattr(set_up, "check_result", lambda *_: None)
+    assert (set_up.main(), set_up.main(), len(made)) == (0, 0, 1)
+    with (checkout / "requirements.lock").open("a") as lock:
+        lock.write("# another\n")
+    assert (set_up.main(), len(made)) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "found", [{"problem": "ModuleNotFoundError: torch"}, {"version": "2.8.0+rocm6.4", "file": "x", "hip": "6.4"}]
+)
+def test_an_amd_machine_without_a_usable_torch_is_told_how_to_get_one(
+    found: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kfd").touch()
+    monkeypatch.setattr(set_up, "KFD", tmp_path / "kfd")
+    monkeypatch.setattr(set_up, "look_for_torch", lambda python: found)
+    with pytest.raises(set_up.SetupError, match="Install PyTorch for ROCm"):
+        set_up.usable_torch()
+
+
+@pytest.mark.parametrize(
+    ("version", "usable"), [("2.9.0", True), ("2.10.0a0+git1", True), ("3.0.1", True), ("2.8.9", False)]
+)
+def test_torch_2_9_is_the_oldest_that_is_used(
+    version: str, usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_up, "KFD", tmp_path / "no-such-device")
+    found = {"version": version, "file": "/somewhere/torch/__init__.py", "hip": ""}
+    monkeypatch.setattr(set_up, "look_for_torch", lambda python: found)
+    assert set_up.usable_torch() == (found if usable else None)
+
+
+def test_the_torch_of_an_outer_environment_is_seen_in_place(checkout: Path) -> None:
+    outer = checkout / "outer"
+    venv.create(outer, symlinks=True)
+    (packages,) = outer.glob("lib/python*/site-packages")
+    (packages / "torch").mkdir()
+    (packages / "torch" / "__init__.py").write_text(FAKE_TORCH)
+    script = """
+import json, sys
+sys.path.insert(0, "scripts")
+import set_up
+torch = set_up.usable_torch()
+set_up.VENV.mkdir()
+with set_up.one_at_a_time() as lock:
+    set_up.make_venv(torch, lock)
+print(json.dumps([torch, set_up.look_for_torch(str(set_up.PYTHON))]))
+"""
+    command = [str(outer / "bin" / "python"), "-c", script]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True)
+    theirs, ours = json.loads(done.stdout.splitlines()[-1])
+    assert theirs == ours
+    assert ours["file"] == str(packages / "torch" / "__init__.py")
+
+
+def test_a_torch_that_was_replaced_is_an_error(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = {"version": "2.9.1+rocm7.0", "file": "/opt/torch/__init__.py", "hip": "7.0"}
+    monkeypatch.setattr(set_up, "look_for_torch", lambda python: {**theirs, "version": "2.13.0"})
+    with pytest.raises(set_up.SetupError, match="instead of this machine's torch"):
+        set_up.check_result(theirs, 0)
+
+
+def test_a_torch_that_is_there_is_pinned_for_pip(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (checkout / ".venv").mkdir()
+    commands: list[list[str]] = []
+    monkeypatch.setattr(set_up, "run", lambda command, *_: commands.append(command))
+    set_up.install({"version": "2.9.1+rocm7.0", "file": "x", "hip": "7.0"}, 0)
+    fixed = checkout / ".venv" / "ratchet-torch.txt"
+    assert fixed.read_text() == "torch==2.9.1+rocm7.0\n"
+    assert all(str(fixed) in command for command in commands)
+    assert not [word for command in commands for word in command if word.startswith("torch==")]

@@ -1,0 +1,152 @@
+"""`constant` keeps what shapes decide, follows everything else, and never hands out what somebody changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests import assets
+
+
+@pytest.fixture
+def constants() -> Any:
+    torch._dynamo.reset()
+    return assets.load("amd-kernel-optimization", "constants")
+
+
+class Build:
+    """A build function that counts how often it ran."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, n: Any, device: Any = None, dtype: Any = None) -> torch.Tensor:
+        self.calls += 1
+        return torch.arange(n, device=device, dtype=dtype)
+
+
+def test_it_builds_once_for_each_key(constants: Any) -> None:
+    build = Build()
+    first = constants.constant(build, 4, torch.device("cpu"), torch.float32)
+    assert constants.constant(build, 4, torch.device("cpu"), torch.float32) is first
+    assert constants.constant(build, 4, torch.device("cpu"), torch.float64).dtype == torch.float64
+    assert constants.constant(build, 5, torch.device("meta"), torch.float32).device.type == "meta"
+    assert build.calls == 3
+
+
+def test_one_and_one_point_zero_are_different_keys(constants: Any) -> None:
+    assert constants.constant(torch.arange, 3).dtype == torch.int64
+    assert constants.constant(torch.arange, 3.0).dtype == torch.float32
+
+
+def test_the_default_dtype_belongs_to_the_key(constants: Any) -> None:
+    build = Build()
+    assert constants.constant(build, 3.0).dtype == torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert constants.constant(build, 3.0).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_the_default_device_belongs_to_the_key(constants: Any) -> None:
+    build = Build()
+    assert constants.constant(build, 3).device.type == "cpu"
+    with torch.device("meta"):
+        assert constants.constant(build, 3).device.type == "meta"
+
+
+def test_a_result_changed_in_place_is_given_up(constants: Any) -> None:
+    build = Build()
+    constants.constant(build, 3).add_(1)
+    assert constants.constant(build, 3).tolist() == [0, 1, 2]
+    constants.constant(build, 3).add_(1)
+    assert constants.constant(build, 3).tolist() == [0, 1, 2]
+
+
+def test_it_keeps_a_bounded_number(constants: Any) -> None:
+    build = Build()
+    for n in range(100):
+        assert constants.constant(build, n).numel() == n
+    assert len(constants._values) == constants.MAX_KEYS
+    constants.constant(build, 0)
+    assert build.calls == 100, "the first ones are still kept"
+
+
+def test_a_tensor_is_no_key(constants: Any) -> None:
+    n = torch.tensor(3)
+    assert constants.constant(lambda size: torch.ones(int(size)), n).numel() == 3
+    n += 1
+    assert constants.constant(lambda size: torch.ones(int(size)), n).numel() == 4
+    assert not constants._values
+
+
+def test_built_in_inference_mode_it_can_be_trained_with_later(constants: Any) -> None:
+    with torch.inference_mode():
+        constants.constant(Build().__call__, 3)
+        table = constants.constant(torch.arange, 3.0)
+    weight = nn.Parameter(torch.ones(3))
+    (weight * constants.constant(torch.arange, 3.0)).sum().backward()
+    assert weight.grad is not None and weight.grad.equal(table)
+
+
+def test_nothing_is_kept_from_where_operations_mean_something_else(constants: Any) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        constants.constant(torch.arange, 3)
+    torch.func.vmap(lambda x: x + constants.constant(torch.arange, 3))(torch.ones(2, 3))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        constants.constant(lambda n: torch.ones(n, n) @ torch.ones(n, n), 3)
+    assert not constants._values
+    assert type(constants.constant(torch.arange, 3)) is torch.Tensor
+
+
+class Net(nn.Module):
+    def __init__(self, constant: Any) -> None:
+        super().__init__()
+        self.constant = constant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = x * self.constant(table, x.shape[1], x.device, x.dtype)
+        return x
+
+
+def table(n: int, device: Any, dtype: Any) -> torch.Tensor:
+    return torch.arange(n, device=device, dtype=dtype) + 1
+
+
+@pytest.mark.parametrize("dynamic", [False, None])
+def test_compiled_code_reads_it_without_a_break_and_without_compiling_again(
+    constants: Any, dynamic: bool | None
+) -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    net = torch.compile(Net(constants.constant), backend=backend, fullgraph=True, dynamic=dynamic)
+    for n in (3, 3, 4, 3, 4):
+        x = torch.randn(2, n)
+        assert torch.allclose(net(x), x * table(n, x.device, x.dtype) ** 2)
+    assert len(graphs) == 2
+    assert all("arange" not in str(graph.graph) for graph in graphs), "the table is an input, not made again"
+
+
+def test_ever_more_shapes_end_in_one_graph_that_builds_inline(constants: Any) -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    net = torch.compile(Net(constants.constant), backend=backend, fullgraph=True)
+    for n in range(2, 20):
+        x = torch.randn(2, n)
+        assert torch.allclose(net(x), x * table(n, x.device, x.dtype) ** 2)
+    assert len(graphs) <= constants.MAX_KEYS + 2

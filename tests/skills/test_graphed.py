@@ -1,0 +1,157 @@
+"""A recorded call follows its inputs and its weights, hands out results that last, and steps aside where it must."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests import assets
+
+graphed = assets.load("amd-kernel-optimization", "graphed")
+
+
+@graphed.graphed
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+        self.register_buffer("seen", torch.zeros(()))
+        self.counting = False
+
+    def forward(self, x: torch.Tensor, shift: float = 0.0) -> dict[str, torch.Tensor]:
+        if self.counting:
+            self.seen += 1
+        return {"y": torch.relu(self.layer(x)) + shift}
+
+
+def expected(net: Any, x: torch.Tensor, shift: float = 0.0) -> torch.Tensor:
+    return torch.relu(torch.nn.functional.linear(x, net.layer.weight, net.layer.bias)) + shift
+
+
+def recordings(net: Any) -> int:
+    found = graphed._recorders.get(net)
+    return 0 if found is None else sum(graph is not None for graph in found.graphs.values())
+
+
+def test_on_a_cpu_the_plain_call_runs() -> None:
+    net, x = Net().eval(), torch.randn(2, 16)
+    with torch.no_grad():
+        for _ in range(3):
+            assert torch.equal(net(x)["y"], expected(net, x))
+    assert recordings(net) == 0
+    assert list(net.state_dict()) == ["seen", "layer.weight", "layer.bias"]
+
+
+@pytest.fixture
+def net() -> Any:
+    with torch.no_grad():
+        yield Net().cuda().eval()
+
+
+def right(net: Any, x: torch.Tensor, shift: float = 0.0) -> bool:
+    return torch.allclose(net(x, shift=shift)["y"], expected(net, x, shift), atol=1e-5)
+
+
+def warm(net: Any, rows: int = 2) -> Any:
+    for _ in range(4):
+        assert right(net, torch.randn(rows, 16, device="cuda"))
+    assert recordings(net) >= 1
+    return net
+
+
+@pytest.mark.gpu
+def test_a_replay_follows_its_inputs_and_its_results_last(net: Any) -> None:
+    warm(net)
+    x, y = torch.randn(2, 16, device="cuda"), torch.randn(2, 16, device="cuda")
+    first = net(x)["y"]
+    kept = first.clone()
+    net(y)
+    assert torch.equal(first, kept), "the next call may not write over what the caller holds"
+    first.fill_(float("nan"))
+    assert right(net, x)
+
+
+@pytest.mark.gpu
+def test_each_form_has_its_recording_up_to_a_bound(net: Any) -> None:
+    for rows in range(1, 2 * graphed.MAX_GRAPHS):
+        for _ in range(3):
+            assert right(net, torch.randn(rows, 16, device="cuda"))
+    assert recordings(net) == graphed.MAX_GRAPHS
+    fresh = Net().cuda().eval()
+    for shift in (0.0, 1.0, 0.0, 1.0, 0.0, 1.0):
+        assert right(fresh, torch.randn(2, 16, device="cuda"), shift)
+    assert recordings(fresh) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("change", ["scaled", "loaded", "assigned", "moved", "replaced", "copied", "data"])
+def test_it_follows_its_weights(net: Any, change: str) -> None:
+    warm(net)
+    state = {name: torch.randn_like(value) for name, value in net.state_dict().items()}
+    if change == "scaled":
+        net.layer.weight.mul_(0.875)
+    elif change in ("loaded", "assigned"):
+        net.load_state_dict(state, assign=change == "assigned")
+    elif change == "moved":
+        net._apply(torch.clone)
+    elif change == "replaced":
+        net.layer = nn.Linear(16, 16).cuda()
+    elif change == "copied":
+        net = copy.deepcopy(net)
+        net.layer.weight.mul_(2)
+    else:
+        net.layer.weight.data = net.layer.weight.data * 3
+    for _ in range(4):
+        assert right(net, torch.randn(2, 16, device="cuda"))
+
+
+@pytest.mark.gpu
+def test_it_steps_aside_for_gradients_training_hooks_and_odd_inputs(net: Any) -> None:
+    warm(net)
+    before = recordings(net)
+    with torch.enable_grad():
+        net(torch.randn(2, 16, device="cuda"))["y"].sum().backward()
+    assert net.layer.weight.grad is not None
+    base = torch.randn(4, 16, device="cuda")
+    assert right(net, base[::2])
+    assert right(net, base[:1].expand(2, 16))
+    seen: list[int] = []
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda *_: seen.append(1))
+    right(net, torch.randn(2, 16, device="cuda"))
+    hook.remove()
+    assert seen and recordings(net) == before
+
+
+@pytest.mark.gpu
+def test_a_call_that_writes_to_a_buffer_is_not_recorded(net: Any) -> None:
+    net.counting = True
+    for _ in range(6):
+        net(torch.randn(2, 16, device="cuda"))
+    assert recordings(net) == 0
+    assert net.seen.item() >= 6
+
+
+@pytest.mark.gpu
+def test_a_call_that_reads_a_value_is_not_recorded() -> None:
+    @graphed.graphed
+    class Reading(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.sum().item() > 0 else x
+
+    net = Reading().cuda().eval()
+    with torch.no_grad():
+        for sign in (1, 1, -1, 1, -1):
+            x = torch.ones(4, device="cuda") * sign
+            assert torch.equal(net(x), x * 2 if sign > 0 else x)
+    assert recordings(net) == 0
+
+
+@pytest.mark.gpu
+def test_compiled_modules_are_recorded_whole(net: Any) -> None:
+    net.compile()
+    warm(net)
+    assert right(net, torch.randn(2, 16, device="cuda"))

@@ -1,0 +1,199 @@
+"""Attention by hand is recognised in its usual spellings, computes the same when fused, and is left alone in doubt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.observed import Target, only, same_results
+from tools.rewrite import CannotRewrite, attention
+
+MODEL = """
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def repeat_kv(x, n):
+    b, h, t, d = x.shape
+    return x[:, :, None].expand(b, h, n, t, d).reshape(b, h * n, t, d)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads, self.head_dim = 4, 4
+        self.scale = self.head_dim ** -0.5
+        self.qkv = nn.Linear(16, 48)
+        self.out = nn.Linear(16, 16)
+        self.drop = nn.Dropout(0.1)
+        self.register_buffer("bias", torch.tril(torch.ones(32, 32)).view(1, 1, 32, 32))
+
+    def forward(self, x, mask=None):
+        b, t, _ = x.shape
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        q = q.view(b, t, self.heads, self.head_dim).transpose(1, 2)
+        k = k.view(b, t, self.heads, self.head_dim).transpose(1, 2)
+        v = v.view(b, t, self.heads, self.head_dim).transpose(1, 2)
+{body}
+        return self.out(y.transpose(1, 2).reshape(b, t, -1))
+"""
+
+# (what it shows, the statements, a piece of the fused call that must be there)
+SPELLINGS = [
+    ("plain", """
+        att = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(self.head_dim)
+        att = F.softmax(att, dim=-1)
+        y = torch.matmul(att, v)""", "scaled_dot_product_attention(q, k, v)"),
+    ("causal by addition", """
+        att = (q @ k.transpose(-2, -1)) * self.scale
+        mask = torch.full((t, t), float("-inf"), device=x.device).triu(1)
+        att = att + mask[None, None]
+        att = att.softmax(dim=-1)
+        y = att @ v""", "is_causal=t > 1, scale=self.scale"),
+    ("causal by fill", """
+        att = q @ k.mT / math.sqrt(k.size(-1))
+        att = att.masked_fill(torch.tril(torch.ones(t, t, device=x.device)) == 0, float("-inf"))
+        y = self.drop(F.softmax(att, -1)) @ v""", "is_causal=t > 1"),
+    ("causal in place", """
+        scores = torch.matmul(q, k.transpose(2, 3))
+        scores *= self.scale
+        hidden = torch.triu(torch.ones(t, t, dtype=torch.bool, device=x.device), diagonal=1)
+        scores.masked_fill_(hidden, float("-inf"))
+        y = torch.matmul(torch.softmax(scores, dim=-1), v)""", "is_causal=t > 1"),
+    ("causal by where", """
+        seen = torch.ones((t, t), dtype=torch.bool, device=x.device).tril()
+        scores = torch.where(seen, torch.matmul(q, k.transpose(2, 3)) * self.scale, float("-inf"))
+        y = torch.matmul(F.softmax(scores.float(), dim=-1).type_as(q), v)""", "is_causal=t > 1"),
+    ("a mask kept in a buffer", """
+        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+        att = att.masked_fill(self.bias[:, :, :t, :t] == 0, float("-inf"))
+        y = F.softmax(att, dim=-1) @ v""", "attn_mask=self.bias[:, :, :t, :t] != 0"),
+    ("a mask that may be there", """
+        mask = self.bias[:, :, :t, :t].expand(b, 1, t, t) if mask is None else mask
+        scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(self.head_dim)
+        if mask is not None:
+            scores = scores + mask
+        y = torch.matmul(F.softmax(scores, dim=-1), v)""", "attn_mask=mask"),
+    ("queries scaled before", """
+        q = q * self.scale
+        y = torch.matmul(torch.matmul(q, k.transpose(2, 3)).softmax(-1), v)""", "scale=1.0"),
+    ("einsum", """
+        att = torch.einsum("bhqd,bhkd->bhqk", q, k) / self.head_dim ** 0.5
+        y = torch.einsum("bhqk,bhkd->bhqd", att.softmax(dim=-1), v)""", "scaled_dot_product_attention(q, k, v)"),
+    ("keys turned over early", """
+        k = k.permute(0, 1, 3, 2)
+        y = torch.softmax(torch.matmul(q, k) * self.scale, dim=-1) @ v""", "k.transpose(-2, -1)"),
+]  # fmt: skip
+
+LEFT_ALONE = [
+    ("the mask is scaled too", """
+        att = (q @ k.transpose(-2, -1) + torch.zeros(t, t)) * self.scale
+        y = F.softmax(att, dim=-1) @ v"""),
+    ("the probabilities are used again", """
+        att = F.softmax((q @ k.transpose(-2, -1)) * self.scale, dim=-1)
+        y = att @ v + att.sum() * 0"""),
+    ("softmax over the queries", """
+        att = F.softmax((q @ k.transpose(-2, -1)) * self.scale, dim=2)
+        y = att @ v"""),
+    ("the scale is learned", """
+        att = F.softmax((q @ k.transpose(-2, -1)) * self.out.bias.mean(), dim=-1)
+        y = att @ v"""),
+    ("the queries change in between", """
+        att = F.softmax((q @ k.transpose(-2, -1)) * self.scale, dim=-1)
+        q = q + 1
+        y = att @ v"""),
+    ("masked twice", """
+        att = (q @ k.transpose(-2, -1)) * self.scale
+        att = att + torch.full((t, t), float("-inf")).triu(1)
+        att = att + torch.randn(b, 1, t, t)
+        y = F.softmax(att, dim=-1) @ v"""),
+]  # fmt: skip
+
+
+def fused(target: Target, variant: str = "") -> Target:
+    site = only(attention.find(target.observe({"t": 5})))
+    return target.with_files(attention.rewrite(target.tree, site, variant or attention.variants(target.tree, site)[0]))
+
+
+def model(tmp_path: Path, body: str) -> Target:
+    return Target.of_model(
+        tmp_path / "tree", MODEL.format(body=body), inputs='(torch.randn(2, shape.get("t", 5), 16),)'
+    )
+
+
+@pytest.mark.parametrize(("body", "wanted"), [s[1:] for s in SPELLINGS], ids=[s[0] for s in SPELLINGS])
+def test_a_spelling_is_recognised_and_computes_the_same(tmp_path: Path, body: str, wanted: str) -> None:
+    before = model(tmp_path, body)
+    after = fused(before)
+    assert wanted in after.text()
+    assert "softmax" not in after.text()
+    assert same_results(before, after, {"t": 5}, {"t": 1}, {"t": 17})
+
+
+@pytest.mark.parametrize("body", [s[1] for s in LEFT_ALONE], ids=[s[0] for s in LEFT_ALONE])
+def test_what_a_fused_call_does_not_compute_is_left_alone(tmp_path: Path, body: str) -> None:
+    target = model(tmp_path, body)
+    for site in attention.find(target.observe()):
+        with pytest.raises(CannotRewrite):
+            attention.rewrite(target.tree, site, "plain")
+
+
+GROUPED = """
+        k, v = k[:, :2], v[:, :2]
+        k = repeat_kv(k, 2)
+        v = repeat_kv(v, 2)
+        scores = torch.matmul(q, k.transpose(2, 3)) * self.scale
+        y = torch.matmul(F.softmax(scores, dim=-1), v)"""
+
+
+@pytest.mark.parametrize(("variant", "repeats"), [("gqa", 1), ("repeated", 3)])
+def test_shared_heads_are_repeated_or_not_by_variant(tmp_path: Path, variant: str, repeats: int) -> None:
+    before = model(tmp_path, GROUPED)
+    after = fused(before, variant)
+    assert after.text().count("repeat_kv(") == repeats
+    assert ("enable_gqa=True" in after.text()) == (variant == "gqa")
+    assert same_results(before, after, {"t": 5}, {"t": 8})
+
+
+CACHED = """
+        k = torch.cat([torch.ones(b, self.heads, 3, self.head_dim), k], dim=2)
+        v = torch.cat([torch.ones(b, self.heads, 3, self.head_dim), v], dim=2)
+        scores = torch.matmul(q, k.transpose(2, 3)) * self.scale
+        hidden = torch.full((t, t), float("-inf")).triu(1)
+        scores = scores + hidden
+        y = torch.matmul(F.softmax(scores, dim=-1), v)"""
+
+
+def test_one_row_before_a_longer_past_hides_nothing(tmp_path: Path) -> None:
+    """A (1, 1) causal mask hides nothing; `is_causal` would show the first key alone."""
+    before = Target.of_model(tmp_path / "tree", MODEL.format(body=CACHED), inputs="(torch.randn(2, 1, 16),)")
+    assert same_results(before, fused(before))
+
+
+def test_a_mask_that_is_not_causal_is_kept_as_it_is(tmp_path: Path) -> None:
+    body = CACHED.replace(".triu(1)", ".triu(2)").replace("        k = torch.cat", "        pass  # k = torch.cat")
+    body = body.replace("        v = torch.cat", "        pass  # v = torch.cat")
+    before = model(tmp_path, body)
+    after = fused(before)
+    assert "is_causal" not in after.text()
+    assert same_results(before, after, {"t": 5})
+
+
+def test_a_mask_hidden_in_a_function_is_proved_through_it(tmp_path: Path) -> None:
+    helper = (
+        "\n\ndef causal_mask(n, device):\n    m = torch.ones(n, n, device=device)\n    return m.tril()\n\n\nclass Model"
+    )
+    body = """
+        seen = causal_mask(t, x.device)
+        att = (q @ k.transpose(-2, -1)) * self.scale
+        att = att.masked_fill(seen == 0, -1e9)
+        y = F.softmax(att, dim=-1) @ v"""
+    before = Target.of_model(tmp_path / "tree", MODEL.format(body=body).replace("\n\nclass Model", helper))
+    after = fused(before)
+    assert "is_causal=t > 1" in after.text()
+    assert "seen = " not in after.text(), "the mask is not built any more"
+    assert same_results(before, after)

@@ -1,0 +1,111 @@
+"""The outermost class compiled, captured and tuned: its state dict and the rest of its source stay as they are."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from tests.observed import Target, only, same_results
+from tools.rewrite import CannotRewrite, capture_graph, compile_model, tunable_gemm
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Inner(nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.layer(self.inner(x))
+"""
+
+
+def test_the_outermost_class_is_compiled_and_copies_are_not(tmp_path: Path) -> None:
+    before = Target.of_model(tmp_path / "tree", MODEL)
+    site = only(compile_model.find(before.observe()))
+    assert site.module_class == "Model"
+    after = before.with_files(compile_model.rewrite(before.tree, site, 'backend="eager"'))
+    assert 'self.layer = nn.Linear(16, 16)\n        self.compile(backend="eager")' in after.text()
+    assert compile_model.settings_in(after.tree, site) == 'backend="eager"'
+    assert same_results(before, after)
+    with after.built() as (model, draw):
+        assert model._compiled_call_impl is not None
+        again = copy.deepcopy(model)
+        assert again._compiled_call_impl is None
+        assert again(*draw()).equal(model(*draw()))
+
+
+def test_a_compiled_class_gets_other_settings_not_a_second_call(tmp_path: Path) -> None:
+    target = Target.of_model(tmp_path / "tree", MODEL)
+    site = only(compile_model.find(target.observe()))
+    once = target.with_files(compile_model.rewrite(target.tree, site, ""))
+    twice = compile_model.rewrite(once.tree, site, "dynamic=False")["model.py"]
+    assert twice.count("self.compile(") == 1 and "self.compile(dynamic=False)" in twice
+
+
+def test_a_class_without_its_own_init_gets_one(tmp_path: Path) -> None:
+    text = MODEL.replace("class Model", "class Base").replace("Inner(nn.Module)", "Inner(nn.Module)")
+    target = Target.of_model(tmp_path / "tree", text + "\n\nclass Model(Base):\n    pass\n")
+    site = only(compile_model.find(target.observe()))
+    after = target.with_files(compile_model.rewrite(target.tree, site, 'backend="eager"'))
+    assert same_results(target, after)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "    def forward(self, x):\n        return self.layer",
+            "    def compile(self):\n        pass\n\n    def forward(self, x):\n        return self.layer",
+        ),
+        (
+            "        self.inner = Inner()",
+            "        if not callable(nn.Linear):\n            return\n        self.inner = Inner()",
+        ),
+    ],
+)
+def test_a_class_that_does_something_of_its_own_is_left_alone(tmp_path: Path, old: str, new: str) -> None:
+    target = Target.of_model(tmp_path / "tree", MODEL.replace(old, new))
+    with pytest.raises(CannotRewrite):
+        compile_model.rewrite(target.tree, only(compile_model.find(target.observe())))
+
+
+def test_a_third_party_model_gets_advice(tmp_path: Path) -> None:
+    target = Target.write(
+        tmp_path / "tree",
+        {
+            "bench.py": (
+                "import torch\n\ndef build():\n    return torch.nn.Linear(4, 4).eval()\n\n"
+                "def inputs(seed):\n    return (torch.randn(2, 4),)\n"
+            )
+        },
+    )
+    seen = target.observe()
+    assert compile_model.find(seen) == []
+    assert "model.compile()" in compile_model.advice(seen, "")
+
+
+def test_captured_and_tuned_classes_run_as_before_without_a_device(tmp_path: Path) -> None:
+    before = Target.of_model(tmp_path / "tree", MODEL)
+    site = only(compile_model.find(before.observe()))
+    after = before.with_files(capture_graph.rewrite(before.tree, site))
+    assert "@graphed\nclass Model" in after.text()
+    after.with_files(tunable_gemm.rewrite(after.tree, site))
+    both = Target(after.tree.with_name(after.tree.name + "+"))
+    assert "        tune_gemm()" in both.text()
+    assert same_results(before, both)
+    with pytest.raises(CannotRewrite, match="already"):
+        capture_graph.rewrite(both.tree, site)
+    with pytest.raises(CannotRewrite, match="already"):
+        tunable_gemm.rewrite(both.tree, site)

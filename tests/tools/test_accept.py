@@ -1,0 +1,95 @@
+"""The accept rule: what it keeps, what it never keeps, and that its promised error is its error."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from tools import accept
+
+BAR = math.log1p(0.02)
+
+
+def test_a_change_at_the_noise_floor_is_kept_at_most_in_one_of_forty_seven_sessions() -> None:
+    # exact, by counting: each restart is above the bar with probability one half
+    exact = 1 / 64 + 13 / 4096 + sum(math.comb(30, i) for i in range(8)) / 2**30
+    assert exact < 0.022
+    rng, kept, sessions = random.Random(7), 0, 20_000
+    for _ in range(sessions):
+        ratios: list[float] = []
+        for count in sorted(accept.LOOKS):
+            while len(ratios) < count:
+                ratios.append(BAR + rng.choice([-1, 1]) * rng.expovariate(100))
+            outcome = accept.look(ratios, 0.02)
+            if outcome != "continue":
+                break
+        kept += outcome == "kept"
+    assert kept / sessions == pytest.approx(exact, abs=0.004)
+
+
+def test_a_large_effect_is_decided_at_the_first_look() -> None:
+    assert accept.look([0.10, 0.09, 0.12, 0.10, 0.11, 0.08], 0.02) == "kept"
+
+
+def test_one_restart_that_goes_the_other_way_delays_a_small_effect() -> None:
+    ratios = [0.05, 0.04, 0.05, -0.01, 0.05, 0.05]
+    assert accept.look(ratios, 0.02) == "continue"
+    assert accept.look([*ratios, 0.05, 0.05, 0.04, 0.05, 0.05, 0.05], 0.02) == "kept"
+    assert accept.look([*ratios, 0.05, 0.05, 0.04, 0.05, 0.05, -0.02], 0.02) == "continue"
+
+
+def test_no_gain_ends_at_the_first_look_and_a_loss_is_called_one() -> None:
+    assert accept.look([0.0, 0.01, -0.01, 0.0, 0.01, -0.02], 0.02) == "neutral"
+    assert accept.look([-0.05] * 6, 0.02) == "slower"
+    assert accept.look([-0.05] * 5 + [0.0], 0.02) == "neutral"
+
+
+def test_the_last_look_always_decides() -> None:
+    assert accept.look([0.03] * 22 + [0.0] * 8, 0.02) == "neutral"
+    assert accept.look([0.03] * 23 + [0.0] * 7, 0.02) == "kept"
+
+
+@pytest.mark.parametrize("count", [1, 5, 7, 11, 13, 29, 31])
+def test_looks_happen_at_six_twelve_and_thirty_restarts_only(count: int) -> None:
+    with pytest.raises(ValueError, match="no look"):
+        accept.look([0.1] * count, 0.02)
+
+
+def test_the_interval_is_read_off_the_ordered_restarts() -> None:
+    logs = [i / 100 for i in range(12)]
+    interval = accept.speedup_interval(logs, 0.02)
+    assert (interval.ci_low, interval.ci_high) == (math.exp(0.02), math.exp(0.09))
+    assert interval.median == pytest.approx(math.exp(0.055))
+    assert (interval.restarts, interval.noise_floor) == (12, 0.02)
+
+
+def test_the_noise_floor_is_never_below_what_the_device_is_known_for() -> None:
+    quiet = accept.noise_floor([0.001, -0.001] * 6, "cpu")
+    assert (quiet.delta, quiet.usable) == (0.02, True)
+    assert accept.noise_floor([0.001, -0.001] * 6, "cuda").delta == 0.01
+
+
+def test_an_aa_that_scatters_raises_the_bar() -> None:
+    noisy = accept.noise_floor([-0.04, 0.04] * 6, "cpu")
+    assert noisy.usable
+    assert noisy.delta == pytest.approx(math.expm1(0.04))
+
+
+def test_an_aa_that_scatters_too_much_or_is_off_can_keep_nothing() -> None:
+    assert not accept.noise_floor([-0.08, 0.08] * 6, "cpu").usable
+    assert not accept.noise_floor([0.05, 0.06] * 6, "cpu").usable
+    # off by less than the floor is what one in ten honest sessions looks like
+    assert accept.noise_floor([0.005, 0.010] * 6, "cpu").usable
+
+
+def test_a_screen_lets_through_what_may_be_a_gain_and_never_keeps() -> None:
+    assert accept.screen([0.03, 0.02, -0.01], 0.02) == "continue"
+    assert accept.screen([0.005, 0.002, 0.03], 0.02) == "neutral"
+    assert accept.screen([-0.05, -0.06, -0.04], 0.02) == "slower"
+
+
+def test_a_workload_regresses_when_even_its_upper_bound_is_below_98_percent() -> None:
+    assert accept.regresses([math.log(0.97)] * 6)
+    assert not accept.regresses([math.log(0.97)] * 5 + [0.0])

@@ -1,0 +1,104 @@
+"""The digest: host and guest agree on every dtype and size, every bit counts, and no output can be bent to fit one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests import guest
+from tools import digest as host
+from tools import tensors
+from tools.tensors import Leaf
+
+KEY = -1234567890123456789
+KEYS = (0, 1, -1, (1 << 63) - 1, -(1 << 63) + 1)
+
+
+def raw(value: Any) -> Any:
+    return np.frombuffer(value.contiguous().flatten().view(torch.uint8).numpy().tobytes(), np.uint8)
+
+
+def on_host(values: list[Any], key: int = KEY, device: str = "cpu") -> str:
+    return host.digest([Leaf("uint8", (), "Tensor", device, raw(v.cpu())) for v in values], key)
+
+
+def on_guest(values: list[Any], key: int = KEY) -> str:
+    return str(guest.module("digest").digest(values, key))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.uint8])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (33, 5), (256,), (3, 0, 2), (129, 257)])
+def test_host_and_guest_agree(dtype: Any, shape: tuple[int, ...]) -> None:
+    value = (torch.rand(shape) * 5).to(dtype)
+    assert on_guest([value]) == on_host([value])
+    # the sums that are made on a device, made here by torch operations
+    assert guest.module("digest")._sums(value, KEY).tolist() == host._sums(raw(value), KEY).tolist()
+
+
+def test_they_agree_on_several_outputs_views_and_extreme_keys() -> None:
+    conjugate = torch.randn(4, dtype=torch.complex64).conj()
+    values = [torch.randn(5, 6).t(), torch.randn(40)[3:21], torch.arange(9), conjugate]
+    resolved = [value.resolve_conj() for value in values]
+    for key in KEYS:
+        assert on_guest(values, key) == on_host(resolved, key)
+        assert guest.module("digest")._sums(values[0], key).tolist() == host._sums(raw(values[0]), key).tolist()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", [1, 8, 255, 256, 257, 16384, 16385, 100_003])
+def test_they_agree_on_what_lies_on_a_device(count: int) -> None:
+    values = [torch.randn(count, device="cuda"), torch.randint(9, (count,), device="cuda")]
+    for key in KEYS:
+        assert on_guest(values, key) == on_host(values, key, "cuda")
+
+
+def test_large_outputs_are_digested_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = torch.randn(10_001)
+    whole = on_host([value], device="cuda")
+    monkeypatch.setattr(host, "CHUNK_LANES", 64)
+    assert on_host([value], device="cuda") == whole
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_bit_position_and_the_key_count(device: str) -> None:
+    value = torch.zeros(1000, dtype=torch.uint8)
+    seen = {on_host([value], KEY, device), on_host([value], KEY + 1, device), on_host([value, value[:0]], KEY, device)}
+    for position in range(0, 1000, 37):
+        changed = value.clone()
+        changed[position] = 1 << (position % 8)
+        seen.add(on_host([changed], KEY, device))
+    assert len(seen) == 3 + len(range(0, 1000, 37))
+
+
+def test_outputs_that_swap_places_have_another_digest() -> None:
+    a, b = torch.randn(64), torch.randn(64)
+    for device in ("cpu", "cuda"):
+        assert on_host([a, b], KEY, device) != on_host([b, a], KEY, device)
+        assert on_host([torch.cat([a, b])], KEY, device) != on_host([torch.cat([b, a])], KEY, device)
+
+
+def test_it_is_not_linear_so_that_it_needs_the_outputs_themselves() -> None:
+    """A linear digest of x @ w is a cheap product with w's own digest; then no output would have to be computed."""
+    sums = guest.module("digest")._sums
+    x, y = torch.randint(1 << 30, (64,)), torch.randint(1 << 30, (64,))
+    assert not torch.equal(sums(x + y, 5), sums(x, 5) + sums(y, 5))
+
+
+def test_one_low_bit_changes_every_sum_so_that_no_output_can_be_bent_sum_by_sum() -> None:
+    """Sums that can be met one after the other fall to a birthday search over the low bits of right outputs."""
+    value = torch.randn(32, 256)
+    before = host._sums(raw(value), KEY)
+    for lane in (0, 31, 32, 1000, 4095):
+        bent = raw(value).copy()
+        bent[8 * lane] ^= 1
+        assert (host._sums(bent, KEY) != before).all()
+
+
+def test_a_saved_file_has_the_digest_of_the_tensors(tmp_path: Path) -> None:
+    values = [torch.randn(3, 5).to(torch.bfloat16), torch.randn(4, 4).t()]
+    guest.module("tensors").save(str(tmp_path / "x"), values)
+    assert host.digest(tensors.read(tmp_path / "x").leaves, KEY) == on_guest(values)

@@ -1,0 +1,112 @@
+"""What changes shows, even when its size and time are put back; what is only read does not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tools.integrity import Manifest, hash_tree
+
+
+def grown(folder: Path) -> Path:
+    for name in ("a.py", "pkg/b.py", "pkg/__pycache__/b.cpython-311.pyc", "empty/.keep", "my file ü.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "link").symlink_to("pkg")
+    return folder
+
+
+def rewrite_in_disguise(folder: Path) -> None:
+    """Another content of the same size, under the old times and the same inode."""
+    place = folder / "pkg" / "b.py"
+    times = place.stat()
+    with place.open("r+b") as file:
+        file.write(b"PKG")
+    os.utime(place, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def replace_by_a_copy(folder: Path) -> None:
+    place = folder / "a.py"
+    times = place.stat()
+    (folder / "new").write_bytes(place.read_bytes())
+    os.utime(folder / "new", ns=(times.st_atime_ns, times.st_mtime_ns))
+    (folder / "new").rename(place)
+
+
+# What is done, and the start of the lines it must show in a manifest; None where contents stay the same.
+DEEDS: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "a file is rewritten in disguise": (rewrite_in_disguise, ["changed pkg/b.py"]),
+    "a file is replaced by a copy": (replace_by_a_copy, ["changed a.py"]),
+    "a file is added": (lambda f: (f / "pkg" / "c.py").write_text(""), ["added pkg/c.py"]),
+    "a file is removed": (lambda f: (f / "a.py").unlink(), ["removed a.py"]),
+    "a file is renamed": (lambda f: (f / "a.py").rename(f / "z.py"), ["removed a.py", "added z.py"]),
+    "compiled Python is forged": (lambda f: (f / "pkg/__pycache__/b.cpython-311.pyc").write_text("forged"),
+                                  ["changed pkg/__pycache__/b.cpython-311.pyc"]),
+    "a mode changes": (lambda f: (f / "a.py").chmod(0o4755), ["changed a.py"]),
+    "a folder is added": (lambda f: (f / "new").mkdir(), ["added new"]),
+    "a folder's mode changes": (lambda f: (f / "pkg").chmod(0o777), ["changed pkg"]),
+    "a link leads elsewhere": (lambda f: ((f / "link").unlink(), (f / "link").symlink_to("/etc")), ["changed link"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_manifest_shows(deed: str, tmp_path: Path) -> None:
+    folder = grown(tmp_path)
+    before = Manifest.take([folder])
+    act, expected = DEEDS[deed]
+    act(folder)
+    found = [line.replace(f"{folder}/", "") for line in Manifest.take([folder]).changes(before)]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("deed", [deed for deed in DEEDS if deed != "a file is replaced by a copy"])
+def test_a_tree_hash_shows(deed: str, tmp_path: Path) -> None:
+    folder = grown(tmp_path)
+    before = hash_tree(folder)
+    DEEDS[deed][0](folder)
+    assert hash_tree(folder) != before
+
+
+def test_reading_changes_nothing(tmp_path: Path) -> None:
+    folder = grown(tmp_path)
+    manifest, digest = Manifest.take([folder]), hash_tree(folder)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.read_bytes()
+    assert Manifest.take([folder]).changes(manifest) == []
+    assert hash_tree(folder) == digest
+
+
+def test_a_copy_has_the_same_tree_hash_wherever_it_lies(tmp_path: Path) -> None:
+    assert hash_tree(grown(tmp_path / "one")) == hash_tree(grown(tmp_path / "another"))
+
+
+def test_names_and_contents_do_not_run_together_in_a_tree_hash(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    (tmp_path / "one" / "ab").write_text("c")
+    (tmp_path / "two" / "a").write_text("bc")
+    assert hash_tree(tmp_path / "one") != hash_tree(tmp_path / "two")
+
+
+def test_a_root_may_be_a_file_a_link_or_missing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "linked").symlink_to("real")
+    roots = [tmp_path / "file", tmp_path / "linked", tmp_path / "missing"]
+    before = Manifest.take(roots)
+    (tmp_path / "real" / "new.py").write_text("x")
+    (tmp_path / "missing").mkdir()
+    (tmp_path / "file").write_text("other")
+    kinds = sorted(line.rsplit("/", 1)[1] for line in Manifest.take(roots).changes(before))
+    assert kinds == ["file", "missing", "new.py"]
+
+
+def test_links_are_not_followed_out_of_the_tree(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "out").symlink_to("/proc")
+    assert len(Manifest.take([tmp_path / "tree"]).entries) == 2
+    hash_tree(tmp_path / "tree")

@@ -1,0 +1,307 @@
+"""A diff does what it says to a tree of ours, or nothing; GNU patch and git agree on what our diffs say."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.patch import AppliedPatch, PatchFinding, apply_patch, digest, make_diff
+from tools.patch_rules import PatchRules
+
+RULES = PatchRules()
+
+
+def write(tree: Path, files: dict[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        place = tree / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content.encode() if isinstance(content, str) else content)
+    return tree
+
+
+def contents(tree: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(tree)): p.read_bytes() for p in tree.rglob("*") if p.is_file() and not p.is_symlink()}
+
+
+def finding(diff: str, tree: Path, rules: PatchRules = RULES) -> PatchFinding:
+    before = contents(tree)
+    outcome = apply_patch(diff, tree, rules)
+    assert isinstance(outcome, PatchFinding), "it was applied"
+    assert contents(tree) == before
+    return outcome
+
+
+def new_file(path: str, line: str = "x = 1") -> str:
+    return f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{line}\n"
+
+
+CASES: dict[str, tuple[dict[str, str | bytes], dict[str, str | bytes | None]]] = {
+    "an edit": ({"a.py": "one\ntwo\nthree\n"}, {"a.py": "one\n2\nthree\n"}),
+    "a new file in a new folder": ({"a.py": "one\n"}, {"pkg/new.py": "hello\n"}),
+    "a new empty file": ({"a.py": "one\n"}, {"pkg/__init__.py": ""}),
+    "a deletion": ({"a.py": "one\n", "sub/b.py": "two\n"}, {"sub/b.py": None}),
+    "deleting an empty file": ({"a.py": "one\n", "e": ""}, {"e": None}),
+    "emptying a file": ({"a.py": "one\n"}, {"a.py": ""}),
+    "no newline at the end, before": ({"a.py": "one\ntwo"}, {"a.py": "one\ntwo\n"}),
+    "no newline at the end, after": ({"a.py": "one\ntwo\n"}, {"a.py": "one\ntwo"}),
+    "no newline at the end, both": ({"a.py": "one\ntwo"}, {"a.py": "1\ntwo"}),
+    "Windows line ends": ({"a.py": "one\r\ntwo\r\n"}, {"a.py": "one\r\nzwei\r\n"}),
+    "a lone carriage return": ({"a.py": "one\rtwo\nthree\n"}, {"a.py": "one\rtwo\ndrei\n"}),
+    "form feeds and U+2028 in a line": ({"a.py": "a\x0cb\u2028c\nd\n"}, {"a.py": "a\x0cb\u2028c\nD\n"}),
+    "a blank in the name": ({"my file.py": "one\n"}, {"my file.py": "1\n", "other file.py": "2\n"}),
+    "an umlaut in the name": ({"größe.py": "one\n"}, {"größe.py": "1\n"}),
+    "quotes in the name": ({'say "hi".py': "one\n"}, {'say "hi".py': "1\n"}),
+    "binary": ({"w.bin": b"\0\1\2"}, {"w.bin": bytes(range(256)) * 5, "new.bin": b"\0\xff"}),
+    "binary no longer": ({"w.bin": b"\0\1\2"}, {"w.bin": "text\n"}),
+    "binary: text that is not UTF-8": ({"l.py": b"caf\xe9 = 1\nb\n"}, {"l.py": b"caf\xe9 = 2\n"}),
+    "lines that look like a diff": ({"a.py": "-- a\n++ b\n"}, {"a.py": "-- a\n+++ c\n--- d\n@@ -1 +1 @@\n"}),
+    "two distant places": ({"a.py": "".join(f"{n}\n" for n in range(60))},
+                           {"a.py": "".join(f"{'x' if n in (3, 50) else n}\n" for n in range(60))}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_diff_of_ours_is_applied_to_the_byte(case: str, tmp_path: Path) -> None:
+    old, changes = CASES[case]
+    tree = write(tmp_path / "tree", old)
+    diff = make_diff(tree, changes)
+    diff.encode("utf-8")
+    outcome = apply_patch(diff, tree, RULES)
+    assert isinstance(outcome, AppliedPatch), outcome
+    wanted = {**{k: v.encode() if isinstance(v, str) else v for k, v in old.items()}}
+    for name, content in changes.items():
+        wanted.pop(name, None)
+        if content is not None:
+            wanted[name] = content.encode() if isinstance(content, str) else content
+    assert contents(tree) == wanted
+    assert set(outcome.files) == set(changes)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("binary")])
+def test_git_reads_a_diff_of_ours_the_same_way(case: str, tmp_path: Path) -> None:
+    old, changes = CASES[case]
+    ours, theirs = write(tmp_path / "ours", old), write(tmp_path / "theirs", old)
+    diff = make_diff(ours, changes)
+    assert isinstance(apply_patch(diff, ours, RULES), AppliedPatch)
+    environment = {"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": str(tmp_path), "HOME": str(tmp_path)}
+    command = ["git", "apply", "--whitespace=nowarn", "-"]
+    subprocess.run(command, input=diff.encode(), cwd=theirs, env=environment, check=True)
+    assert contents(theirs) == contents(ours)
+
+
+def test_random_edits_survive_the_way_through_a_diff(tmp_path: Path) -> None:
+    draw = random.Random(7)
+    for round_number in range(60):
+        lines = [draw.choice(["", "x", "    y", "z = 1", "+a", "-b", " c", "\\ d"]) for _ in range(draw.randrange(40))]
+        old = "\n".join(lines) + draw.choice(["", "\n"])
+        for _ in range(draw.randrange(1, 5)):
+            lines[draw.randrange(len(lines) + 1) : draw.randrange(len(lines) + 1)] = [str(draw.random())]
+        new = "\n".join(lines) + draw.choice(["", "\n"])
+        tree = write(tmp_path / str(round_number), {"f.py": old})
+        diff = make_diff(tree, {"f.py": new})
+        if old != new:
+            assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch), (old, new)
+        assert (tree / "f.py").read_text() == new
+
+
+def test_a_diff_that_git_wrote_is_applied_with_renames_modes_and_binary_files(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+        done = subprocess.run(["git", *arguments], cwd=repo, env=environment, check=True, capture_output=True)
+        return done.stdout.decode()
+
+    repo = write(tmp_path / "repo", {"a.py": "1\n2\n3\n4\n5\n6\n", "run.sh": "echo\n", "w.bin": b"\0" * 500})
+    git("init", "-q")
+    git("add", ".")
+    (repo / "a.py").rename(repo / "b ü.py")
+    (repo / "b ü.py").write_text("1\n2\n3\n4\nfive\n6\n")
+    (repo / "run.sh").chmod(0o755)
+    (repo / "w.bin").write_bytes(os.urandom(700))
+    wanted = contents(repo).items() - {name: b for name, b in contents(repo).items() if name.startswith(".git")}.items()
+    before = git("write-tree").strip()
+    git("add", "-A")
+    diff = git("diff", "--cached", "-M", "--binary", before)
+    assert "rename from" in diff
+    assert "old mode 100644" in diff
+    tree = write(tmp_path / "tree", {"a.py": "1\n2\n3\n4\n5\n6\n", "run.sh": "echo\n", "w.bin": b"\0" * 500})
+    outcome = apply_patch(diff, tree, RULES)
+    assert isinstance(outcome, AppliedPatch), outcome
+    assert contents(tree) == dict(wanted)
+    assert os.access(tree / "run.sh", os.X_OK)
+    assert outcome.files["a.py"] is None
+
+
+def test_an_executable_stays_executable_when_it_is_edited(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"run.sh": "echo one\n"})
+    (tree / "run.sh").chmod(0o755)
+    apply_patch(make_diff(tree, {"run.sh": "echo two\n"}), tree, RULES)
+    assert os.access(tree / "run.sh", os.X_OK)
+
+
+def test_words_around_a_diff_and_stripped_blank_lines_are_no_obstacle(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"a.py": "one\n\nthree\n"})
+    hunk = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@ def f():\n one\n\n-three\n+drei\n"
+    diff = f"Sure! Here it is:\n\n{hunk}\nHope it helps.\n"
+    assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch)
+    assert (tree / "a.py").read_text() == "one\n\ndrei\n"
+
+
+def test_a_hunk_that_has_moved_goes_to_the_only_place_it_fits(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"a.py": "new\nnew\none\ntwo\nthree\n"})
+    diff = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+zwei\n three\n"
+    assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch)
+    assert (tree / "a.py").read_text() == "new\nnew\none\nzwei\nthree\n"
+
+
+def test_a_hunk_that_has_moved_and_fits_twice_is_not_guessed(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"a.py": "new\n" + "one\ntwo\nthree\n" * 2})
+    diff = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+zwei\n three\n"
+    assert "2 places" in finding(diff, tree).reason
+
+
+REFUSED = {
+    "an absolute path": new_file("/etc/x").replace("b//etc", "/etc"),
+    "a way out": new_file("../x.py"),
+    "a way out in the middle": new_file("a/../../x.py"),
+    "a dot folder": new_file("./x.py"),
+    "an empty part": new_file("a//x.py"),
+    "git's own folder": new_file(".git/hooks/pre-commit"),
+    "git's own folder in another case": new_file(".GIT/config"),
+    "git's own folder, as Windows writes it": new_file("git~1/config"),
+    "git's own folder with an invisible letter": new_file(".g\u200cit/config"),
+    "a nested repository": new_file("sub/.git/config"),
+    "a workflow": new_file(".github/workflows/ci.yml"),
+    "attributes": new_file(".gitattributes", "* filter=x"),
+    "submodules": new_file("sub/.gitmodules"),
+    "a backslash": new_file("a\\\\b.py"),
+    "a bell": '--- /dev/null\n+++ "b/a\\007.py"\n@@ -0,0 +1 @@\n+x\n',
+    "what Python runs at start": new_file("sitecustomize.py"),
+    "a path file": new_file("x.pth", "import os"),
+    "compiled Python": new_file("__pycache__/bench.cpython-311.pyc"),
+    "a library": new_file("kernels/fast.so"),
+    "a module that hides torch": new_file("torch.py"),
+    "a package that hides json": new_file("json/__init__.py"),
+    "a module that hides time, beside a script": new_file("scripts/time.py"),
+    "a new link": "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n",
+    "a submodule": "diff --git a/m b/m\nnew file mode 160000\n--- /dev/null\n+++ b/m\n@@ -0,0 +1 @@\n+Sub\n",
+    "a file turned into a link": "diff --git a/a.py b/a.py\nold mode 100644\nnew mode 120000\n",
+    "set user id": "diff --git a/a.py b/a.py\nold mode 100644\nnew mode 104755\n",
+    "renaming onto a protected place": "diff --git a/a.py b/.github/a\nrename from a.py\nrename to .github/a\n",
+    "through a link": new_file("link/x.py"),
+    "the link itself": "--- a/link\n+++ b/link\n@@ -1 +1 @@\n-x\n+y\n",
+    "deleting a link": "diff --git a/link b/link\ndeleted file mode 120000\n",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_change_needs_is_refused(case: str, tmp_path: Path) -> None:
+    outside = write(tmp_path / "outside", {"x.txt": "theirs\n"})
+    tree = write(tmp_path / "tree", {"a.py": "one\n", "scripts/run.py": "\n"})
+    (tree / "link").symlink_to(outside)
+    found = finding(REFUSED[case], tree)
+    assert found.kind == "refused", found
+    assert contents(outside) == {"x.txt": b"theirs\n"}
+    assert not (tmp_path / "x.py").exists()
+
+
+def test_a_package_may_have_a_module_named_like_a_standard_one(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"model/__init__.py": "", "profile.py": "mine\n"})
+    assert isinstance(apply_patch(new_file("model/types.py"), tree, RULES), AppliedPatch)
+    assert isinstance(apply_patch(make_diff(tree, {"profile.py": "still mine\n"}), tree, RULES), AppliedPatch)
+
+
+def test_protected_files_are_refused_with_the_reason_of_the_caller(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"bench.py": "one\n", "model.py": "one\n"})
+    rules = PatchRules(protected=lambda path: "it is the entry" if path == "bench.py" else None)
+    rename = "diff --git a/bench.py b/old.py\nrename from bench.py\nrename to old.py\n"
+    edit, removal = make_diff(tree, {"bench.py": "two\n", "model.py": "two\n"}), make_diff(tree, {"bench.py": None})
+    for diff in (edit, removal, rename):
+        found = finding(diff, tree, rules)
+        assert (found.kind, found.reason) == ("refused", "bench.py: it is the entry")
+
+
+def test_size_and_number_are_limited(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"a.py": "one\n"})
+    large = make_diff(tree, {"a.py": "x" * 3000 + "\n"})
+    assert finding(large, tree, PatchRules(max_file_bytes=1000)).kind == "refused"
+    assert finding(large, tree, PatchRules(max_diff_bytes=100)).kind == "refused"
+    assert finding(make_diff(tree, {"b": b"\0" * 2000}), tree, PatchRules(max_binary_bytes=1000)).kind == "refused"
+    many = make_diff(tree, {f"{n}.py": "x\n" for n in range(11)})
+    assert finding(many, tree, PatchRules(max_files=10)).kind == "refused"
+
+
+def test_a_binary_file_that_swells_when_unpacked_is_not_unpacked_whole(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"a.py": "one\n"})
+    bomb = make_diff(tree, {"b.bin": b"\0" * 100_000}).replace("literal 100000", "literal 900000000")
+    assert finding(bomb, tree).kind == "broken"
+
+
+BROKEN = {
+    "nothing in it": "no diff at all\n",
+    "a hunk without a file": "@@ -1 +1 @@\n-one\n+two\n",
+    "a file that is not there": "--- a/b.py\n+++ b/b.py\n@@ -1 +1 @@\n-one\n+two\n",
+    "a new file that is there": new_file("a.py"),
+    "another context": "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n-uno\n+eins\n two\n",
+    "fewer lines than it says": "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n-one\n+eins\n",
+    "more lines than it says": "--- a/a.py\n+++ b/a.py\n@@ -1,1 +1,1 @@\n-one\n+eins\n+zwei\n",
+    "a deletion that leaves lines": "--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n",
+    "no change": "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n one\n two\n",
+    "two names without a rename": "--- a/a.py\n+++ b/c.py\n@@ -1 +1 @@\n-one\n+eins\n",
+    "half a rename": "diff --git a/a.py b/c.py\nrename from a.py\n",
+    "a copy": "diff --git a/a.py b/c.py\ncopy from a.py\ncopy to c.py\n",
+    "a binary file without content": "diff --git a/b b/b\nBinary files a/b and b/b differ\n",
+    "a merge": "diff --cc a.py\n@@@ -1 -1 +1 @@@\n",
+    "damaged binary content": "diff --git a/b b/b\nnew file mode 100644\nGIT binary patch\nliteral 3\nKcmZQzzzz\n\n",
+    "an open quote": '--- "a/a.py\n+++ "b/a.py\n@@ -1 +1 @@\n-one\n+eins\n',
+    "a file in a file": new_file("a.py/b.py"),
+    "a line number beyond the end": "--- a/a.py\n+++ b/a.py\n@@ -99,0 +100 @@\n+x\n",
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_diff_that_cannot_be_applied_is_broken_and_says_why(case: str, tmp_path: Path) -> None:
+    found = finding(BROKEN[case], write(tmp_path, {"a.py": "one\ntwo\n"}))
+    assert found.kind == "broken", found
+    assert found.reason
+
+
+def test_a_misfit_names_the_line_that_differs(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"a.py": "one\ntwo\nthree\n"})
+    found = finding("--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-2\n+zwei\n three\n", tree)
+    assert found.reason == "a.py, hunk 1: line 2 should read '2', but reads 'two'"
+
+
+def test_a_file_held_by_a_hard_link_elsewhere_is_not_written_through(tmp_path: Path) -> None:
+    tree = write(tmp_path / "tree", {"a.py": "one\n"})
+    (tmp_path / "pristine.py").hardlink_to(tree / "a.py")
+    apply_patch(make_diff(tree, {"a.py": "two\n"}), tree, RULES)
+    assert (tmp_path / "pristine.py").read_text() == "one\n"
+
+
+def test_a_folder_goes_with_its_last_file_and_a_file_can_take_its_place(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"pkg/deep/a.py": "one\n", "b.py": "\n"})
+    diff = "--- a/pkg/deep/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n"
+    assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch)
+    assert not (tree / "pkg").exists()
+
+
+def test_the_digest_is_of_what_a_diff_says(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"a.py": "one\ntwo\n"})
+    diff = make_diff(tree, {"a.py": "one\nzwei\n"})
+    chatty = diff.replace("--- a/a.py", "index 12..34 100644\n--- a/a.py").replace(" @@\n", " @@ class A:\n")
+    chatty = f"A mail.\n{chatty}"
+    assert digest(chatty) == digest(diff)
+    assert len(digest(diff)) == 16
+    assert digest(diff.replace("zwei", "deux")) != digest(diff)
+    assert digest("not a diff") != digest("another")
+
+
+def test_a_diff_is_not_made_through_a_link(tmp_path: Path) -> None:
+    tree = write(tmp_path / "tree", {"a.py": "one\n"})
+    (tree / "link").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match="symbolic link"):
+        make_diff(tree, {"link/x.py": "x\n"})

@@ -1,0 +1,52 @@
+"""Which timed calls are looked at cannot be foreseen, neither by their number nor by those that were before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tools.clock import SAMPLES, Plan, Session, Side
+from tools.workload import Case
+
+
+class TwoNames:
+    """As much of a workload and of a session as choosing calls needs."""
+
+    device = "cpu"
+    cases = (Case("", {}, call_s=0.01),)
+
+
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int]]]:
+    """For each of 300 restarts, the block and the call that were looked at."""
+    restarts: list[list[tuple[int, int]]] = []
+    blocks: list[tuple[str, int | None]] = []
+
+    def block(self: Session, case: int, calls: int, pair: Any, name: str, side: Side, keep: int | None) -> None:
+        blocks.append((name, keep))
+
+    monkeypatch.setattr(Session, "_block", block)
+    unused: Any = None
+    session = Session(unused, unused, {}, unused, unused)
+    session.workload = TwoNames()  # type: ignore[assignment]
+    for _ in range(300):
+        blocks.clear()
+        session._time_case(0, {"incumbent": unused, "candidate": unused}, {"incumbent": Side(), "candidate": Side()})
+        assert all(keep is None for name, keep in blocks if name == "incumbent")
+        of_candidate = [keep for name, keep in blocks if name == "candidate"]
+        restarts.append([(block, keep) for block, keep in enumerate(of_candidate) if keep is not None])
+    return restarts
+
+
+def test_their_number_varies_so_that_none_is_the_last(sampled: list[list[tuple[int, int]]]) -> None:
+    counts = [len(calls) for calls in sampled]
+    assert len(set(counts)) > 3
+    assert SAMPLES / 2 < sum(counts) / len(counts) < SAMPLES * 2
+
+
+def test_every_block_and_every_call_may_be_looked_at(sampled: list[list[tuple[int, int]]]) -> None:
+    plan = Plan.for_call(TwoNames.cases[0].call_s, TwoNames.device)
+    blocks, calls = zip(*(call for restart in sampled for call in restart), strict=True)
+    assert set(blocks) == set(range(plan.rounds))
+    assert set(calls) == set(range(plan.calls))

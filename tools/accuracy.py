@@ -1,0 +1,160 @@
+"""How far are these outputs from the truth? The error-ratio rule on raw bytes, with numpy, on the host.
+
+The truth is the pristine model in float64 where that runs. A candidate may err twice as much as the pristine model in
+its own precision does, or up to a floor of its dtype: a kernel that rounds differently passes, a silent loss of
+precision does not. Refuses to average: the worst row and the worst element count.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tools.tensors import Leaf, Saved
+
+# error per row of the last dimension (relative L2), largest error over largest value
+FLOORS = {
+    "float64": (1e-12, 1e-11),
+    "float32": (1e-5, 1e-4),
+    "bfloat16": (8e-3, 4e-2),
+    "float16": (1e-3, 5e-3),
+    "complex64": (1e-5, 1e-4),
+    "complex128": (1e-12, 1e-11),
+}
+FLOAT8_FLOOR = (6e-2, 2.5e-1)
+RATIO = 2.0
+# a row this much smaller than the typical row is measured against the typical one: near zero, relative means nothing
+SMALL_ROW = 1e-3
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class LeafError:
+    """Errors of one tensor against the truth; `mismatch` says what cannot be expressed as a number."""
+
+    row: float = 0.0  # worst relative L2 error of a row
+    scaled: float = 0.0  # largest absolute error over the largest absolute value
+    mismatch: str = ""
+
+    def worse(self, other: LeafError) -> LeafError:
+        return LeafError(max(self.row, other.row), max(self.scaled, other.scaled), self.mismatch or other.mismatch)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome for one leaf: the candidate's error, what was allowed, and whether that is enough."""
+
+    passed: bool
+    reason: str
+    error: LeafError
+    allowed: LeafError
+
+
+def same_form(candidate: Saved, baseline: Saved) -> str:
+    """Empty when nesting, dtypes, shapes, classes and devices agree; else what differs."""
+    if candidate.structure != baseline.structure:
+        return "the result is nested differently"
+    for index, (c, b) in enumerate(zip(candidate.leaves, baseline.leaves, strict=False)):
+        for name in ("dtype", "shape", "kind", "device"):
+            if getattr(c, name) != getattr(b, name):
+                return f"output {index} has {name} {getattr(c, name)}, the original has {getattr(b, name)}"
+        if b.grad and not c.grad:
+            return f"no gradient flows back from output {index}"
+        if c.borrowed and not b.borrowed:
+            return f"output {index} shares its memory with {c.borrowed}, the original has its own"
+    if len(candidate.leaves) != len(baseline.leaves):
+        return f"{len(candidate.leaves)} tensors instead of {len(baseline.leaves)}"
+    return ""
+
+
+def leaf_error(leaf: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
+    """Error of `leaf` against `truth`. Where the baseline is not finite, both must show the same.
+
+    Integers and booleans must equal the baseline's exactly.
+    """
+    if baseline.is_exact:
+        different = int(np.count_nonzero(leaf.exact() != baseline.exact()))
+        return LeafError(mismatch=f"{different} of {baseline.exact().size} integers differ" if different else "")
+    # 16-bit outputs need no float64 to be told apart, and half the memory traffic is half the time
+    wide = np.float64 if leaf.dtype in ("float32", "float64", "complex64", "complex128") else np.float32
+    parts = _over_chunks(leaf, truth, baseline, wide)
+    if wide is np.float32 and not all(np.isfinite(part.squares).all() for part in parts):
+        parts = _over_chunks(leaf, truth, baseline, np.float64)  # squares of huge values overflow
+    if any(part.odd for part in parts):
+        return LeafError(mismatch="NaN or infinity where the original has none, or the reverse")
+    largest_error = max((part.largest_error for part in parts), default=0.0)
+    largest_value = max((part.largest_value for part in parts), default=0.0)
+    if largest_error == 0.0:
+        return LeafError()
+    if largest_value == 0.0:
+        return LeafError(mismatch="not zero where the original is zero everywhere")
+    error, value = np.sqrt(np.concatenate([part.squares for part in parts], axis=1, dtype=np.float64))
+    norm = np.maximum(value, SMALL_ROW * float(np.sqrt((value**2).mean())))
+    return LeafError(float((error / norm).max()), largest_error / largest_value)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some rows: sums of squares of error and truth by row, and the largest of both."""
+
+    squares: NDArray[Any]
+    largest_error: float
+    largest_value: float
+    odd: bool = False
+
+
+def _over_chunks(leaf: Leaf, truth: Leaf, baseline: Leaf, wide: type) -> list[_Part]:
+    """In parts that fit the cache of a core, on all cores: a large output has 10^8 elements."""
+    length = max(1, truth.row_length)
+    step = max(1, CHUNK // length) * length
+    spans = [(start, min(start + step, truth.elements)) for start in range(0, truth.elements, step)]
+    if len(spans) < 2:
+        return [_part(leaf, truth, baseline, wide, span, length) for span in spans]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return list(pool.map(lambda span: _part(leaf, truth, baseline, wide, span, length), spans))
+
+
+def _part(leaf: Leaf, truth: Leaf, baseline: Leaf, wide: type, span: tuple[int, int], length: int) -> _Part:
+    x, t, b = (part.as_float(*span, wide) for part in (leaf, truth, baseline))
+    odd = ~np.isfinite(b)
+    if (odd != ~np.isfinite(x)).any() or not np.array_equal(x[odd], b[odd], equal_nan=True):
+        return _Part(np.zeros((2, 0)), 0.0, 0.0, odd=True)
+    if odd.any() or not np.isfinite(t).all():
+        t = np.where(odd | ~np.isfinite(t), 0.0, t).astype(wide)
+        x = np.where(odd, t, x)
+    error = x - t
+    with np.errstate(over="ignore"):
+        squares = np.stack([np.einsum("ij,ij->i", v.reshape(-1, length), v.reshape(-1, length)) for v in (error, t)])
+    return _Part(squares, float(np.abs(error).max(initial=0.0)), float(np.abs(t).max(initial=0.0)))
+
+
+def judge_leaf(error: LeafError, baseline_error: LeafError, dtype: str) -> Finding:
+    """Apply the rule to the worst errors seen over all calls of one kind."""
+    row, scaled = FLOORS.get(dtype, FLOAT8_FLOOR)
+    allowed = LeafError(max(row, RATIO * baseline_error.row), max(scaled, RATIO * baseline_error.scaled))
+    if error.mismatch:
+        return Finding(False, error.mismatch, error, allowed)
+    if not error.row <= allowed.row:
+        return Finding(False, f"a row is off by {error.row:.2g}, allowed {allowed.row:.2g}", error, allowed)
+    if not error.scaled <= allowed.scaled:
+        return Finding(False, f"an element is off by {error.scaled:.2g} of the largest, allowed {allowed.scaled:.2g}",
+                       error, allowed)  # fmt: skip
+    return Finding(True, "", error, allowed)
+
+
+def within_tolerance(leaf: Leaf, truth: Leaf, baseline: Leaf, rtol: float, atol: float) -> str:
+    """The owner's own tolerance, when the entry declares one: |x - t| <= atol + rtol * |t|. Empty when it holds."""
+    if baseline.is_exact:
+        return leaf_error(leaf, truth, baseline).mismatch
+    for start in range(0, truth.elements, CHUNK):
+        stop = min(start + CHUNK, truth.elements)
+        x, t = leaf.as_float(start, stop), truth.as_float(start, stop)
+        close = np.isclose(x, t, rtol=rtol, atol=atol, equal_nan=True)
+        if not close.all():
+            return f"{int((~close).sum())} elements are outside the declared tolerance (rtol {rtol}, atol {atol})"
+    return ""

@@ -1,0 +1,308 @@
+"""The clock: paired, interleaved timings of two builds, on the host, restart by restart.
+
+A call is timed from the host's request to the digest that commits the worker to its outputs. Each timed input is
+revealed when its turn comes and used once. While one worker is timed the other is frozen. Refuses to believe
+anything a worker says about time, and decides nothing: see `accept.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tools.script import POSITIVE_63
+from tools.worker import Build, Setting, Worker, WorkerFault
+from tools.workload import Case, Workload
+
+BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it is the other's turn
+MAX_CALLS = 20  # per block
+ROUNDS = 10
+SLOW_CALL_S = 2.0  # calls longer than this get half the rounds
+WARM_UP = 3  # calls under the first state dict, then as many under the second
+SETTLE = 1  # calls after a thaw that do not count: the other worker has had the caches
+SAMPLES = 2  # timed calls per restart and case whose outputs are kept and checked
+STAGING_SLACK = 1.03  # staging of the same code differs by up to 3 % between two workers (180 to 260 us, 2 cores)
+SPIN_S = 0.02
+CPU_SLACK_S = 0.02  # resolution of the kernel's accounting
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured in each restart."""
+
+    rounds: int
+    calls: int  # per round and worker
+
+    @classmethod
+    def for_call(cls, call_s: float, device: str) -> Plan:
+        calls = max(1, min(MAX_CALLS, round(BLOCK_S[device] / max(call_s, 1e-6))))
+        return cls(ROUNDS if call_s < SLOW_CALL_S else ROUNDS // 2, calls)
+
+
+@dataclass(frozen=True)
+class TimedOutput:
+    """Outputs of one randomly chosen timed call, kept to be checked afterwards."""
+
+    case: int
+    input: Path
+    output: Path
+    commitment: tuple[int, str]
+
+
+@dataclass
+class Side:
+    """One worker's timings in one restart: nanoseconds by case, and how long staging took."""
+
+    call_ns: dict[int, list[int]] = field(default_factory=dict)
+    stage_ns: dict[int, list[int]] = field(default_factory=dict)
+
+    def median_us(self, case: int) -> float:
+        return median(self.call_ns[case]) / 1e3
+
+    def median_stage_us(self, case: int) -> float:
+        return median(self.stage_ns[case]) / 1e3
+
+
+@dataclass
+class Restart:
+    """Workers started afresh and timed in turns."""
+
+    sides: dict[str, Side]
+    wall_s: float
+
+    def log_ratios(self) -> list[float]:
+        """log(incumbent / candidate) by case: above 0, the candidate is faster.
+
+        What a candidate's staging takes longer than the incumbent's counts as part of its call, so that nothing is
+        gained by work that is done there. The other way round nothing is given.
+        """
+        incumbent, candidate = self.sides["incumbent"], self.sides["candidate"]
+        found = []
+        for case in sorted(incumbent.call_ns):
+            moved_us = max(0.0, candidate.median_stage_us(case) - STAGING_SLACK * incumbent.median_stage_us(case))
+            found.append(math.log(incumbent.median_us(case) / (candidate.median_us(case) + moved_us)))
+        return found
+
+    def total_log_ratio(self) -> float:
+        """The same for the sums of all timed calls; cases count by their geometric mean."""
+        incumbent, candidate = self.sides["incumbent"].call_ns, self.sides["candidate"].call_ns
+        return sum(math.log(sum(incumbent[case]) / sum(candidate[case])) for case in incumbent) / len(incumbent)
+
+
+class Tripwire(Exception):
+    """Something that no honest worker does."""
+
+
+@dataclass
+class Session:
+    """A series of restarts of the same builds, "incumbent" and "candidate" or one alone; `restart()` is the next."""
+
+    setting: Setting
+    workload: Workload
+    builds: dict[str, Build]
+    inputs: Callable[[], Sequence[Sequence[Path]]]  # by case; enough for one restart, and others for each
+    cores: Cores
+    malloc: bool = True
+    keep: Path | None = None  # where outputs of timed calls of the candidate go, to be checked afterwards
+    outputs: list[TimedOutput] = field(default_factory=list)
+    rng: random.Random = field(default_factory=random.SystemRandom)
+
+    def restart(self) -> Restart:
+        """Raises: SideFault."""
+        begun = time.monotonic()
+        pair: dict[str, Worker] = {}
+        try:
+            for name, build in self.builds.items():
+                pair[name] = Worker(
+                    self.setting,
+                    build,
+                    cpus=self.cores.starting[len(pair)],
+                    malloc=self.malloc,
+                    timeout_s=self.setting.check_timeout_s,
+                )
+            self.staged = self.inputs()  # while they start
+            self._prepare(pair)
+            sides = {name: Side() for name in pair}
+            self.used_s, self.wall_s = dict.fromkeys(pair, 0.0), dict.fromkeys(pair, 0.0)
+            for case in range(len(self.workload.cases)):
+                self._time_case(case, pair, sides)
+            self._check_tripwires(pair)
+            return Restart(sides, time.monotonic() - begun)
+        finally:
+            for worker in pair.values():
+                worker.close()
+
+    def _prepare(self, pair: dict[str, Worker]) -> None:
+        """Build, load and warm both up, side by side; then one state dict more, so that nothing baked in survives."""
+        self._both(pair, "build", self._build_arguments)
+        self.cursor = {name: [0] * len(self.workload.cases) for name in pair}
+        for which in ("a", "b") if self.workload.states else ("",):
+            if which:
+                self._both(pair, "load_state", partial(self._state_arguments, self.workload.states[which]))
+            for case in range(len(self.workload.cases)):
+                for _ in range(WARM_UP):
+                    self._both(pair, "stage", partial(self._stage_arguments, case=case, pair=pair))
+                    for worker in pair.values():
+                        worker.hide()
+                    self._both(pair, "call", lambda _: {"key": self._key()})
+        for worker in pair.values():
+            worker.process.pin(self.cores.timed)
+            worker.process.freeze()
+
+    def _both(self, pair: dict[str, Worker], op: str, arguments: Callable[[Worker], dict[str, Any]]) -> None:
+        for name, worker in pair.items():
+            with _blamed(name):
+                worker.begin(op, **arguments(worker))
+        for name, worker in pair.items():
+            with _blamed(name):
+                worker.finish()
+
+    def _build_arguments(self, worker: Worker) -> dict[str, Any]:
+        return {**self.workload.build_arguments(worker), "compile_options": worker.build.compile_options}
+
+    def _state_arguments(self, path: Path, worker: Worker) -> dict[str, Any]:
+        return {"path": worker.reveal(path)}
+
+    def _time_case(self, case: int, pair: dict[str, Worker], sides: dict[str, Side]) -> None:
+        plan = Plan.for_call(self.workload.cases[case].call_s, self.workload.device)
+        for side in sides.values():
+            side.call_ns[case], side.stage_ns[case] = [], []
+        # each round by itself: after a fixed number of samples a worker would know that no more will come
+        chosen = {number for number in range(plan.rounds) if self.rng.random() < SAMPLES / plan.rounds}
+        order = self.rng.sample(list(pair), len(pair))
+        for number in range(plan.rounds):
+            # ABBA with a random start, so that drift over the rounds counts for both alike
+            for name in order if number % 2 == 0 else reversed(order):
+                keep = self.rng.randrange(plan.calls) if number in chosen and name == "candidate" else None
+                with _blamed(name):
+                    self._block(case, plan.calls, pair, name, sides[name], keep)
+
+    def _block(self, case: int, calls: int, pair: dict[str, Worker], name: str, side: Side, keep: int | None) -> None:
+        """Thaw one worker, time its calls, freeze it again."""
+        worker = pair[name]
+        worker.process.thaw()
+        before, begun = worker.process.usage(), time.perf_counter()
+        for number in range(-SETTLE, calls):
+            arguments = self._stage_arguments(worker, case, pair)
+            start = time.perf_counter_ns()
+            # waiting as for a call: a host that spins leaves the other cores less, and work must cost the same in both
+            worker.ask("stage", spin_s=SPIN_S, **arguments)
+            staged = time.perf_counter_ns() - start
+            worker.hide()
+            key = self._key()
+            said, elapsed = worker.timed_call(key, SPIN_S)
+            if number >= 0:
+                side.call_ns[case].append(elapsed)
+                side.stage_ns[case].append(staged)
+            if number == keep:
+                self._keep(worker, case, (key, said), pair, name)
+        after = worker.process.usage()
+        wall = time.perf_counter() - begun
+        worker.process.freeze()
+        self._check_cores(before, after, wall)
+        self.used_s[name] += after.cpu_time_s - before.cpu_time_s
+        self.wall_s[name] += wall
+        self._check_time_used(self.used_s[name], self.wall_s[name])  # finer than block by block
+
+    def _check_cores(self, before: Any, after: Any, wall_s: float) -> None:
+        allowed = frozenset(self.cores.timed)
+        for task in after.tasks:
+            if not task.cpus <= allowed:
+                raise Tripwire(f"a thread may run on CPUs {sorted(task.cpus)}, allowed are {sorted(allowed)}")
+            if task.nice != 0 or task.policy != 0:
+                raise Tripwire("a thread changed its priority")
+        self._check_time_used(after.cpu_time_s - before.cpu_time_s, wall_s)
+
+    def _check_time_used(self, used_s: float, wall_s: float) -> None:
+        if used_s > wall_s * len(self.cores.timed) * 1.02 + CPU_SLACK_S:
+            raise Tripwire(f"it used {used_s:.3f} s of CPU time in {wall_s:.3f} s on {len(self.cores.timed)} cores")
+
+    def _check_tripwires(self, pair: dict[str, Worker]) -> None:
+        """Once nothing more is timed in this restart."""
+        tripped: dict[str, set[str]] = {}
+        for name, worker in pair.items():
+            worker.process.thaw()
+            with _blamed(name):
+                tripped[name] = worker.tripped()
+        replaced = sorted(tripped.get("candidate", set()) - tripped.get("incumbent", set()))
+        if replaced:
+            raise SideFault("candidate", Tripwire(f"it replaces {replaced[0]}, which the incumbent does not"))
+
+    def _stage_arguments(self, worker: Worker, case: int, pair: dict[str, Worker]) -> dict[str, Any]:
+        """The next unused input of this worker. Both workers get the same inputs in the same order."""
+        name = next(n for n, w in pair.items() if w is worker)
+        position = self.cursor[name][case]
+        self.cursor[name][case] += 1
+        how = "inplace" if (position * 2654435761) >> 8 & 1 else "fresh"
+        return {
+            "path": worker.reveal(self.staged[case][position]),
+            "how": how,
+            "constants": list(self.workload.constants),
+            "phase": self.workload.cases[case].phase,
+        }
+
+    def _keep(self, worker: Worker, case: int, commitment: tuple[int, str], pair: dict[str, Worker], name: str) -> None:
+        """Have the outputs of the last call written; only now does the worker learn that this call is looked at."""
+        path = worker.saved(f"timed-{len(self.outputs)}")
+        worker.ask("save", path=str(path))
+        if self.keep is not None and path.exists():
+            kept = self.keep / f"timed-{len(self.outputs)}"
+            path.replace(kept)
+            source = kept.with_suffix(".in")  # outlives the restart
+            os.link(self.staged[case][self.cursor[name][case] - 1], source)
+            self.outputs.append(TimedOutput(case, source, kept, commitment))
+        elif self.keep is not None:
+            raise Tripwire("it did not save what it returned")
+
+    def _key(self) -> int:
+        return self.rng.randrange(-POSITIVE_63, POSITIVE_63)
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Which CPUs do what: two sets to start workers on, one set to time on, and what is left for the host."""
+
+    starting: tuple[tuple[int, ...], tuple[int, ...]]
+    timed: tuple[int, ...]
+    host: tuple[int, ...]
+
+    @classmethod
+    def of(cls, available: Sequence[int], threads: int, device: str) -> Cores:
+        """One core for each thread of a CPU workload; a GPU workload gets four, for its launching threads."""
+        cpus = sorted(available)
+        wanted = threads if device == "cpu" else max(threads, 4)
+        timed = tuple(cpus[-min(wanted, max(1, len(cpus) - 1)) :])
+        host = tuple(c for c in cpus if c not in timed) or tuple(cpus)
+        return cls((timed, host), timed, host)
+
+
+def inputs_needed(workload: Workload, case: Case) -> int:
+    """How many inputs one restart uses of a case."""
+    plan = Plan.for_call(case.call_s, workload.device)
+    return WARM_UP * (2 if workload.states else 1) + plan.rounds * (plan.calls + SETTLE)
+
+
+class SideFault(Exception):
+    """A worker failed while it was timed; `side` is "incumbent" or "candidate"."""
+
+    def __init__(self, side: str, fault: WorkerFault | Tripwire) -> None:
+        super().__init__(f"{side}: {fault}")
+        self.side, self.fault = side, fault
+
+
+@contextmanager
+def _blamed(side: str) -> Iterator[None]:
+    """What goes wrong in here is this side's doing."""
+    try:
+        yield
+    except (WorkerFault, Tripwire) as fault:
+        raise SideFault(side, fault) from fault

@@ -1,0 +1,250 @@
+"""Is a candidate right? The policy: what is compared with what, and what decides. One file.
+
+Against the pristine model in float64 (or the widest that runs, recorded) by the error-ratio rule of `accuracy.py`, on
+secret seeds, unseen shapes and other value patterns, under a second state dict, after deepcopy, after moved and scaled
+parameters, repeated, and with poisoned outputs. Never runs code of a target here: it reads bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tools import accuracy, tensors
+from tools.accuracy import LeafError
+from tools.digest import digest
+from tools.script import Call, Played, Script
+from tools.tensors import BadTensorFile, Saved
+from tools.verdict import VerdictName
+from tools.worker import Worker, WorkerFault
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the entry declares about results: `tolerance` replaces the error-ratio rule, `compare` everything."""
+
+    outputs: bool = False
+    compare: bool = False
+    tolerance: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.outputs or self.compare
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One call of a candidate beside the pristine one in its own precision and the truth."""
+
+    label: str
+    group: str  # calls whose errors are pooled: same phase, shape and value pattern
+    phase: str
+    candidate: Path
+    baseline: Path
+    truth: Path
+    commitment: tuple[int, str] | None = None  # key and digest it replied with
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of a check: `verdict` is None when everything passed."""
+
+    verdict: VerdictName | None
+    reason: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+class _Failed(Exception):
+    def __init__(self, verdict: VerdictName, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict, self.reason = verdict, reason
+
+
+def judge_script(
+    script: Script,
+    candidate: Played,
+    baseline: Played,
+    truth: Played,
+    inputs: Sequence[Path],
+    rules: Rules,
+    reference: Worker | None,
+) -> Finding:
+    """Everything a played script can show. `reference` runs the entry's own `outputs` and `compare`, when declared."""
+    calls = []
+    for index, step in enumerate(script.steps):
+        if isinstance(step, Call):
+            draw = script.draws[step.draw]
+            group = f"{draw.phase}{dict(draw.shape)}{draw.variant}"
+            calls.append(
+                Compared(
+                    step.label,
+                    group,
+                    draw.phase,
+                    candidate.outputs[index],
+                    baseline.outputs[index],
+                    truth.outputs[index],
+                    candidate.digests[index],
+                )
+            )
+    finding = judge_calls(calls, rules, reference)
+    finding.evidence["seeds"] = script.seeds
+    if finding.verdict:
+        return finding
+    try:
+        _arguments(script, candidate, baseline, inputs)
+        _repeats(script, candidate, baseline)
+        _state(candidate, baseline)
+    except _Failed as failed:
+        return Finding(failed.verdict, failed.reason, finding.evidence)
+    except BadTensorFile as error:
+        return Finding("refused", f"it left a malformed file: {error}", finding.evidence)
+    return finding
+
+
+def judge_calls(calls: Sequence[Compared], rules: Rules, reference: Worker | None) -> Finding:
+    """Form, commitment and values of each call; errors pooled by group, so that one lucky baseline does not decide."""
+    pooled: dict[tuple[str, int], tuple[LeafError, LeafError, str, str]] = {}
+    evidence: dict[str, Any] = {"calls": len(calls), "checked": sorted({call.label for call in calls})}
+    try:
+        for call in calls:
+            _one_call(call, rules, reference, pooled)
+        worst = 0.0
+        for (_, index), (mine, theirs, dtype, label) in pooled.items():
+            verdict = accuracy.judge_leaf(mine, theirs, dtype)
+            worst = max(worst, mine.row)
+            if not verdict.passed:
+                raise _Failed("wrong", f"{label}: output {index}: {verdict.reason}")
+        evidence["worst_row_error"] = worst
+    except _Failed as failed:
+        return Finding(failed.verdict, failed.reason, evidence)
+    except BadTensorFile as error:
+        return Finding("refused", f"it left a malformed file: {error}", evidence)
+    return Finding(None, "", evidence)
+
+
+def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: dict[Any, Any]) -> None:
+    if not call.candidate.exists():
+        raise _Failed("refused", f"{call.label}: it did not save what it returned")
+    saved = [tensors.read(path) for path in (call.candidate, call.baseline, call.truth)]
+    mine, theirs, truth = saved
+    differs = accuracy.same_form(mine, theirs)
+    if differs:
+        raise _Failed("wrong", f"{call.label}: {differs}")
+    if call.commitment is not None:  # only now, because the digest of a file of any size takes any time
+        key, said = call.commitment
+        if digest(mine.leaves, key) != said:
+            raise _Failed("refused", f"{call.label}: the bytes are not those its reply committed to")
+    if rules.needs_reference and reference is not None:
+        answer = _ask_owner(call, rules, reference)
+        if rules.compare:
+            if not answer["passed"]:
+                raise _Failed("wrong", f"{call.label}: compare() says no: {answer['message']}")
+            return
+        mine, theirs, truth = answer["selected"]
+    for index, (m, b, t) in enumerate(zip(mine.leaves, theirs.leaves, truth.leaves, strict=True)):
+        if rules.tolerance:
+            outside = accuracy.within_tolerance(
+                m, t, b, rules.tolerance.get("rtol", 0.0), rules.tolerance.get("atol", 0.0)
+            )
+            if outside:
+                raise _Failed("wrong", f"{call.label}: output {index}: {outside}")
+            continue
+        error, base = accuracy.leaf_error(m, t, b), accuracy.leaf_error(b, t, b)
+        held = pooled.get((call.group, index))
+        if held is None:
+            pooled[call.group, index] = (error, base, m.dtype, call.label)
+        else:
+            label = call.label if error.mismatch or error.row > held[0].row else held[3]
+            pooled[call.group, index] = (held[0].worse(error), held[1].worse(base), m.dtype, label)
+
+
+def _ask_owner(call: Compared, rules: Rules, reference: Worker) -> dict[str, Any]:
+    """Apply the pristine entry's `outputs` or `compare` to saved bytes of both sides."""
+    shown = [reference.reveal(path) for path in (call.candidate, call.baseline, call.truth)]
+    if rules.outputs:
+        selected = []
+        for position, source in enumerate(shown):
+            into = reference.saved(f"{Path(source).name}-{position}.selected")
+            reference.ask("select", source=source, path=str(into), phase=call.phase)
+            selected.append(into)
+        if not rules.compare:
+            return {"selected": [tensors.read(path) for path in selected]}
+        shown = [str(path) for path in selected]
+    return reference.ask("compare", candidate=shown[0], reference=shown[1], phase=call.phase)
+
+
+def _arguments(script: Script, candidate: Played, baseline: Played, inputs: Sequence[Path]) -> None:
+    """An argument may change only as the pristine model changes it."""
+    for index, path in candidate.arguments.items():
+        step = script.steps[index]
+        assert isinstance(step, Call)
+        before, theirs, mine = (tensors.read(p) for p in (inputs[step.draw], baseline.arguments[index], path))
+        differs = accuracy.same_form(mine, theirs)
+        if differs:
+            raise _Failed("wrong", f"{step.label}: its arguments afterwards: {differs}")
+        for position, (b, t, m) in enumerate(zip(before.leaves, theirs.leaves, mine.leaves, strict=True)):
+            if np.array_equal(t.raw, m.raw):
+                continue
+            if np.array_equal(b.raw, t.raw):
+                raise _Failed("wrong", f"{step.label}: it changes argument {position}, which the original leaves alone")
+            if not accuracy.judge_leaf(accuracy.leaf_error(m, t, t), LeafError(), m.dtype).passed:
+                raise _Failed("wrong", f"{step.label}: argument {position} ends up different from the original's")
+
+
+def _repeats(script: Script, candidate: Played, baseline: Played) -> None:
+    """The same input twice: as alike as the pristine model's two answers, or within the floor of the dtype."""
+    first: dict[int, int] = {}
+    for index, step in enumerate(script.steps):
+        if not isinstance(step, Call) or not step.label.startswith(("repeat", "same pointers")):
+            continue
+        if step.draw not in first:
+            first[step.draw] = index
+            continue
+        mine, theirs = (
+            [tensors.read(played.outputs[i]) for i in (first[step.draw], index)] for played in (candidate, baseline)
+        )
+        for position, (a, b, c, d) in enumerate(zip(*(s.leaves for s in (*mine, *theirs)), strict=True)):
+            allowed = accuracy.leaf_error(d, c, c)
+            if not accuracy.judge_leaf(accuracy.leaf_error(b, a, a), allowed, a.dtype).passed:
+                raise _Failed("wrong", f"{step.label}: output {position} is not the same as before")
+
+
+def _state(candidate: Played, baseline: Played) -> None:
+    """The state dict keeps its names, and holds after all calls what the pristine one holds."""
+    if candidate.state is None or baseline.state is None:
+        return
+    mine, theirs = tensors.read(candidate.state).named(), tensors.read(baseline.state).named()
+    if set(mine) != set(theirs):
+        odd = sorted(set(mine) ^ set(theirs))[:3]
+        raise _Failed("wrong", f"its state dict differs from the original's: {', '.join(odd)}")
+    for name, leaf in mine.items():
+        other = theirs[name]
+        if (leaf.dtype, leaf.shape) != (other.dtype, other.shape):
+            raise _Failed("wrong", f"{name} became {leaf.dtype}{list(leaf.shape)} in the state dict")
+        if not accuracy.judge_leaf(accuracy.leaf_error(leaf, other, other), LeafError(), leaf.dtype).passed:
+            raise _Failed("wrong", f"{name} holds other values after the calls than in the original")
+
+
+def fault_verdict(fault: WorkerFault) -> tuple[VerdictName, str]:
+    """What a worker's failure says about the candidate it ran."""
+    if fault.kind in ("forged_reply", "interfered"):
+        return "refused", str(fault)
+    if fault.kind == "exited_as_success" or (fault.ended is not None and fault.ended.status == 0):
+        return "refused", f"it ended as if all had gone well, before it had answered: {fault}"
+    if fault.kind == "state_rejected":
+        return "wrong", f"a checkpoint of the original does not load: {fault}"
+    return "broken", f"{fault.kind.replace('_', ' ')}: {fault}"
+
+
+def passes_for(wrong: Saved, right: Saved, truth: Saved) -> bool:
+    """Whether an answer that must fail would pass: the self-test of a problem asks this."""
+    if not right.leaves:
+        return True
+    for w, b, t in zip(wrong.leaves, right.leaves, truth.leaves, strict=True):
+        if not accuracy.judge_leaf(accuracy.leaf_error(w, t, b), accuracy.leaf_error(b, t, b), b.dtype).passed:
+            return False
+    return True

@@ -1,0 +1,101 @@
+"""Errors of the tools: what a person gave us cannot be worked with, or a tool itself failed.
+
+    RatchetError                    1   (sandbox/errors.py)
+    └── ToolError
+        └── TargetError            14   the target cannot be worked with
+            ├── NoSuchTarget       10   it is not there, or is no folder
+            ├── NoSuchEntry        11   the entry is not a file inside the target
+            ├── TargetTooLarge     12   more bytes or files than one run copies
+            └── TargetUnreadable   13   its files cannot be read by this user
+
+A bad candidate is data, not an exception: see `tools/verdict.py` and `tools/patch.py`.
+"""
+
+from __future__ import annotations
+
+from sandbox.contract import Ended
+from sandbox.errors import RatchetError
+
+
+class ToolError(RatchetError):
+    """A tool could not do its work; never a finding about a candidate."""
+
+
+class TargetError(ToolError):
+    """The target cannot be worked with."""
+
+    exit_status = 14
+
+
+class NoSuchTarget(TargetError):
+    """The target is not there, or is no folder."""
+
+    exit_status = 10
+
+
+class NoSuchEntry(TargetError):
+    """The entry is not a file inside the target."""
+
+    exit_status = 11
+
+
+class TargetTooLarge(TargetError):
+    """The target holds more than one run copies."""
+
+    exit_status = 12
+
+
+class TargetUnreadable(TargetError):
+    """Files that matter cannot be read by this user."""
+
+    exit_status = 13
+
+
+class WorkloadError(ToolError):
+    """The entry cannot be judged as it is."""
+
+    exit_status = 40
+
+
+def workload_error(kind: str, message: str, where: str, entry: str, ended: Ended | None) -> WorkloadError:
+    """The error of one kind, with what to do about it. Unknown kinds are reported as they came."""
+    status, says, hint = WORKLOAD_KINDS.get(kind, (40, "could not be run", "Run the entry by itself and see."))
+    error = WorkloadError(f"{entry} {says}: {message}{f' (at {where})' if where else ''}", hint=hint)
+    error.exit_status = status
+    if ended is not None and ended.output_tail.strip():
+        error.message += "\nThe last it printed:\n" + "\n".join(ended.output_tail.strip().splitlines()[-12:])
+    return error
+
+
+# kind -> exit status, what happened, what to do
+WORKLOAD_KINDS = {
+    "unknown_form": (41, "has no form that can be judged", "Declare build() and inputs(seed), or use KernelBench form "
+                     "(Model, get_inputs(), get_init_inputs()). Scripts that declare nothing are not supported yet."),
+    "bad_declaration": (42, "declares something unusable", "See the workload contract in README.md."),
+    "entry_raised": (43, "raises when it is loaded", "Run it by itself with the same --python until it loads."),
+    "build_raised": (44, "raises in build()", "Call build() by itself with the same --python until it returns."),
+    "inputs_raised": (45, "raises when inputs are made", "Make inputs(seed) work for any integer seed and shape."),
+    "call_raised": (46, "raises when the callable is called", "Call build()(*inputs(0)) by itself until it returns."),
+    "hangs": (47, "does not come to an end", "Make it shorter, or give it more time with --time-limit."),
+    "output_flood": (48, "prints without end", "Let it print less; nothing it prints is read."),
+    "exited_as_success": (49, "calls sys.exit", "Move what should run as a script under if __name__ == '__main__'."),
+    "entry_exited": (49, "calls sys.exit", "Move what should run as a script under if __name__ == '__main__'."),
+    "out_of_memory": (61, "runs out of memory", "Use a smaller workload, or allow more with --memory-gib."),
+    "died": (62, "dies", "Run it by itself with the same --python; a crash or os._exit in it looks like this."),
+    "no_tensors": (63, "returns nothing that can be compared", "Return tensors, or declare outputs(result) that does."),
+    "not_deterministic": (64, "differs between two runs of itself", "Seed it, or turn dropout and sampling off in "
+                          "build()."),
+    "degenerate": (65, "cannot tell right from wrong", "Use inputs and weights whose output depends on them."),
+    "too_many_processes": (66, "starts too many processes", "Ratchet judges one process on one device."),
+    "forged_reply": (67, "interferes with the referee", "It writes to a descriptor that is not its own."),
+    "interfered": (67, "interferes with the referee", "It touches folders that are not its own."),
+    "outputs_raised": (68, "raises in outputs()", "Make outputs(result) work on what a call returns."),
+    "compare_raised": (69, "raises in compare()", "Make compare(out, ref) return True or False."),
+    "state_rejected": (71, "does not load its own state dict", "Make load_state_dict(state_dict()) work."),
+}  # fmt: skip
+
+
+class ClockNotRecorded(ToolError):
+    """A recorded clock was asked for a comparison it does not hold."""
+
+    exit_status = 60

@@ -1,0 +1,99 @@
+"""Fresh inputs for every restart: drawn from the pristine entry with secret seeds, used once, then gone.
+
+Where workers can leave something for their successors (`local` shares /tmp), results remembered in one restart would
+answer the next in no time if it got the same inputs. Refuses to build the model unless the entry makes its inputs from
+it, and to run beside what is timed: the worker that draws is frozen whenever it is not asked.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.errors import workload_error
+from tools.worker import Build, Setting, Worker, WorkerFault
+from tools.workload import Case, Workload
+
+Inputs = list[list[Path]]  # by case
+
+
+def draw(reference: Worker, into: Path, case: Case, seed: int, variant: str = "") -> Path:
+    """One input of the pristine entry, as a file that only we can change. Raises: WorkerFault."""
+    path = reference.saved(into.name)
+    reference.ask("draw", path=str(path), seed=seed, phase=case.phase, shape=dict(case.shape), variant=variant)
+    path.replace(into)
+    into.chmod(0o444)
+    return into
+
+
+@dataclass(frozen=True)
+class InputSupply:
+    """Where the inputs of each restart come from; `needed` says how many of a case."""
+
+    setting: Setting
+    workload: Workload
+    pristine: Build
+    folder: Path
+    needed: Callable[[Case], int]
+    rng: random.Random = field(default_factory=random.SystemRandom)
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[], Inputs]]:
+        """A function that makes new inputs at each call and takes away the last ones. Raises: WorkloadError."""
+        with Worker(self.setting, self.pristine, "reference") as reference:
+            source = _Source(self, reference)
+            try:
+                yield source
+            except WorkerFault as fault:
+                raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
+            finally:
+                source.clear()
+
+    def draw_all(self, reference: Worker, folder: Path) -> Inputs:
+        return [
+            [draw(reference, folder / f"{number}-{index}", case, self.rng.randrange(1 << 31))
+             for index in range(self.needed(case))]
+            for number, case in enumerate(self.workload.cases)
+        ]  # fmt: skip
+
+
+@dataclass
+class _Source:
+    """One worker that draws, awake only while it does."""
+
+    supply: InputSupply
+    reference: Worker
+    drawn: int = 0
+
+    @property
+    def folder(self) -> Path:
+        return self.supply.folder / f"{self.reference.root.name}-{self.drawn}"
+
+    def __call__(self) -> Inputs:
+        self.clear()
+        self.drawn += 1
+        self.folder.mkdir(mode=0o700, parents=True)
+        self.reference.process.thaw()
+        if self.drawn == 1:
+            self._load()
+        found = self.supply.draw_all(self.reference, self.folder)
+        self.reference.process.freeze()
+        return found
+
+    def _load(self) -> None:
+        """Not before it is needed: it starts beside the first workers to be timed."""
+        self.reference.ask("describe")
+        try:
+            draw(self.reference, self.folder / "first", self.supply.workload.cases[0], 0)
+        except WorkerFault as fault:
+            if fault.ended is not None:
+                raise
+            # an entry may make its inputs from what build() left behind
+            self.reference.ask("build", **self.supply.workload.build_arguments(self.reference))
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,233 @@
+"""Measure a comparison: restarts until the accept rule has seen enough, and the tripwires of the clock.
+
+`Clock` is the seam: `LiveClock` times workers, `RecordedClock` answers from a file, so that a run can be audited or
+repeated with the timings of another. Refuses to reuse a screen's numbers in a confirmation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+from pydantic import BaseModel, Field
+
+from tools import accept
+from tools.accept import SpeedupInterval
+from tools.clock import Cores, Restart, Session, SideFault, TimedOutput, Tripwire
+from tools.correctness import fault_verdict
+from tools.errors import ClockNotRecorded
+from tools.inputs import InputSupply
+from tools.worker import Build, Setting
+from tools.workload import Workload
+
+# how much slower than known the incumbent may be beside a candidate before it is timed alone, and how often it is then
+AGREEMENT = 1.1
+AGREEMENT_TRIALS = 3
+
+
+class Comparison(BaseModel):
+    """All restarts of one comparison. Rows are restarts, columns are cases; microseconds are medians of a restart."""
+
+    purpose: str
+    incumbent: str
+    candidate: str
+    incumbent_us: list[list[float]] = Field(default_factory=list)
+    candidate_us: list[list[float]] = Field(default_factory=list)
+    case_log_ratios: list[list[float]] = Field(default_factory=list)
+    incumbent_stage_us: list[list[float]] = Field(default_factory=list)
+    candidate_stage_us: list[list[float]] = Field(default_factory=list)
+    total_log_ratios: list[float] = Field(default_factory=list)
+    """By restart, of all timed calls together: a median says nothing of the slower half."""
+    wall_s: float = 0.0
+    refused: str = ""
+    """Why a tripwire fired; empty when none did."""
+    broken: str = ""
+    """What failed in the candidate while it was timed."""
+
+    @property
+    def log_ratios(self) -> list[float]:
+        """One number per restart: cases count by their geometric mean."""
+        return [sum(row) / len(row) for row in self.case_log_ratios]
+
+    def interval(self, delta: float = 0.0) -> SpeedupInterval:
+        return accept.speedup_interval(self.log_ratios, delta)
+
+    def cases(self, delta: float = 0.0) -> list[SpeedupInterval]:
+        return [accept.speedup_interval(column, delta) for column in zip(*self.case_log_ratios, strict=True)]
+
+    def median_us(self, side: str) -> list[float]:
+        rows = self.incumbent_us if side == "incumbent" else self.candidate_us
+        return [median(column) for column in zip(*rows, strict=True)]
+
+    def add(self, restart: Restart) -> None:
+        for side, times, stages in (
+            ("incumbent", self.incumbent_us, self.incumbent_stage_us),
+            ("candidate", self.candidate_us, self.candidate_stage_us),
+        ):
+            timed = restart.sides[side]
+            times.append([timed.median_us(case) for case in sorted(timed.call_ns)])
+            stages.append([timed.median_stage_us(case) for case in sorted(timed.call_ns)])
+        self.case_log_ratios.append(restart.log_ratios())
+        self.total_log_ratios.append(restart.total_log_ratio())
+        self.wall_s += restart.wall_s
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compare, and when enough has been seen: `enough` is asked after every restart."""
+
+    purpose: str  # "aa", "screen", "confirm", "whole stack", …: part of the name under which it is recorded
+    incumbent: Build
+    candidate: Build
+    enough: Callable[[Sequence[float]], bool]
+    inputs: Sequence[Sequence[Path]] = ()
+    malloc: bool = True
+    progress: Callable[[int], None] = lambda restarts: None
+
+
+class Clock(Protocol):
+    """Answers with a comparison, and the outputs of timed calls that are to be checked."""
+
+    def compare(self, request: Request) -> tuple[Comparison, list[TimedOutput]]: ...
+
+
+def enough_for_screen(log_ratios: Sequence[float]) -> bool:
+    return len(log_ratios) >= accept.SCREEN_RESTARTS
+
+
+def enough_for_noise(log_ratios: Sequence[float]) -> bool:
+    return len(log_ratios) >= accept.AA_RESTARTS
+
+
+def enough_for_report(delta: float) -> Callable[[Sequence[float]], bool]:
+    """For a number that decides nothing: the first look, or the second where the first leaves it open."""
+    return lambda ratios: len(ratios) >= 12 or (len(ratios) == 6 and accept.look(ratios, delta) != "continue")
+
+
+def enough_for(delta: float) -> Callable[[Sequence[float]], bool]:
+    """Until a look decides."""
+    return lambda ratios: len(ratios) in accept.LOOKS and accept.look(ratios, delta) != "continue"
+
+
+@dataclass
+class LiveClock:
+    """Times real workers. Remembers what each build took, to notice when a candidate slows the other side down."""
+
+    setting: Setting
+    workload: Workload
+    cores: Cores
+    scratch: Path
+    supply: InputSupply | None = None
+    known_us: dict[str, list[float]] = field(default_factory=dict)
+
+    def compare(self, request: Request) -> tuple[Comparison, list[TimedOutput]]:
+        found = Comparison(purpose=request.purpose, incumbent=request.incumbent.key, candidate=request.candidate.key)
+        keep = self.scratch / f"timed-{request.purpose.replace(' ', '-')}-{request.candidate.key}"
+        shutil.rmtree(keep, ignore_errors=True)
+        keep.mkdir(mode=0o700, parents=True)
+        builds = {"incumbent": request.incumbent, "candidate": request.candidate}
+        elsewhere = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, self.cores.host)
+        outputs: list[TimedOutput] = []
+        try:
+            with self._inputs(request) as inputs:
+                session = Session(
+                    self.setting, self.workload, builds, inputs, self.cores, request.malloc, keep, outputs
+                )
+                while not found.case_log_ratios or not request.enough(found.log_ratios):
+                    found.add(session.restart())
+                    request.progress(len(found.case_log_ratios))
+                self._check_agreement(found, session)
+        except SideFault as fault:
+            self._blame(found, fault)
+        finally:
+            os.sched_setaffinity(0, elsewhere)
+        if not found.refused and not found.broken:
+            self.known_us.setdefault(request.candidate.key, found.median_us("candidate"))
+            self.known_us.setdefault(request.incumbent.key, found.median_us("incumbent"))
+        return found, outputs
+
+    def _inputs(self, request: Request) -> AbstractContextManager[Callable[[], Sequence[Sequence[Path]]]]:
+        """Without a supply the same inputs come in every restart, and a worker that remembers them could profit."""
+        return nullcontext(lambda: request.inputs) if self.supply is None else self.supply.opened()
+
+    def _blame(self, found: Comparison, fault: SideFault) -> None:
+        if fault.side != "candidate":
+            raise fault
+        if isinstance(fault.fault, Tripwire):
+            found.refused = str(fault.fault)
+            return
+        verdict, reason = fault_verdict(fault.fault)
+        if verdict == "refused":
+            found.refused = reason
+        else:
+            found.broken = reason
+
+    def _check_agreement(self, found: Comparison, beside: Session) -> None:
+        """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
+
+        If not, it is timed alone and beside it in turns: a machine that has changed its pace changes it for both.
+        """
+        known, seen = self.known_us.get(found.incumbent), found.median_us("incumbent")
+        slow = known is not None and any(s > AGREEMENT * k for s, k in zip(seen, known, strict=True))
+        if not slow or median(found.log_ratios) <= 0:
+            return
+        alone = replace(beside, builds={"incumbent": beside.builds["incumbent"]}, keep=None)
+        pairs = [(_incumbent_us(beside.restart()), _incumbent_us(alone.restart())) for _ in range(AGREEMENT_TRIALS)]
+        for with_it, without in zip(*(zip(*times, strict=True) for times in zip(*pairs, strict=True)), strict=True):
+            if min(with_it) > AGREEMENT * max(without):
+                found.refused = (
+                    f"beside this candidate the incumbent takes {median(with_it):.0f} us a call, alone "
+                    f"{median(without):.0f} us: it is being slowed down"
+                )
+                return
+        self.known_us[found.incumbent] = [median(times) for times in zip(*(a for _, a in pairs), strict=True)]
+
+
+def _incumbent_us(restart: Restart) -> list[float]:
+    side = restart.sides["incumbent"]
+    return [side.median_us(case) for case in sorted(side.call_ns)]
+
+
+@dataclass
+class RecordingClock:
+    """Passes on to another clock and writes every comparison to a file, one JSON object a line."""
+
+    inner: Clock
+    file: Path
+
+    def compare(self, request: Request) -> tuple[Comparison, list[TimedOutput]]:
+        found, outputs = self.inner.compare(request)
+        with self.file.open("a", encoding="utf-8") as stream:
+            stream.write(found.model_dump_json() + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        return found, outputs
+
+
+@dataclass
+class RecordedClock:
+    """Answers from a recording, by purpose and the keys of both builds. Times nothing."""
+
+    file: Path
+
+    def __post_init__(self) -> None:
+        rows = [Comparison.model_validate(json.loads(line)) for line in self.file.read_text().splitlines() if line]
+        self._rows = {(row.purpose, row.incumbent, row.candidate): row for row in rows}
+
+    def compare(self, request: Request) -> tuple[Comparison, list[TimedOutput]]:
+        """Raises: ClockNotRecorded."""
+        name = (request.purpose, request.incumbent.key, request.candidate.key)
+        if name not in self._rows:
+            raise ClockNotRecorded(
+                f"the recording {self.file} has no comparison {name}",
+                hint="Record it again: it was made with another version of the target or of ratchet.",
+            )
+        return self._rows[name], []

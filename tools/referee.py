@@ -1,0 +1,382 @@
+"""The referee: proves a candidate or says why not. Everything it believes, it saw from outside the candidate.
+
+Order: correctness on secret inputs, a cheap screen, a fresh confirmation, the outputs of timed calls. Never runs
+target code itself and never edits a tree.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tools import accept, correctness
+from tools.accept import NoiseFloor
+from tools.clock import TimedOutput, inputs_needed
+from tools.correctness import Compared, Finding
+from tools.errors import workload_error
+from tools.inputs import draw as draw_input
+from tools.integrity import Manifest
+from tools.measure import Clock, Comparison, Request, enough_for, enough_for_noise, enough_for_report, enough_for_screen
+from tools.script import Played, Script, play
+from tools.verdict import Verdict
+from tools.worker import Build, Setting, Worker, WorkerFault
+from tools.workload import Case, Workload
+
+# a gain this large is judged twice, on new inputs: it is more often a mistake than a discovery
+QUARANTINE = 10.0
+
+Say = Callable[[str, int, int], None]  # what is being done, how far, of how much (0: unknown)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A build that was checked: the finding, the build with its compile cache filled, inputs to time it on."""
+
+    finding: Finding
+    build: Build
+    inputs: list[list[Path]]
+
+
+@dataclass
+class Referee:
+    """Judges builds of one target. `noise` is set by `measure_noise`, without which nothing can be kept."""
+
+    setting: Setting
+    workload: Workload
+    pristine: Build
+    clock: Clock
+    scratch: Path
+    noise: NoiseFloor | None = None
+    manifest: Manifest | None = None
+    supplied: bool = False  # whether the clock draws its own inputs; else those of a check serve every restart
+    say: Say = lambda what, done, of: None
+    rng: random.Random = field(default_factory=random.SystemRandom)
+    _watched: dict[Path, Manifest] = field(default_factory=dict)  # trees and caches of builds, as they were at first
+
+    def __post_init__(self) -> None:
+        # closed to workers with a user id of their own: the inputs that will be asked lie here beforehand
+        self.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @property
+    def delta(self) -> float:
+        if self.noise is None:
+            raise ValueError("measure_noise comes first")
+        return self.noise.delta
+
+    # -- what no candidate may touch
+
+    def guard(self, installed: Sequence[Path]) -> None:
+        """Watch the guest, the pristine tree and the installed packages: after a change to them nothing counts."""
+        self.manifest = Manifest.take([self.setting.guest, self.pristine.tree, *installed])
+
+    def tampered(self, *builds: Build) -> list[str]:
+        """What has changed of what no candidate may touch: the trees and caches of these builds as well."""
+        watched = [] if self.manifest is None else [self.manifest]
+        roots = [root for build in builds for root in (build.tree, build.cache) if root is not None]
+        watched += [self._watched[root] for root in roots if root in self._watched]
+        return [change for manifest in watched for change in Manifest.take(manifest.roots).changes(manifest)]
+
+    def _watch(self, root: Path) -> Path:
+        self._watched[root] = Manifest.take([root])
+        return root
+
+    # -- correctness
+
+    def check(self, build: Build) -> Checked:
+        """Is it right? Also fills and freezes the build's compile cache. Raises: WorkloadError, SandboxError."""
+        self.say("checking", 0, 0)
+        self._watch(build.tree)
+        script = self.workload.script(self.rng)
+        folder = self.scratch / f"check-{secrets.token_hex(4)}"
+        folder.mkdir(parents=True)
+        with (
+            Worker(self.setting, self.pristine, "reference", timeout_s=self.setting.check_timeout_s) as reference,
+            Worker(self.setting, build, poison=True, timeout_s=self.setting.check_timeout_s) as candidate,
+            ThreadPoolExecutor(1) as background,
+        ):
+            drawn, inputs = self._draw(reference, script, folder)
+            truth = background.submit(self._play_reference, reference, script, drawn)
+            try:
+                candidate.ask(
+                    "build", compile_options=build.compile_options, **self.workload.build_arguments(candidate)
+                )
+                played = play(candidate, script, drawn, self.workload.states, self.workload.constants, "candidate")
+                tripped = candidate.tripped()
+            except WorkerFault as fault:
+                candidate.stop()
+                self._reference_result(truth)
+                verdict, reason = correctness.fault_verdict(fault)
+                return Checked(Finding(verdict, reason, {"fault": fault.kind}), build, inputs)
+            baseline, wide = self._reference_result(truth)
+            candidate.stop()
+            finding = correctness.judge_script(script, played, baseline, wide, drawn, self.workload.rules, reference)
+            if replaced := sorted(tripped - reference.tripped()):
+                reason = f"it replaces {replaced[0]}, which the original does not"
+                finding = Finding("refused", reason, {"replaced": replaced[:20]})
+            if changed := self.tampered(build):
+                finding = Finding(
+                    "refused", f"it changed what it may not touch: {changed[0]}", {"changed": changed[:20]}
+                )
+            finding.evidence["truth"] = self.workload.precision or "the target's own precision"
+            cache = self._watch(candidate.keep_cache(self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}"))
+            return Checked(finding, replace(build, cache=cache), inputs)
+
+    def check_pristine(self) -> Checked:
+        """The pristine build judged like a candidate. Raises: WorkloadError when it does not pass its own check."""
+        checked = self.check(self.pristine)
+        if checked.finding.verdict:
+            kind = "not_deterministic" if checked.finding.verdict == "wrong" else "call_raised"
+            raise workload_error(kind, checked.finding.reason, "", self.setting.entry, None)
+        return checked
+
+    def fill(self, build: Build, case_inputs: Sequence[Sequence[Path]]) -> Build:
+        """The build with its compile cache filled by one call of every case; says nothing about correctness.
+
+        Raises: WorkerFault when it does not run.
+        """
+        self._watch(build.tree)
+        with Worker(self.setting, build, timeout_s=self.setting.check_timeout_s) as worker:
+            worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
+            for which in sorted(self.workload.states) or [""]:
+                if which:
+                    worker.ask("load_state", path=worker.reveal(self.workload.states[which]))
+                for case, inputs in zip(self.workload.cases, case_inputs, strict=True):
+                    worker.ask(
+                        "stage",
+                        path=worker.reveal(inputs[0]),
+                        constants=list(self.workload.constants),
+                        phase=case.phase,
+                    )
+                    worker.ask("call", key=1)
+            worker.stop()
+            cache = self._watch(worker.keep_cache(self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}"))
+        return replace(build, cache=cache)
+
+    def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[list[Path], list[list[Path]]]:
+        """Inputs of the script, and by case to fill caches and to time with; secret seeds, the pristine entry."""
+        reference.ask("describe")
+        reference.ask("build", mode=self.workload.mode)
+        drawn = []
+        for index, draw in enumerate(script.draws):
+            case = Case(draw.phase, draw.shape)
+            drawn.append(draw_input(reference, folder / f"script-{index}", case, draw.seed, draw.variant))
+        timed = [
+            [
+                draw_input(reference, folder / f"timed-{number}-{index}", case, self.rng.randrange(1 << 31))
+                for index in range(1 if self.supplied else inputs_needed(self.workload, case))
+            ]
+            for number, case in enumerate(self.workload.cases)
+        ]
+        return drawn, timed
+
+    def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
+        states, constants = self.workload.states, self.workload.constants
+        baseline = play(reference, script, drawn, states, constants, "baseline")
+        if not self.workload.precision:
+            return baseline, baseline
+        reference.ask("precision", name=self.workload.precision)
+        return baseline, play(reference, script, drawn, states, constants, "truth")
+
+    def _reference_result(self, future: Future[tuple[Played, Played]]) -> tuple[Played, Played]:
+        try:
+            return future.result()
+        except WorkerFault as fault:
+            raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
+
+    # -- timing
+
+    def measure_noise(self, inputs: Sequence[Sequence[Path]]) -> tuple[NoiseFloor, Comparison]:
+        """The A/A comparison of this session: the pristine build against itself."""
+        request = Request(
+            "aa",
+            self.pristine,
+            self.pristine,
+            enough_for_noise,
+            inputs,
+            progress=lambda n: self.say("measuring the noise floor (A/A)", n, accept.AA_RESTARTS),
+        )
+        found, _ = self.clock.compare(request)
+        return self.use_noise(found), found
+
+    def use_noise(self, aa: Comparison) -> NoiseFloor:
+        """The noise floor from an A/A comparison of this run."""
+        self.noise = accept.noise_floor(aa.log_ratios, self.workload.device)
+        return self.noise
+
+    def confirm(
+        self, purpose: str, incumbent: Build, candidate: Build, inputs: Sequence[Sequence[Path]]
+    ) -> tuple[Comparison, list[TimedOutput]]:
+        """A fresh comparison with looks at 6, 12 and 30 restarts."""
+        request = Request(
+            purpose,
+            incumbent,
+            candidate,
+            enough_for(self.delta),
+            inputs,
+            progress=lambda n: self.say("confirming", n, next(k for k in accept.LOOKS if k >= n)),
+        )
+        return self.clock.compare(request)
+
+    def report_on(
+        self, purpose: str, incumbent: Build, candidate: Build, inputs: Sequence[Sequence[Path]], *, malloc: bool = True
+    ) -> tuple[Comparison, list[TimedOutput]]:
+        """A fresh comparison for the report: 6 restarts, or 12 where 6 leave it open."""
+        request = Request(
+            purpose,
+            incumbent,
+            candidate,
+            enough_for_report(self.delta),
+            inputs,
+            malloc,
+            lambda n: self.say(f"measuring {purpose}", n, 6 if n <= 6 else 12),
+        )
+        return self.clock.compare(request)
+
+    def judge(self, candidate: Build, incumbent: Build, purpose: str = "confirm") -> tuple[Verdict, Build]:
+        """The verdict on a candidate against the top of the stack, and the candidate's build with its cache."""
+        checked = self.check(candidate)
+        return self.time(checked, incumbent, purpose), checked.build
+
+    def time(self, checked: Checked, incumbent: Build, purpose: str = "confirm") -> Verdict:
+        """The verdict on a checked build. A gain beyond belief is checked and timed a second time."""
+        begun = time.monotonic()
+        verdict = self._time_once(checked, incumbent, purpose)
+        if verdict.name == "kept" and verdict.speedup is not None and verdict.speedup.median > QUARANTINE:
+            first, again = verdict, self.check(checked.build)
+            verdict = self._time_once(again, incumbent, f"{purpose} again")
+            verdict.evidence["before_quarantine"] = first.evidence
+        verdict.evidence["wall_s"] = round(time.monotonic() - begun, 1)
+        return verdict
+
+    def _time_once(self, checked: Checked, incumbent: Build, purpose: str) -> Verdict:
+        evidence: dict[str, Any] = {"correctness": checked.finding.evidence}
+        if checked.finding.verdict:
+            return Verdict(name=checked.finding.verdict, reason=checked.finding.reason, evidence=evidence)
+        request = Request(
+            f"screen {purpose}",
+            incumbent,
+            checked.build,
+            enough_for_screen,
+            checked.inputs,
+            progress=lambda n: self.say("screening", n, accept.SCREEN_RESTARTS),
+        )
+        screened, outputs = self.clock.compare(request)
+        evidence["screen"] = summary(screened, self.delta)
+        failed = _failed(screened, evidence)
+        if failed:
+            return failed
+        outcome = accept.screen(screened.log_ratios, self.delta)
+        if outcome != "continue":
+            return self._by_time(outcome, screened, evidence, "in a screen")
+        confirmed, more = self.confirm(purpose, incumbent, checked.build, checked.inputs)
+        evidence["confirmation"] = summary(confirmed, self.delta)
+        failed = _failed(confirmed, evidence)
+        if failed:
+            return failed
+        outcome = accept.look(confirmed.log_ratios, self.delta)
+        if outcome != "kept":
+            return self._by_time(outcome, confirmed, evidence, f"in {len(confirmed.log_ratios)} restarts")
+        if changed := self.tampered(checked.build, incumbent):
+            reason = f"it changed what it may not touch: {changed[0]}"
+            return Verdict(name="refused", reason=reason, evidence={**evidence, "changed": changed[:20]})
+        finding = self.check_timed([*outputs, *more])
+        evidence["timed_outputs"] = finding.evidence
+        if finding.verdict:
+            reason = f"what it returned while it was timed: {finding.reason}"
+            return Verdict(name=finding.verdict, reason=reason, evidence=evidence)
+        return self._kept(confirmed, evidence)
+
+    def _kept(self, confirmed: Comparison, evidence: dict[str, Any]) -> Verdict:
+        interval = confirmed.interval(self.delta)
+        for case, column in zip(self.workload.cases, zip(*confirmed.case_log_ratios, strict=True), strict=True):
+            if accept.regresses(column):
+                reason = f"faster on the whole, but {case.name} gets slower"
+                return Verdict(name="slower", reason=reason, speedup=interval, evidence=evidence)
+        if confirmed.total_log_ratios and accept.regresses(confirmed.total_log_ratios):
+            reason = "most calls are faster, but all of them together take longer"
+            return Verdict(name="slower", reason=reason, speedup=interval, evidence=evidence)
+        if self.noise is not None and not self.noise.usable:
+            return Verdict(
+                name="inconclusive",
+                reason=f"this machine is too noisy: {self.noise.reason}",
+                speedup=interval,
+                evidence=evidence,
+            )
+        reason = f"every one of the deciding restarts gained more than {self.delta:.1%}"
+        return Verdict(name="kept", reason=reason, speedup=interval, evidence=evidence)
+
+    def _by_time(self, outcome: str, found: Comparison, evidence: dict[str, Any], where: str) -> Verdict:
+        interval = found.interval(self.delta)
+        if outcome == "slower":
+            return Verdict(name="slower", reason=f"a loss was shown {where}", speedup=interval, evidence=evidence)
+        reason = f"no gain above {self.delta:.1%} could be shown {where}"
+        return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
+
+    def check_timed(self, outputs: Sequence[TimedOutput]) -> Finding:
+        """Are the outputs of timed calls those they were committed to, and right? By a fresh reference worker."""
+        if not outputs:
+            return Finding(None, "", {"calls": 0})
+        self.say("checking timed outputs", 0, 0)
+        with Worker(self.setting, self.pristine, "reference", timeout_s=self.setting.check_timeout_s) as reference:
+            try:
+                reference.ask("describe")
+                reference.ask("build", mode=self.workload.mode)
+                baseline = self._answers(reference, outputs, "baseline")
+                truth = baseline
+                if self.workload.precision:
+                    reference.ask("precision", name=self.workload.precision)
+                    truth = self._answers(reference, outputs, "truth")
+            except WorkerFault as fault:
+                raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
+            calls = [
+                Compared(
+                    "timed call", f"case {o.case}", self.workload.cases[o.case].phase, o.output, b, t, o.commitment
+                )
+                for o, b, t in zip(outputs, baseline, truth, strict=True)
+            ]
+            return correctness.judge_calls(calls, self.workload.rules, reference)
+
+    def _answers(self, reference: Worker, outputs: Sequence[TimedOutput], prefix: str) -> list[Path]:
+        if self.workload.states:
+            reference.ask("load_state", path=reference.reveal(self.workload.states["b"]))
+        found = []
+        for index, timed in enumerate(outputs):
+            reference.ask(
+                "stage",
+                path=reference.reveal(timed.input),
+                constants=list(self.workload.constants),
+                phase=self.workload.cases[timed.case].phase,
+            )
+            reference.ask("call", key=1)
+            found.append(reference.saved(f"{prefix}-{index}"))
+            reference.ask("save", path=str(found[-1]))
+        return found
+
+
+def _failed(found: Comparison, evidence: dict[str, Any]) -> Verdict | None:
+    if found.refused:
+        return Verdict(name="refused", reason=found.refused, evidence=evidence)
+    if found.broken:
+        return Verdict(name="broken", reason=found.broken, evidence=evidence)
+    return None
+
+
+def summary(found: Comparison, delta: float) -> dict[str, Any]:
+    """A comparison as evidence: every restart's number, and the medians of both sides."""
+    if not found.case_log_ratios:
+        return {"purpose": found.purpose, "restarts": 0}
+    return {
+        "purpose": found.purpose,
+        **found.interval(delta).model_dump(),
+        "log_ratios": [round(value, 6) for value in found.log_ratios],
+        "incumbent_us": found.median_us("incumbent"),
+        "candidate_us": found.median_us("candidate"),
+        "cases": [interval.model_dump() for interval in found.cases(delta)],
+        "wall_s": round(found.wall_s, 1),
+    }

@@ -1,0 +1,293 @@
+"""Swap attention by hand for torch's fused one. Never changes the mask, the scale or the dtype.
+
+`is_causal` is used only where the source proves a square causal mask of one size, and then for more than one row
+only: with a single row such a mask hides nothing, however many keys there are. Everything else stays `attn_mask`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+
+from tools.candidate import Site
+from tools.rewrite import CannotRewrite, spelling
+from tools.rewrite.attention_match import Attention, Mask, Matcher, Repeat, names_in, repeat_of
+from tools.rewrite.causal import causal, is_blocking, is_infinite
+from tools.rewrite.kinds import Kind, Kinds
+from tools.rewrite.ops_package import CONSTANT, GROUPED_MATMUL, is_used
+from tools.rewrite.source import SourceFile
+from tools.rewrite.syntax import assigned, dotted
+
+
+def find(observation: dict[str, Any]) -> list[Site]:
+    """One site for each place where attention was computed by hand."""
+    found = []
+    for record in observation.get("attention", ()):
+        frame = record["frames"][0] if record["frames"] else None
+        if record["fused"] or frame is None:
+            continue
+        repeats = [f["line"] for r in observation.get("repeats", ()) for f in r["frames"] if f["file"] == frame["file"]]
+        owners = [c for c in observation.get("classes", ()) if c["class"] == frame["class"]]
+        children: dict[str, str] = owners[0]["children"] if owners else {}
+        found.append(
+            Site(
+                kind="attention", file=frame["file"], line=frame["line"], line_end=frame["line"],
+                module_class=frame["class"], third_party=frame["third_party"], share=record["share"],
+                detail={
+                    "cases": record["cases"], "module": frame["module"], "repeats": sorted(set(repeats)),
+                    "plain_attributes": frame["plain_attributes"], "count": record["count"],
+                    "dropouts": [n for n, kind in children.items() if kind == "Dropout"],
+                },
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda site: -(site.share or 0))
+
+
+def matched(source: SourceFile, site: Site) -> tuple[Attention, Kinds]:
+    """The attention of a site. Raises: CannotRewrite."""
+    function = source.function_at(site.line)
+    kinds = Kinds(source, site.detail["plain_attributes"])
+    matcher = Matcher(source, function, kinds, is_used(source, GROUPED_MATMUL), site.detail["dropouts"])
+    return matcher.match([site.line]), kinds
+
+
+def variants(tree: Path, site: Site) -> list[str]:
+    """Which rewrites make sense: with fewer key heads than query heads two, else one. Raises: CannotRewrite."""
+    source = SourceFile(tree, site.file)
+    found, _ = matched(source, site)
+    repeated = repeated_heads(found, site) is not None
+    fewer = any(case["scores_shape"][1:2] != case["key_heads"] for case in site.detail["cases"])
+    return ["gqa", "repeated"] if repeated or fewer or _is_grouped(source, found) else ["plain"]
+
+
+def rewrite(tree: Path, site: Site, variant: str = "plain") -> dict[str, str]:
+    """New file contents. Raises: CannotRewrite."""
+    source = SourceFile(tree, site.file)
+    found, kinds = matched(source, site)
+    _check_observed(found, site)
+    block = found.block
+    repeats = repeated_heads(found, site) if variant == "gqa" else None
+    text = _call(source, found, kinds, site, variant, repeats)
+    call = cst.parse_expression(text, source.module.config_for_parsing)
+    source.replace(found.node, call)
+    changed = {found.at: names_in(source.edited(block.body[found.at])) - block.source.stores(block.body[found.at])}
+    gone = {r.at for r in repeats} if repeats else set()
+    for at in sorted({*gone, *block.dead(_candidates(source, found, kinds) - gone, changed)}):
+        source.replace(block.body[at])
+    return {source.path: source.result()}
+
+
+def _check_observed(found: Attention, site: Site) -> None:
+    """What the source says must be what was seen, case by case."""
+    for case in site.detail["cases"]:
+        if case["dropout"]:
+            raise CannotRewrite("dropout is active")
+        if len(case["scores_shape"]) != 4:
+            raise CannotRewrite("the product is not of (batch, heads, rows, columns)")
+        if len(case["masks"]) > len(found.masks):
+            raise CannotRewrite("a mask was seen that the source does not show")
+
+
+def _call(
+    source: SourceFile, found: Attention, kinds: Kinds, site: Site, variant: str, repeats: tuple[Repeat, Repeat] | None
+) -> str:
+    queries, keys, values = (source.code(n) for n in (found.queries, found.keys, found.values))
+    if repeats is not None:
+        keys, values = repeats[0].source, repeats[1].source
+    _check_stable(found, {found.queries: found.product_at, found.keys: found.product_at}, repeats)
+    if found.keys_are_transposed:
+        keys = f"{keys}.transpose(-2, -1)"
+    if variant == "repeated" and _is_grouped(source, found):
+        keys, values = (f"{t}.repeat_interleave({queries}.shape[1] // {t}.shape[1], dim=1)" for t in (keys, values))
+    arguments = [queries, keys, values, *_mask_arguments(source, found, site)]
+    if found.dropout:
+        arguments.append(f"dropout_p={found.dropout}")
+    scale = _scale(source, found)
+    if scale is not None:
+        arguments.append(f"scale={scale}")
+    if variant == "gqa":
+        arguments.append("enable_gqa=True")
+    return f"{_functional(source)}.scaled_dot_product_attention({', '.join(arguments)})"
+
+
+def _check_stable(found: Attention, used: dict[cst.BaseExpression, int], repeats: tuple[Repeat, Repeat] | None) -> None:
+    """What moves down to the product with V must still mean the same there."""
+    for node, at in used.items():
+        if not found.block.is_stable(names_in(node), at, found.at):
+            raise CannotRewrite(f"{found.block.source.code(node)} changes before the product with V")
+    for repeat in repeats or ():
+        names = {repeat.source}
+        between = range(repeat.at + 1, found.at)
+        if any(names & found.block.source.stores(found.block.body[i]) for i in between):
+            raise CannotRewrite(f"{repeat.source} changes after its heads were repeated")
+
+
+def repeated_heads(found: Attention, site: Site) -> tuple[Repeat, Repeat] | None:
+    """The statements that repeat the heads of the keys and of the values, when nothing else needs the repeated ones."""
+    block, lines = found.block, site.detail["repeats"]
+    if found.keys_are_transposed:
+        return None
+    keys = repeat_of(block, found.keys, found.product_at, lines)
+    values = repeat_of(block, found.values, found.at, lines)
+    if keys is None or values is None:
+        return None
+    for repeat, users in ((keys, {found.product_at}), (values, {found.at})):
+        for name in block.source.stores(block.body[repeat.at]):
+            readers = [i for i in range(repeat.at + 1, len(block.body)) if name in block.source.loads(block.body[i])]
+            if not set(readers) <= users | {keys.at, values.at}:
+                return None
+    return keys, values
+
+
+def _is_grouped(source: SourceFile, found: Attention) -> bool:
+    grouped = is_used(source, GROUPED_MATMUL)
+    return bool(grouped) and isinstance(found.node, cst.Call) and dotted(found.node.func) == grouped
+
+
+# -- the mask
+
+
+def _mask_arguments(source: SourceFile, found: Attention, site: Site) -> list[str]:
+    if not found.masks:
+        return []
+    if len(found.masks) > 1:
+        raise CannotRewrite("the scores are masked more than once")
+    mask = found.masks[0]
+    for node in (mask.ref.expr, *([mask.when] if mask.when is not None else [])):
+        if not found.block.is_stable(names_in(node), mask.ref.at, found.at):
+            raise CannotRewrite("the mask changes before the product with V")
+    seen = [case["masks"][0] for case in site.detail["cases"] if case["masks"]]
+    if mask.value is not None and not is_blocking(source, mask.value):
+        raise CannotRewrite("what the mask fills in does not block")
+    keep = {"added": "zero", "filled": "false", "kept": "true"}[mask.form]
+    size = causal(found.block, mask.ref, keep) if mask.when is None else None
+    proved = size is not None and found.block.is_stable({size}, mask.ref.at, found.at)
+    if proved and seen and all(m["causal"] for m in seen) and _is_square(site):
+        return [f"is_causal={size} > 1"]
+    if mask.value is not None and not is_infinite(source, mask.value) and any(m["empty_rows"] for m in seen):
+        raise CannotRewrite("the mask may hide whole rows, and what it fills in is finite")
+    return [f"attn_mask={_as_argument(source, mask, site, source.code(found.queries))}"]
+
+
+def _is_square(site: Site) -> bool:
+    return all(case["scores_shape"][2] == case["scores_shape"][3] for case in site.detail["cases"])
+
+
+def _as_argument(source: SourceFile, mask: Mask, site: Site, queries: str) -> str:
+    node = mask.ref.expr
+    text = source.code(node)
+    if mask.form == "filled":
+        text = _negated(source, node)
+    elif mask.form == "added" and any(
+        m.get("dtype", case["dtype"]) != case["dtype"] for case in site.detail["cases"] for m in case["masks"]
+    ):
+        text = f"{_atom(node, text)}.to({queries}.dtype)"
+    if mask.when is None:
+        return text
+    condition = source.code(mask.when)
+    return condition if text == condition else f"{text} if {condition} is not None else None"
+
+
+def _negated(source: SourceFile, node: cst.BaseExpression) -> str:
+    if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+        operator = node.comparisons[0].operator
+        swap = {cst.Equal: "!=", cst.NotEqual: "=="}.get(type(operator))
+        if swap is not None:
+            return f"{source.code(node.left)} {swap} {source.code(node.comparisons[0].comparator)}"
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.BitInvert):
+        return source.code(node.expression)
+    return f"~{_atom(node, source.code(node))}"
+
+
+def _atom(node: cst.BaseExpression, text: str) -> str:
+    simple = isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or bool(node.lpar)
+    return text if simple else f"({text})"
+
+
+# -- the scale
+
+
+def _scale(source: SourceFile, found: Attention) -> str | None:
+    """The scale as source text; None where it is what a fused call takes by itself, 1 / sqrt(size of a head)."""
+    factors = list(reversed(found.factors))
+    if not factors:
+        return "1.0"
+    for _, node, at in factors:
+        if not found.block.is_stable(names_in(node), at, found.at):
+            raise CannotRewrite("the scale changes before the product with V")
+    if len(factors) == 1 and factors[0][0] == "div":
+        root = spelling.square_root(source, factors[0][1])
+        if root is not None and _is_head_size(source, found, root):
+            return None
+    text = ""
+    for how, node, _ in factors:
+        factor = _atom(node, source.code(node))
+        if text:
+            text = f"{text} {'*' if how == 'mul' else '/'} {factor}"
+        else:
+            text = factor if how == "mul" else f"1.0 / {factor}"
+    return text
+
+
+def _is_head_size(source: SourceFile, found: Attention, node: cst.BaseExpression) -> bool:
+    """Whether an expression is the last size of the queries: by its words, or by the view that shaped them."""
+    text, queries = source.code(node), source.code(found.queries)
+    if text in (f"{queries}.size(-1)", f"{queries}.shape[-1]"):
+        return True
+    ref_name, at = dotted(found.queries), found.product_at
+    for _ in range(8):
+        ref = found.block.definition(ref_name, at) if ref_name else None
+        if ref is None or ref.when is not None:
+            return False
+        if ref.item is None and _views_as(source, ref.expr, text):
+            return True
+        # `q, k = rotate(q, k, ...)`: the same name goes in and comes out
+        names = assigned(found.block.body[ref.at])
+        if (
+            names is None
+            or ref_name not in names[0]
+            or ref_name not in found.block.source.loads(found.block.body[ref.at])
+        ):
+            return False
+        at = ref.at
+    return False
+
+
+def _views_as(source: SourceFile, node: cst.BaseExpression, last: str) -> bool:
+    """`x.view(..., last).transpose(1, 2)`"""
+    outer = spelling.method(source, node, "transpose")
+    if outer is None or {spelling.integer(a.value) for a in outer[1].args[outer[2] :]} != {1, 2}:
+        return False
+    viewed = spelling.method(source, outer[0], "view", "reshape")
+    return viewed is not None and bool(viewed[1].args) and source.code(viewed[1].args[-1].value) == last
+
+
+# -- around the call
+
+
+def _candidates(source: SourceFile, found: Attention, kinds: Kinds) -> set[int]:
+    """Statements that may go once nobody reads what they make: those matched, and pure ones that only they needed."""
+    block, candidates = found.block, set(found.visited)
+    constant = is_used(source, CONSTANT)
+    wanted = set().union(*(source.loads(block.body[i]) for i in candidates), names_in(found.node))
+    for at in range(found.at - 1, -1, -1):
+        value = assigned(block.body[at])
+        if value is None or not wanted & set(value[0]) or at in candidates:
+            continue
+        env = kinds.environment(found.block.function, block.body[at])
+        held = isinstance(value[1], cst.Call) and bool(constant) and dotted(value[1].func) == constant
+        if held or kinds.of(value[1], env) is not Kind.DATA:
+            candidates.add(at)
+            wanted |= source.loads(block.body[at])
+    return {i for i in candidates if i != found.at and isinstance(block.body[i], (cst.SimpleStatementLine, cst.If))}
+
+
+def _functional(source: SourceFile) -> str:
+    for name, origin in source.imports.items():
+        if origin == "torch.nn.functional":
+            return name
+    if source.imports.get("torch") == "torch":
+        return "torch.nn.functional"
+    raise CannotRewrite(f"{source.path} does not import torch")

@@ -1,0 +1,75 @@
+"""Compile the outermost module of the target's own when it is made: `self.compile(...)` at the end of its `__init__`.
+
+State dicts stay as they are, and a deepcopy or a pickle is simply not compiled. It refuses classes that have a
+`compile` of their own, and third-party classes: for those it can only say what the user may write in the entry.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+
+from tools.candidate import Site
+from tools.rewrite import CannotRewrite
+from tools.rewrite.source import SourceFile
+from tools.rewrite.syntax import dotted, find_all, methods, statements
+
+
+def find(observation: dict[str, Any]) -> list[Site]:
+    """The outermost module class, if it is the target's own."""
+    return [
+        Site(
+            kind="compile", file=found["file"], line=found["line"], line_end=found["line_end"],
+            module_class=found["class"], module_paths=(found["path"],), share=1.0 if not found["path"] else None,
+            detail={"module": found["module"]},
+        )
+        for found in observation["callable"]["outermost"][:1]
+    ]  # fmt: skip
+
+
+def advice(observation: dict[str, Any], settings: str) -> str:
+    """What the user can write in the entry when no class of the target can be changed."""
+    kind = observation["callable"]
+    arguments = ", ".join(part for part in ("function", settings) if part)
+    how = f"model.compile({settings})" if kind["is_module"] else f"torch.compile({arguments})"
+    return f"{kind['class']} is not the target's own class; in the entry, after building it: {how}"
+
+
+def settings_in(tree: Path, site: Site) -> str | None:
+    """How the class is compiled already, None when it is not."""
+    source = SourceFile(tree, site.file)
+    call = _existing(source.method(source.class_named(site.module_class, site.line), "__init__"))
+    return None if call is None else ", ".join(source.code(a) for a in call.args)
+
+
+def rewrite(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
+    """New file contents; `settings` is the argument list of `compile`. Raises: CannotRewrite."""
+    source = SourceFile(tree, site.file)
+    owner = source.class_named(site.module_class, site.line)
+    if any(m.name.value == "compile" for m in methods(owner)):
+        raise CannotRewrite(f"{owner.name.value} has a method named compile")
+    line = f"self.compile({settings})"
+    init = source.method(owner, "__init__")
+    existing = _existing(init)
+    if existing is not None:
+        source.replace(existing, cst.parse_expression(line, source.module.config_for_parsing))
+    elif init is None:
+        source.insert(_new_init(source, line), before=owner.body.body[0])
+    else:
+        last = statements(init)[-1]
+        if find_all(init, cst.Return):
+            raise CannotRewrite(f"{owner.name.value}.__init__ returns early")
+        source.insert(cst.parse_statement(line, source.module.config_for_parsing), after=last)
+    return {source.path: source.result()}
+
+
+def _existing(init: cst.FunctionDef | None) -> cst.Call | None:
+    calls = find_all(init, cst.Call) if init is not None else []
+    return next((c for c in calls if dotted(c.func) == "self.compile"), None)
+
+
+def _new_init(source: SourceFile, line: str) -> cst.BaseStatement | cst.SimpleStatementLine:
+    text = f"def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n    {line}\n"
+    return cst.parse_statement(text, source.module.config_for_parsing)

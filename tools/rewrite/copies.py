@@ -1,0 +1,99 @@
+"""Drop copies that nobody needs: a clone that neither side is written to afterwards, a `.contiguous()` with no effect.
+
+It refuses when the copy or its source is changed in place anywhere in the function, or leaves the function.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+
+from tools.candidate import Site
+from tools.rewrite import CannotRewrite, spelling
+from tools.rewrite.source import SourceFile
+from tools.rewrite.syntax import assigned, base_name, find_all, handed_out, simple_statements, touched, walk
+
+# what takes any strides, so that a dense copy before it is only a matter of speed
+_OPERATIONS = """
+    linear matmul bmm addmm softmax layer_norm add sub mul div pow silu gelu relu sigmoid tanh rsqrt mean sum
+    conv1d conv2d scaled_dot_product_attention cat
+"""
+_ANY_STRIDES = frozenset(_OPERATIONS.split())
+
+
+def find(observation: dict[str, Any]) -> list[Site]:
+    """One site for each function that copies for nothing, with all its copies."""
+    found: dict[tuple[str, int], Site] = {}
+    for record in observation.get("copies", ()):
+        frame = record["frames"][0] if record["frames"] else None
+        if frame is None or not _is_needless(record):
+            continue
+        key = (frame["file"], frame["first_line"])
+        old = found.get(key)
+        copies = [*(old.detail["copies"] if old else []), {"operation": record["operation"], "line": frame["line"]}]
+        found[key] = Site(
+            kind="copies", file=frame["file"], line=frame["line"], line_end=frame["line"], module_class=frame["class"],
+            third_party=frame["third_party"], share=record["share"] + (old.share or 0.0 if old else 0.0),
+            detail={"copies": copies, "function": frame["function"], "module": frame["module"]},
+        )  # fmt: skip
+    return list(found.values())
+
+
+def _is_needless(record: dict[str, Any]) -> bool:
+    if record["needed"]:
+        return False
+    if record["operation"] == "clone":
+        return True
+    # one that copied may still have been worth it; one that had no effect cannot have been
+    return bool(record["operation"] == "contiguous" and record["same"] == record["count"] and _takes_any(record))
+
+
+def _takes_any(record: dict[str, Any]) -> bool:
+    return bool(record["users"]) and set(record["users"]) <= _ANY_STRIDES
+
+
+def rewrite(tree: Path, site: Site) -> dict[str, str]:
+    """New file contents; copies that must stay are left, and it raises CannotRewrite when all must."""
+    source = SourceFile(tree, site.file)
+    function = source.function_at(site.line)
+    reasons = []
+    dropped = 0
+    for copy in site.detail["copies"]:
+        try:
+            dropped += _drop(source, function, copy["operation"], copy["line"])
+        except CannotRewrite as reason:
+            reasons.append(str(reason))
+    if not dropped:
+        raise CannotRewrite("; ".join(reasons) or "the copies were not found in the source")
+    return {source.path: source.result()}
+
+
+def _drop(source: SourceFile, function: cst.FunctionDef, operation: str, line: int) -> int:
+    for statement in (s for s in walk(function.body) if isinstance(s, cst.SimpleStatementLine)):
+        first, last = source.lines(statement)
+        for call in find_all(statement, cst.Call) if first <= line <= last else ():
+            found = spelling.method(source, call, operation)
+            if found is None or len(call.args) != found[2]:
+                continue
+            if operation == "clone":
+                _check_clone(function, statement, call, found[0])
+            source.replace(call, source.edited(found[0]))
+            return 1
+    return 0
+
+
+def _check_clone(
+    function: cst.FunctionDef, statement: cst.SimpleStatementLine, call: cst.Call, copied: cst.BaseExpression
+) -> None:
+    value = assigned(statement)
+    names = {base_name(copied), *(value[0] if value is not None else ())}
+    returned = [r.value for r in simple_statements(statement, cst.Return)]
+    if call in returned or any(isinstance(r, (cst.Tuple, cst.List, cst.Dict)) for r in returned):
+        raise CannotRewrite("the copy is returned")
+    for other in (s for s in walk(function.body) if isinstance(s, cst.SimpleStatementLine)):
+        if names & touched(other):
+            raise CannotRewrite(f"{', '.join(sorted(names))} is changed in place")
+        if names & handed_out(other):
+            raise CannotRewrite(f"{', '.join(sorted(names))} leaves the function")

@@ -1,0 +1,123 @@
+"""Bring a runtime file of ours into the target: the package `ratchet_ops` beside the module that uses it.
+
+Refuses to write over a package of that name that is not ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import PurePosixPath
+
+import libcst as cst
+
+from tools.rewrite import CannotRewrite
+from tools.rewrite.source import SourceFile
+from tools.rewrite.syntax import find_all, imported_names, simple_statements
+
+PACKAGE = "ratchet_ops"
+MARK = "# Ratchet: "
+_INIT = f"""\
+{MARK}{PACKAGE}. What accepted changes need at run time; each file says what it does.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A runtime file of a skill pack, and the one name that a target imports from it."""
+
+    pack: str
+    module: str
+    symbol: str
+    needs: tuple[str, ...] = ()  # other modules of the same pack that it imports
+
+    def text(self, module: str) -> str:
+        return (files("skills") / self.pack / "assets" / f"{module}.py").read_text(encoding="utf-8")
+
+
+CONSTANT = Asset("amd-kernel-optimization", "constants", "constant")
+PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear")
+GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")
+GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed")
+TUNABLE_GEMM = Asset("amd-kernel-optimization", "tunable_gemm", "tune_gemm")
+RMS_NORM = Asset("triton-on-rocm", "rms_norm", "rms_norm")
+SILU_MUL = Asset("triton-on-rocm", "silu_mul", "silu_mul")
+
+
+@dataclass(frozen=True)
+class Used:
+    """An asset made available in one source file: under which name, and the files to write."""
+
+    name: str
+    files: dict[str, str]
+
+
+def use(source: SourceFile, asset: Asset, module_name: str) -> Used:
+    """Import the asset in `source` (an edit) and say which files it needs.
+
+    `module_name` is what the target imports this file as: with a dot in it, the import is relative.
+    Raises: CannotRewrite.
+    """
+    folder = PurePosixPath(source.path).parent / PACKAGE
+    init = source.tree / folder / "__init__.py"
+    if (source.tree / folder).exists() and (
+        not init.is_file() or not init.read_text(encoding="utf-8", errors="replace").startswith(MARK)
+    ):
+        raise CannotRewrite(f"{folder} is there already and is not ours")
+    written = {str(folder / f"{m}.py"): asset.text(m) for m in (asset.module, *asset.needs)}
+    written[str(folder / "__init__.py")] = _INIT
+    origin = f"{'.' if '.' in module_name else ''}{PACKAGE}.{asset.module}"
+    name = _imported_as(source, origin, asset.symbol)
+    if name is None:
+        taken = {n.value for n in find_all(source.module, cst.Name)}
+        name = asset.symbol if asset.symbol not in taken else f"ratchet_{asset.symbol}"
+        alias = "" if name == asset.symbol else f" as {name}"
+        add_import(source, f"from {origin} import {asset.symbol}{alias}")
+    return Used(name, written)
+
+
+def is_used(source: SourceFile, asset: Asset) -> str:
+    """The name the asset has in this file, empty when it is not imported."""
+    for origin in (f"{PACKAGE}.{asset.module}", f".{PACKAGE}.{asset.module}"):
+        if name := _imported_as(source, origin, asset.symbol):
+            return name
+    return ""
+
+
+def _imported_as(source: SourceFile, origin: str, symbol: str) -> str | None:
+    for statement in source.module.body:
+        for node in simple_statements(statement, cst.ImportFrom):
+            if isinstance(node.names, cst.ImportStar) or node.module is None:
+                continue
+            if "." * len(node.relative) + source.code(node.module) != origin:
+                continue
+            for alias in node.names:
+                if alias.evaluated_name == symbol:
+                    return alias.evaluated_alias or symbol
+    return None
+
+
+def add_import(source: SourceFile, text: str) -> None:
+    """Insert one import line after the imports at the top of the file (an edit)."""
+    line = cst.parse_statement(text)
+    body = source.module.body
+    last: cst.BaseStatement | cst.SimpleStatementLine | None = None
+    for statement in body:
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+            break
+        if imported_names(statement) or simple_statements(statement, cst.ImportFrom):
+            last = statement
+    if last is not None:
+        source.insert(after=last, new=line)
+    elif body and _is_docstring(body[0]):
+        source.insert(after=body[0], new=line)
+    elif body:
+        source.insert(before=body[0], new=line)
+    else:
+        raise CannotRewrite(f"{source.path} is empty")
+
+
+def _is_docstring(statement: cst.CSTNode) -> bool:
+    found = simple_statements(statement, cst.Expr)
+    return bool(found) and isinstance(found[0].value, (cst.SimpleString, cst.ConcatenatedString))

@@ -1,0 +1,207 @@
+"""One Python file of the target, parsed: find classes and functions by line, ask about names, apply edits.
+
+Refuses files that do not parse. Edits are collected and applied at once; nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import TypeVar, cast
+
+import libcst as cst
+from libcst.metadata import CodeRange, ExpressionContext, ExpressionContextProvider, MetadataWrapper, PositionProvider
+
+from tools.rewrite import CannotRewrite
+from tools.rewrite.syntax import dotted, find_all, import_table, imported_names, methods, simple_statements
+
+Scope = cst.FunctionDef | cst.ClassDef
+_Node = TypeVar("_Node", bound=cst.CSTNode)
+
+
+_BINDING = (ExpressionContext.STORE, ExpressionContext.DEL)
+Positions = Mapping[cst.CSTNode, CodeRange]
+Contexts = Mapping[cst.CSTNode, ExpressionContext | None]
+
+
+@lru_cache(maxsize=16)
+def _parse(data: bytes) -> tuple[cst.Module, Positions, Contexts, Counter[str]]:
+    """The module, where its nodes are, which names are read or bound, and how often each top-level name is bound."""
+    wrapper = MetadataWrapper(cst.parse_module(data))
+    positions, contexts = wrapper.resolve(PositionProvider), wrapper.resolve(ExpressionContextProvider)
+    bindings = Counter(n.name.value for g in find_all(wrapper.module, cst.Global) for n in g.names)
+    for statement in wrapper.module.body:
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+            bindings[statement.name.value] += 1
+        else:
+            bindings.update(_names(statement, contexts, _BINDING) | imported_names(statement))
+    return wrapper.module, positions, contexts, bindings
+
+
+def _names(node: cst.CSTNode, contexts: Contexts, wanted: Sequence[ExpressionContext]) -> set[str]:
+    return {n.value for n in find_all(node, cst.Name) if contexts.get(n) in wanted}
+
+
+@dataclass
+class SourceFile:
+    """A parsed file. `path` is relative to the tree. Raises: CannotRewrite when it does not parse."""
+
+    tree: Path
+    path: str
+    module: cst.Module = field(init=False)
+
+    def __post_init__(self) -> None:
+        try:
+            parsed = _parse((self.tree / self.path).read_bytes())
+        except (OSError, UnicodeDecodeError, cst.ParserSyntaxError) as error:
+            raise CannotRewrite(f"{self.path} cannot be parsed: {str(error).splitlines()[0]}") from error
+        self.module, self._positions, self._contexts, self._bindings = parsed
+        self.imports = import_table(self.module)
+        self._edits: dict[cst.CSTNode, Sequence[cst.CSTNode]] = {}
+        self._before: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+        self._after: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+
+    # -- where things are
+
+    def lines(self, node: cst.CSTNode) -> tuple[int, int]:
+        """First and last line, counted from 1."""
+        where = self._positions[node]
+        return where.start.line, where.end.line
+
+    def code(self, node: cst.CSTNode) -> str:
+        return self.module.code_for_node(node).strip()
+
+    def function_at(self, line: int) -> cst.FunctionDef:
+        """The innermost function around a line. Raises: CannotRewrite."""
+        found = [f for f in find_all(self.module, cst.FunctionDef) if self._around(f, line)]
+        if not found:
+            raise CannotRewrite(f"no function is at {self.path}:{line}")
+        return max(found, key=lambda f: self.lines(f)[0])
+
+    def class_named(self, name: str, line: int) -> cst.ClassDef:
+        """A class by its qualified name, the one nearest to a line if there are several. Raises: CannotRewrite."""
+        found = [c for c in find_all(self.module, cst.ClassDef) if c.name.value == name.rpartition(".")[2]]
+        if not found:
+            raise CannotRewrite(f"no class {name} is in {self.path}")
+        return min(found, key=lambda c: abs(self.lines(c)[0] - line))
+
+    def _around(self, node: cst.FunctionDef | cst.ClassDef, line: int) -> bool:
+        first, last = self.lines(node)
+        return min([first, *(self.lines(d)[0] for d in node.decorators)]) <= line <= last
+
+    def method(self, owner: cst.ClassDef, name: str) -> cst.FunctionDef | None:
+        found = [f for f in methods(owner) if f.name.value == name]
+        return found[-1] if found else None
+
+    def function(self, name: str) -> cst.FunctionDef | None:
+        """A function of the module's top level that is defined exactly once and never rebound."""
+        found = [n for n in self.module.body if isinstance(n, cst.FunctionDef) and n.name.value == name]
+        return found[0] if len(found) == 1 and self._bindings[name] == 1 else None
+
+    def top_level_value(self, name: str) -> cst.BaseExpression | None:
+        """The expression a top-level name is bound to, if it is bound once."""
+        if self._bindings[name] != 1:
+            return None
+        for statement in self.module.body:
+            for assign in simple_statements(statement, cst.Assign):
+                if [t.target.value for t in assign.targets if isinstance(t.target, cst.Name)] == [name]:
+                    return assign.value
+        return None
+
+    def imported_function(self, name: str) -> tuple[SourceFile, cst.FunctionDef] | None:
+        """The function a `from module import name` brings in, when that module is a file of the target."""
+        for node in (n for s in self.module.body for n in simple_statements(s, cst.ImportFrom)):
+            if isinstance(node.names, cst.ImportStar) or name not in imported_names(node):
+                continue
+            symbol = next(a.evaluated_name for a in node.names if (a.evaluated_alias or a.evaluated_name) == name)
+            folder = PurePosixPath(self.path).parent
+            for _ in node.relative[1:]:
+                folder = folder.parent
+            parts = dotted(node.module).split(".") if node.module is not None else []
+            roots = [folder] if node.relative else [folder, PurePosixPath()]
+            for root in roots:
+                for path in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):
+                    if parts and (self.tree / path).is_file():
+                        other = SourceFile(self.tree, str(path))
+                        function = other.function(symbol)
+                        return (other, function) if function is not None else None
+        return None
+
+    def qualified(self, node: cst.CSTNode) -> str:
+        """`torch.nn.functional.softmax` for `F.softmax`, by this file's imports; empty when it is no imported name."""
+        head, _, rest = dotted(node).partition(".")
+        origin = self.imports.get(head, "")
+        return f"{origin}.{rest}" if origin and rest else origin
+
+    # -- names
+
+    def loads(self, node: cst.CSTNode) -> set[str]:
+        """Names read anywhere below, nested functions included. An augmented assignment reads its target."""
+        return _names(node, self._contexts, (ExpressionContext.LOAD,)) | {
+            a.target.value for a in find_all(node, cst.AugAssign) if isinstance(a.target, cst.Name)
+        }
+
+    def stores(self, node: cst.CSTNode) -> set[str]:
+        """Names bound or deleted anywhere below."""
+        return _names(node, self._contexts, _BINDING)
+
+    # -- edits
+
+    def replace(self, node: cst.CSTNode, *new: cst.CSTNode) -> None:
+        """Put other nodes in its place; none removes it."""
+        self._edits[node] = new
+
+    def insert(self, new: cst.CSTNode, *, before: cst.CSTNode | None = None, after: cst.CSTNode | None = None) -> None:
+        """Put a statement before or after another; several at one place keep the order in which they came."""
+        if before is not None:
+            self._before.setdefault(before, []).append(new)
+        elif after is not None:
+            self._after.setdefault(after, []).append(new)
+
+    def edited(self, node: _Node) -> _Node:
+        """The node with the edits collected so far applied below it."""
+        return cast(_Node, node.visit(_Apply(self._edits, {}, {})))
+
+    def result(self) -> str:
+        """The new text of the file."""
+        return self.module.visit(_Apply(self._edits, self._before, self._after)).code
+
+
+class _Apply(cst.CSTTransformer):
+    def __init__(
+        self,
+        edits: dict[cst.CSTNode, Sequence[cst.CSTNode]],
+        before: dict[cst.CSTNode, list[cst.CSTNode]],
+        after: dict[cst.CSTNode, list[cst.CSTNode]],
+    ) -> None:
+        super().__init__()
+        self._edits, self._before, self._after = edits, before, after
+
+    def on_leave(
+        self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
+    ) -> cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]:
+        new = [*self._edits.get(original_node, (updated_node,))]
+        before, after = self._before.get(original_node, []), self._after.get(original_node, [])
+        if before and new:
+            new[0], before = _move_leading_lines(new[0], before)
+        new = [*before, *new, *after]
+        if not new:
+            return cst.RemoveFromParent()
+        if len(new) == 1:
+            return cast(cst.CSTNodeT, new[0])
+        return cst.FlattenSentinel(cast(Sequence[cst.CSTNodeT], new))
+
+
+def _move_leading_lines(node: cst.CSTNode, before: list[cst.CSTNode]) -> tuple[cst.CSTNode, list[cst.CSTNode]]:
+    """What stands above a statement stays above what is put before it, blank lines at least."""
+    lines: list[cst.EmptyLine] = list(getattr(node, "leading_lines", ()))
+    blank = [line for line in lines if line.comment is None]
+    if not blank or not isinstance(before[0], (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+        return node, before
+    rest = [line for line in lines if line.comment is not None]
+    if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+        rest = lines
+    return node.with_changes(leading_lines=rest), [before[0].with_changes(leading_lines=blank), *before[1:]]

@@ -1,0 +1,211 @@
+"""Plain questions about pieces of syntax: what is below a node, which names a statement binds, changes or hands out.
+
+It knows nothing of a file or its positions, and looks at no meaning beyond a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+import libcst as cst
+
+from tools.rewrite import CannotRewrite
+
+_Node = TypeVar("_Node", bound=cst.CSTNode)
+
+
+@lru_cache(maxsize=1 << 18)
+def _children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+    return tuple(node.children)  # libcst finds them anew each time, by a visit
+
+
+def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The node and everything below it, in source order."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(_children(node)))
+
+
+def find_all(node: cst.CSTNode, kind: type[_Node]) -> list[_Node]:
+    return [n for n in walk(node) if isinstance(n, kind)]
+
+
+def methods(owner: cst.ClassDef) -> list[cst.FunctionDef]:
+    return [n for n in owner.body.body if isinstance(n, cst.FunctionDef)]
+
+
+def statements(node: cst.FunctionDef) -> Sequence[cst.BaseStatement]:
+    """The statements of a function's body. Raises: CannotRewrite for a body on the line of the `def`."""
+    if not isinstance(node.body, cst.IndentedBlock):
+        raise CannotRewrite(f"the body of {node.name.value} is on the line of its def")
+    return node.body.body
+
+
+def simple_statements(statement: cst.CSTNode, kind: type[_Node]) -> list[_Node]:
+    """The small statements of one line that are of a kind."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return []
+    return [s for s in statement.body if isinstance(s, kind)]
+
+
+def find_blocks(statement: cst.CSTNode) -> list[cst.IndentedBlock]:
+    """The blocks of a compound statement, `else` included, without those of statements inside them."""
+    blocks: list[cst.IndentedBlock] = []
+    stack = list(statement.children)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.IndentedBlock):
+            blocks.append(node)
+        elif isinstance(node, (cst.If, cst.Else, cst.ExceptHandler, cst.Finally)):
+            stack += node.children
+    return blocks
+
+
+def touched(statement: cst.CSTNode) -> set[str]:
+    """Names whose tensors a statement changes in place."""
+    found = set()
+    for node in walk(statement):
+        if isinstance(node, cst.AugAssign) or (
+            isinstance(node, cst.AssignTarget) and isinstance(node.target, (cst.Subscript, cst.Attribute))
+        ):
+            found.add(base_name(node.target))
+        elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            method = node.func.attr.value
+            if method.endswith("_") and not method.endswith("__"):
+                found.add(base_name(node.func.value))
+        if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "out":
+            found.add(base_name(node.value))
+    return found - {"", "self"}
+
+
+def base_name(node: cst.CSTNode) -> str:
+    """`x` of `x`, `x[0]`, `x.view(-1)[1:]`."""
+    while isinstance(node, (cst.Attribute, cst.Subscript, cst.Call)):
+        node = node.func if isinstance(node, cst.Call) else node.value
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+def handed_out(statement: cst.CSTNode) -> set[str]:
+    """Names that a statement returns, yields or stores as they are."""
+    found: set[str] = set()
+    for returned in simple_statements(statement, cst.Return):
+        found |= plain_parts(returned.value) if returned.value is not None else set()
+    for node in find_all(statement, cst.Yield):
+        found |= plain_parts(node.value) if isinstance(node.value, cst.BaseExpression) else set()
+    for assign in simple_statements(statement, cst.Assign):
+        if any(isinstance(t.target, (cst.Attribute, cst.Subscript)) for t in assign.targets):
+            found |= plain_parts(assign.value)
+    return found
+
+
+def plain_parts(value: cst.BaseExpression) -> set[str]:
+    if isinstance(value, cst.Name):
+        return {value.value}
+    if isinstance(value, (cst.Tuple, cst.List)):
+        return {n for e in value.elements for n in plain_parts(e.value)}
+    if isinstance(value, cst.Dict):
+        return {n for e in value.elements for n in plain_parts(e.value)}
+    if isinstance(value, cst.Subscript):
+        return {base_name(value)}
+    if isinstance(value, cst.IfExp):
+        return plain_parts(value.body) | plain_parts(value.orelse)
+    return set()
+
+
+def imported_names(statement: cst.CSTNode) -> set[str]:
+    """Names a top-level import binds; a star import binds names that nobody knows, so it counts for none."""
+    found = set()
+    for node in find_all(statement, cst.ImportAlias):
+        if node.asname is not None and isinstance(node.asname.name, cst.Name):
+            found.add(node.asname.name.value)
+        else:
+            found.add(dotted(node.name).split(".")[0])
+    return found
+
+
+def dotted(node: cst.CSTNode) -> str:
+    """`a.b.c` of a chain of attributes; empty for anything else."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        before = dotted(node.value)
+        return f"{before}.{node.attr.value}" if before else ""
+    return ""
+
+
+def import_table(module: cst.Module) -> dict[str, str]:
+    """What each name imported at the top level stands for, absolute imports only."""
+    table: dict[str, str] = {}
+    for statement in module.body:
+        for node in simple_statements(statement, cst.Import):
+            for alias in node.names:
+                if alias.evaluated_alias:
+                    table[alias.evaluated_alias] = alias.evaluated_name
+                else:
+                    head = alias.evaluated_name.split(".")[0]
+                    table[head] = head
+        for source in simple_statements(statement, cst.ImportFrom):
+            if not isinstance(source.names, cst.ImportStar) and source.module is not None and not source.relative:
+                for alias in source.names:
+                    name = alias.evaluated_alias or alias.evaluated_name
+                    table[name] = f"{dotted(source.module)}.{alias.evaluated_name}"
+    return table
+
+
+def parameters(function: cst.FunctionDef) -> list[cst.Param]:
+    p = function.params
+    stars = [s for s in (p.star_arg, p.star_kwarg) if isinstance(s, cst.Param)]
+    return [*p.posonly_params, *p.params, *p.kwonly_params, *stars]
+
+
+def bind(function: cst.FunctionDef, call: cst.Call) -> list[str]:
+    """The parameter that each argument of a call goes to, in the order of the call. Raises: CannotRewrite."""
+    parameters = [p.name.value for p in function.params.params]
+    if function.params.kwonly_params or isinstance(function.params.star_arg, cst.Param) or function.params.star_kwarg:
+        raise CannotRewrite(f"{function.name.value} takes more than plain parameters")
+    names = []
+    for position, argument in enumerate(call.args):
+        if argument.star or (argument.keyword is None and position >= len(parameters)):
+            raise CannotRewrite(f"the call of {function.name.value} is not understood")
+        names.append(argument.keyword.value if argument.keyword is not None else parameters[position])
+    if len(set(names)) != len(names) or not set(names) <= set(parameters):
+        raise CannotRewrite(f"the call of {function.name.value} is not understood")
+    return names
+
+
+def target_names(target: cst.BaseExpression) -> list[str] | None:
+    """The names an assignment binds, when it binds only names."""
+    if isinstance(target, cst.Name):
+        return [target.value]
+    if isinstance(target, (cst.Tuple, cst.List)) and all(isinstance(e.value, cst.Name) for e in target.elements):
+        if any(isinstance(e, cst.StarredElement) for e in target.elements):
+            return None
+        return [cst.ensure_type(e.value, cst.Name).value for e in target.elements]
+    return None
+
+
+def assigned(statement: cst.CSTNode) -> tuple[list[str], cst.BaseExpression] | None:
+    """(names, value) of a line that is one plain assignment to names."""
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return None
+    for assign in simple_statements(statement, cst.Assign):
+        names = target_names(assign.targets[0].target)
+        return (names, assign.value) if len(assign.targets) == 1 and names else None
+    for annotated in simple_statements(statement, cst.AnnAssign):
+        if isinstance(annotated.target, cst.Name) and annotated.value is not None:
+            return [annotated.target.value], annotated.value
+    return None
+
+
+def index_values(node: cst.Subscript) -> list[cst.BaseExpression]:
+    values: list[cst.BaseExpression] = []
+    for element in node.slice:
+        if isinstance(element.slice, cst.Index):
+            values.append(element.slice.value)
+        elif isinstance(element.slice, cst.Slice):
+            values += [v for v in (element.slice.lower, element.slice.upper, element.slice.step) if v is not None]
+    return values

@@ -1,0 +1,156 @@
+"""The script of calls a candidate must pass: the same for it and for the pristine model, step by step.
+
+Written anew with secret seeds for every candidate. The worker learns each input only when it is its turn. Refuses
+to know what a right answer is: that is `correctness.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tools.worker import Worker
+
+SEEDS = 10
+POSITIVE_63 = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How an input is made from the pristine entry."""
+
+    phase: str
+    shape: Mapping[str, Any]
+    seed: int
+    variant: str = ""
+
+
+@dataclass(frozen=True)
+class State:
+    which: str  # "a", the pristine state, or "b", a different one
+
+
+@dataclass(frozen=True)
+class Transform:
+    name: str  # see Worker.op_transform in the guest
+
+
+@dataclass(frozen=True)
+class Poison:
+    """Overwrite what was returned and what is free."""
+
+
+@dataclass(frozen=True)
+class Call:
+    label: str  # what this call tests, for the evidence
+    draw: int  # index of its input
+    how: str = "fresh"  # "inplace": new data behind the pointers of the last call
+
+
+Step = State | Transform | Poison | Call
+
+
+@dataclass(frozen=True)
+class Script:
+    draws: tuple[Draw, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def seeds(self) -> int:
+        return len({draw.seed for draw in self.draws if not draw.variant})
+
+
+@dataclass(frozen=True)
+class Played:
+    """What one worker saved while it played: outputs and arguments of each call, and the state at the end."""
+
+    outputs: dict[int, Path]  # by index of the step
+    arguments: dict[int, Path]
+    digests: dict[int, tuple[int, str]]  # key and reply
+    state: Path | None
+
+
+@dataclass
+class _Writer:
+    rng: random.Random
+    draws: list[Draw] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def draw(self, case: Mapping[str, Any], shape: Mapping[str, Any] | None = None, variant: str = "") -> int:
+        seed = self.rng.randrange(1 << 31)
+        self.draws.append(Draw(case["phase"], dict(case["shape"] if shape is None else shape), seed, variant))
+        return len(self.draws) - 1
+
+    def call(self, label: str, draw: int, how: str = "fresh") -> None:
+        self.steps.append(Call(label, draw, how))
+
+
+def write_script(
+    cases: Sequence[Mapping[str, Any]],
+    unseen: Sequence[Mapping[str, Any]],
+    variants: Sequence[str],
+    transforms: Sequence[str],
+    rng: random.Random,
+) -> Script:
+    """`cases` with the cheapest first; `unseen` are further shapes; without a module there are no transforms."""
+    w = _Writer(rng)
+    cheap = cases[0]
+    if transforms:
+        w.steps.append(State("a"))
+    w.call("first call", w.draw(cheap))
+    if transforms:
+        w.steps.append(State("b"))
+    again = w.draw(cheap)
+    w.call("same pointers, new data, second state dict", again, "inplace")
+    w.call("repeat: same data, new pointers", again)
+    w.steps.append(Poison())
+    w.call("repeat: after poison", again, "inplace")
+    for case in cases[1:]:
+        w.call("declared case", w.draw(case))
+        w.call("declared case", w.draw(case), "inplace")
+    for case in unseen:
+        w.call("unseen shape", w.draw(case))
+    for variant in variants:
+        w.call(f"{variant} values", w.draw(cheap, variant=variant))
+    if transforms:
+        w.steps.append(State("a"))
+    while len({d.seed for d in w.draws if not d.variant}) < SEEDS - len(transforms):
+        w.call("fresh seed", w.draw(cheap), rng.choice(["fresh", "inplace"]))
+    for name in transforms:
+        w.steps.append(Transform(name))
+        w.call(f"after {name}", w.draw(cheap))
+    return Script(tuple(w.draws), tuple(w.steps))
+
+
+def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping[str, Path], constants: Sequence[Any],
+         prefix: str) -> Played:  # fmt: skip
+    """Take a built worker through the script. Raises: WorkerFault."""
+    outputs: dict[int, Path] = {}
+    arguments: dict[int, Path] = {}
+    digests: dict[int, tuple[int, str]] = {}
+    for index, step in enumerate(script.steps):
+        if isinstance(step, State):
+            worker.ask("load_state", path=worker.reveal(states[step.which]))
+        elif isinstance(step, Transform):
+            worker.ask("transform", name=step.name)
+        elif isinstance(step, Poison):
+            worker.ask("poison")
+        else:
+            draw = script.draws[step.draw]
+            worker.ask("stage", path=worker.reveal(inputs[step.draw]), how=step.how, constants=list(constants),
+                       phase=draw.phase)  # fmt: skip
+            key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
+            reply = worker.ask("call", key=key)
+            outputs[index] = worker.saved(f"{prefix}-{index}.out")
+            arguments[index] = worker.saved(f"{prefix}-{index}.args")
+            worker.ask("save", path=str(outputs[index]))
+            worker.ask("save_arguments", path=str(arguments[index]))
+            digests[index] = (key, str(reply.get("digest")))
+    state = None
+    if states:
+        state = worker.saved(f"{prefix}.state")
+        worker.ask("save_state", path=str(state))
+    return Played(outputs, arguments, digests, state)

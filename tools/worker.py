@@ -1,0 +1,268 @@
+"""The host's handle on a guest: start it on a tree, ask it one thing at a time, end it.
+
+Refuses to believe a reply without the nonce of its request. Owns what a worker's environment looks like.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sandbox
+from sandbox.errors import DiskFull
+from sandbox.guest.wire import BadFrame, ChannelClosed
+
+# without these, one restart differs from the next by 10 to 18 % at calls of 8 to 40 ms; with them by 1.3 to 2.5 %
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+# glibc fills memory it hands out with 0x7f: what a candidate did not write is a huge number, never a stale result
+MALLOC_POISON = {"MALLOC_PERTURB_": "128"}
+MAX_MESSAGE = 4000  # characters
+# what a target's interpreter needs from outside; nothing else of the agent's environment goes in
+PASSED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ROCM_PATH",
+          "CUDA_HOME", "CC", "CXX")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Build:
+    """One version of the target to run: a tree, an optional line of torch.compile, and its filled compile cache."""
+
+    key: str  # names the contents: equal keys are equal code
+    tree: Path
+    cache: Path | None = None  # template of TORCHINDUCTOR and Triton caches; copied for every worker
+    compile_options: dict[str, Any] | None = None
+
+
+def _plain(said: object) -> str:
+    """What a worker says of itself, safe to print and to store: no control characters, no halves of characters."""
+    text = str(said)[:MAX_MESSAGE]
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text)
+
+
+class WorkerFault(Exception):
+    """The target's code failed in a worker: a finding about that code. `kind` as in `tools/errors.py`."""
+
+    def __init__(self, kind: str, message: str, where: str = "", ended: Ended | None = None) -> None:
+        super().__init__(f"{message}{f' ({where})' if where else ''}")
+        self.kind, self.message, self.where, self.ended = kind, message, where, ended
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How all workers of a run are started."""
+
+    sandbox: Sandbox
+    python: str
+    guest: Path  # read-only copy of sandbox/guest
+    entry: str
+    scratch: Path
+    threads: int = 1
+    limits: Limits = field(default_factory=Limits)
+    start_timeout_s: float = 120.0
+    check_timeout_s: float = 900.0  # one answer of a candidate, which may compile itself first
+
+
+class Worker:
+    """A started guest. `home` is the only folder it writes to; inputs are revealed in `inbox`, which it only reads."""
+
+    def __init__(self, setting: Setting, build: Build, role: str = "worker", *, cpus: tuple[int, ...] | None = None,
+                 malloc: bool = True, poison: bool = False, timeout_s: float | None = None) -> None:  # fmt: skip
+        self.setting, self.build = setting, build
+        self.timeout_s = timeout_s or setting.start_timeout_s
+        # passed through, but not listed: under the same names another worker's inbox shows what will be asked next
+        setting.scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self.root = setting.scratch / f"{role}-{secrets.token_hex(8)}"
+        self.home, self.inbox = self.root / "home", self.root / "inbox"
+        self.outbox = self.home / "out"
+        for folder in (self.outbox, self.home / "tmp", self.inbox):
+            folder.mkdir(parents=True)
+        self.cache = self.home / "cache"
+        self.cache.mkdir()
+        if build.cache is not None and build.cache.exists():
+            _copy_files(build.cache, self.cache)
+        self._revealed = 0
+        self._process: Process = setting.sandbox.start(
+            Command(
+                argv=(setting.python, str(setting.guest / "bootstrap.py"), role, str(build.tree), setting.entry),
+                cwd=(build.tree / setting.entry).parent,
+                role=role,
+                env=self._environment(malloc, poison),
+                readable=(setting.guest, build.tree, self.inbox),
+                writable=(self.home,),
+                cpus=cpus,
+                limits=setting.limits,
+            )
+        )
+        self._asked: str | None = None
+
+    def _environment(self, malloc: bool, poison: bool) -> dict[str, str]:
+        threads = str(self.setting.threads)
+        return {
+            **{name: os.environ[name] for name in PASSED if name in os.environ},
+            "LANG": "C.UTF-8",
+            "HOME": str(self.home),
+            "USER": "ratchet",  # Inductor asks who it is, and a user id of its own has no name
+            "TMPDIR": str(self.home / "tmp"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            "OPENBLAS_NUM_THREADS": threads,
+            "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
+            "TRITON_CACHE_DIR": str(self.cache / "triton"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of compile processes beside a timed worker
+            "HF_HUB_OFFLINE": "1",
+            **(MALLOC if malloc else {}),
+            **(MALLOC_POISON if poison else {}),
+        }
+
+    def reveal(self, source: Path) -> str:
+        """Put a staged file where this worker can read it; before, it could not know of it."""
+        self._revealed += 1
+        shown = self.inbox / f"{self._revealed}"
+        try:
+            os.link(source, shown)
+        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            raise WorkerFault("interfered", f"its inbox is no longer what it was: {error.strerror}") from error
+        shown.chmod(0o444)  # a worker with a user id of its own did not write it
+        return str(shown)
+
+    def hide(self) -> None:
+        """Take back what was revealed last, once it has been read: the other worker may get the same input later."""
+        (self.inbox / f"{self._revealed}").unlink(missing_ok=True)
+
+    def ask(self, op: str, *, timeout_s: float | None = None, spin_s: float = 0.0, **arguments: Any) -> dict[str, Any]:
+        """One request and its reply. Raises: WorkerFault."""
+        self.begin(op, **arguments)
+        return self.finish(timeout_s=timeout_s, spin_s=spin_s)
+
+    def begin(self, op: str, **arguments: Any) -> None:
+        """Send a request without waiting, so that two workers can do slow things side by side."""
+        nonce = secrets.token_hex(8)
+        try:
+            self._process.channel.send({"op": op, "nonce": nonce, **arguments})
+        except (ProcessEnded, ChannelClosed, TimeoutError) as error:
+            raise self._fault(error) from error
+        self._asked = nonce
+
+    def finish(self, *, timeout_s: float | None = None, spin_s: float = 0.0) -> dict[str, Any]:
+        """The reply to the request last begun. Raises: WorkerFault."""
+        try:
+            reply = self._process.channel.receive(timeout_s or self.timeout_s, spin_s=spin_s)
+        except (ProcessEnded, ChannelClosed, BadFrame, TimeoutError) as error:
+            raise self._fault(error) from error
+        return self._checked(reply)
+
+    def timed_call(self, key: int, spin_s: float) -> tuple[str, int]:
+        """(digest, nanoseconds) of one call: from sending the request to holding the reply, on the host's clock."""
+        nonce = secrets.token_hex(8)
+        request = {"op": "call", "nonce": nonce, "key": key}
+        channel = self._process.channel
+        try:
+            start = time.perf_counter_ns()
+            channel.send(request)
+            reply = channel.receive(self.timeout_s, spin_s=spin_s)
+            elapsed = time.perf_counter_ns() - start
+        except (ProcessEnded, ChannelClosed, BadFrame, TimeoutError) as error:
+            raise self._fault(error) from error
+        self._asked = nonce
+        return str(self._checked(reply).get("digest")), elapsed
+
+    def _checked(self, reply: dict[str, Any]) -> dict[str, Any]:
+        if reply.pop("nonce", None) != self._asked:
+            raise WorkerFault("forged_reply", "it answered something that was not asked")
+        error = reply.get("error")
+        if isinstance(error, dict):
+            kind, message, where = (_plain(error.get(name, "")) for name in ("kind", "message", "where"))
+            if kind == "disk_full":
+                hint = "Free some space and resume the run; what was proven is kept."
+                raise DiskFull(f"The disk is full: a worker could not write to {self.home}.", hint=hint)
+            raise WorkerFault(kind, message, where)
+        if error is not None:
+            raise WorkerFault("forged_reply", "it answered with an error that is none")
+        return reply
+
+    def _fault(self, error: Exception) -> WorkerFault:
+        """What became of the process, in the words of the contract."""
+        if isinstance(error, TimeoutError):
+            self.stop()
+            return WorkerFault("hangs", f"no answer within {self.timeout_s:.0f} s")
+        if isinstance(error, BadFrame):
+            self.stop()
+            return WorkerFault("forged_reply", f"it wrote to the private channel: {error}")
+        ended = error.ended if isinstance(error, ProcessEnded) else self._ended()
+        kinds = {"output limit": "output_flood", "memory limit": "out_of_memory", "process limit": "too_many_processes"}
+        kind = kinds.get(ended.reason, "died")
+        how = f"signal {ended.signal}" if ended.signal else f"exit status {ended.status}"
+        detail = ended.reason if ended.reason in kinds else f"it ended with {how}"
+        return WorkerFault(kind, detail, ended=ended)
+
+    def _ended(self) -> Ended:
+        deadline = time.monotonic() + 2.0
+        while time.monotonic() < deadline:
+            ended = self._process.poll()
+            if ended is not None:
+                return ended
+            time.sleep(0.02)
+        return self._process.stop()
+
+    def tripped(self) -> set[str]:
+        """What of clocks, synchronisation and the guest it says was replaced. Raises: WorkerFault."""
+        changed = self.ask("tripwires").get("changed")
+        return {_plain(name) for name in changed} if isinstance(changed, list) else {"the tripwires"}
+
+    @property
+    def process(self) -> Process:
+        return self._process
+
+    def saved(self, name: str) -> Path:
+        """Where `save` requests write; the host reads it afterwards."""
+        return self.outbox / name
+
+    def keep_cache(self, into: Path) -> Path:
+        """Freeze this worker's compile cache as the template for later workers of the same build."""
+        into.mkdir(parents=True)
+        _copy_files(self.cache, into)
+        return into
+
+    def stop(self) -> Ended:
+        return self._process.stop()
+
+    def close(self) -> None:
+        """End the process and remove its folders."""
+        self.stop()
+        shutil.rmtree(self.root, ignore_errors=True)  # what is left goes with the scratch folder of the run
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _copy_files(source: Path, into: Path) -> None:
+    """Copy plain files and folders. A worker fills `source`, and we may read what it may not: so no link is followed,
+    and nothing is opened that is no file.
+    """
+    for folder, folders, names in os.walk(source, followlinks=False):
+        if Path(folder).is_symlink():  # `source` itself; below it none is entered
+            return
+        here = into / Path(folder).relative_to(source)
+        for name in folders:
+            if not (Path(folder) / name).is_symlink():
+                (here / name).mkdir()
+        for name in names:
+            file = Path(folder) / name
+            if stat.S_ISREG(file.lstat().st_mode):
+                with contextlib.suppress(PermissionError):  # one it has closed even to itself is not used by anybody
+                    shutil.copy(file, here / name, follow_symlinks=False)

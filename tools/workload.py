@@ -1,0 +1,303 @@
+"""What the entry says about how the target is used, found out in a sandbox and tested before any work starts.
+
+Refuses a problem that cannot tell right from wrong, one that differs between two runs of itself, and one that returns
+no tensors; each with what to do.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tools import correctness, tensors
+from tools.accuracy import LeafError, judge_leaf, leaf_error
+from tools.correctness import Rules
+from tools.errors import workload_error
+from tools.script import Script, write_script
+from tools.tensors import Saved
+from tools.worker import Build, Setting, Worker, WorkerFault
+
+VARIANTS = ("negated", "scaled", "constant")
+TRANSFORMS = ("scale", "move", "deepcopy")
+UNSEEN = 3
+DEGENERATE_SEEDS = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to judge: a phase and a shape. Cases are timed and reported apart and count by their geometric mean."""
+
+    phase: str
+    shape: Mapping[str, Any]
+    work: Mapping[str, float] = field(default_factory=dict)
+    call_s: float = 0.0  # a first, rough time of one call of the pristine callable
+
+    @property
+    def name(self) -> str:
+        shape = ", ".join(f"{key}={value}" for key, value in self.shape.items())
+        return " ".join(part for part in (self.phase, f"({shape})" if shape else "") if part) or "call"
+
+    def for_script(self) -> dict[str, Any]:
+        return {"phase": self.phase, "shape": dict(self.shape)}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The workload of a target, as the pristine entry declares it and as it was seen to behave."""
+
+    form: str
+    mode: str
+    cases: tuple[Case, ...]  # the cheapest first
+    unseen: tuple[Case, ...]
+    variants: tuple[str, ...]
+    transforms: tuple[str, ...]
+    constants: tuple[Any, ...]
+    rules: Rules
+    is_module: bool
+    precision: str  # of the truth: "float64", "float32", or "" for the target's own
+    init: Path | None
+    states: Mapping[str, Path]
+    environment: Mapping[str, Any]
+
+    @property
+    def device(self) -> str:
+        return str(self.environment.get("device", "cpu"))
+
+    def script(self, rng: random.Random) -> Script:
+        return write_script(
+            [c.for_script() for c in self.cases],
+            [c.for_script() for c in self.unseen],
+            self.variants,
+            self.transforms,
+            rng,
+        )
+
+    def build_arguments(self, worker: Worker) -> dict[str, Any]:
+        init = None if self.init is None else worker.reveal(self.init)
+        return {"mode": self.mode, "init": init}
+
+
+def secret_rng(seed: int | None) -> random.Random:
+    """Where all secret seeds come from: the system, unless a test or an audit asks for a known one."""
+    return random.SystemRandom() if seed is None else random.Random(seed)
+
+
+class _Inspection:
+    """One reference worker, asked everything in turn."""
+
+    def __init__(self, worker: Worker, keep: Path) -> None:
+        self.worker, self.keep = worker, keep
+        self.constants: list[Any] = []
+        self.files = 0
+
+    def run_once(self, case: Case, seed: int, variant: str = "") -> tuple[Saved, float]:
+        """Draw, stage, call and save; the result and the seconds of the call."""
+        self.files += 1
+        drawn, out = (self.worker.saved(f"i{self.files}.{part}") for part in ("in", "out"))
+        self.worker.ask("draw", path=str(drawn), seed=seed, phase=case.phase, shape=dict(case.shape), variant=variant)
+        self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
+        start = time.perf_counter()
+        self.worker.ask("call", key=1)
+        elapsed = time.perf_counter() - start
+        self.worker.ask("save", path=str(out))
+        return tensors.read(out), elapsed
+
+    def possible(self, case: Case, seed: int, variant: str = "") -> bool:
+        """Whether the pristine model answers, with finite numbers."""
+        try:
+            saved, _ = self.run_once(case, seed, variant)
+        except WorkerFault as fault:
+            if fault.ended is not None or fault.kind == "hangs":
+                raise
+            return False
+        return all(leaf.is_exact or _finite(leaf) for leaf in saved.leaves)
+
+
+def _finite(leaf: tensors.Leaf) -> bool:
+    return bool(np.isfinite(leaf.as_float(0, leaf.elements)).all()) if leaf.elements else True
+
+
+def inspect(setting: Setting, pristine: Build, keep: Path, rng: random.Random) -> Workload:
+    """Find the workload of the pristine tree and test that it can be judged. `keep` holds its states afterwards.
+
+    Raises: WorkloadError (one kind for each thing that can be wrong with an entry).
+    """
+    keep.mkdir(parents=True, exist_ok=True)
+    try:
+        with Worker(setting, pristine, "reference") as worker:
+            return _inspect(_Inspection(worker, keep), rng)
+    except WorkerFault as fault:
+        raise workload_error(fault.kind, fault.message, fault.where, setting.entry, fault.ended) from fault
+
+
+def _inspect(found: _Inspection, rng: random.Random) -> Workload:
+    worker = found.worker
+    told = worker.ask("describe")
+    found.constants = list(told["constants"])
+    init = (
+        _keep(worker, "init", found.keep) if worker.ask("save_init", path=str(worker.saved("init")))["saved"] else None
+    )
+    is_module = bool(worker.ask("build", mode=told["mode"])["is_module"])
+    states = _states(found) if is_module else {}
+    cases = []
+    for case in told["cases"]:
+        plain = Case(case["phase"], case["shape"], case["work"])
+        saved, _ = found.run_once(plain, rng.randrange(1 << 31))
+        if not saved.leaves:
+            kind = saved.structure.get("class", saved.structure.get("t"))
+            raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
+        _, elapsed = found.run_once(plain, rng.randrange(1 << 31))
+        cases.append(Case(plain.phase, plain.shape, plain.work, elapsed))
+    # the cheapest first everywhere: what compiles itself must meet the shapes in the same order in every worker
+    cases.sort(key=lambda case: case.call_s)
+    cheap = cases[0]
+    _same_twice(found, cheap, rng)
+    rules = Rules("outputs" in told["declares"], "compare" in told["declares"], told["tolerance"])
+    if not rules.compare:
+        _not_degenerate(found, cheap, rules, rng)
+    unseen = _unseen_shapes(found, cases, rng)
+    variants = tuple(v for v in VARIANTS if found.possible(cheap, rng.randrange(1 << 31), v))
+    transforms = _transforms(found, cheap, rng) if is_module else ()
+    precision = _precision(found, cheap, states, rng) if is_module else ""
+    return Workload(
+        told["form"],
+        told["mode"],
+        tuple(cases),
+        unseen,
+        variants,
+        transforms,
+        tuple(found.constants),
+        rules,
+        is_module,
+        precision,
+        init,
+        states,
+        told["environment"],
+    )
+
+
+def _keep(worker: Worker, name: str, keep: Path) -> Path:
+    """Move what the reference saved to where it outlives it, readable for every worker."""
+    target = keep / name
+    worker.saved(name).replace(target)
+    target.chmod(0o444)
+    return target
+
+
+def _states(found: _Inspection) -> dict[str, Path]:
+    worker = found.worker
+    worker.ask("save_state", path=str(worker.saved("state-a")))
+    worker.ask("second_state", path=str(worker.saved("state-b")))
+    return {which: _keep(worker, f"state-{which}", found.keep) for which in ("a", "b")}
+
+
+def _same_twice(found: _Inspection, case: Case, rng: random.Random) -> None:
+    """The same input twice must give the same, else nothing can be compared with anything."""
+    seed = rng.randrange(1 << 31)
+    (first, _), (second, _) = found.run_once(case, seed), found.run_once(case, seed)
+    for index, (a, b) in enumerate(zip(first.leaves, second.leaves, strict=False)):
+        if not judge_leaf(leaf_error(b, a, a), LeafError(), a.dtype).passed:
+            raise WorkerFault("not_deterministic", f"output {index} differs between two calls with the same input")
+
+
+def _not_degenerate(found: _Inspection, case: Case, rules: Rules, rng: random.Random) -> None:
+    """Zeros, the mean output, another seed's output and a shuffled batch must each fail the check."""
+    runs = [found.run_once(case, rng.randrange(1 << 31))[0] for _ in range(DEGENERATE_SEEDS)]
+    if rules.outputs:
+        runs = [_selected(found, saved, case.phase) for saved in runs]
+    right, other = runs[0], runs[1]
+    imposters = {
+        "zeros": [np.zeros_like(leaf.raw) for leaf in right.leaves],
+        "the output for another seed": [leaf.raw for leaf in other.leaves],
+        "the mean output": [_mean_bytes([r.leaves[i] for r in runs]) for i in range(len(right.leaves))],
+    }
+    shuffled = [_rolled(leaf) for leaf in right.leaves]
+    if any(raw is not None for raw in shuffled):
+        kept = [leaf.raw if raw is None else raw for raw, leaf in zip(shuffled, right.leaves, strict=True)]
+        imposters["a shuffled batch"] = kept
+    for name, raws in imposters.items():
+        path = found.keep / "imposter"
+        if [raw.size for raw in raws] != [leaf.raw.size for leaf in right.leaves]:
+            continue  # outputs whose size depends on the data differ by that alone
+        tensors.write(path, right, raws)
+        if correctness.passes_for(tensors.read(path), right, right):
+            raise WorkerFault("degenerate", f"{name} would pass for the right answer")
+        path.unlink()
+
+
+def _selected(found: _Inspection, saved: Saved, phase: str) -> Saved:
+    into = saved.path.with_suffix(".selected")
+    found.worker.ask("select", source=str(saved.path), path=str(into), phase=phase)
+    return tensors.read(into)
+
+
+def _mean_bytes(leaves: list[tensors.Leaf]) -> Any:
+    """The mean over seeds in the leaf's own dtype, for the dtypes numpy has; other leaves stay as they are."""
+    first = leaves[0]
+    if first.dtype in ("float16", "float32", "float64") and len({leaf.shape for leaf in leaves}) == 1:
+        mean = np.mean([leaf.as_float(0, leaf.elements) for leaf in leaves], axis=0)
+        return mean.astype(first.dtype).view(np.uint8)
+    if first.dtype == "bfloat16" and len({leaf.shape for leaf in leaves}) == 1:
+        mean = np.mean([leaf.as_float(0, leaf.elements) for leaf in leaves], axis=0).astype(np.float32)
+        return (mean.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    return leaves[1].raw
+
+
+def _rolled(leaf: tensors.Leaf) -> Any:
+    if len(leaf.shape) < 2 or leaf.shape[0] < 2 or not leaf.raw.size:
+        return None
+    return np.roll(leaf.raw.reshape(leaf.shape[0], -1), 1, axis=0).reshape(-1)
+
+
+def _unseen_shapes(found: _Inspection, cases: list[Case], rng: random.Random) -> tuple[Case, ...]:
+    """Shapes near the declared ones that the pristine model accepts. None where the entry declares no numbers."""
+    unseen: list[Case] = []
+    declared = [dict(case.shape) for case in cases]
+    cheap = cases[0]
+    for _ in range(4 * UNSEEN):
+        shape = dict(cheap.shape)
+        numbers = [key for key, value in shape.items() if type(value) is int and value > 0]
+        if not numbers or len(unseen) == UNSEEN:
+            break
+        for key in rng.sample(numbers, rng.randint(1, len(numbers))):
+            shape[key] = rng.randint(max(1, shape[key] // 2), shape[key] + max(1, shape[key] // 2))
+        case = Case(cheap.phase, shape)
+        known = declared + [dict(c.shape) for c in unseen]
+        if shape not in known and found.possible(case, rng.randrange(1 << 31)):
+            unseen.append(case)
+    return tuple(unseen)
+
+
+def _transforms(found: _Inspection, case: Case, rng: random.Random) -> tuple[str, ...]:
+    """What the pristine model survives: it need not be copyable, but then a candidate need not either."""
+    survived = []
+    for name in TRANSFORMS:
+        try:
+            found.worker.ask("transform", name=name)
+        except WorkerFault as fault:
+            if fault.kind != "transform_raised":
+                raise
+            continue
+        if found.possible(case, rng.randrange(1 << 31)):
+            survived.append(name)
+    return tuple(survived)
+
+
+def _precision(found: _Inspection, case: Case, states: Mapping[str, Path], rng: random.Random) -> str:
+    """The widest precision in which the pristine model runs."""
+    for name in ("float64", "float32"):
+        try:
+            found.worker.ask("precision", name=name)
+            found.worker.ask("load_state", path=str(states["a"]))
+            if found.possible(case, rng.randrange(1 << 31)):
+                return name
+        except WorkerFault as fault:
+            if fault.ended is not None:
+                raise
+    return ""
