@@ -130,6 +130,7 @@ class RunContext:
     def use(self, known: SessionStart) -> None:
         """Judge by what was measured at the start of this run."""
         self.referee.use_noise(known.aa)
+        self.referee.own_tests = known.own_tests
 
     # -- the stack and the ledger
 

@@ -76,6 +76,8 @@ def _judge(ctx: RunContext, without: str, top: Build) -> Verdict:
     checked = ctx.referee.check(smaller)
     if checked.finding.verdict:
         return Verdict(name=checked.finding.verdict, reason=f"without it: {checked.finding.reason}", evidence=evidence)
+    if broken := ctx.referee.tests_broken_by(smaller):
+        return Verdict(name="wrong", reason=f"without it the target's test {broken[0]} fails", evidence=evidence)
     reason = f"worth at most {worth.ci_high - 1:+.1%}, which is below the noise floor of {delta:.1%}"
     return Verdict(name="kept", reason=reason, evidence=evidence)
 

@@ -11,12 +11,17 @@ from pydantic import BaseModel, Field
 
 from agent.atomic_file import write_atomically
 from tools.measure import Comparison
+from tools.own_tests import OwnTests
 
 
 class SessionStart(BaseModel):
-    """The A/A comparison, and plain torch.compile against eager, by mode. A mode that failed has a reason instead."""
+    """The A/A comparison, plain torch.compile against eager, by mode, and the target's own tests.
+
+    A mode that failed has a reason instead.
+    """
 
     aa: Comparison
+    own_tests: OwnTests
     compile: dict[str, Comparison] = Field(default_factory=dict)
     compile_failed: dict[str, str] = Field(default_factory=dict)
 

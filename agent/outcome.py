@@ -64,7 +64,7 @@ def compose(
     if whole is not None and whole.top != ctx.stack.top:
         whole = None
     delta = ctx.referee.delta
-    notes = _notes(ctx, folder, exported, whole)
+    notes = [*_notes(ctx, folder, exported, whole), session.own_tests.note]
     return Report(
         run_id=run.config.run_id,
         date=datetime.now(UTC),

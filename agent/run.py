@@ -105,6 +105,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
         threads=config.threads,
         start_timeout_s=config.time_limit_s,
         seed=config.seed,
+        original=config.target,
         memory_bytes=int(config.memory_gib * 2**30) if config.memory_gib else None,
     )
     workload = referee.workload

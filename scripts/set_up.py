@@ -224,8 +224,12 @@ def install(own_torch: "dict[str, str] | None", lock: int) -> None:
     # Without build isolation, so that the build uses the locked setuptools instead of fetching another one.
     project = ["--no-build-isolation", "--editable", "{}[evals,dev]".format(ROOT)]
     pip(project, constraints, "installing the packages", lock)
-    if subprocess.run([str(PYTHON), "-c", "import triton"], stderr=subprocess.DEVNULL).returncode != 0:
+    if not has_triton():
         pip(["--no-deps", PINNED_TRITON], constraints, "installing Triton", lock)
+
+
+def has_triton() -> bool:
+    return subprocess.run([str(PYTHON), "-c", "import triton"], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def pip(what: "list[str]", constraints: "list[str]", title: str, lock: int) -> None:

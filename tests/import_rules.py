@@ -18,6 +18,7 @@ OUTSIDE = ("torch", "triton", "transformers")  # the target's interpreter has th
 ONLY_IN = {"langgraph": "agent/graph.py", "openai": "agent/llm/", "docker": "sandbox/docker.py"}
 GUEST = "sandbox/guest/"
 GUEST_MAY = {*sys.stdlib_module_names, "torch", "triton"}
+GUEST_MAY_IF_THERE = {"sandbox/guest/suite.py": "pytest"}  # the target's own, to run the target's own tests
 # Code of targets, cheats and kernel templates: read, copied and run elsewhere, never imported by us.
 DATA = ("evals/calibration_target/", "evals/tasks/", "evals/red_team/cheats/", "evals/red_team/target/", "skills/")
 LONGEST_FILE = 400
@@ -115,7 +116,7 @@ def self_contained(tree: Tree) -> list[str]:
             continue
         for one in imports:
             inside = one.relative and one.name.startswith("sandbox.guest")
-            if not inside and (one.relative or one.top not in GUEST_MAY):
+            if not inside and (one.relative or one.top not in {*GUEST_MAY, GUEST_MAY_IF_THERE.get(path)}):
                 found.append(f"{path}:{one.line} imports {one.name}")
     return found
 

@@ -34,10 +34,11 @@ def open_referee(
     start_timeout_s: float = 120.0,
     memory_bytes: int | None = None,
     seed: int | None = None,
+    original: Path | None = None,
 ) -> Referee:
     """A referee with a live clock, whose noise floor is still to be measured.
 
-    `scratch` is a folder of ours, which exists. Raises: WorkloadError, SandboxError.
+    `scratch` is a folder of ours, which exists; `original` is where the user has what `pristine` is a copy of. Raises: WorkloadError, SandboxError.
     """
     setting = Setting(
         sandbox,
@@ -48,6 +49,7 @@ def open_referee(
         threads,
         Limits(memory_bytes=memory_bytes or memory_limit()),
         start_timeout_s,
+        original,
     )
     rng = secret_rng(seed)
     build = Build(hash_tree(pristine)[:16], pristine)

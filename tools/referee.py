@@ -1,11 +1,12 @@
 """The referee: proves a candidate or says why not. Everything it believes, it saw from outside the candidate.
 
-Order: correctness on secret inputs, a cheap screen, a fresh confirmation, the outputs of timed calls. Never runs
-target code itself and never edits a tree.
+Order: correctness on secret inputs, a cheap screen, a fresh confirmation, the outputs of timed calls, the target's own
+tests. Never runs target code itself and never edits a tree.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import time
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tools import accept, correctness
+from tools import accept, correctness, own_tests
 from tools.accept import NoiseFloor
 from tools.clock import TimedOutput, inputs_needed
 from tools.correctness import Compared, Finding
@@ -23,6 +24,7 @@ from tools.errors import workload_error
 from tools.inputs import draw as draw_input
 from tools.integrity import Manifest
 from tools.measure import Clock, Comparison, Request, enough_for, enough_for_noise, enough_for_report, enough_for_screen
+from tools.own_tests import OwnTests
 from tools.script import Played, Script, play
 from tools.verdict import Verdict
 from tools.worker import Build, Setting, Worker, WorkerFault
@@ -54,6 +56,7 @@ class Referee:
     scratch: Path
     noise: NoiseFloor | None = None
     manifest: Manifest | None = None
+    own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
     supplied: bool = False  # whether the clock draws its own inputs; else those of a check serve every restart
     say: Say = lambda what, done, of: None
     rng: random.Random = field(default_factory=random.SystemRandom)
@@ -97,7 +100,9 @@ class Referee:
         folder.mkdir(parents=True)
         with (
             Worker(self.setting, self.pristine, "reference", timeout_s=self.setting.check_timeout_s) as reference,
-            Worker(self.setting, build, poison=True, timeout_s=self.setting.check_timeout_s) as candidate,
+            Worker(
+                self.setting, build, poison=True, compile_threads=_cores(), timeout_s=self.setting.check_timeout_s
+            ) as candidate,
             ThreadPoolExecutor(1) as background,
         ):
             drawn, inputs = self._draw(reference, script, folder)
@@ -141,7 +146,9 @@ class Referee:
         Raises: WorkerFault when it does not run.
         """
         self._watch(build.tree)
-        with Worker(self.setting, build, timeout_s=self.setting.check_timeout_s) as worker:
+        with Worker(
+            self.setting, build, compile_threads=max(1, _cores() // 2), timeout_s=self.setting.check_timeout_s
+        ) as worker:
             worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
             for which in sorted(self.workload.states) or [""]:
                 if which:
@@ -290,9 +297,22 @@ class Referee:
         if finding.verdict:
             reason = f"what it returned while it was timed: {finding.reason}"
             return Verdict(name=finding.verdict, reason=reason, evidence=evidence)
-        return self._kept(confirmed, evidence)
+        return self._kept(checked.build, confirmed, evidence)
 
-    def _kept(self, confirmed: Comparison, evidence: dict[str, Any]) -> Verdict:
+    def run_own_tests(self) -> OwnTests:
+        """The target's own tests as it came; what passes must still pass in everything that is kept."""
+        self.say("running the target's own tests", 0, 0)
+        self.own_tests = own_tests.run_pristine(self.setting, self.pristine)
+        return self.own_tests
+
+    def tests_broken_by(self, build: Build) -> list[str]:
+        """The target's own tests that pass without this build and not with it."""
+        if self.own_tests is None or not self.own_tests.passed:
+            return []
+        self.say("running the target's own tests", 0, 0)
+        return own_tests.broken_by(self.own_tests, self.setting, self.pristine, build)
+
+    def _kept(self, build: Build, confirmed: Comparison, evidence: dict[str, Any]) -> Verdict:
         interval = confirmed.interval(self.delta)
         for case, column in zip(self.workload.cases, zip(*confirmed.case_log_ratios, strict=True), strict=True):
             if accept.regresses(column):
@@ -308,6 +328,9 @@ class Referee:
                 speedup=interval,
                 evidence=evidence,
             )
+        if broken := self.tests_broken_by(build):
+            reason = f"{len(broken)} of the target's own tests no longer pass: {broken[0]}"
+            return Verdict(name="wrong", reason=reason, speedup=interval, evidence={**evidence, "tests": broken[:20]})
         reason = f"every one of the deciding restarts gained more than {self.delta:.1%}"
         return Verdict(name="kept", reason=reason, speedup=interval, evidence=evidence)
 
@@ -357,6 +380,11 @@ class Referee:
             found.append(reference.saved(f"{prefix}-{index}"))
             reference.ask("save", path=str(found[-1]))
         return found
+
+
+def _cores() -> int:
+    """How many may compile at once while nothing is timed."""
+    return len(os.sched_getaffinity(0))
 
 
 def _failed(found: Comparison, evidence: dict[str, Any]) -> Verdict | None:

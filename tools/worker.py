@@ -69,6 +69,7 @@ class Setting:
     threads: int = 1
     limits: Limits = field(default_factory=Limits)
     start_timeout_s: float = 120.0
+    original: Path | None = None  # where the user has the target; nothing is loaded from there
     check_timeout_s: float = 900.0  # one answer of a candidate, which may compile itself first
 
 
@@ -76,7 +77,8 @@ class Worker:
     """A started guest. `home` is the only folder it writes to; inputs are revealed in `inbox`, which it only reads."""
 
     def __init__(self, setting: Setting, build: Build, role: str = "worker", *, cpus: tuple[int, ...] | None = None,
-                 malloc: bool = True, poison: bool = False, timeout_s: float | None = None) -> None:  # fmt: skip
+                 malloc: bool = True, poison: bool = False, compile_threads: int = 1,
+                 timeout_s: float | None = None) -> None:  # fmt: skip
         self.setting, self.build = setting, build
         self.timeout_s = timeout_s or setting.start_timeout_s
         # passed through, but not listed: under the same names another worker's inbox shows what will be asked next
@@ -93,10 +95,11 @@ class Worker:
         self._revealed = 0
         self._process: Process = setting.sandbox.start(
             Command(
-                argv=(setting.python, str(setting.guest / "bootstrap.py"), role, str(build.tree), setting.entry),
+                argv=(setting.python, str(setting.guest / "bootstrap.py"), role, str(build.tree), setting.entry,
+                      *([str(setting.original)] if setting.original else [])),
                 cwd=(build.tree / setting.entry).parent,
                 role=role,
-                env=self._environment(malloc, poison),
+                env=self._environment(malloc, poison, compile_threads),
                 readable=(setting.guest, build.tree, self.inbox),
                 writable=(self.home,),
                 cpus=cpus,
@@ -105,7 +108,7 @@ class Worker:
         )
         self._asked: str | None = None
 
-    def _environment(self, malloc: bool, poison: bool) -> dict[str, str]:
+    def _environment(self, malloc: bool, poison: bool, compile_threads: int) -> dict[str, str]:
         threads = str(self.setting.threads)
         return {
             **{name: os.environ[name] for name in PASSED if name in os.environ},
@@ -120,7 +123,9 @@ class Worker:
             "OPENBLAS_NUM_THREADS": threads,
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
             "TRITON_CACHE_DIR": str(self.cache / "triton"),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of compile processes beside a timed worker
+            "TORCHINDUCTOR_COMPILE_THREADS": str(compile_threads),  # above 1 it keeps a pool of processes
+            # kept below TMPDIR, where every worker would compile them anew: 6 of 10 s of a start with a full cache
+            "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
             "HF_HUB_OFFLINE": "1",
             **(MALLOC if malloc else {}),
             **(MALLOC_POISON if poison else {}),

@@ -56,7 +56,9 @@ def _measure(ctx: RunContext) -> SessionStart:
     noise, aa = ctx.referee.measure_noise(inputs)
     if not noise.usable:  # once more: somebody else may have been busy
         noise, aa = ctx.referee.measure_noise(inputs)
-    found = SessionStart(aa=aa)
+    ctx.subject = "the original"
+    found = SessionStart(aa=aa, own_tests=ctx.referee.run_own_tests())
+    ctx.progress.emit(Note(found.own_tests.note))
     builds = _fill_all(ctx, found)
     for mode, build in builds.items():
         ctx.subject = f"plain torch.compile ({mode})"

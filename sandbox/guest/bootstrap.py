@@ -1,7 +1,8 @@
-"""Start a guest: `python bootstrap.py ROLE TREE ENTRY`, run as a script from its own folder.
+"""Start a guest: `python bootstrap.py ROLE TREE ENTRY [ORIGINAL]`, run as a script from its own folder.
 
 Connects the private channel before any code of the target is loaded, gives the package a name no target has,
-and leaves `sys.path` as `python ENTRY` would have it, less our own distribution. Refuses to run without a channel.
+and leaves `sys.path` as `python ENTRY` would have it, less our own distribution, and with TREE wherever it names
+ORIGINAL, the user's own copy of the target. Refuses to run without a channel.
 """
 
 import glob
@@ -44,8 +45,26 @@ def _load_package():
     spec.loader.exec_module(package)
 
 
+def _away_from(original, tree):
+    """An editable install of the target leads to the user's own files, which never change: lead it to the tree.
+
+    Such an install is a line of `sys.path`, or a finder of setuptools, whose module has a `MAPPING` of names to paths.
+    """
+
+    def moved(path):
+        inside = path == original or path.startswith(original + os.sep)
+        return tree + path[len(original) :] if inside else path
+
+    sys.path[:] = [moved(p) for p in sys.path]
+    for name, module in list(sys.modules.items()):
+        mapping = getattr(module, "MAPPING", None) if name.startswith("__editable__") else None
+        if isinstance(mapping, dict):
+            mapping.update({key: moved(path) for key, path in mapping.items()})
+
+
 def main():
     role, tree, entry = sys.argv[1:4]
+    original = sys.argv[4] if len(sys.argv) > 4 else ""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != here]
     _load_package()
@@ -55,6 +74,8 @@ def main():
     entry_path = os.path.join(tree, entry)
     sys.argv = [entry_path]
     sys.path.insert(0, os.path.dirname(entry_path))
+    if original:
+        _away_from(original, tree)
     sys.meta_path.insert(0, _WithoutOurs)
     serve.serve(channel, role, tree, entry)
 

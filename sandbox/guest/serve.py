@@ -56,4 +56,8 @@ def _role(role):
         from .observe import Observer
 
         return Observer
+    if role == "suite":
+        from .suite import Suite
+
+        return Suite
     raise ValueError(f"unknown role {role!r}")

@@ -177,12 +177,17 @@ def test_a_torch_that_was_replaced_is_an_error(checkout: Path, monkeypatch: pyte
         set_up.check_result(theirs, 0)
 
 
-def test_a_torch_that_is_there_is_pinned_for_pip(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_triton", [True, False])
+def test_a_torch_that_is_there_is_pinned_for_pip_and_its_triton_stays(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, has_triton: bool
+) -> None:
     (checkout / ".venv").mkdir()
     commands: list[list[str]] = []
     monkeypatch.setattr(set_up, "run", lambda command, *_: commands.append(command))
+    monkeypatch.setattr(set_up, "has_triton", lambda: has_triton)
     set_up.install({"version": "2.9.1+rocm7.0", "file": "x", "hip": "7.0"}, 0)
     fixed = checkout / ".venv" / "ratchet-torch.txt"
     assert fixed.read_text() == "torch==2.9.1+rocm7.0\n"
     assert all(str(fixed) in command for command in commands)
     assert not [word for command in commands for word in command if word.startswith("torch==")]
+    assert has_triton != any(set_up.PINNED_TRITON in command for command in commands)

@@ -1,0 +1,155 @@
+"""Whole runs of the command line on awkward targets. Everything is real but the clock; see `synthetic_clock.py`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agent import report
+from agent.report import Report
+from agent.repository.private_git import PrivateGit
+from agent.repository.target import tree_hash
+from tests.agent.hostile import set_traps
+
+ROOT = Path(__file__).parents[2]
+TASK = ROOT / "evals" / "tasks" / "kb_mlp" / "bench.py"
+DECOYS = {
+    "tools/scale.py": "SCALE = 1.0\n",  # a folder without __init__.py
+    "agent/__init__.py": "NAME = 'the target'\n",
+    "agent/cli.py": "raise RuntimeError('this is the target')\n",
+    "sandbox/__init__.py": "from profile import NAME\n",
+    "profile.py": "NAME = 'not the standard module'\n",
+}
+USES_THEM = """
+from agent import NAME as agent_name
+from sandbox import NAME as profile_name
+from tools.scale import SCALE
+assert (agent_name, profile_name, SCALE) == ("the target", "not the standard module", 1.0)
+"""
+TESTS = """
+import torch
+from bench import Model
+
+def test_the_two_halves_are_two_layers():
+    model = Model(8, 16, 1e-6)
+    assert type(model.gate) is torch.nn.Linear and model.gate.weight.is_contiguous()
+
+def test_the_residual_is_copied():
+    assert ".clone()" in open("bench.py").read()
+"""
+
+
+@dataclass
+class Ran:
+    status: int
+    message: str
+    run_dir: Path
+
+    @property
+    def report(self) -> Report:
+        return report.read(self.run_dir)
+
+
+def agent(target: Path, runs: Path, *options: str) -> Ran:
+    command = [sys.executable, "-m", "tests.agent.synthetic_clock", "run", "--target", str(target), "--entry", "bench.py",
+               "--runs-dir", str(runs), "--run-id", "one", "--yes", "--python", sys.executable, *options]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    return Ran(done.returncode, done.stderr, runs / "one")
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=User", "-c", "user.email=user@example.org")
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+class TestAnAwkwardRepository:
+    """One run on a repository with our packages' names, traps in its `.git`, uncommitted changes and tests."""
+
+    @pytest.fixture(scope="class")
+    def place(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return tmp_path_factory.mktemp("awkward")
+
+    @pytest.fixture(scope="class")
+    def target(self, place: Path) -> Path:
+        target = place / "target"
+        for name, text in {**DECOYS, "bench.py": TASK.read_text(), "tests/test_bench.py": TESTS}.items():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            (target / name).write_text(text)
+        git(target, "init", "--quiet", "--initial-branch=main")
+        git(target, "add", "--all")
+        git(target, "commit", "--quiet", "--message=first")
+        (target / "bench.py").write_text(USES_THEM + TASK.read_text())
+        (target / "new.txt").write_text("not committed\n")
+        return target
+
+    @pytest.fixture(scope="class")
+    def ran(self, place: Path, target: Path) -> Ran:
+        self.marks = set_traps(target, place / "traps")
+        before = tree_hash(target)
+        found = agent(target, place / "runs")
+        assert found.status == 0, found.message
+        assert list(self.marks.iterdir()) == [], "something in the target's .git ran"
+        assert tree_hash(target) == before
+        return found
+
+    def test_it_walks_all_ten_steps_and_keeps_something(self, ran: Ran) -> None:
+        assert len(ran.report.steps) == 10
+        assert ran.report.kept
+
+    def test_uncommitted_changes_are_included_and_it_says_so(self, ran: Ran, target: Path) -> None:
+        assert "2 files with uncommitted changes included as found" in ran.report.notes
+        assert ran.report.branch is not None
+        branch = PrivateGit(target / ".git")
+        assert b"agent_name" in branch.run("show", f"{ran.report.branch}:bench.py").stdout
+        assert branch.run("show", f"{ran.report.branch}:new.txt").stdout == b"not committed\n"
+
+    def test_a_change_that_breaks_the_targets_own_tests_is_not_kept(self, ran: Ran) -> None:
+        assert any("2 tests of the target pass" in note for note in ran.report.notes)
+        dropped = [a for a in ran.report.attempts if a.verdict == "wrong" and "own tests" in a.why]
+        assert dropped, [(a.title, a.verdict, a.why) for a in ran.report.attempts]
+        assert not {a.id for a in dropped} & {kept.attempt for kept in ran.report.kept}
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Make a folder one that nothing can write to, root included where we are root."""
+    mounted: list[Path] = []
+
+    def close(folder: Path) -> None:
+        if os.geteuid() == 0:
+            subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+            mounted.append(folder)
+            subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True)
+        else:
+            for path in (folder, *folder.rglob("*")):
+                path.chmod(path.stat().st_mode & ~0o222)
+
+    yield close
+    for folder in mounted:
+        subprocess.run(["umount", str(folder)], check=True)
+    for path in (p for p in tmp_path.rglob("*") if p.is_dir() and not p.is_symlink()):
+        path.chmod(path.stat().st_mode | 0o700)
+
+
+def test_a_read_only_repository_gets_its_result_as_a_folder(
+    tmp_path: Path, read_only: Callable[[Path], None]
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    shutil.copy(TASK, target)
+    git(target, "init", "--quiet", "--initial-branch=main")
+    git(target, "add", "--all")
+    git(target, "commit", "--quiet", "--message=first")
+    read_only(target)
+    ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,audit_compute")
+    assert ran.status == 0, ran.message
+    assert ran.report.branch is None and ran.report.result is not None
+    assert (Path(ran.report.result) / "bench.py").read_text() != TASK.read_text()
+    assert any("No branch was written, because" in note for note in ran.report.notes), ran.report.notes

@@ -1,0 +1,99 @@
+"""The target's own tests: what passed before must pass after, and nothing else counts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox.local import LocalSandbox
+from tools import own_tests
+from tools.open_referee import copy_guest
+from tools.worker import Build, Setting
+
+MODEL = "def double(x):\n    return 2 * x\n"
+TESTS = """
+import pathlib
+import model
+
+def test_doubles():
+    assert model.double(3) == 6
+
+def test_that_fails_as_it_is():
+    assert model.double(3) == 7
+
+def test_that_writes_beside_itself():
+    pathlib.Path(__file__).with_suffix(".seen").write_text("seen")
+    pathlib.Path("here").write_text("seen")
+"""
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    sandbox = LocalSandbox(sys.executable, tmp_path / "sandbox", owned=(tmp_path,))
+    return Setting(sandbox, sys.executable, copy_guest(tmp_path / "guest"), "bench.py", tmp_path / "workers")
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Build]:
+    def build(name: str, tests: str = TESTS, **files: str) -> Build:
+        tree = tmp_path / name
+        (tree / "tests").mkdir(parents=True)
+        (tree / "bench.py").write_text("")
+        (tree / "model.py").write_text(files.get("model", MODEL))
+        if tests:
+            (tree / "tests" / "test_model.py").write_text(tests)
+        return Build(name, tree)
+
+    return build
+
+
+def test_only_what_passes_as_it_is_counts(setting: Setting, make: Callable[..., Build]) -> None:
+    found = own_tests.run_pristine(setting, make("pristine"))
+    assert found.passed == ["tests/test_model.py::test_doubles", "tests/test_model.py::test_that_writes_beside_itself"]
+    assert "2 tests" in found.note and "1 fail already" in found.note
+
+
+def test_a_change_that_breaks_a_test_is_named(setting: Setting, make: Callable[..., Build]) -> None:
+    pristine, same = make("pristine"), make("same")
+    found = own_tests.run_pristine(setting, pristine)
+    broken = make("broken", model="def double(x):\n    return 2 * x + 1\n")
+    unloadable = make("unloadable", model="def double(x:\n")
+    assert own_tests.broken_by(found, setting, pristine, same) == []
+    assert own_tests.broken_by(found, setting, pristine, broken) == ["tests/test_model.py::test_doubles"]
+    assert own_tests.broken_by(found, setting, pristine, unloadable) == found.passed
+
+
+def test_tests_do_not_write_into_the_tree(setting: Setting, make: Callable[..., Build]) -> None:
+    pristine = make("pristine")
+    before = sorted(path.name for path in pristine.tree.rglob("*"))
+    own_tests.run_pristine(setting, pristine)
+    assert sorted(path.name for path in pristine.tree.rglob("*")) == before
+
+
+def test_a_target_without_tests_is_said_so(setting: Setting, make: Callable[..., Build]) -> None:
+    found = own_tests.run_pristine(setting, make("pristine", tests=""))
+    assert found.passed == [] and "no tests" in found.note
+
+
+def test_a_suite_that_ends_the_process_does_not_count(setting: Setting, make: Callable[..., Build]) -> None:
+    found = own_tests.run_pristine(setting, make("pristine", tests="import os\nos._exit(0)\n"))
+    assert found.passed == [] and "could not be run" in found.note
+
+
+def test_a_test_that_sways_without_any_change_is_not_held_against_it(
+    setting: Setting, make: Callable[..., Build], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pristine, candidate = make("pristine"), make("candidate")
+    found = own_tests.OwnTests(passed=["swaying"], note="")
+    runs = []
+
+    def run(setting: Setting, build: Build, only: object = ()) -> dict[str, list[str]]:
+        runs.append(build.key)
+        return {"passed": []}
+
+    monkeypatch.setattr(own_tests, "_run", run)
+    assert own_tests.broken_by(found, setting, pristine, candidate) == []
+    assert runs == ["candidate", "pristine"]

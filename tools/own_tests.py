@@ -1,0 +1,69 @@
+"""The target's own tests: those that passed before must pass after.
+
+Refuses to count a test that failed or swayed without any change. The tests run in the same process as the candidate's
+code, which could make them say anything: they catch honest mistakes, the referee's own checks catch the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from tools.worker import Build, Setting, Worker, WorkerFault
+
+TIME_LIMIT_S = 600.0
+
+
+class OwnTests(BaseModel):
+    """What the pristine target's tests did. `passed` are the ids that count from now on."""
+
+    passed: list[str] = Field(default_factory=list)
+    note: str
+    """In one line, what is known of them."""
+
+
+def run_pristine(setting: Setting, pristine: Build) -> OwnTests:
+    """Never raises for what tests do: a suite that cannot be run is a note."""
+    try:
+        said = _run(setting, pristine)
+    except WorkerFault as fault:
+        return OwnTests(note=f"The target's own tests could not be run ({fault.message}), so they do not count.")
+    if said.get("missing"):
+        return OwnTests(note="The target's interpreter has no pytest, so its own tests, if any, were not run.")
+    passed, failed = _ids(said, "passed"), _ids(said, "failed")
+    if not passed and not failed:
+        return OwnTests(note="The target has no tests that pytest finds.")
+    note = f"{len(passed)} tests of the target pass and must still pass after every change"
+    return OwnTests(passed=passed, note=f"{note}; {len(failed)} fail already and do not count." if failed else f"{note}.")
+
+
+def broken_by(own: OwnTests, setting: Setting, pristine: Build, candidate: Build) -> list[str]:
+    """The tests that passed before and do not pass in `candidate`, in two tries, while they still do without it.
+
+    A candidate under which they cannot be run at all breaks all of them.
+    """
+    missing = _not_passed(own.passed, setting, candidate)
+    if missing:
+        missing = [name for name in missing if name not in _not_passed(missing, setting, pristine)]
+    return _not_passed(missing, setting, candidate) if missing else []
+
+
+def _not_passed(names: list[str], setting: Setting, build: Build) -> list[str]:
+    if not names:
+        return []
+    try:
+        passed = set(_ids(_run(setting, build, only=names if len(names) <= 50 else ()), "passed"))
+    except WorkerFault:
+        passed = set()
+    return [name for name in names if name not in passed]
+
+
+def _run(setting: Setting, build: Build, only: list[str] | tuple[str, ...] = ()) -> dict[str, Any]:
+    with Worker(setting, build, "suite", timeout_s=TIME_LIMIT_S) as worker:
+        return worker.ask("run", only=list(only))
+
+
+def _ids(said: dict[str, Any], name: str) -> list[str]:
+    found = said.get(name)
+    return [str(item) for item in found] if isinstance(found, list) else []
