@@ -25,6 +25,10 @@ class SessionStart(BaseModel):
     compile: dict[str, Comparison] = Field(default_factory=dict)
     compile_failed: dict[str, str] = Field(default_factory=dict)
 
+    def best_compile(self) -> str:
+        """The mode with the largest speedup over eager; empty when none was measured."""
+        return max(self.compile, key=lambda mode: self.compile[mode].interval().median, default="")
+
 
 class Whole(BaseModel):
     """The final stack against the unmodified target, against the best plain torch.compile, and with default malloc."""

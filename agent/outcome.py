@@ -76,7 +76,7 @@ def compose(
         speedup_over_compile=whole.over_compile.interval(delta) if whole and whole.over_compile else None,
         speedup_default_malloc=whole.default_malloc.interval(delta) if whole and whole.default_malloc else None,
         baselines=_baselines(ctx, session, delta),
-        final=_latency(ctx, whole.over_eager, "candidate") if whole else None,
+        final=_latency(ctx, whole.over_eager, "candidate", delta) if whole else None,
         workloads=_workloads(ctx, whole, delta),
         steps=_steps(state),
         kept=_kept(ctx),
@@ -124,15 +124,17 @@ def _latency(
     times = [sum(row) if case is None else row[case] for row in rows]
     cases = ctx.workload.cases if case is None else (ctx.workload.cases[case],)
     tokens = sum(float(c.work.get("tokens", 0)) for c in cases)
-    speedup = None
+    speedup = eager_us = None
     if delta is not None:
         ratios = found.log_ratios if case is None else [row[case] for row in found.case_log_ratios]
         speedup = speedup_interval(ratios, delta)
+        eager_us = median(sum(row) if case is None else row[case] for row in found.incumbent_us)
     return Latency(
         latency_us=median(times),
         latency_us_low=min(times),
         latency_us_high=max(times),
         tokens_per_s=tokens / median(times) * 1e6 if tokens else None,
+        eager_us=eager_us,
         speedup=speedup,
     )
 

@@ -33,6 +33,8 @@ class Latency(_Part):
     latency_us_high: PositiveFloat | None = None
     tokens_per_s: PositiveFloat | None = None
     """Only when the workload says by `work()` how many tokens a call is."""
+    eager_us: PositiveFloat | None = None
+    """Median of the unmodified target in the same restarts: machines change their pace, so times compare in pairs."""
     speedup: SpeedupInterval | None = None
     """Over eager, measured in pairs; None for eager itself."""
     failed: str = ""
@@ -47,8 +49,9 @@ class Baselines(_Part):
     """By mode of plain `torch.compile`."""
 
     def best_compile(self) -> tuple[str, Latency] | None:
-        measured = [(mode, latency) for mode, latency in self.compile.items() if latency.latency_us is not None]
-        return min(measured, key=lambda pair: pair[1].latency_us or 0.0, default=None)
+        """The mode with the largest speedup over eager."""
+        measured = [(mode, latency) for mode, latency in self.compile.items() if latency.speedup is not None]
+        return max(measured, key=lambda pair: pair[1].speedup.median if pair[1].speedup else 0.0, default=None)
 
 
 class Step(_Part):

@@ -75,16 +75,15 @@ def _kept(report: Report) -> str:
 
 
 def _speed(report: Report) -> str:
-    rows = [("unmodified target", "eager", _latency(report.baselines.eager), "1")]
+    rows = [("unmodified target", "eager", "", _latency(report.baselines.eager), "1")]
     rows += [
-        ("plain torch.compile", _plain(mode), _latency(latency), _gain(latency))
+        ("plain torch.compile", _plain(mode), _eager(latency), _latency(latency), _gain(latency))
         for mode, latency in report.baselines.compile.items()
     ]
     if report.final is not None:
-        gain = "" if report.speedup is None else wording.speedup(report.speedup)
-        rows.append(("**this run's stack**", "", _latency(report.final), gain))
-    text = "## Speed\n\n" + _table(("what", "mode", "latency per call", "over eager"), rows)
-    if report.workloads:
+        rows.append(("**this run's stack**", "", _eager(report.final), _latency(report.final), _gain(report.final)))
+    text = "## Speed\n\n" + _table(("what", "mode", "eager beside it", "latency per call", "over eager"), rows)
+    if len(report.workloads) > 1:
         cases = [
             (
                 _plain(case.name),
@@ -163,6 +162,10 @@ def _latency(latency: Latency) -> str:
         return f"not measured: {_plain(latency.failed, WHY_WIDTH)}"
     text = wording.latency(latency.latency_us, latency.latency_us_low, latency.latency_us_high)
     return text if latency.tokens_per_s is None else f"{text}, {latency.tokens_per_s:,.0f} tokens/s"
+
+
+def _eager(latency: Latency) -> str:
+    return "" if latency.eager_us is None else wording.latency(latency.eager_us)
 
 
 def _gain(latency: Latency) -> str:

@@ -63,7 +63,8 @@ def _walk(folder: RunFolder, progress: Progress, *, resumed: bool) -> int:
     begun = time.monotonic()
     with _scratch(folder.path) as scratch, _sandbox(folder.read().config, scratch) as sandbox:
         ctx = _assemble(folder, scratch, sandbox, progress, resumed=resumed)
-        state = graph.walk(ctx, folder.path / "checkpoint.sqlite")
+        with contextlib.closing(ctx.referee):
+            state = graph.walk(ctx, folder.path / "checkpoint.sqlite")
         outcome.finish(ctx, folder, state, sandbox.promises(), wall_s=time.monotonic() - begun)
     return 0
 
@@ -146,6 +147,8 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
     referee.say = ctx.say
     acceptance.follow(ctx.ledger, stack, ctx.change_of)
     ctx.compile_baselines = compile_builds(ctx)
+    if ctx.compile_baselines:
+        referee.prepare_compiler()
     known = measurements.session_start(path)
     if known is not None:
         ctx.use(known)

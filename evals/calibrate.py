@@ -7,6 +7,7 @@ first, as in a run. Refuses to leave anything out: every comparison is in the re
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import tempfile
@@ -81,16 +82,17 @@ def run(results_dir: Path) -> int:
     stem = results_dir / f"calibration-{found.date:%Y%m%d-%H%M%S}"
     with tempfile.TemporaryDirectory(prefix="ratchet-calibrate-") as folder:
         referee, trees = _referee(Path(folder))
-        found.environment = environment.describe(referee.workload.environment)
-        pristine = referee.check_pristine()
-        noise, found.aa = referee.measure_noise(pristine.inputs)
-        found.delta = noise.delta
-        for effect in EFFECTS:
-            checked = referee.check(trees[effect.name])
-            for number in range(effect.comparisons):
-                found.judged.append(_judge(referee, effect, checked, pristine.build))
-                _say(effect, number, found.judged[-1])
-                write_atomically(stem.with_suffix(".json"), found.model_dump_json(indent=1) + "\n")
+        with contextlib.closing(referee):
+            found.environment = environment.describe(referee.workload.environment)
+            pristine = referee.check_pristine()
+            noise, found.aa = referee.measure_noise(pristine.inputs)
+            found.delta = noise.delta
+            for effect in EFFECTS:
+                checked = referee.check(trees[effect.name])
+                for number in range(effect.comparisons):
+                    found.judged.append(_judge(referee, effect, checked, pristine.build))
+                    _say(effect, number, found.judged[-1])
+                    write_atomically(stem.with_suffix(".json"), found.model_dump_json(indent=1) + "\n")
     write_atomically(stem.with_suffix(".md"), _page(found))
     print(f"\n{_page(found)}\n{stem}.json")
     return 0 if all(_passed(found, effect) for effect in EFFECTS) else 1

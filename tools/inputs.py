@@ -30,9 +30,12 @@ def draw(reference: Worker, into: Path, case: Case, seed: int, variant: str = ""
     return into
 
 
-@dataclass(frozen=True)
+@dataclass
 class InputSupply:
-    """Where the inputs of each restart come from; `needed` says how many of a case."""
+    """Where the inputs of each restart come from; `needed` says how many of a case. To be closed.
+
+    Its worker starts with the first comparison and stays, so that no later one has to wait for it.
+    """
 
     setting: Setting
     workload: Workload
@@ -40,18 +43,24 @@ class InputSupply:
     folder: Path
     needed: Callable[[Case], int]
     rng: random.Random = field(default_factory=random.SystemRandom)
+    _source: _Source | None = None
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[], Inputs]]:
         """A function that makes new inputs at each call and takes away the last ones. Raises: WorkloadError."""
-        with Worker(self.setting, self.pristine, "reference") as reference:
-            source = _Source(self, reference)
-            try:
-                yield source
-            except WorkerFault as fault:
-                raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
-            finally:
-                source.clear()
+        source = self._source = self._source or _Source(self, Worker(self.setting, self.pristine, "reference"))
+        try:
+            yield source
+        except WorkerFault as fault:
+            self.close()
+            raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
+        finally:
+            source.clear()
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.reference.close()
+            self._source = None
 
     def draw_all(self, reference: Worker, folder: Path) -> Inputs:
         return [

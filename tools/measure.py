@@ -98,8 +98,8 @@ class Clock(Protocol):
     def compare(self, request: Request) -> tuple[Comparison, list[TimedOutput]]: ...
 
 
-def enough_for_screen(log_ratios: Sequence[float]) -> bool:
-    return len(log_ratios) >= accept.SCREEN_RESTARTS
+def enough_for_screen(delta: float) -> Callable[[Sequence[float]], bool]:
+    return lambda ratios: accept.enough_for_screen(ratios, delta)
 
 
 def enough_for_noise(log_ratios: Sequence[float]) -> bool:

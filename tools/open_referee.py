@@ -36,9 +36,10 @@ def open_referee(
     seed: int | None = None,
     original: Path | None = None,
 ) -> Referee:
-    """A referee with a live clock, whose noise floor is still to be measured.
+    """A referee with a live clock, whose noise floor is still to be measured. To be closed.
 
-    `scratch` is a folder of ours, which exists; `original` is where the user has what `pristine` is a copy of. Raises: WorkloadError, SandboxError.
+    `scratch` is a folder of ours, which exists; `original` is where the user has what `pristine` is a copy of.
+    Raises: WorkloadError, SandboxError.
     """
     setting = Setting(
         sandbox,
@@ -49,6 +50,7 @@ def open_referee(
         threads,
         Limits(memory_bytes=memory_bytes or memory_limit()),
         start_timeout_s,
+        scratch / "toolchain",
         original,
     )
     rng = secret_rng(seed)
@@ -57,7 +59,7 @@ def open_referee(
     cores = Cores.of(sorted(os.sched_getaffinity(0)), threads, workload.device)
     supply = InputSupply(setting, workload, build, scratch / "inputs", partial(inputs_needed, workload), rng)
     clock = LiveClock(setting, workload, cores, scratch / "timed", supply)
-    referee = Referee(setting, workload, build, clock, scratch / "referee", supplied=True, rng=rng)
+    referee = Referee(setting, workload, build, clock, scratch / "referee", supply=supply, rng=rng)
     referee.guard(installed(workload))
     return referee
 

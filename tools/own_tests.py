@@ -28,14 +28,15 @@ def run_pristine(setting: Setting, pristine: Build) -> OwnTests:
     try:
         said = _run(setting, pristine)
     except WorkerFault as fault:
-        return OwnTests(note=f"The target's own tests could not be run ({fault.message}), so they do not count.")
+        note = f"The target's own tests could not be run ({fault.message}) and do not count."
+        return OwnTests(note=note)
     if said.get("missing"):
         return OwnTests(note="The target's interpreter has no pytest, so its own tests, if any, were not run.")
     passed, failed = _ids(said, "passed"), _ids(said, "failed")
     if not passed and not failed:
         return OwnTests(note="The target has no tests that pytest finds.")
-    note = f"{len(passed)} tests of the target pass and must still pass after every change"
-    return OwnTests(passed=passed, note=f"{note}; {len(failed)} fail already and do not count." if failed else f"{note}.")
+    note = f"{len(passed)} tests of the target pass and must pass after every change"
+    return OwnTests(passed=passed, note=f"{note}; {len(failed)} fail already and do not count" if failed else note)
 
 
 def broken_by(own: OwnTests, setting: Setting, pristine: Build, candidate: Build) -> list[str]:

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tools import accept, correctness, own_tests
+from tools import accept, correctness, own_tests, toolchain
 from tools.accept import NoiseFloor
 from tools.clock import TimedOutput, inputs_needed
 from tools.correctness import Compared, Finding
 from tools.errors import workload_error
+from tools.inputs import InputSupply
 from tools.inputs import draw as draw_input
 from tools.integrity import Manifest
 from tools.measure import Clock, Comparison, Request, enough_for, enough_for_noise, enough_for_report, enough_for_screen
@@ -57,7 +58,7 @@ class Referee:
     noise: NoiseFloor | None = None
     manifest: Manifest | None = None
     own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
-    supplied: bool = False  # whether the clock draws its own inputs; else those of a check serve every restart
+    supply: InputSupply | None = None  # where the clock gets its inputs; else those of a check serve every restart
     say: Say = lambda what, done, of: None
     rng: random.Random = field(default_factory=random.SystemRandom)
     _watched: dict[Path, Manifest] = field(default_factory=dict)  # trees and caches of builds, as they were at first
@@ -72,11 +73,24 @@ class Referee:
             raise ValueError("measure_noise comes first")
         return self.noise.delta
 
+    def close(self) -> None:
+        """End the worker that draws inputs, if there is one."""
+        if self.supply is not None:
+            self.supply.close()
+
     # -- what no candidate may touch
 
     def guard(self, installed: Sequence[Path]) -> None:
         """Watch the guest, the pristine tree and the installed packages: after a change to them nothing counts."""
         self.manifest = Manifest.take([self.setting.guest, self.pristine.tree, *installed])
+
+    def prepare_compiler(self) -> None:
+        """Make what all compiling workers share on a CPU; before it, each makes its own."""
+        if self.workload.device == "cpu" and self.workload.environment.get("cpp_compiler"):
+            self.say("preparing the compiler", 0, 0)
+            toolchain.make(self.setting)
+            if self.manifest is not None and self.setting.toolchain is not None:
+                self.manifest = Manifest.take([*self.manifest.roots, self.setting.toolchain])
 
     def tampered(self, *builds: Build) -> list[str]:
         """What has changed of what no candidate may touch: the trees and caches of these builds as well."""
@@ -101,7 +115,11 @@ class Referee:
         with (
             Worker(self.setting, self.pristine, "reference", timeout_s=self.setting.check_timeout_s) as reference,
             Worker(
-                self.setting, build, poison=True, compile_threads=_cores(), timeout_s=self.setting.check_timeout_s
+                self.setting,
+                build,
+                poison=True,
+                compile_threads=self._compile_threads(),
+                timeout_s=self.setting.check_timeout_s,
             ) as candidate,
             ThreadPoolExecutor(1) as background,
         ):
@@ -147,7 +165,7 @@ class Referee:
         """
         self._watch(build.tree)
         with Worker(
-            self.setting, build, compile_threads=max(1, _cores() // 2), timeout_s=self.setting.check_timeout_s
+            self.setting, build, compile_threads=self._compile_threads(), timeout_s=self.setting.check_timeout_s
         ) as worker:
             worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
             for which in sorted(self.workload.states) or [""]:
@@ -165,6 +183,10 @@ class Referee:
             cache = self._watch(worker.keep_cache(self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}"))
         return replace(build, cache=cache)
 
+    def _compile_threads(self) -> int:
+        """On a CPU a pool gains nothing: 23 s with it, 22 s without, for 12 kernels on 2 cores."""
+        return 1 if self.workload.device == "cpu" else max(1, len(os.sched_getaffinity(0)) // 2)
+
     def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[list[Path], list[list[Path]]]:
         """Inputs of the script, and by case to fill caches and to time with; secret seeds, the pristine entry."""
         reference.ask("describe")
@@ -176,7 +198,7 @@ class Referee:
         timed = [
             [
                 draw_input(reference, folder / f"timed-{number}-{index}", case, self.rng.randrange(1 << 31))
-                for index in range(1 if self.supplied else inputs_needed(self.workload, case))
+                for index in range(1 if self.supply else inputs_needed(self.workload, case))
             ]
             for number, case in enumerate(self.workload.cases)
         ]
@@ -269,7 +291,7 @@ class Referee:
             f"screen {purpose}",
             incumbent,
             checked.build,
-            enough_for_screen,
+            enough_for_screen(self.delta),
             checked.inputs,
             progress=lambda n: self.say("screening", n, accept.SCREEN_RESTARTS),
         )
@@ -380,11 +402,6 @@ class Referee:
             found.append(reference.saved(f"{prefix}-{index}"))
             reference.ask("save", path=str(found[-1]))
         return found
-
-
-def _cores() -> int:
-    """How many may compile at once while nothing is timed."""
-    return len(os.sched_getaffinity(0))
 
 
 def _failed(found: Comparison, evidence: dict[str, Any]) -> Verdict | None:

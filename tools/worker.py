@@ -28,6 +28,8 @@ MALLOC = {
 # glibc fills memory it hands out with 0x7f: what a candidate did not write is a huge number, never a stale result
 MALLOC_POISON = {"MALLOC_PERTURB_": "128"}
 MAX_MESSAGE = 4000  # characters
+USER = "ratchet"  # Inductor asks who it is, and a user id of its own has no name
+HEADERS_BELOW_TMP = f"torchinductor_{USER}/precompiled_headers"  # where Inductor looks for them
 # what a target's interpreter needs from outside; nothing else of the agent's environment goes in
 PASSED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ROCM_PATH",
           "CUDA_HOME", "CC", "CXX")  # fmt: skip
@@ -69,6 +71,7 @@ class Setting:
     threads: int = 1
     limits: Limits = field(default_factory=Limits)
     start_timeout_s: float = 120.0
+    toolchain: Path | None = None  # used once it is there, see `tools/toolchain.py`
     original: Path | None = None  # where the user has the target; nothing is loaded from there
     check_timeout_s: float = 900.0  # one answer of a candidate, which may compile itself first
 
@@ -90,8 +93,13 @@ class Worker:
             folder.mkdir(parents=True)
         self.cache = self.home / "cache"
         self.cache.mkdir()
+        shared = [folder for folder in (setting.toolchain,) if folder is not None and folder.exists()]
+        for folder in shared:
+            _link_files(folder / "headers", self.home / "tmp" / HEADERS_BELOW_TMP)
         if build.cache is not None and build.cache.exists():
             _copy_files(build.cache, self.cache)
+        elif shared:
+            _copy_files(shared[0] / "cache", self.cache)
         self._revealed = 0
         self._process: Process = setting.sandbox.start(
             Command(
@@ -100,7 +108,7 @@ class Worker:
                 cwd=(build.tree / setting.entry).parent,
                 role=role,
                 env=self._environment(malloc, poison, compile_threads),
-                readable=(setting.guest, build.tree, self.inbox),
+                readable=(setting.guest, build.tree, self.inbox, *shared),
                 writable=(self.home,),
                 cpus=cpus,
                 limits=setting.limits,
@@ -114,7 +122,7 @@ class Worker:
             **{name: os.environ[name] for name in PASSED if name in os.environ},
             "LANG": "C.UTF-8",
             "HOME": str(self.home),
-            "USER": "ratchet",  # Inductor asks who it is, and a user id of its own has no name
+            "USER": USER,
             "TMPDIR": str(self.home / "tmp"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",
@@ -124,8 +132,6 @@ class Worker:
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
             "TRITON_CACHE_DIR": str(self.cache / "triton"),
             "TORCHINDUCTOR_COMPILE_THREADS": str(compile_threads),  # above 1 it keeps a pool of processes
-            # kept below TMPDIR, where every worker would compile them anew: 6 of 10 s of a start with a full cache
-            "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
             "HF_HUB_OFFLINE": "1",
             **(MALLOC if malloc else {}),
             **(MALLOC_POISON if poison else {}),
@@ -253,6 +259,12 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _link_files(folder: Path, into: Path) -> None:
+    into.mkdir(parents=True)
+    for file in folder.iterdir():
+        (into / file.name).symlink_to(file)
 
 
 def _copy_files(source: Path, into: Path) -> None:

@@ -64,7 +64,7 @@ def _measure_whole(ctx: RunContext) -> None:
     over_eager, outputs = ctx.referee.report_on("whole stack over eager", pristine, top, inputs)
     finding = ctx.referee.check_timed(outputs)
     found = Whole(top=ctx.stack.top, over_eager=over_eager, timed_outputs=finding.reason)
-    best = min(session.compile, key=lambda mode: sum(session.compile[mode].median_us("candidate")), default="")
+    best = session.best_compile()
     if best:
         baseline = ctx.compile_baseline(best)
         found.over_compile, _ = ctx.referee.report_on("whole stack over torch.compile", baseline, top, inputs)

@@ -19,6 +19,8 @@ CONSTANT_SEED = 20_011
 
 
 class Reference(Worker):
+    coarse = False  # whether the floating-point results in the target's own precision have 16 bits
+
     def op_describe(self):
         """What the entry declares, for the host to plan with."""
         self.workload = self.workload or workload.read(self.tree, self.entry)
@@ -81,6 +83,17 @@ class Reference(Worker):
         self.precision = getattr(torch, name)
         self.built.to(self.precision)
         self.staged, self.constants = (None, []), {}
+
+    def op_save(self, path):
+        """As a worker does. Of 16-bit results the wide ones are saved in 32 bits, which is exact enough for the judge
+        and half of what is written and read.
+        """
+        structure, flat = self.result
+        if not self.precision:
+            self.coarse = all(t.element_size() <= 2 for t in flat if t.is_floating_point())
+        elif self.coarse:
+            flat = [t.to(torch.float32) if t.is_floating_point() else t for t in flat]
+        tensors.save_flat(path, structure, flat, borrowed=self._borrowed())
 
     def op_select(self, source, path, phase=""):
         """Apply the entry's `outputs` to a saved result."""

@@ -60,4 +60,8 @@ def _role(role):
         from .suite import Suite
 
         return Suite
+    if role == "precompile":
+        from .precompile import Precompile
+
+        return Precompile
     raise ValueError(f"unknown role {role!r}")

@@ -148,22 +148,18 @@ def load_flat(path, device=None):
         tensors = []
         for leaf in header["leaves"]:
             file.seek(start + leaf["offset"])
-            tensors.append(_tensor(leaf, file.read(leaf["nbytes"]), device))
+            tensors.append(_tensor(leaf, file, device))
     return header["structure"], tensors
 
 
-def _tensor(leaf, data, device):
-    dtype = _DTYPES[leaf["dtype"]]
+def _tensor(leaf, file, device):
+    """Read into memory of torch's own allocator, aligned as the target's would be."""
+    host = torch.empty(leaf["shape"], dtype=_DTYPES[leaf["dtype"]])
     if leaf["nbytes"]:
-        host = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).reshape(leaf["shape"])
-    else:
-        host = torch.empty(leaf["shape"], dtype=dtype)
+        file.readinto((ctypes.c_char * leaf["nbytes"]).from_address(host.data_ptr()))
     if leaf["stride"]:
-        strided = torch.empty_strided(leaf["shape"], leaf["stride"], dtype=dtype)
-        host = strided.copy_(host)
-    target = device or leaf["device"]
-    # a copy in every case: the tensor must come from torch's own allocator, aligned as the target's would be
-    return host.to(target) if target != "cpu" else host.clone(memory_format=torch.preserve_format)
+        host = torch.empty_strided(leaf["shape"], leaf["stride"], dtype=host.dtype).copy_(host)
+    return host.to(device or leaf["device"])
 
 
 def load(path, device=None):

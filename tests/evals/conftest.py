@@ -26,13 +26,17 @@ def folder_open_to_all() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def open_arena() -> Iterator[Arena]:
     with folder_open_to_all() as folder:
-        yield Arena.open(folder, sys.executable)
+        arena = Arena.open(folder, sys.executable)
+        yield arena
+        arena.referee.close()
 
 
 @pytest.fixture(scope="session")
 def open_long_arena() -> Iterator[Arena]:
     with folder_open_to_all() as folder:
-        yield Arena.open(folder, sys.executable, rows=256)
+        arena = Arena.open(folder, sys.executable, rows=256)
+        yield arena
+        arena.referee.close()
 
 
 @pytest.fixture

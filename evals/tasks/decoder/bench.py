@@ -11,8 +11,9 @@ CONFIG = DecoderConfig() if ON_GPU else DecoderConfig(256, 64, 224, 8, 8, 2)
 
 def build():
     torch.manual_seed(0)
-    model = Decoder(CONFIG).to(DEVICE, torch.bfloat16 if ON_GPU else torch.float32)
-    return model.eval()
+    with torch.device(DEVICE):
+        model = Decoder(CONFIG)
+    return model.to(torch.bfloat16 if ON_GPU else torch.float32).eval()
 
 
 def shapes():

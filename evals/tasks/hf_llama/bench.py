@@ -16,8 +16,9 @@ CONFIG = LlamaConfig(num_hidden_layers=8 if ON_GPU else 4, use_cache=False, **SI
 
 def build():
     torch.manual_seed(0)
-    model = LlamaForCausalLM(CONFIG)
-    return model.to(DEVICE, torch.bfloat16 if ON_GPU else torch.float32).eval()
+    with torch.device(DEVICE):
+        model = LlamaForCausalLM(CONFIG)
+    return model.to(torch.bfloat16 if ON_GPU else torch.float32).eval()
 
 
 def shapes():
