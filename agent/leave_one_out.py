@@ -6,15 +6,12 @@ stack has passed the same correctness check as any candidate.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 from agent.attempts import Attempt
 from agent.context import RunContext
 from agent.progress import StackShrank, VerdictReached
 from tools import accept
 from tools.candidate import Candidate
-from tools.measure import Request
+from tools.measure import Request, enough_to_weigh
 from tools.referee import summary
 from tools.verdict import Verdict
 from tools.worker import Build, WorkerFault
@@ -66,14 +63,14 @@ def _judge(ctx: RunContext, without: str, top: Build) -> Verdict:
         smaller = ctx.build_of(without)
     except WorkerFault as fault:
         return Verdict(name="broken", reason=f"the stack does not run without it: {fault}")
-    request = Request(f"leave out {without[:12]}", smaller, top, lambda ratios: _enough(ratios, delta), inputs,
-                      progress=lambda n: ctx.say("measuring its worth", n, accept.SCREEN_RESTARTS))  # fmt: skip
-    found, _ = ctx.referee.clock.compare(request)
+    request = Request(f"leave out {without[:12]}", smaller, {"top": top}, enough_to_weigh(delta), inputs,
+                      progress=lambda n: ctx.say("measuring its worth", n, _next_look(n)))  # fmt: skip
+    found = ctx.referee.clock.compare(request).only
     evidence = {"worth": summary(found, delta)}
     if found.refused or found.broken:
         return Verdict(name="broken", reason=found.refused or found.broken, evidence=evidence)
     worth = found.interval(delta)
-    if worth.ci_high >= 1 + delta:
+    if accept.still_worth(found.log_ratios, delta) != "dropped":
         reason = f"it stays: worth {worth.median:.3f}x ({worth.ci_low:.3f} to {worth.ci_high:.3f})"
         return Verdict(name="slower", reason=reason, evidence=evidence)
     checked = ctx.referee.check(smaller)
@@ -85,8 +82,5 @@ def _judge(ctx: RunContext, without: str, top: Build) -> Verdict:
     return Verdict(name="kept", reason=reason, evidence=evidence)
 
 
-def _enough(ratios: Sequence[float], delta: float) -> bool:
-    """Its worth is plain after the restarts of a screen, or a look decides."""
-    if len(ratios) == accept.SCREEN_RESTARTS and min(ratios) > math.log1p(delta):
-        return True
-    return len(ratios) in accept.LOOKS and accept.look(ratios, delta) != "continue"
+def _next_look(restarts: int) -> int:
+    return next(look for look in (accept.SCREEN_RESTARTS, *accept.LOOKS) if look >= restarts)

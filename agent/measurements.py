@@ -38,8 +38,8 @@ class Whole(BaseModel):
     over_compile: Comparison | None = None
     compile_mode: str = ""
     default_malloc: Comparison | None = None
-    timed_outputs: str = ""
-    """Why the timed outputs of the whole stack were found wanting; empty when they were right."""
+    failed: str = ""
+    """Why none of it counts: the stack failed while it was timed, or its timed outputs were wrong."""
 
 
 def keep(model: BaseModel, path: Path) -> None:

@@ -63,8 +63,10 @@ def compose(
     assert session is not None, "a walk that came to its end has measured the baseline"
     if whole is not None and whole.top != ctx.stack.top:
         whole = None
+    failed = whole.failed if whole else ""
+    whole = None if failed else whole
     delta = ctx.referee.delta
-    notes = [*_notes(ctx, folder, exported, whole), session.own_tests.note]
+    notes = [*_notes(ctx, folder, exported, failed), session.own_tests.note]
     return Report(
         run_id=run.config.run_id,
         date=datetime.now(UTC),
@@ -98,7 +100,7 @@ def compose(
     )
 
 
-def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, whole: Whole | None) -> list[str]:
+def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, failed: str) -> list[str]:
     facts = TargetFacts.model_validate_json((folder.path / "target.json").read_bytes())
     found = target_notes(folder.path, ctx.stack)
     notes = [*found, exported.note]
@@ -109,8 +111,8 @@ def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, whole: Whole 
     noise = ctx.referee.noise
     if noise is not None and not noise.usable:
         notes.append(f"This machine is too noisy to keep anything: {noise.reason}.")
-    if whole is not None and whole.timed_outputs:
-        notes.append(f"The outputs of the whole stack were found wanting: {whole.timed_outputs}.")
+    if failed:
+        notes.append(f"The whole stack failed when it was measured in the end: {failed}.")
     for note in notes[len(found) :]:
         ctx.progress.emit(Note(note))
     return notes

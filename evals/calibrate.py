@@ -126,7 +126,7 @@ def _judge(referee: Referee, effect: Effect, checked: Checked, incumbent: Build)
         restarts, comparisons, interval = sum(part["restarts"] for part in parts), [], verdict.speedup
         assert interval is not None, "a verdict by time has an interval"
     else:
-        comparison, _ = referee.confirm(effect.name, incumbent, checked.build, checked.inputs)
+        comparison = referee.confirm(effect.name, incumbent, checked.build, checked.inputs).only
         failed = "refused" if comparison.refused else "broken" if comparison.broken else ""
         said = failed or accept.look(comparison.log_ratios, referee.delta)
         restarts, comparisons, interval = len(comparison.log_ratios), [comparison], comparison.interval(referee.delta)

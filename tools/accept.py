@@ -116,6 +116,21 @@ def look(log_ratios: Sequence[float], delta: float) -> Outcome:
     return "continue"
 
 
+def still_worth(log_ratios: Sequence[float], delta: float) -> Literal["stays", "dropped", "continue"]:
+    """Does a commit still earn its place? From log(time without it / time with it).
+
+    It is dropped only when the upper bound of its worth lies below the bar.
+    """
+    count, bar = len(log_ratios), math.log1p(delta)
+    if count == SCREEN_RESTARTS and min(log_ratios) > bar:
+        return "stays"
+    if count not in LOOKS:
+        return "continue"
+    if math.log(speedup_interval(log_ratios).ci_high) < bar:
+        return "dropped"
+    return "stays" if median(log_ratios) >= bar or count == max(LOOKS) else "continue"
+
+
 def regresses(log_ratios: Sequence[float]) -> bool:
     """Whether a single workload got slower: the upper bound of its speedup lies below `REGRESSION`."""
     return speedup_interval(log_ratios).ci_high < REGRESSION

@@ -1,7 +1,7 @@
-"""The clock: paired, interleaved timings of two builds, on the host, restart by restart.
+"""The clock: interleaved timings of builds beside an incumbent, on the host, restart by restart.
 
 A call is timed from the host's request to the digest that commits the worker to its outputs. Each timed input is
-revealed when its turn comes and used once. While one worker is timed the other is frozen. Refuses to believe
+revealed when its turn comes and used once. While one worker is timed the others are frozen. Refuses to believe
 anything a worker says about time, and decides nothing: see `accept.py`.
 """
 
@@ -23,7 +23,8 @@ from tools.script import POSITIVE_63
 from tools.worker import Build, Setting, Worker, WorkerFault
 from tools.workload import Case, Workload
 
-BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it is the other's turn
+INCUMBENT = "incumbent"  # the name of the side that the others are compared with
+BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it is another's turn
 MAX_CALLS = 20  # per block
 ROUNDS = 10
 SLOW_CALL_S = 2.0  # calls longer than this get half the rounds
@@ -52,6 +53,7 @@ class Plan:
 class TimedOutput:
     """Outputs of one randomly chosen timed call, kept to be checked afterwards."""
 
+    side: str
     case: int
     input: Path
     output: Path
@@ -79,22 +81,22 @@ class Restart:
     sides: dict[str, Side]
     wall_s: float
 
-    def log_ratios(self) -> list[float]:
-        """log(incumbent / candidate) by case: above 0, the candidate is faster.
+    def log_ratios(self, side: str) -> list[float]:
+        """log(incumbent / side) by case: above 0, the side is faster.
 
-        What a candidate's staging takes longer than the incumbent's counts as part of its call, so that nothing is
+        What its staging takes longer than the incumbent's counts as part of its call, so that nothing is
         gained by work that is done there. The other way round nothing is given.
         """
-        incumbent, candidate = self.sides["incumbent"], self.sides["candidate"]
+        incumbent, candidate = self.sides[INCUMBENT], self.sides[side]
         found = []
         for case in sorted(incumbent.call_ns):
             moved_us = max(0.0, candidate.median_stage_us(case) - STAGING_SLACK * incumbent.median_stage_us(case))
             found.append(math.log(incumbent.median_us(case) / (candidate.median_us(case) + moved_us)))
         return found
 
-    def total_log_ratio(self) -> float:
+    def total_log_ratio(self, side: str) -> float:
         """The same for the sums of all timed calls; cases count by their geometric mean."""
-        incumbent, candidate = self.sides["incumbent"].call_ns, self.sides["candidate"].call_ns
+        incumbent, candidate = self.sides[INCUMBENT].call_ns, self.sides[side].call_ns
         return sum(math.log(sum(incumbent[case]) / sum(candidate[case])) for case in incumbent) / len(incumbent)
 
 
@@ -104,7 +106,7 @@ class Tripwire(Exception):
 
 @dataclass
 class Session:
-    """A series of restarts of the same builds, "incumbent" and "candidate" or one alone; `restart()` is the next."""
+    """A series of restarts of the same builds, the incumbent and others or it alone; `restart()` is the next."""
 
     setting: Setting
     workload: Workload
@@ -112,7 +114,7 @@ class Session:
     inputs: Callable[[], Sequence[Sequence[Path]]]  # by case; enough for one restart, and others for each
     cores: Cores
     malloc: bool = True
-    keep: Path | None = None  # where outputs of timed calls of the candidate go, to be checked afterwards
+    keep: Path | None = None  # where outputs of timed calls go, of all but the incumbent, to be checked afterwards
     outputs: list[TimedOutput] = field(default_factory=list)
     rng: random.Random = field(default_factory=random.SystemRandom)
 
@@ -125,7 +127,7 @@ class Session:
                 pair[name] = Worker(
                     self.setting,
                     build,
-                    cpus=self.cores.starting[len(pair)],
+                    cpus=self.cores.starting[len(pair) % 2],
                     malloc=self.malloc,
                     timeout_s=self.setting.check_timeout_s,
                 )
@@ -142,23 +144,23 @@ class Session:
                 worker.close()
 
     def _prepare(self, pair: dict[str, Worker]) -> None:
-        """Build, load and warm both up, side by side; then one state dict more, so that nothing baked in survives."""
-        self._both(pair, "build", self._build_arguments)
+        """Build, load and warm all up, side by side; then one state dict more, so that nothing baked in survives."""
+        self._all(pair, "build", self._build_arguments)
         self.cursor = {name: [0] * len(self.workload.cases) for name in pair}
         for which in ("a", "b") if self.workload.states else ("",):
             if which:
-                self._both(pair, "load_state", partial(self._state_arguments, self.workload.states[which]))
+                self._all(pair, "load_state", partial(self._state_arguments, self.workload.states[which]))
             for case in range(len(self.workload.cases)):
                 for _ in range(WARM_UP):
-                    self._both(pair, "stage", partial(self._stage_arguments, case=case, pair=pair))
+                    self._all(pair, "stage", partial(self._stage_arguments, case=case, pair=pair))
                     for worker in pair.values():
                         worker.hide()
-                    self._both(pair, "call", lambda _: {"key": self._key()})
+                    self._all(pair, "call", lambda _: {"key": self._key()})
         for worker in pair.values():
             worker.process.pin(self.cores.timed)
             worker.process.freeze()
 
-    def _both(self, pair: dict[str, Worker], op: str, arguments: Callable[[Worker], dict[str, Any]]) -> None:
+    def _all(self, pair: dict[str, Worker], op: str, arguments: Callable[[Worker], dict[str, Any]]) -> None:
         for name, worker in pair.items():
             with _blamed(name):
                 worker.begin(op, **arguments(worker))
@@ -182,7 +184,7 @@ class Session:
         for number in range(plan.rounds):
             # ABBA with a random start, so that drift over the rounds counts for both alike
             for name in order if number % 2 == 0 else reversed(order):
-                keep = self.rng.randrange(plan.calls) if number in chosen and name == "candidate" else None
+                keep = self.rng.randrange(plan.calls) if number in chosen and name != INCUMBENT else None
                 with _blamed(name):
                     self._block(case, plan.calls, pair, name, sides[name], keep)
 
@@ -233,12 +235,12 @@ class Session:
             worker.process.thaw()
             with _blamed(name):
                 tripped[name] = worker.tripped()
-        replaced = sorted(tripped.get("candidate", set()) - tripped.get("incumbent", set()))
-        if replaced:
-            raise SideFault("candidate", Tripwire(f"it replaces {replaced[0]}, which the incumbent does not"))
+        for name, found in tripped.items():
+            if replaced := sorted(found - tripped[INCUMBENT]):
+                raise SideFault(name, Tripwire(f"it replaces {replaced[0]}, which the incumbent does not"))
 
     def _stage_arguments(self, worker: Worker, case: int, pair: dict[str, Worker]) -> dict[str, Any]:
-        """The next unused input of this worker. Both workers get the same inputs in the same order."""
+        """The next unused input of this worker. All workers get the same inputs in the same order."""
         name = next(n for n, w in pair.items() if w is worker)
         position = self.cursor[name][case]
         self.cursor[name][case] += 1
@@ -259,7 +261,7 @@ class Session:
             path.replace(kept)
             source = kept.with_suffix(".in")  # outlives the restart
             os.link(self.staged[case][self.cursor[name][case] - 1], source)
-            self.outputs.append(TimedOutput(case, source, kept, commitment))
+            self.outputs.append(TimedOutput(name, case, source, kept, commitment))
         elif self.keep is not None:
             raise Tripwire("it did not save what it returned")
 
@@ -292,7 +294,7 @@ def inputs_needed(workload: Workload, case: Case) -> int:
 
 
 class SideFault(Exception):
-    """A worker failed while it was timed; `side` is "incumbent" or "candidate"."""
+    """A worker failed while it was timed; `side` names it."""
 
     def __init__(self, side: str, fault: WorkerFault | Tripwire) -> None:
         super().__init__(f"{side}: {fault}")

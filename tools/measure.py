@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from tools import accept
 from tools.accept import SpeedupInterval
-from tools.clock import Cores, Restart, Session, SideFault, TimedOutput, Tripwire
+from tools.clock import INCUMBENT, Cores, Restart, Session, SideFault, TimedOutput, Tripwire
 from tools.correctness import fault_verdict
 from tools.errors import ClockNotRecorded
 from tools.inputs import InputSupply
@@ -66,36 +66,79 @@ class Comparison(BaseModel):
         rows = self.incumbent_us if side == "incumbent" else self.candidate_us
         return [median(column) for column in zip(*rows, strict=True)]
 
-    def add(self, restart: Restart) -> None:
-        for side, times, stages in (
-            ("incumbent", self.incumbent_us, self.incumbent_stage_us),
-            ("candidate", self.candidate_us, self.candidate_stage_us),
+    def over(self, other: Comparison) -> Comparison:
+        """This candidate over another that was timed in the same restarts, beside the same incumbent."""
+        return Comparison(
+            purpose=f"{self.purpose}, over {other.purpose}",
+            incumbent=other.candidate,
+            candidate=self.candidate,
+            incumbent_us=other.candidate_us,
+            candidate_us=self.candidate_us,
+            case_log_ratios=[
+                [mine - theirs for mine, theirs in zip(*rows, strict=True)]
+                for rows in zip(self.case_log_ratios, other.case_log_ratios, strict=True)
+            ],
+            incumbent_stage_us=other.candidate_stage_us,
+            candidate_stage_us=self.candidate_stage_us,
+            total_log_ratios=[
+                mine - theirs for mine, theirs in zip(self.total_log_ratios, other.total_log_ratios, strict=True)
+            ],
+            wall_s=self.wall_s,
+        )
+
+    def add(self, restart: Restart, side: str) -> None:
+        for name, times, stages in (
+            (INCUMBENT, self.incumbent_us, self.incumbent_stage_us),
+            (side, self.candidate_us, self.candidate_stage_us),
         ):
-            timed = restart.sides[side]
+            timed = restart.sides[name]
             times.append([timed.median_us(case) for case in sorted(timed.call_ns)])
             stages.append([timed.median_stage_us(case) for case in sorted(timed.call_ns)])
-        self.case_log_ratios.append(restart.log_ratios())
-        self.total_log_ratios.append(restart.total_log_ratio())
+        self.case_log_ratios.append(restart.log_ratios(side))
+        self.total_log_ratios.append(restart.total_log_ratio(side))
         self.wall_s += restart.wall_s
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to compare, and when enough has been seen: `enough` is asked after every restart."""
+    """What to compare with the incumbent, all in the same restarts, and when enough has been seen.
+
+    `enough` is asked of every comparison after every restart.
+    """
 
     purpose: str  # "aa", "screen", "confirm", "whole stack", …: part of the name under which it is recorded
     incumbent: Build
-    candidate: Build
+    candidates: Mapping[str, Build]  # by a name, which is part of the purpose unless it is the only one
     enough: Callable[[Sequence[float]], bool]
     inputs: Sequence[Sequence[Path]] = ()
     malloc: bool = True
     progress: Callable[[int], None] = lambda restarts: None
 
+    def blank(self, name: str) -> Comparison:
+        purpose = self.purpose if len(self.candidates) == 1 else f"{self.purpose}: {name}"
+        return Comparison(purpose=purpose, incumbent=self.incumbent.key, candidate=self.candidates[name].key)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """By the name of the candidate: its comparison with the incumbent, and outputs of its timed calls to be checked."""
+
+    comparisons: Mapping[str, Comparison]
+    outputs: Sequence[TimedOutput] = ()
+
+    @property
+    def only(self) -> Comparison:
+        (found,) = self.comparisons.values()
+        return found
+
+    def outputs_of(self, name: str) -> list[TimedOutput]:
+        return [output for output in self.outputs if output.side == name]
+
 
 class Clock(Protocol):
-    """Answers with a comparison, and the outputs of timed calls that are to be checked."""
+    """Answers with one comparison for each candidate."""
 
-    def compare(self, request: Request) -> tuple[Comparison, list[TimedOutput]]: ...
+    def compare(self, request: Request) -> Measured: ...
 
 
 def enough_for_screen(delta: float) -> Callable[[Sequence[float]], bool]:
@@ -116,6 +159,11 @@ def enough_for(delta: float) -> Callable[[Sequence[float]], bool]:
     return lambda ratios: len(ratios) in accept.LOOKS and accept.look(ratios, delta) != "continue"
 
 
+def enough_to_weigh(delta: float) -> Callable[[Sequence[float]], bool]:
+    """Until it is plain whether a commit still earns its place."""
+    return lambda ratios: accept.still_worth(ratios, delta) != "continue"
+
+
 @dataclass
 class LiveClock:
     """Times real workers. Remembers what each build took, to notice when a candidate slows the other side down."""
@@ -127,48 +175,52 @@ class LiveClock:
     supply: InputSupply | None = None
     known_us: dict[str, list[float]] = field(default_factory=dict)
 
-    def compare(self, request: Request) -> tuple[Comparison, list[TimedOutput]]:
-        found = Comparison(purpose=request.purpose, incumbent=request.incumbent.key, candidate=request.candidate.key)
-        keep = self.scratch / f"timed-{request.purpose.replace(' ', '-')}-{request.candidate.key}"
-        shutil.rmtree(keep, ignore_errors=True)
+    def compare(self, request: Request) -> Measured:
+        failed: dict[str, Comparison] = {}
+        while True:
+            left = {name: request.blank(name) for name in request.candidates if name not in failed}
+            outputs: list[TimedOutput] = []
+            if not left:
+                return Measured(failed)
+            try:
+                self._measure(request, left, outputs)
+            except SideFault as fault:  # the others start over without it
+                if fault.side not in left:
+                    raise
+                _blame(left[fault.side], fault)
+                failed[fault.side] = left[fault.side]
+                continue
+            return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
+
+    def _measure(self, request: Request, found: dict[str, Comparison], outputs: list[TimedOutput]) -> None:
+        keep = self.scratch / f"timed-{secrets.token_hex(6)}"
         keep.mkdir(mode=0o700, parents=True)
-        builds = {"incumbent": request.incumbent, "candidate": request.candidate}
+        builds = {INCUMBENT: request.incumbent, **{name: request.candidates[name] for name in found}}
         elsewhere = os.sched_getaffinity(0)
         os.sched_setaffinity(0, self.cores.host)
-        outputs: list[TimedOutput] = []
         try:
             with self._inputs(request) as inputs:
                 session = Session(
                     self.setting, self.workload, builds, inputs, self.cores, request.malloc, keep, outputs
                 )
-                while not found.case_log_ratios or not request.enough(found.log_ratios):
-                    found.add(session.restart())
-                    request.progress(len(found.case_log_ratios))
-                self._check_agreement(found, session)
-        except SideFault as fault:
-            self._blame(found, fault)
+                restarts = 0
+                while not restarts or not all(request.enough(each.log_ratios) for each in found.values()):
+                    restart, restarts = session.restart(), restarts + 1
+                    for name, each in found.items():
+                        each.add(restart, name)
+                    request.progress(restarts)
+                for each in found.values():
+                    self._check_agreement(each, session)
         finally:
             os.sched_setaffinity(0, elsewhere)
-        if not found.refused and not found.broken:
-            self.known_us.setdefault(request.candidate.key, found.median_us("candidate"))
-            self.known_us.setdefault(request.incumbent.key, found.median_us("incumbent"))
-        return found, outputs
+        for each in found.values():
+            if not each.refused:
+                self.known_us.setdefault(each.candidate, each.median_us("candidate"))
+                self.known_us.setdefault(each.incumbent, each.median_us("incumbent"))
 
     def _inputs(self, request: Request) -> AbstractContextManager[Callable[[], Sequence[Sequence[Path]]]]:
         """Without a supply the same inputs come in every restart, and a worker that remembers them could profit."""
         return nullcontext(lambda: request.inputs) if self.supply is None else self.supply.opened()
-
-    def _blame(self, found: Comparison, fault: SideFault) -> None:
-        if fault.side != "candidate":
-            raise fault
-        if isinstance(fault.fault, Tripwire):
-            found.refused = str(fault.fault)
-            return
-        verdict, reason = fault_verdict(fault.fault)
-        if verdict == "refused":
-            found.refused = reason
-        else:
-            found.broken = reason
 
     def _check_agreement(self, found: Comparison, beside: Session) -> None:
         """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
@@ -181,7 +233,7 @@ class LiveClock:
         slow = known is not None and any(s > AGREEMENT * k for s, k in zip(seen, known, strict=True))
         if not slow or median(found.log_ratios) <= 0:
             return
-        alone = replace(beside, builds={"incumbent": beside.builds["incumbent"]}, keep=None)
+        alone = replace(beside, builds={INCUMBENT: beside.builds[INCUMBENT]}, keep=None)
         pairs = [(_incumbent_us(beside.restart()), _incumbent_us(alone.restart())) for _ in range(AGREEMENT_TRIALS)]
         for with_it, without in zip(*(zip(*times, strict=True) for times in zip(*pairs, strict=True)), strict=True):
             if min(with_it) > AGREEMENT * max(without):
@@ -193,8 +245,19 @@ class LiveClock:
         self.known_us[found.incumbent] = [median(times) for times in zip(*(a for _, a in pairs), strict=True)]
 
 
+def _blame(found: Comparison, fault: SideFault) -> None:
+    if isinstance(fault.fault, Tripwire):
+        found.refused = str(fault.fault)
+        return
+    verdict, reason = fault_verdict(fault.fault)
+    if verdict == "refused":
+        found.refused = reason
+    else:
+        found.broken = reason
+
+
 def _incumbent_us(restart: Restart) -> list[float]:
-    side = restart.sides["incumbent"]
+    side = restart.sides[INCUMBENT]
     return [side.median_us(case) for case in sorted(side.call_ns)]
 
 
@@ -205,13 +268,13 @@ class RecordingClock:
     inner: Clock
     file: Path
 
-    def compare(self, request: Request) -> tuple[Comparison, list[TimedOutput]]:
-        found, outputs = self.inner.compare(request)
+    def compare(self, request: Request) -> Measured:
+        found = self.inner.compare(request)
         with self.file.open("a", encoding="utf-8") as stream:
-            stream.write(found.model_dump_json() + "\n")
+            stream.writelines(comparison.model_dump_json() + "\n" for comparison in found.comparisons.values())
             stream.flush()
             os.fsync(stream.fileno())
-        return found, outputs
+        return found
 
 
 @dataclass
@@ -224,12 +287,15 @@ class RecordedClock:
         rows = [Comparison.model_validate(json.loads(line)) for line in self.file.read_text().splitlines() if line]
         self._rows = {(row.purpose, row.incumbent, row.candidate): row for row in rows}
 
-    def compare(self, request: Request) -> tuple[Comparison, list[TimedOutput]]:
+    def compare(self, request: Request) -> Measured:
         """Raises: ClockNotRecorded."""
-        name = (request.purpose, request.incumbent.key, request.candidate.key)
+        return Measured({name: self._recorded(request.blank(name)) for name in request.candidates})
+
+    def _recorded(self, wanted: Comparison) -> Comparison:
+        name = (wanted.purpose, wanted.incumbent, wanted.candidate)
         if name not in self._rows:
             raise ClockNotRecorded(
                 f"the recording {self.file} has no comparison {name}",
                 hint="Record it again: it was made with another version of the target or of ratchet.",
             )
-        return self._rows[name], []
+        return self._rows[name]

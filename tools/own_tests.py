@@ -26,13 +26,14 @@ class OwnTests(BaseModel):
 def run_pristine(setting: Setting, pristine: Build) -> OwnTests:
     """Never raises for what tests do: a suite that cannot be run is a note."""
     try:
-        said = _run(setting, pristine)
+        told = _run(setting, pristine)
     except WorkerFault as fault:
-        note = f"The target's own tests could not be run ({fault.message}) and do not count."
+        said = fault.message.strip().splitlines()
+        note = f"The target's own tests could not be run ({said[-1] if said else fault.kind}) and do not count."
         return OwnTests(note=note)
-    if said.get("missing"):
+    if told.get("missing"):
         return OwnTests(note="The target's interpreter has no pytest, so its own tests, if any, were not run.")
-    passed, failed = _ids(said, "passed"), _ids(said, "failed")
+    passed, failed = _ids(told, "passed"), _ids(told, "failed")
     if not passed and not failed:
         return OwnTests(note="The target has no tests that pytest finds.")
     note = f"{len(passed)} tests of the target pass and must pass after every change"

@@ -10,7 +10,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,16 @@ from tools.errors import workload_error
 from tools.inputs import InputSupply
 from tools.inputs import draw as draw_input
 from tools.integrity import Manifest
-from tools.measure import Clock, Comparison, Request, enough_for, enough_for_noise, enough_for_report, enough_for_screen
+from tools.measure import (
+    Clock,
+    Comparison,
+    Measured,
+    Request,
+    enough_for,
+    enough_for_noise,
+    enough_for_report,
+    enough_for_screen,
+)
 from tools.own_tests import OwnTests
 from tools.script import Played, Script, play
 from tools.verdict import Verdict
@@ -225,12 +234,12 @@ class Referee:
         request = Request(
             "aa",
             self.pristine,
-            self.pristine,
+            {"candidate": self.pristine},
             enough_for_noise,
             inputs,
             progress=lambda n: self.say("measuring the noise floor (A/A)", n, accept.AA_RESTARTS),
         )
-        found, _ = self.clock.compare(request)
+        found = self.clock.compare(request).only
         return self.use_noise(found), found
 
     def use_noise(self, aa: Comparison) -> NoiseFloor:
@@ -240,12 +249,12 @@ class Referee:
 
     def confirm(
         self, purpose: str, incumbent: Build, candidate: Build, inputs: Sequence[Sequence[Path]]
-    ) -> tuple[Comparison, list[TimedOutput]]:
+    ) -> Measured:
         """A fresh comparison with looks at 6, 12 and 30 restarts."""
         request = Request(
             purpose,
             incumbent,
-            candidate,
+            {"candidate": candidate},
             enough_for(self.delta),
             inputs,
             progress=lambda n: self.say("confirming", n, next(k for k in accept.LOOKS if k >= n)),
@@ -253,13 +262,19 @@ class Referee:
         return self.clock.compare(request)
 
     def report_on(
-        self, purpose: str, incumbent: Build, candidate: Build, inputs: Sequence[Sequence[Path]], *, malloc: bool = True
-    ) -> tuple[Comparison, list[TimedOutput]]:
+        self,
+        purpose: str,
+        incumbent: Build,
+        candidates: Mapping[str, Build],
+        inputs: Sequence[Sequence[Path]],
+        *,
+        malloc: bool = True,
+    ) -> Measured:
         """A fresh comparison for the report: 6 restarts, or 12 where 6 leave it open."""
         request = Request(
             purpose,
             incumbent,
-            candidate,
+            candidates,
             enough_for_report(self.delta),
             inputs,
             malloc,
@@ -290,12 +305,13 @@ class Referee:
         request = Request(
             f"screen {purpose}",
             incumbent,
-            checked.build,
+            {"candidate": checked.build},
             enough_for_screen(self.delta),
             checked.inputs,
             progress=lambda n: self.say("screening", n, accept.SCREEN_RESTARTS),
         )
-        screened, outputs = self.clock.compare(request)
+        measured = self.clock.compare(request)
+        screened, outputs = measured.only, measured.outputs
         evidence["screen"] = summary(screened, self.delta)
         failed = _failed(screened, evidence)
         if failed:
@@ -303,7 +319,8 @@ class Referee:
         outcome = accept.screen(screened.log_ratios, self.delta)
         if outcome != "continue":
             return self._by_time(outcome, screened, evidence, "in a screen")
-        confirmed, more = self.confirm(purpose, incumbent, checked.build, checked.inputs)
+        measured = self.confirm(purpose, incumbent, checked.build, checked.inputs)
+        confirmed, more = measured.only, measured.outputs
         evidence["confirmation"] = summary(confirmed, self.delta)
         failed = _failed(confirmed, evidence)
         if failed:

@@ -131,6 +131,8 @@ class Worker:
             "OPENBLAS_NUM_THREADS": threads,
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
             "TRITON_CACHE_DIR": str(self.cache / "triton"),
+            # a bundle names files by the folder of the worker that filled the cache, which is not there any more
+            "TORCHINDUCTOR_BUNDLE_TRITON_INTO_FX_GRAPH_CACHE": "0",
             "TORCHINDUCTOR_COMPILE_THREADS": str(compile_threads),  # above 1 it keeps a pool of processes
             "HF_HUB_OFFLINE": "1",
             **(MALLOC if malloc else {}),

@@ -61,16 +61,17 @@ def _measure_whole(ctx: RunContext) -> None:
     assert session is not None
     pristine, top, inputs = ctx.pristine_checked().build, ctx.top_build(), ctx.pristine_checked().inputs
     ctx.subject = "the whole stack"
-    over_eager, outputs = ctx.referee.report_on("whole stack over eager", pristine, top, inputs)
-    finding = ctx.referee.check_timed(outputs)
-    found = Whole(top=ctx.stack.top, over_eager=over_eager, timed_outputs=finding.reason)
     best = session.best_compile()
-    if best:
-        baseline = ctx.compile_baseline(best)
-        found.over_compile, _ = ctx.referee.report_on("whole stack over torch.compile", baseline, top, inputs)
-        found.compile_mode = best
+    beside = {"stack": top, **({best: ctx.compile_baseline(best)} if best else {})}
+    measured = ctx.referee.report_on("whole stack", pristine, beside, inputs)
+    over_eager = measured.comparisons["stack"]
+    if why := over_eager.refused or over_eager.broken or ctx.referee.check_timed(measured.outputs_of("stack")).reason:
+        measurements.keep(Whole(top=ctx.stack.top, over_eager=over_eager, failed=why), ctx.run_dir / "whole.json")
+        return
+    found = Whole(top=ctx.stack.top, over_eager=over_eager)
+    if best and not (measured.comparisons[best].refused or measured.comparisons[best].broken):
+        found.over_compile, found.compile_mode = over_eager.over(measured.comparisons[best]), best
     if ctx.platform.device == "cpu":
-        found.default_malloc, _ = ctx.referee.report_on(
-            "whole stack, default malloc", pristine, top, inputs, malloc=False
-        )
+        unset = ctx.referee.report_on("whole stack, default malloc", pristine, {"stack": top}, inputs, malloc=False)
+        found.default_malloc = unset.only if unset.only.log_ratios else None
     measurements.keep(found, ctx.run_dir / "whole.json")

@@ -6,6 +6,7 @@ Never proposes anything; what it sees is what the later steps are driven by.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -60,18 +61,23 @@ def _measure(ctx: RunContext) -> SessionStart:
     found = SessionStart(aa=aa, own_tests=ctx.referee.run_own_tests())
     ctx.progress.emit(Note(found.own_tests.note))
     builds = _fill_all(ctx, found)
-    for mode, build in builds.items():
-        ctx.subject = f"plain torch.compile ({mode})"
-        request = Request(f"baseline {mode}", ctx.pristine_checked().build, build,
-                          lambda ratios: len(ratios) >= BASELINE_RESTARTS, inputs,
-                          progress=lambda n: ctx.say("measuring", n, BASELINE_RESTARTS))  # fmt: skip
-        comparison, outputs = ctx.referee.clock.compare(request)
-        failed = comparison.broken or comparison.refused or ctx.referee.check_timed(outputs).reason
-        if failed:
+    if not builds:
+        return found
+    ctx.subject = f"plain torch.compile ({', '.join(builds)})"
+    request = Request("baselines", ctx.pristine_checked().build, builds, _enough, inputs,
+                      progress=lambda n: ctx.say("measuring", n, BASELINE_RESTARTS))  # fmt: skip
+    measured = ctx.referee.clock.compare(request)
+    for mode, comparison in measured.comparisons.items():
+        wrong = ctx.referee.check_timed(measured.outputs_of(mode)).reason
+        if failed := comparison.broken or comparison.refused or wrong:
             found.compile_failed[mode] = failed
         else:
             found.compile[mode] = comparison
     return found
+
+
+def _enough(log_ratios: Sequence[float]) -> bool:
+    return len(log_ratios) >= BASELINE_RESTARTS
 
 
 def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:

@@ -36,7 +36,10 @@ class Suite:
 
     def _copy(self):
         """The tree below HOME, and `sys.path` as `python -m pytest` there would have it."""
-        place = os.path.join(os.environ["HOME"], "tree")
+        home = os.environ["HOME"]
+        with open(os.path.join(home, "pytest.ini"), "w") as file:
+            file.write("[pytest]\n")  # the configurations of folders further up are not the target's
+        place = os.path.join(home, "tree")
         shutil.copytree(self.tree, place, symlinks=True)
         for folder, _, _ in os.walk(place):
             os.chmod(folder, 0o755)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from agent import cli, run
 from agent.steps import profile_baseline
-from tools.clock import TimedOutput
-from tools.measure import Clock, Comparison, Request
+from tools.measure import Clock, Comparison, Measured, Request
 from tools.worker import Build
 
 # what a call takes less of for each thing found in the source
@@ -23,15 +22,18 @@ FACTORS = {"PackedLinear(": 0.8, ".clone()": 1.25, ".contiguous()": 1.15}
 class SyntheticClock:
     """A `Clock` whose times are a function of the trees."""
 
-    def compare(self, request: Request) -> tuple[Comparison, list[TimedOutput]]:
-        found = Comparison(purpose=request.purpose, incumbent=request.incumbent.key, candidate=request.candidate.key)
-        before, after = cost_us(request.incumbent), cost_us(request.candidate)
+    def compare(self, request: Request) -> Measured:
+        return Measured({name: self.comparison(request, name) for name in request.candidates})
+
+    def comparison(self, request: Request, name: str) -> Comparison:
+        found = request.blank(name)
+        before, after = cost_us(request.incumbent), cost_us(request.candidates[name])
         while not found.case_log_ratios or not request.enough(found.log_ratios):
             jitter = 0.001 * math.sin(len(found.case_log_ratios))
             found.case_log_ratios.append([math.log(before / after) + jitter])
             found.incumbent_us.append([before])
             found.candidate_us.append([after * math.exp(-jitter)])
-        return found, []
+        return found
 
 
 def cost_us(build: Build) -> float:

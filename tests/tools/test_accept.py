@@ -106,3 +106,13 @@ def test_a_screen_needs_three_restarts_unless_the_first_is_plain() -> None:
 def test_a_workload_regresses_when_even_its_upper_bound_is_below_98_percent() -> None:
     assert accept.regresses([math.log(0.97)] * 6)
     assert not accept.regresses([math.log(0.97)] * 5 + [0.0])
+
+
+def test_a_commit_is_dropped_only_when_even_the_upper_bound_of_its_worth_is_below_the_floor() -> None:
+    assert accept.still_worth([0.1, 0.1, 0.1], 0.02) == "stays"
+    assert accept.still_worth([0.1, 0.01, 0.1], 0.02) == "continue"
+    assert accept.still_worth([0.0, 0.01, -0.01, 0.0, 0.01, 0.01], 0.02) == "dropped"
+    assert accept.still_worth([0.03, 0.03, 0.03, 0.03, 0.01, 0.01], 0.02) == "stays"
+    assert accept.still_worth([0.0, 0.01, 0.0, 0.0, 0.01, 0.03], 0.02) == "continue"
+    assert accept.still_worth([0.0] * 10 + [0.03] * 2, 0.02) == "dropped"
+    assert accept.still_worth([0.0] * 20 + [0.03] * 10, 0.02) == "stays"
