@@ -144,7 +144,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
         rules=PatchRules(protected=_protection(config, workload)),
         deadline=None if config.budget_minutes is None else time.monotonic() + 60 * config.budget_minutes,
     )
-    referee.say = ctx.say
+    referee.say, referee.hurried = ctx.say, ctx.out_of_time
     acceptance.follow(ctx.ledger, stack, ctx.change_of)
     ctx.compile_baselines = compile_builds(ctx)
     if ctx.compile_baselines:

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from agent import environment, run_folder, wording
-from agent.atomic_file import write_atomically
+from evals.result_file import ResultFile
 from sandbox.local import LocalSandbox
 from tools import accept
 from tools.measure import Comparison
@@ -77,9 +77,8 @@ class Calibration(BaseModel):
 
 def run(results_dir: Path) -> int:
     """Calibrate and store the result; returns 0 when the judge erred no more than it may. Raises: RatchetError."""
-    results_dir.mkdir(parents=True, exist_ok=True)
     found = Calibration(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe())
-    stem = results_dir / f"calibration-{found.date:%Y%m%d-%H%M%S}"
+    file = ResultFile(results_dir, "calibration", found.date)
     with tempfile.TemporaryDirectory(prefix="ratchet-calibrate-") as folder:
         referee, trees = _referee(Path(folder))
         with contextlib.closing(referee):
@@ -92,9 +91,8 @@ def run(results_dir: Path) -> int:
                 for number in range(effect.comparisons):
                     found.judged.append(_judge(referee, effect, checked, pristine.build))
                     _say(effect, number, found.judged[-1])
-                    write_atomically(stem.with_suffix(".json"), found.model_dump_json(indent=1) + "\n")
-    write_atomically(stem.with_suffix(".md"), _page(found))
-    print(f"\n{_page(found)}\n{stem}.json")
+                    file.write(found, _page(found))
+    print(f"\n{_page(found)}\n{file}")
     return 0 if all(_passed(found, effect) for effect in EFFECTS) else 1
 
 

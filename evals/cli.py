@@ -1,4 +1,4 @@
-"""The command line of the evaluations: run the tasks, calibrate the judge.
+"""The command line of the evaluations: run the tasks, calibrate the judge, time the start-up.
 
 Imports argparse and next to nothing else at start-up, like `agent.cli`. Does no work of its own.
 """
@@ -28,7 +28,9 @@ def build_parser() -> argparse.ArgumentParser:
     run.set_defaults(handler=_run)
     calibrate = commands.add_parser("calibrate", help="measure how often the judge errs on known effects")
     calibrate.set_defaults(handler=_calibrate)
-    for command in (run, calibrate):
+    start_up = commands.add_parser("start-up", help="measure how long `agent --help` takes")
+    start_up.set_defaults(handler=_start_up)
+    for command in (run, calibrate, start_up):
         command.add_argument("--results-dir", type=Path, default=Path("evals/results"), metavar="DIR",
                              help="where the results are stored (default: evals/results)")  # fmt: skip
         command.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -45,3 +47,9 @@ def _calibrate(arguments: argparse.Namespace, doing: Doing) -> int:
     from evals import calibrate
 
     return calibrate.run(arguments.results_dir)
+
+
+def _start_up(arguments: argparse.Namespace, doing: Doing) -> int:
+    from evals import start_up
+
+    return start_up.run(arguments.results_dir)

@@ -17,8 +17,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from agent import environment, report, run_folder, wording
-from agent.atomic_file import write_atomically
 from agent.errors import WrongUsage
+from evals.result_file import ResultFile
 from tools.accept import SpeedupInterval
 
 TASKS = Path(__file__).parent / "tasks"
@@ -69,14 +69,12 @@ def run(names: Sequence[str], results_dir: Path) -> int:
     if unknown:
         raise WrongUsage(f"There is no task {unknown[0]}.", hint=f"The tasks are {', '.join(known)}.")
     table = Table(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe())
-    results_dir.mkdir(parents=True, exist_ok=True)
-    stem = results_dir / f"tasks-{table.date:%Y%m%d-%H%M%S}"
+    file = ResultFile(results_dir, "tasks", table.date)
     for name in names or known:
         print(f"{name}:", flush=True)
         table.rows.append(_run_one(name))
-        write_atomically(stem.with_suffix(".json"), table.model_dump_json(indent=1) + "\n")
-        write_atomically(stem.with_suffix(".md"), _page(table))
-    print(f"\n{table.markdown()}\n\n{stem}.json")
+        file.write(table, _page(table))
+    print(f"\n{table.markdown()}\n\n{file}")
     return 0 if all(row.exit_status == 0 for row in table.rows) else 1
 
 

@@ -154,9 +154,9 @@ def enough_for_report(delta: float) -> Callable[[Sequence[float]], bool]:
     return lambda ratios: len(ratios) >= 12 or (len(ratios) == 6 and accept.look(ratios, delta) != "continue")
 
 
-def enough_for(delta: float) -> Callable[[Sequence[float]], bool]:
-    """Until a look decides."""
-    return lambda ratios: len(ratios) in accept.LOOKS and accept.look(ratios, delta) != "continue"
+def enough_for(delta: float, hurried: Callable[[], bool]) -> Callable[[Sequence[float]], bool]:
+    """Until a look decides, or there is no time for another."""
+    return lambda ratios: len(ratios) in accept.LOOKS and (accept.look(ratios, delta) != "continue" or hurried())
 
 
 def enough_to_weigh(delta: float) -> Callable[[Sequence[float]], bool]:

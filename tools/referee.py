@@ -69,6 +69,7 @@ class Referee:
     own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
     supply: InputSupply | None = None  # where the clock gets its inputs; else those of a check serve every restart
     say: Say = lambda what, done, of: None
+    hurried: Callable[[], bool] = lambda: False  # whether the time is used up: a look that leaves it open is the last
     rng: random.Random = field(default_factory=random.SystemRandom)
     _watched: dict[Path, Manifest] = field(default_factory=dict)  # trees and caches of builds, as they were at first
 
@@ -255,7 +256,7 @@ class Referee:
             purpose,
             incumbent,
             {"candidate": candidate},
-            enough_for(self.delta),
+            enough_for(self.delta, self.hurried),
             inputs,
             progress=lambda n: self.say("confirming", n, next(k for k in accept.LOOKS if k >= n)),
         )
@@ -377,6 +378,8 @@ class Referee:
         interval = found.interval(self.delta)
         if outcome == "slower":
             return Verdict(name="slower", reason=f"a loss was shown {where}", speedup=interval, evidence=evidence)
+        if outcome == "continue":
+            where += ", and there was no time for more"
         reason = f"no gain above {self.delta:.1%} could be shown {where}"
         return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
 

@@ -1,0 +1,38 @@
+"""Where results are stored: JSON with every raw number, and a page for a person beside it.
+
+Refuses to name the places of one machine: paths below the repository, the home and the folder for temporary files are
+written as `.`, `~` and `$TMPDIR`, so that a result can be published.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from agent.atomic_file import write_atomically
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class ResultFile:
+    """`<kind>-<date>.json` and `.md` in the folder of results, which is made when it is not there."""
+
+    def __init__(self, folder: Path, kind: str, date: datetime) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.stem = folder / f"{kind}-{date:%Y%m%d-%H%M%S}"
+
+    def write(self, result: BaseModel, page: str) -> None:
+        write_atomically(self.stem.with_suffix(".json"), portable(result.model_dump_json(indent=1)) + "\n")
+        write_atomically(self.stem.with_suffix(".md"), portable(page))
+
+    def __str__(self) -> str:
+        return f"{self.stem}.json"
+
+
+def portable(text: str) -> str:
+    for folder, name in ((ROOT, "."), (Path.home(), "~"), (Path(tempfile.gettempdir()), "$TMPDIR")):
+        text = text.replace(str(folder), name)
+    return text
