@@ -2,11 +2,14 @@
 
     RatchetError                    1   (sandbox/errors.py)
     └── ToolError
-        └── TargetError            14   the target cannot be worked with
-            ├── NoSuchTarget       10   it is not there, or is no folder
-            ├── NoSuchEntry        11   the entry is not a file inside the target
-            ├── TargetTooLarge     12   more bytes or files than one run copies
-            └── TargetUnreadable   13   its files cannot be read by this user
+        ├── TargetError            14   the target cannot be worked with
+        │   ├── NoSuchTarget       10   it is not there, or is no folder
+        │   ├── NoSuchEntry        11   the entry is not a file inside the target
+        │   ├── TargetTooLarge     12   more bytes or files than one run copies
+        │   └── TargetUnreadable   13   its files cannot be read by this user
+        ├── WorkloadError        40 …   the entry cannot be judged as it is; one status for each kind, see below
+        ├── ClockNotRecorded       60   a recorded clock was asked for what it does not hold
+        └── GroundsChanged         72   what judging rests on was changed during the run
 
 A bad candidate is data, not an exception: see `tools/verdict.py` and `tools/patch.py`.
 """
@@ -99,3 +102,9 @@ class ClockNotRecorded(ToolError):
     """A recorded clock was asked for a comparison it does not hold."""
 
     exit_status = 60
+
+
+class GroundsChanged(ToolError):
+    """The guest, the pristine tree or installed packages were changed during the run: nothing more can be judged."""
+
+    exit_status = 72

@@ -20,7 +20,7 @@ from tools import accept, correctness, own_tests, toolchain
 from tools.accept import NoiseFloor
 from tools.clock import TimedOutput, inputs_needed
 from tools.correctness import Compared, Finding
-from tools.errors import workload_error
+from tools.errors import GroundsChanged, workload_error
 from tools.inputs import InputSupply
 from tools.inputs import draw as draw_input
 from tools.integrity import Manifest
@@ -109,6 +109,16 @@ class Referee:
         watched += [self._watched[root] for root in roots if root in self._watched]
         return [change for manifest in watched for change in Manifest.take(manifest.roots).changes(manifest)]
 
+    def _check_grounds(self) -> None:
+        """Raises: GroundsChanged, which the candidate before this one has its verdict for, if it was one."""
+        changes = self.tampered()
+        if changes:
+            raise GroundsChanged(
+                f"What every verdict rests on was changed while the run went on: {changes[0]}.",
+                hint="Put it back (an installed package: install it again) and start a new run; what was proven before "
+                "is kept.",
+            )
+
     def _watch(self, root: Path) -> Path:
         self._watched[root] = Manifest.take([root])
         return root
@@ -117,6 +127,7 @@ class Referee:
 
     def check(self, build: Build) -> Checked:
         """Is it right? Also fills and freezes the build's compile cache. Raises: WorkloadError, SandboxError."""
+        self._check_grounds()
         self.say("checking", 0, 0)
         self._watch(build.tree)
         script = self.workload.script(self.rng)

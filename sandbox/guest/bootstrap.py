@@ -5,12 +5,15 @@ and leaves `sys.path` as `python ENTRY` would have it, less our own distribution
 ORIGINAL, the user's own copy of the target. Refuses to run without a channel.
 """
 
-import glob
-import importlib
-import importlib.machinery
-import importlib.util
-import os
 import sys
+
+AT_START = frozenset(sys.modules)  # what every Python has loaded before it looks into the folder of the entry
+
+import glob  # noqa: E402
+import importlib  # noqa: E402
+import importlib.machinery  # noqa: E402
+import importlib.util  # noqa: E402
+import os  # noqa: E402
 
 NAME = "_ratchet_guest"
 OURS = ("agent", "evals", "sandbox", "skills", "tools")
@@ -62,6 +65,18 @@ def _away_from(original, tree):
             mapping.update({key: moved(path) for key, path in mapping.items()})
 
 
+def _give_way(folder):
+    """Forget what we loaded that the target has under the same name, such as `profile`: it is to get its own.
+
+    Who has loaded the other one already keeps it.
+    """
+    for name in {n.partition(".")[0] for n in sys.modules} - AT_START - {NAME}:
+        here = os.path.join(folder, name)
+        if os.path.isfile(here + ".py") or os.path.isfile(os.path.join(here, "__init__.py")):
+            for loaded in [n for n in sys.modules if n == name or n.startswith(name + ".")]:
+                del sys.modules[loaded]
+
+
 def main():
     role, tree, entry = sys.argv[1:4]
     original = sys.argv[4] if len(sys.argv) > 4 else ""
@@ -71,13 +86,15 @@ def main():
     wire = importlib.import_module(NAME + ".wire")
     channel = wire.connect(os.environ.pop("RATCHET_CHANNEL"))
     serve = importlib.import_module(NAME + ".serve")
+    role_class = serve.role_class(role)
     entry_path = os.path.join(tree, entry)
     sys.argv = [entry_path]
     sys.path.insert(0, os.path.dirname(entry_path))
     if original:
         _away_from(original, tree)
     sys.meta_path.insert(0, _WithoutOurs)
-    serve.serve(channel, role, tree, entry)
+    _give_way(os.path.dirname(entry_path))
+    serve.serve(channel, role_class(tree, entry))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 import torch
+import torch._dynamo  # before the target is on the path: it needs cProfile, and a target may have a profile.py
 
 from . import observe_attention, observe_constants, observe_copies, observe_projections, tensors
 from .observe_modules import ModuleTimes, describe_classes

@@ -16,8 +16,8 @@ from .workload import WorkloadProblem, exit_kind
 SPIN_S = 0.002
 
 
-def serve(channel, role, tree, entry):
-    worker = _role(role)(tree, entry)
+def serve(channel, worker):
+    """`worker` has a method `op_<name>` for every request."""
     while True:
         try:
             request = channel.receive(spin_s=SPIN_S)
@@ -43,7 +43,8 @@ def _text(error):
     return "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-6))[-4000:]
 
 
-def _role(role):
+def role_class(role):
+    """The class that answers in this role: `role_class(role)(tree, entry)`."""
     if role == "worker":
         from .worker import Worker
 

@@ -70,52 +70,60 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-class TestAnAwkwardRepository:
-    """One run on a repository with our packages' names, traps in its `.git`, uncommitted changes and tests."""
+# -- one run on a repository with our packages' names, traps in its `.git`, uncommitted changes and tests
 
-    @pytest.fixture(scope="class")
-    def place(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return tmp_path_factory.mktemp("awkward")
 
-    @pytest.fixture(scope="class")
-    def target(self, place: Path) -> Path:
-        target = place / "target"
-        for name, text in {**DECOYS, "bench.py": TASK.read_text(), "tests/test_bench.py": TESTS}.items():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            (target / name).write_text(text)
-        git(target, "init", "--quiet", "--initial-branch=main")
-        git(target, "add", "--all")
-        git(target, "commit", "--quiet", "--message=first")
-        (target / "bench.py").write_text(USES_THEM + TASK.read_text())
-        (target / "new.txt").write_text("not committed\n")
-        return target
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("awkward")
 
-    @pytest.fixture(scope="class")
-    def ran(self, place: Path, target: Path) -> Ran:
-        self.marks = set_traps(target, place / "traps")
-        before = tree_hash(target)
-        found = agent(target, place / "runs")
-        assert found.status == 0, found.message
-        assert list(self.marks.iterdir()) == [], "something in the target's .git ran"
-        assert tree_hash(target) == before
-        return found
 
-    def test_it_walks_all_ten_steps_and_keeps_something(self, ran: Ran) -> None:
-        assert len(ran.report.steps) == 10
-        assert ran.report.kept
+@pytest.fixture(scope="module")
+def target(place: Path) -> Path:
+    target = place / "target"
+    for name, text in {**DECOYS, "bench.py": TASK.read_text(), "tests/test_bench.py": TESTS}.items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text(text)
+    git(target, "init", "--quiet", "--initial-branch=main")
+    git(target, "add", "--all")
+    git(target, "commit", "--quiet", "--message=first")
+    (target / "bench.py").write_text(USES_THEM + TASK.read_text())
+    (target / "new.txt").write_text("not committed\n")
+    return target
 
-    def test_uncommitted_changes_are_included_and_it_says_so(self, ran: Ran, target: Path) -> None:
-        assert "2 files with uncommitted changes included as found" in ran.report.notes
-        assert ran.report.branch is not None
-        branch = PrivateGit(target / ".git")
-        assert b"agent_name" in branch.run("show", f"{ran.report.branch}:bench.py").stdout
-        assert branch.run("show", f"{ran.report.branch}:new.txt").stdout == b"not committed\n"
 
-    def test_a_change_that_breaks_the_targets_own_tests_is_not_kept(self, ran: Ran) -> None:
-        assert any("2 tests of the target pass" in note for note in ran.report.notes)
-        dropped = [a for a in ran.report.attempts if a.verdict == "wrong" and "own tests" in a.why]
-        assert dropped, [(a.title, a.verdict, a.why) for a in ran.report.attempts]
-        assert not {a.id for a in dropped} & {kept.attempt for kept in ran.report.kept}
+@pytest.fixture(scope="module")
+def ran(place: Path, target: Path) -> Ran:
+    marks = set_traps(target, place / "traps")
+    before = tree_hash(target)
+    found = agent(target, place / "runs")
+    assert found.status == 0, found.message
+    assert list(marks.iterdir()) == [], "something in the target's .git ran"
+    assert tree_hash(target) == before
+    return found
+
+
+def test_it_walks_all_ten_steps_and_keeps_something(ran: Ran) -> None:
+    assert len(ran.report.steps) == 10
+    assert ran.report.kept
+
+
+def test_uncommitted_changes_are_included_and_it_says_so(ran: Ran, target: Path) -> None:
+    assert "2 files with uncommitted changes included as found" in ran.report.notes
+    assert ran.report.branch is not None
+    branch = PrivateGit(target / ".git")
+    assert b"agent_name" in branch.run("show", f"{ran.report.branch}:bench.py").stdout
+    assert branch.run("show", f"{ran.report.branch}:new.txt").stdout == b"not committed\n"
+
+
+def test_a_change_that_breaks_the_targets_own_tests_is_not_kept(ran: Ran) -> None:
+    assert any("2 tests of the target pass" in note for note in ran.report.notes)
+    dropped = [a for a in ran.report.attempts if a.verdict == "wrong" and "own tests" in a.why]
+    assert dropped, [(a.title, a.verdict, a.why) for a in ran.report.attempts]
+    assert not {a.id for a in dropped} & {kept.attempt for kept in ran.report.kept}
+
+
+# -- and on one that cannot be written to
 
 
 @pytest.fixture

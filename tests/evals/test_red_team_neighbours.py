@@ -17,6 +17,7 @@ from sandbox.local_process import LocalProcess
 from tests.evals.arena import RED_TEAM, Arena
 from tools import clock, measure
 from tools.clock import Session
+from tools.errors import GroundsChanged
 from tools.measure import LiveClock
 from tools.referee import Referee
 from tools.worker import Build
@@ -37,6 +38,8 @@ def test_18_a_slowed_baseline_is_refused(expendable: Arena) -> None:
     expendable.referee.guard([])
     verdict = expendable.judge("18_slowed_baseline")
     assert (verdict.name, "pristine/layers.py" in verdict.reason) == ("refused", True)
+    with pytest.raises(GroundsChanged, match=r"pristine/layers\.py"):  # nothing can be judged by it any more
+        expendable.check("09_constant")
 
 
 def test_18_a_slowed_incumbent_is_refused_even_if_it_is_not_the_pristine_tree(arena: Arena, open_folder: Path) -> None:
