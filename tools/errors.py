@@ -94,6 +94,8 @@ WORKLOAD_KINDS = {
     "interfered": (67, "interferes with the referee", "It touches folders that are not its own."),
     "outputs_raised": (68, "raises in outputs()", "Make outputs(result) work on what a call returns."),
     "compare_raised": (69, "raises in compare()", "Make compare(out, ref) return True or False."),
+    "several_ranks": (73, "needs several processes", "Ratchet judges one process on one device: give it an entry that "
+                      "runs on one, without torch.distributed."),
     "state_rejected": (71, "does not load its own state dict", "Make load_state_dict(state_dict()) work."),
 }  # fmt: skip
 

@@ -53,6 +53,8 @@ class guarded:
         if isinstance(error, MemoryError):
             raise WorkloadProblem("out_of_memory", "it asked for more memory than it may use", _where(trace, self.tree))
         text = "".join(traceback.format_exception_only(type(error), error)).strip()[-2000:]
+        if "torch.distributed" in text:  # it wants RANK and WORLD_SIZE, which only a launcher sets
+            raise WorkloadProblem("several_ranks", text.splitlines()[-1], _where(trace, self.tree)) from error
         raise WorkloadProblem(self.kind, text, _where(trace, self.tree)) from error
 
 

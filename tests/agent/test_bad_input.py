@@ -127,6 +127,11 @@ BAD_ENTRIES = {
         65,
         "a shuffled batch",
     ),
+    "one that needs several ranks": (
+        GOOD.replace("torch.manual_seed(0)", "torch.distributed.init_process_group('gloo')"),
+        73,
+        "one process on one device",
+    ),
     "inputs of no known kind": (GOOD.replace("return (torch.randn", "return str(torch.randn"), 42, "tuple or a dict"),
     "an unknown mode": (GOOD + "\nmode = 'eval'", 42, "'inference' or 'training'"),
 }
