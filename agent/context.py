@@ -22,11 +22,12 @@ from agent.proposers import PastAttempt, Platform, ProposalRequest, Proposer
 from agent.repository.stack import Change, Conflict, Stack
 from agent.repository.tree_copy import remove_tree
 from tools.candidate import Candidate, Site
+from tools.check import Checked
 from tools.integrity import hash_tree
 from tools.observe import Observer
 from tools.patch import PatchFinding
 from tools.patch_rules import PatchRules
-from tools.referee import Checked, Referee
+from tools.referee import Referee
 from tools.verdict import Verdict
 from tools.worker import Build, WorkerFault
 from tools.workload import Workload

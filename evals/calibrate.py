@@ -22,9 +22,10 @@ from agent import environment, run_folder, wording
 from evals.result_file import ResultFile
 from sandbox.local import LocalSandbox
 from tools import accept
+from tools.check import Checked
 from tools.measure import Comparison
 from tools.open_referee import open_referee
-from tools.referee import Checked, Referee
+from tools.referee import Referee
 from tools.worker import Build
 
 TARGET = Path(__file__).parent / "calibration_target"

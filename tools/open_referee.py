@@ -60,7 +60,7 @@ def open_referee(
     supply = InputSupply(setting, workload, build, scratch / "inputs", partial(inputs_needed, workload), rng)
     clock = LiveClock(setting, workload, cores, scratch / "timed", supply)
     referee = Referee(setting, workload, build, clock, scratch / "referee", supply=supply, rng=rng)
-    referee.guard(installed(workload))
+    referee.grounds.share([setting.guest, pristine, *installed(workload)])
     return referee
 
 

@@ -6,24 +6,21 @@ tests. Never runs target code itself and never edits a tree.
 
 from __future__ import annotations
 
-import os
 import random
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tools import accept, correctness, own_tests, toolchain
 from tools.accept import NoiseFloor
-from tools.clock import TimedOutput, inputs_needed
+from tools.check import Checked, Checks
+from tools.clock import TimedOutput
 from tools.correctness import Compared, Finding
-from tools.errors import GroundsChanged, workload_error
+from tools.errors import workload_error
+from tools.grounds import Grounds
 from tools.inputs import InputSupply
-from tools.inputs import draw as draw_input
-from tools.integrity import Manifest
 from tools.measure import (
     Clock,
     Comparison,
@@ -35,24 +32,14 @@ from tools.measure import (
     enough_for_screen,
 )
 from tools.own_tests import OwnTests
-from tools.script import Played, Script, play
 from tools.verdict import Verdict
 from tools.worker import Build, Setting, Worker, WorkerFault
-from tools.workload import Case, Workload
+from tools.workload import Workload
 
 # a gain this large is judged twice, on new inputs: it is more often a mistake than a discovery
 QUARANTINE = 10.0
 
 Say = Callable[[str, int, int], None]  # what is being done, how far, of how much (0: unknown)
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A build that was checked: the finding, the build with its compile cache filled, inputs to time it on."""
-
-    finding: Finding
-    build: Build
-    inputs: list[list[Path]]
 
 
 @dataclass
@@ -65,13 +52,12 @@ class Referee:
     clock: Clock
     scratch: Path
     noise: NoiseFloor | None = None
-    manifest: Manifest | None = None
+    grounds: Grounds = field(default_factory=Grounds)
     own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
     supply: InputSupply | None = None  # where the clock gets its inputs; else those of a check serve every restart
     say: Say = lambda what, done, of: None
     hurried: Callable[[], bool] = lambda: False  # whether the time is used up: a look that leaves it open is the last
     rng: random.Random = field(default_factory=random.SystemRandom)
-    _watched: dict[Path, Manifest] = field(default_factory=dict)  # trees and caches of builds, as they were at first
 
     def __post_init__(self) -> None:
         # closed to workers with a user id of their own: the inputs that will be asked lie here beforehand
@@ -88,88 +74,31 @@ class Referee:
         if self.supply is not None:
             self.supply.close()
 
-    # -- what no candidate may touch
-
-    def guard(self, installed: Sequence[Path]) -> None:
-        """Watch the guest, the pristine tree and the installed packages: after a change to them nothing counts."""
-        self.manifest = Manifest.take([self.setting.guest, self.pristine.tree, *installed])
-
     def prepare_compiler(self) -> None:
         """Make what all compiling workers share on a CPU; before it, each makes its own."""
         if self.workload.device == "cpu" and self.workload.environment.get("cpp_compiler"):
             self.say("preparing the compiler", 0, 0)
             toolchain.make(self.setting)
-            if self.manifest is not None and self.setting.toolchain is not None:
-                self.manifest = Manifest.take([*self.manifest.roots, self.setting.toolchain])
-
-    def tampered(self, *builds: Build) -> list[str]:
-        """What has changed of what no candidate may touch: the trees and caches of these builds as well."""
-        watched = [] if self.manifest is None else [self.manifest]
-        roots = [root for build in builds for root in (build.tree, build.cache) if root is not None]
-        watched += [self._watched[root] for root in roots if root in self._watched]
-        return [change for manifest in watched for change in Manifest.take(manifest.roots).changes(manifest)]
-
-    def _check_grounds(self) -> None:
-        """Raises: GroundsChanged, which the candidate before this one has its verdict for, if it was one."""
-        changes = self.tampered()
-        if changes:
-            raise GroundsChanged(
-                f"What every verdict rests on was changed while the run went on: {changes[0]}.",
-                hint="Put it back (an installed package: install it again) and start a new run; what was proven before "
-                "is kept.",
-            )
-
-    def _watch(self, root: Path) -> Path:
-        self._watched[root] = Manifest.take([root])
-        return root
+            if self.setting.toolchain is not None:
+                self.grounds.share([self.setting.toolchain])
 
     # -- correctness
 
+    @property
+    def _checks(self) -> Checks:
+        draws_timed = self.supply is None
+        return Checks(
+            self.setting, self.workload, self.pristine, self.scratch, self.grounds, draws_timed, rng=self.rng
+        )
+
     def check(self, build: Build) -> Checked:
-        """Is it right? Also fills and freezes the build's compile cache. Raises: WorkloadError, SandboxError."""
-        self._check_grounds()
+        """Is it right? Also fills and freezes the build's compile cache.
+
+        Raises: WorkloadError, GroundsChanged, SandboxError.
+        """
+        self.grounds.check()
         self.say("checking", 0, 0)
-        self._watch(build.tree)
-        script = self.workload.script(self.rng)
-        folder = self.scratch / f"check-{secrets.token_hex(4)}"
-        folder.mkdir(parents=True)
-        with (
-            Worker(self.setting, self.pristine, "reference", timeout_s=self.setting.check_timeout_s) as reference,
-            Worker(
-                self.setting,
-                build,
-                poison=True,
-                compile_threads=self._compile_threads(),
-                timeout_s=self.setting.check_timeout_s,
-            ) as candidate,
-            ThreadPoolExecutor(1) as background,
-        ):
-            drawn, inputs = self._draw(reference, script, folder)
-            truth = background.submit(self._play_reference, reference, script, drawn)
-            try:
-                candidate.ask(
-                    "build", compile_options=build.compile_options, **self.workload.build_arguments(candidate)
-                )
-                played = play(candidate, script, drawn, self.workload.states, self.workload.constants, "candidate")
-                tripped = candidate.tripped()
-            except WorkerFault as fault:
-                candidate.stop()
-                self._reference_result(truth)
-                verdict, reason = correctness.fault_verdict(fault)
-                return Checked(Finding(verdict, reason, {"fault": fault.kind}), build, inputs)
-            baseline, wide = self._reference_result(truth)
-            candidate.stop()
-            finding = correctness.judge_script(script, played, baseline, wide, drawn, self.workload.rules, reference)
-            if replaced := sorted(tripped - reference.tripped()):
-                reason = f"it replaces {replaced[0]}, which the original does not"
-                finding = Finding("refused", reason, {"replaced": replaced[:20]})
-            if changed := self.tampered(build):
-                finding = Finding(
-                    "refused", f"it changed what it may not touch: {changed[0]}", {"changed": changed[:20]}
-                )
-            finding.evidence["truth"] = self.workload.precision or "the target's own precision"
-            cache = self._watch(candidate.keep_cache(self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}"))
-            return Checked(finding, replace(build, cache=cache), inputs)
+        return self._checks.check(build)
 
     def check_pristine(self) -> Checked:
         """The pristine build judged like a candidate. Raises: WorkloadError when it does not pass its own check."""
@@ -180,64 +109,8 @@ class Referee:
         return checked
 
     def fill(self, build: Build, case_inputs: Sequence[Sequence[Path]]) -> Build:
-        """The build with its compile cache filled by one call of every case; says nothing about correctness.
-
-        Raises: WorkerFault when it does not run.
-        """
-        self._watch(build.tree)
-        with Worker(
-            self.setting, build, compile_threads=self._compile_threads(), timeout_s=self.setting.check_timeout_s
-        ) as worker:
-            worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
-            for which in sorted(self.workload.states) or [""]:
-                if which:
-                    worker.ask("load_state", path=worker.reveal(self.workload.states[which]))
-                for case, inputs in zip(self.workload.cases, case_inputs, strict=True):
-                    worker.ask(
-                        "stage",
-                        path=worker.reveal(inputs[0]),
-                        constants=list(self.workload.constants),
-                        phase=case.phase,
-                    )
-                    worker.ask("call", key=1)
-            worker.stop()
-            cache = self._watch(worker.keep_cache(self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}"))
-        return replace(build, cache=cache)
-
-    def _compile_threads(self) -> int:
-        """On a CPU a pool gains nothing: 23 s with it, 22 s without, for 12 kernels on 2 cores."""
-        return 1 if self.workload.device == "cpu" else max(1, len(os.sched_getaffinity(0)) // 2)
-
-    def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[list[Path], list[list[Path]]]:
-        """Inputs of the script, and by case to fill caches and to time with; secret seeds, the pristine entry."""
-        reference.ask("describe")
-        reference.ask("build", mode=self.workload.mode)
-        drawn = []
-        for index, draw in enumerate(script.draws):
-            case = Case(draw.phase, draw.shape)
-            drawn.append(draw_input(reference, folder / f"script-{index}", case, draw.seed, draw.variant))
-        timed = [
-            [
-                draw_input(reference, folder / f"timed-{number}-{index}", case, self.rng.randrange(1 << 31))
-                for index in range(1 if self.supply else inputs_needed(self.workload, case))
-            ]
-            for number, case in enumerate(self.workload.cases)
-        ]
-        return drawn, timed
-
-    def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
-        states, constants = self.workload.states, self.workload.constants
-        baseline = play(reference, script, drawn, states, constants, "baseline")
-        if not self.workload.precision:
-            return baseline, baseline
-        reference.ask("precision", name=self.workload.precision)
-        return baseline, play(reference, script, drawn, states, constants, "truth")
-
-    def _reference_result(self, future: Future[tuple[Played, Played]]) -> tuple[Played, Played]:
-        try:
-            return future.result()
-        except WorkerFault as fault:
-            raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
+        """The build with its compile cache filled; says nothing about correctness. Raises: WorkerFault."""
+        return self._checks.fill(build, case_inputs)
 
     # -- timing
 
@@ -340,7 +213,7 @@ class Referee:
         outcome = accept.look(confirmed.log_ratios, self.delta)
         if outcome != "kept":
             return self._by_time(outcome, confirmed, evidence, f"in {len(confirmed.log_ratios)} restarts")
-        if changed := self.tampered(checked.build, incumbent):
+        if changed := self.grounds.changes(checked.build, incumbent):
             reason = f"it changed what it may not touch: {changed[0]}"
             return Verdict(name="refused", reason=reason, evidence={**evidence, "changed": changed[:20]})
         finding = self.check_timed([*outputs, *more])

@@ -12,10 +12,11 @@ from pathlib import Path
 import evals
 from sandbox.local import LocalSandbox
 from tools.accept import NoiseFloor, SpeedupInterval
+from tools.check import Checked
 from tools.correctness import Finding
 from tools.integrity import hash_tree
 from tools.open_referee import open_referee
-from tools.referee import Checked, Referee
+from tools.referee import Referee
 from tools.verdict import Verdict
 from tools.worker import Build
 

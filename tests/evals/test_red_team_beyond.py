@@ -14,8 +14,8 @@ import pytest
 from tests.evals.arena import Arena
 from tools import accept, clock, inputs
 from tools.clock import Restart
+from tools.grounds import Grounds
 from tools.inputs import InputSupply
-from tools.referee import Referee
 from tools.worker import Worker
 
 # -- work that is done while an input is staged
@@ -78,7 +78,7 @@ def test_a_candidate_that_writes_into_its_own_tree_is_refused(arena: Arena) -> N
 def test_a_note_in_its_own_tree_gains_where_nobody_looks_at_it(
     against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Referee, "tampered", lambda self, *builds: [])
+    monkeypatch.setattr(Grounds, "changes", lambda self, *builds: [])
     (against_a_slow_tuning.tree("beyond_own_tree") / "quick").unlink(missing_ok=True)
     verdict = against_a_slow_tuning.judge("beyond_own_tree")
     assert verdict.name == "kept", verdict.reason

@@ -18,8 +18,8 @@ from tests.evals.arena import RED_TEAM, Arena
 from tools import clock, measure
 from tools.clock import Session
 from tools.errors import GroundsChanged
+from tools.grounds import Grounds
 from tools.measure import LiveClock
-from tools.referee import Referee
 from tools.worker import Build
 
 # -- 18: the baseline
@@ -30,12 +30,12 @@ def expendable(arena: Arena, open_folder: Path) -> Arena:
     """The same with a pristine tree of its own, which a cheat may spoil."""
     trees = open_folder / "trees"
     pristine = Build("pristine", shutil.copytree(RED_TEAM / "target", trees / "pristine"))
-    referee = replace(arena.referee, pristine=pristine, manifest=None)
+    referee = replace(arena.referee, pristine=pristine, grounds=Grounds())
     return replace(arena, trees=trees, incumbent=pristine, referee=referee)
 
 
 def test_18_a_slowed_baseline_is_refused(expendable: Arena) -> None:
-    expendable.referee.guard([])
+    expendable.referee.grounds.share([expendable.referee.pristine.tree])
     verdict = expendable.judge("18_slowed_baseline")
     assert (verdict.name, "pristine/layers.py" in verdict.reason) == ("refused", True)
     with pytest.raises(GroundsChanged, match=r"pristine/layers\.py"):  # nothing can be judged by it any more
@@ -51,7 +51,7 @@ def test_18_a_slowed_incumbent_is_refused_even_if_it_is_not_the_pristine_tree(ar
 
 
 def test_18_gains_where_nobody_looks_at_the_files(expendable: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Referee, "tampered", lambda self, *builds: [])
+    monkeypatch.setattr(Grounds, "changes", lambda self, *builds: [])
     assert expendable.judge("18_slowed_baseline").name == "kept"
 
 
@@ -62,7 +62,8 @@ def test_27_a_spinning_child_gains_nothing_while_it_is_frozen(long_arena: Arena)
     assert long_arena.time("27_spinning_child").name in ("neutral", "slower")
 
 
-def without_freezing(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_freezing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    arena.referee.close()  # what draws inputs is frozen, and would stay so
     for name in ("freeze", "thaw"):
         monkeypatch.setattr(LocalProcess, name, lambda self: None)
     blind_to_cores(monkeypatch)
@@ -71,7 +72,7 @@ def without_freezing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_alone(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without_freezing(monkeypatch)
+    without_freezing(long_arena, monkeypatch)
     monkeypatch.setattr(measure, "AGREEMENT", 1.25)
     clock = replace(long_arena.referee.clock, known_us={long_arena.incumbent.key: [1.0]})  # type: ignore[type-var]
     verdict = replace(long_arena, referee=replace(long_arena.referee, clock=clock)).time("27_spinning_child")
@@ -79,7 +80,7 @@ def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_alone(
 
 
 def test_27_gains_where_the_idle_worker_runs_on(long_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_freezing(monkeypatch)
+    without_freezing(long_arena, monkeypatch)
     monkeypatch.setattr(LiveClock, "_check_agreement", lambda *_: None)
     verdict = long_arena.with_noise(0.05).time("27_spinning_child")
     assert verdict.name == "kept", verdict.reason

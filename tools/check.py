@@ -1,0 +1,153 @@
+"""Check a build: the script of calls, played by the pristine model and by the candidate, judged from saved bytes.
+
+Decides no speed and keeps nothing; what is right is `correctness.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tools import correctness
+from tools.clock import inputs_needed
+from tools.correctness import Finding
+from tools.errors import workload_error
+from tools.grounds import Grounds
+from tools.inputs import draw as draw_input
+from tools.script import Played, Script, play
+from tools.worker import Build, Setting, Worker, WorkerFault
+from tools.workload import Case, Workload
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A build that was checked: the finding, the build with its compile cache filled, inputs to time it on."""
+
+    finding: Finding
+    build: Build
+    inputs: list[list[Path]]
+
+
+@dataclass(frozen=True)
+class Checks:
+    """How builds of one target are checked. `draws_timed`: whether a check also draws all that timing will need."""
+
+    setting: Setting
+    workload: Workload
+    pristine: Build
+    scratch: Path
+    grounds: Grounds
+    draws_timed: bool
+    rng: random.Random
+
+    def check(self, build: Build) -> Checked:
+        """Is it right? Also fills and freezes the build's compile cache. Raises: WorkloadError, SandboxError."""
+        self.grounds.watch(build.tree)
+        script = self.workload.script(self.rng)
+        folder = self.scratch / f"check-{secrets.token_hex(4)}"
+        folder.mkdir(parents=True)
+        with (
+            Worker(self.setting, self.pristine, "reference", timeout_s=self.setting.check_timeout_s) as reference,
+            Worker(
+                self.setting,
+                build,
+                poison=True,
+                compile_threads=self._compile_threads(),
+                timeout_s=self.setting.check_timeout_s,
+            ) as candidate,
+            ThreadPoolExecutor(1) as background,
+        ):
+            drawn, inputs = self._draw(reference, script, folder)
+            truth = background.submit(self._play_reference, reference, script, drawn)
+            try:
+                candidate.ask(
+                    "build", compile_options=build.compile_options, **self.workload.build_arguments(candidate)
+                )
+                played = play(candidate, script, drawn, self.workload.states, self.workload.constants, "candidate")
+                tripped = candidate.tripped()
+            except WorkerFault as fault:
+                candidate.stop()
+                self._reference_result(truth)
+                verdict, reason = correctness.fault_verdict(fault)
+                return Checked(Finding(verdict, reason, {"fault": fault.kind}), build, inputs)
+            baseline, wide = self._reference_result(truth)
+            candidate.stop()
+            finding = correctness.judge_script(script, played, baseline, wide, drawn, self.workload.rules, reference)
+            if replaced := sorted(tripped - reference.tripped()):
+                reason = f"it replaces {replaced[0]}, which the original does not"
+                finding = Finding("refused", reason, {"replaced": replaced[:20]})
+            if changed := self.grounds.changes(build):
+                finding = Finding(
+                    "refused", f"it changed what it may not touch: {changed[0]}", {"changed": changed[:20]}
+                )
+            finding.evidence["truth"] = self.workload.precision or "the target's own precision"
+            return Checked(finding, self._with_cache(build, candidate), inputs)
+
+    def fill(self, build: Build, case_inputs: Sequence[Sequence[Path]]) -> Build:
+        """The build with its compile cache filled by one call of every case; says nothing about correctness.
+
+        Raises: WorkerFault when it does not run.
+        """
+        self.grounds.watch(build.tree)
+        with Worker(
+            self.setting, build, compile_threads=self._compile_threads(), timeout_s=self.setting.check_timeout_s
+        ) as worker:
+            worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
+            for which in sorted(self.workload.states) or [""]:
+                if which:
+                    worker.ask("load_state", path=worker.reveal(self.workload.states[which]))
+                for case, inputs in zip(self.workload.cases, case_inputs, strict=True):
+                    worker.ask(
+                        "stage",
+                        path=worker.reveal(inputs[0]),
+                        constants=list(self.workload.constants),
+                        phase=case.phase,
+                    )
+                    worker.ask("call", key=1)
+            worker.stop()
+            return self._with_cache(build, worker)
+
+    def _with_cache(self, build: Build, worker: Worker) -> Build:
+        """The build with what this worker has compiled, frozen."""
+        cache = worker.keep_cache(self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}")
+        return replace(build, cache=self.grounds.watch(cache))
+
+    def _compile_threads(self) -> int:
+        """On a CPU a pool gains nothing: 23 s with it, 22 s without, for 12 kernels on 2 cores."""
+        return 1 if self.workload.device == "cpu" else max(1, len(os.sched_getaffinity(0)) // 2)
+
+    def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[list[Path], list[list[Path]]]:
+        """Inputs of the script, and by case to fill caches and to time with; secret seeds, the pristine entry."""
+        reference.ask("describe")
+        reference.ask("build", mode=self.workload.mode)
+        drawn = []
+        for index, draw in enumerate(script.draws):
+            case = Case(draw.phase, draw.shape)
+            drawn.append(draw_input(reference, folder / f"script-{index}", case, draw.seed, draw.variant))
+        timed = [
+            [
+                draw_input(reference, folder / f"timed-{number}-{index}", case, self.rng.randrange(1 << 31))
+                for index in range(inputs_needed(self.workload, case) if self.draws_timed else 1)
+            ]
+            for number, case in enumerate(self.workload.cases)
+        ]
+        return drawn, timed
+
+    def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
+        states, constants = self.workload.states, self.workload.constants
+        baseline = play(reference, script, drawn, states, constants, "baseline")
+        if not self.workload.precision:
+            return baseline, baseline
+        reference.ask("precision", name=self.workload.precision)
+        return baseline, play(reference, script, drawn, states, constants, "truth")
+
+    def _reference_result(self, future: Future[tuple[Played, Played]]) -> tuple[Played, Played]:
+        try:
+            return future.result()
+        except WorkerFault as fault:
+            raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
