@@ -69,11 +69,10 @@ def _add_run(commands: Any) -> None:
     add("--time-limit", dest="time_limit_s", type=_positive, metavar="SECONDS",
         help="for one start of the entry (default: 120)")  # fmt: skip
     add("--budget-minutes", type=_positive, metavar="MINUTES",
-        help="for the whole run, which then ends in order with what was proven")  # fmt: skip
+        help="for looking for changes; then what was proven is measured as a whole")  # fmt: skip
     add("--memory-gib", type=_positive, metavar="GIB",
         help="memory one worker may use (default: four fifths of the machine's)")  # fmt: skip
     add("--threads", type=_count, metavar="N", help="CPU threads of a timed worker (default: 1)")
-    add("--allow-dtype", type=_names, metavar="NAMES", help="lower precisions to allow: bf16, fp16")
     add("--seed", type=_count_or_zero, metavar="N", help="for tests and audits; by default nobody knows it")
     clock = run.add_mutually_exclusive_group()
     clock.add_argument("--record-clock", type=Path, metavar="FILE", help="write every timing to FILE")

@@ -82,16 +82,13 @@ class RunConfig(BaseModel):
     """Time one start of the entry may take before it is ended, in seconds."""
 
     budget_minutes: PositiveFloat | None = None
-    """Time for the whole run; when it is used up, the run ends in order with what was proven."""
+    """Time to look for changes; when it is used up, what was proven is measured as a whole, and the run ends."""
 
     memory_gib: PositiveFloat | None = None
     """Memory one worker and all it starts may use, in GiB; None is four fifths of the machine's."""
 
     threads: PositiveInt = 1
     """CPU threads each timed worker computes with. More than one makes a shared machine's timings noisy."""
-
-    allow_dtype: tuple[Literal["bf16", "fp16"], ...] = ()
-    """Precisions below the target's own that candidates may use; their gain is reported apart."""
 
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     """Seed of the secret inputs. None, the default, draws one nobody sees; a known seed is for tests and audits."""

@@ -139,8 +139,6 @@ class Report(_Part):
     """Of the whole stack over the best plain `torch.compile` mode."""
     speedup_default_malloc: SpeedupInterval | None = None
     """The same as `speedup` without the fixed malloc settings that make CPU timings comparable."""
-    lower_precision: SpeedupInterval | None = None
-    """The part of the gain that a precision below the target's own gave, where the user allowed one."""
     baselines: Baselines
     final: Latency | None = None
     workloads: list[Workload] = Field(default_factory=list)

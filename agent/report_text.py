@@ -104,8 +104,6 @@ def _conditions(report: Report) -> list[str]:
         lines.append(f"{measured.restarts} restarts; differences below {measured.noise_floor:.1%} are noise here.")
     if report.speedup_default_malloc is not None:
         lines.append(f"With the system's malloc settings: {wording.speedup(report.speedup_default_malloc)}.")
-    if report.lower_precision is not None:
-        lines.append(f"Part of it from a lower precision, as allowed: {wording.speedup(report.lower_precision)}.")
     return lines
 
 

@@ -33,7 +33,8 @@ def summary(state: RunState, ctx: RunContext, step: str) -> Update:
     rows = [row for row in ctx.ledger.rows if row.step == step]
     kept = sum(row.verdict == "kept" for row in rows)
     if rows:
-        return ended(step, "done", state.get("no_more", ""), kept, len(rows))
+        why = state.get("no_more", "")
+        return ended(step, "done", f"nothing more to try: {why}" if kept and why else why, kept, len(rows))
     return ended(step, "nothing", state.get("no_more", "nothing to try"))
 
 

@@ -44,7 +44,7 @@ def test_a_run_is_asked_for_with_sensible_defaults(started: list[RunConfig], tmp
 def test_every_option_of_a_run_arrives(started: list[RunConfig], tmp_path: Path) -> None:
     given = (
         "run --target repo --entry bench.py --python /usr/bin/python3 --run-id mine --runs-dir runs --sandbox local "
-        "--steps compile_model,audit_compute --time-limit 7.5 --budget-minutes 3 --threads 2 --allow-dtype bf16 "
+        "--steps compile_model,audit_compute --time-limit 7.5 --budget-minutes 3 --threads 2 "
         "--seed 0 --record-clock clock.json --json --yes"
     )
     assert cli.main(given.split()) == 0
@@ -59,7 +59,6 @@ def test_every_option_of_a_run_arrives(started: list[RunConfig], tmp_path: Path)
             time_limit_s=7.5,
             budget_minutes=3,
             threads=2,
-            allow_dtype=("bf16",),
             seed=0,
             record_clock=tmp_path / "clock.json",
         )

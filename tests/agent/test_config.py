@@ -13,7 +13,7 @@ from agent.config import RUN_ID_PATTERN, RunConfig, active_python, new_run_id
 
 
 def test_a_configuration_read_back_is_the_same(tmp_path: Path) -> None:
-    config = RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", allow_dtype=("bf16",), seed=7)
+    config = RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", seed=7)
     assert RunConfig.model_validate_json(config.model_dump_json()) == config
 
 
