@@ -90,7 +90,7 @@ def _add_resume(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import run
-    from agent.progress import open_progress
+    from agent.reporting.progress import open_progress
 
     config = _config(arguments)
     doing.run_dir, doing.reference = config.run_dir, _reference(config.run_dir)
@@ -100,8 +100,9 @@ def _run(arguments: argparse.Namespace, doing: Doing) -> int:
 
 
 def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
-    from agent import run, run_folder
-    from agent.progress import open_progress
+    from agent import run
+    from agent.records import run_folder
+    from agent.reporting.progress import open_progress
 
     folder = run_folder.find(arguments.run, _runs_dirs(arguments))
     doing.run_dir, doing.reference = folder.path, _reference(folder.path)
@@ -110,7 +111,7 @@ def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
 
 
 def _runs(arguments: argparse.Namespace, doing: Doing) -> int:
-    from agent.list_runs import lines
+    from agent.reporting.list_runs import lines
 
     for line in lines(_runs_dirs(arguments)):
         print(line)
@@ -137,7 +138,7 @@ def _config(arguments: argparse.Namespace) -> RunConfig:
 
     from agent.config import RunConfig
     from agent.errors import WrongUsage
-    from agent.run_folder import runs_dir_for
+    from agent.records.run_folder import runs_dir_for
 
     given = {name: value for name, value in vars(arguments).items() if value is not None and name not in _NOT_CONFIG}
     given.setdefault("runs_dir", runs_dir_for(arguments.target, Path.cwd()))
@@ -163,14 +164,14 @@ def _consent(arguments: argparse.Namespace, config: RunConfig) -> None:
 
 
 def _runs_dirs(arguments: argparse.Namespace) -> tuple[Path, ...]:
-    from agent.run_folder import default_runs_dirs
+    from agent.records.run_folder import default_runs_dirs
 
     return (arguments.runs_dir,) if arguments.runs_dir else default_runs_dirs(Path.cwd())
 
 
 def _reference(run_dir: Path) -> str:
     """What to type after `agent resume` here: the id where that is enough, else the folder."""
-    from agent.run_folder import default_runs_dirs
+    from agent.records.run_folder import default_runs_dirs
 
     return run_dir.name if run_dir.parent in default_runs_dirs(Path.cwd()) else str(run_dir)
 

@@ -6,9 +6,9 @@ node that runs again after a kill finds what it did before. Refuses to judge: th
 
 from __future__ import annotations
 
-from agent.attempts import Attempt
 from agent.context import RunContext
-from agent.progress import CandidateProposed, Note, StackGrew, VerdictReached
+from agent.records.attempts import Attempt
+from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
 from agent.state import RunState, Update
 from tools.candidate import Candidate
 from tools.verdict import Verdict

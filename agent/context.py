@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent import acceptance
-from agent.attempts import Attempt, Attempts
 from agent.config import RunConfig
-from agent.ledger import Ledger, NewRow
-from agent.measurements import SessionStart
-from agent.progress import Judging, Progress
 from agent.proposers import PastAttempt, Platform, ProposalRequest, Proposer
+from agent.records import acceptance
+from agent.records.attempts import Attempt, Attempts
+from agent.records.ledger import Ledger, NewRow
+from agent.records.measurements import SessionStart
+from agent.reporting.progress import Judging, Progress
 from agent.repository.stack import Change, Conflict, Stack
 from agent.repository.tree_copy import remove_tree
 from tools.candidate import Candidate, Site

@@ -11,7 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent import environment, wording
+from agent import environment
+from agent.reporting import wording
 from agent.repository.private_git import git_program
 from agent.repository.target import find_entry, find_target, import_target
 from sandbox.local import LocalSandbox

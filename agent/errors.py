@@ -13,7 +13,7 @@
         ├── WrongUsage              2   the same status as argparse's, for what only we can check
         ├── GitError               25   git failed in a repository of ours   (agent/repository/private_git.py)
         ├── StackError             26   the stack is not what it must be     (agent/repository/stack.py)
-        └── LedgerCorrupt          27   its rows are not those we wrote      (agent/ledger.py)
+        └── LedgerCorrupt          27   its rows are not those we wrote      (agent/records/ledger.py)
 
 Statuses that are no exception (70 a fault of ours, 130 interrupted, …) are in `agent/guard.py`.
 """

@@ -6,9 +6,9 @@ stack has passed the same correctness check as any candidate.
 
 from __future__ import annotations
 
-from agent.attempts import Attempt
 from agent.context import RunContext
-from agent.progress import StackShrank, VerdictReached
+from agent.records.attempts import Attempt
+from agent.reporting.progress import StackShrank, VerdictReached
 from tools import accept
 from tools.candidate import Candidate
 from tools.measure import Request, enough_to_weigh

@@ -12,20 +12,22 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agent import acceptance, environment, measurements, outcome, run_folder
-from agent.atomic_file import write_atomically
-from agent.attempts import Attempts
+from agent import environment
 from agent.config import RunConfig
 from agent.context import RunContext
-from agent.ledger import Ledger
-from agent.outcome import TargetFacts
-from agent.progress import Note, Progress, RunStarted
 from agent.proposers import Platform
 from agent.proposers.playbook import Playbook
+from agent.records import acceptance, measurements, run_folder
+from agent.records.atomic_file import write_atomically
+from agent.records.attempts import Attempts
+from agent.records.ledger import Ledger
+from agent.records.run_folder import RunFolder
+from agent.reporting import outcome
+from agent.reporting.outcome import TargetFacts
+from agent.reporting.progress import Note, Progress, RunStarted
 from agent.repository.stack import Stack
 from agent.repository.target import find_entry, find_target, import_target, tree_hash
 from agent.repository.tree_copy import remove_tree
-from agent.run_folder import RunFolder
 from agent.step_names import STEPS
 from agent.steps.profile_baseline import compile_builds
 from sandbox.contract import Sandbox

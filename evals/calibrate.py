@@ -18,7 +18,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from agent import environment, run_folder, wording
+from agent import environment
+from agent.records import run_folder
+from agent.reporting import wording
 from evals.result_file import ResultFile
 from sandbox.local import LocalSandbox
 from tools import accept

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from agent.atomic_file import write_atomically
+from agent.records.atomic_file import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
 

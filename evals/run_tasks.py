@@ -16,8 +16,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from agent import environment, report, run_folder, wording
+from agent import environment
 from agent.errors import WrongUsage
+from agent.records import run_folder
+from agent.reporting import report, wording
 from evals.result_file import ResultFile
 from tools.accept import SpeedupInterval
 

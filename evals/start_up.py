@@ -14,7 +14,8 @@ from statistics import median
 
 from pydantic import BaseModel, Field
 
-from agent import environment, run_folder
+from agent import environment
+from agent.records import run_folder
 from evals.result_file import ResultFile
 
 ROUNDS = 30

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from agent.atomic_file import write_atomically
+from agent.records.atomic_file import write_atomically
 from agent.repository.base_commit import Base, make_base
 from agent.repository.private_git import GitError, PrivateGit
 from agent.repository.target_listing import ImportedTarget

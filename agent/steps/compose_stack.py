@@ -6,11 +6,11 @@ left as a whole.
 
 from __future__ import annotations
 
-from agent import measurements
 from agent.context import RunContext
 from agent.leave_one_out import weigh
-from agent.measurements import Whole
-from agent.progress import Note
+from agent.records import measurements
+from agent.records.measurements import Whole
+from agent.reporting.progress import Note
 from agent.state import RunState, Update, climb, ended
 from agent.steps.summing_up import finish, start, summary
 

@@ -5,8 +5,8 @@ Never changes anything. Third-party code is named but stays as it is: only the t
 
 from __future__ import annotations
 
-from agent.atomic_file import write_atomically
 from agent.context import RunContext
+from agent.records.atomic_file import write_atomically
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from agent import measurements
-from agent.atomic_file import write_atomically
 from agent.context import RunContext
-from agent.measurements import SessionStart
-from agent.progress import Note
+from agent.records import measurements
+from agent.records.atomic_file import write_atomically
+from agent.records.measurements import SessionStart
+from agent.reporting.progress import Note
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
 from tools import accept

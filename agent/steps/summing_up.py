@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.context import RunContext
-from agent.progress import StepEnded, StepStarted
+from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
 
 

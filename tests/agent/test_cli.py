@@ -12,7 +12,7 @@ import pytest
 from agent import __version__, cli, doctor, graph, run
 from agent.config import RunConfig
 from agent.errors import Declined, RunNotFound
-from agent.progress import Progress
+from agent.reporting.progress import Progress
 from agent.step_names import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import report
-from agent.ledger import Ledger
+from agent.records.ledger import Ledger
+from agent.reporting import report
 from agent.repository.stack import Stack
 from agent.repository.target import tree_hash
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import report
-from agent.report import Report
+from agent.reporting import report
+from agent.reporting.report import Report
 from agent.repository.private_git import PrivateGit
 from agent.repository.target import tree_hash
 from tests.agent.hostile import set_traps

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent.environment import Environment, Guest, Host
-from agent.report import Attempt, Baselines, Kept, Latency, Report, Sandbox, Step
+from agent.reporting.report import Attempt, Baselines, Kept, Latency, Report, Sandbox, Step
 from agent.step_names import STEPS
 from tools.accept import SpeedupInterval
 

@@ -150,13 +150,13 @@ def open_progress(*, as_json: bool, stdout: TextIO | None = None, stderr: TextIO
     """JSON lines on stdout when asked for, a live view when stderr is a terminal, else plain lines on stderr."""
     out, err = stdout or sys.stdout, stderr or sys.stderr
     if as_json:
-        from agent.progress_lines import JsonLines
+        from agent.reporting.progress_lines import JsonLines
 
         return JsonLines(out)
     if err.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        from agent.progress_live import LiveView
+        from agent.reporting.progress_live import LiveView
 
         return LiveView(err)
-    from agent.progress_lines import PlainLines
+    from agent.reporting.progress_lines import PlainLines
 
     return PlainLines(err)

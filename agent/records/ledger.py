@@ -2,7 +2,7 @@
 
 Never changes or removes a row. What a kill left of an unfinished last line is set aside; a row that was on the disk
 and no longer fits the chain is an error. The chain does not show that whole rows are missing at the end: the stack
-does, whose commits name their attempts (`agent/acceptance.py`).
+does, whose commits name their attempts (`agent/records/acceptance.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from agent.ledger import FIRST, Ledger, LedgerCorrupt, NewRow
+from agent.records.ledger import FIRST, Ledger, LedgerCorrupt, NewRow
 from sandbox.errors import DiskFull
 
 
@@ -172,7 +172,7 @@ WRITER = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from agent.ledger import Ledger, NewRow
+from agent.records.ledger import Ledger, NewRow
 ledger = Ledger.open(Path(sys.argv[1]))
 number = len(ledger.rows)
 print("ready", flush=True)

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self, TextIO
 
-from agent import wording
-from agent.progress import (
+from agent.reporting import wording
+from agent.reporting.progress import (
     CandidateProposed,
     Event,
     Judging,

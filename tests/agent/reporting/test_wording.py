@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import wording
+from agent.reporting import wording
 from tools.accept import SpeedupInterval
 
 

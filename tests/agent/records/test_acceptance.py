@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from agent.acceptance import follow, wanted_stack
-from agent.ledger import Ledger, NewRow
+from agent.records.acceptance import follow, wanted_stack
+from agent.records.ledger import Ledger, NewRow
 from agent.repository.stack import Change, Stack, StackError
 from agent.repository.target import import_target
 from tools.patch import make_diff

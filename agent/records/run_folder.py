@@ -18,10 +18,10 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from agent import __version__
-from agent.atomic_file import write_atomically
 from agent.config import RunConfig
 from agent.environment import Environment
 from agent.errors import RunDamaged, RunExists, RunInUse, RunNotFound
+from agent.records.atomic_file import write_atomically
 
 Status = Literal["finished", "running", "interrupted", "damaged"]
 

@@ -12,15 +12,17 @@ from statistics import median
 
 from pydantic import BaseModel
 
-from agent import environment, measurements, report, wording
+from agent import environment
 from agent.context import RunContext, cost_of
-from agent.measurements import SessionStart, Whole
-from agent.progress import Note, RunEnded
-from agent.report import Attempt, Baselines, Cost, Kept, Latency, Report, Sandbox, Step, Workload
+from agent.records import measurements
+from agent.records.measurements import SessionStart, Whole
+from agent.records.run_folder import RunFolder
+from agent.reporting import report, wording
+from agent.reporting.progress import Note, RunEnded
+from agent.reporting.report import Attempt, Baselines, Cost, Kept, Latency, Report, Sandbox, Step, Workload
 from agent.repository.export import Exported, export
 from agent.repository.stack import Stack
 from agent.repository.target import tree_hash
-from agent.run_folder import RunFolder
 from agent.state import RunState
 from agent.step_names import STEPS
 from sandbox.contract import Promises

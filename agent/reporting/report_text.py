@@ -9,8 +9,8 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from agent import wording
-from agent.report import Attempt, Latency, Report
+from agent.reporting import wording
+from agent.reporting.report import Attempt, Latency, Report
 
 WHY_WIDTH = 160  # evidence is one line; all of it is in report.json
 _MARKUP = re.compile(r"([\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_]))")

@@ -10,10 +10,11 @@ from typing import Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PositiveFloat, computed_field, model_validator
 
-from agent import __version__, wording
-from agent.atomic_file import write_atomically
+from agent import __version__
 from agent.environment import Environment
-from agent.progress import StepStatus
+from agent.records.atomic_file import write_atomically
+from agent.reporting import wording
+from agent.reporting.progress import StepStatus
 from agent.step_names import STEPS
 from tools.accept import SpeedupInterval
 from tools.verdict import VerdictName
@@ -188,7 +189,7 @@ class Report(_Part):
 
 def write(report: Report, folder: Path) -> Path:
     """Write `report.json`, then `report.md`, whole or not at all; returns the path of the page. Raises: OSError."""
-    from agent.report_text import page
+    from agent.reporting.report_text import page
 
     page_path = folder / "report.md"
     write_atomically(page_path, page(report))

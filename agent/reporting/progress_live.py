@@ -14,8 +14,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from agent import wording
-from agent.progress import (
+from agent.reporting import wording
+from agent.reporting.progress import (
     CandidateProposed,
     Event,
     Judging,
@@ -28,7 +28,7 @@ from agent.progress import (
     StepStarted,
     VerdictReached,
 )
-from agent.progress_lines import Clock, candidate, describe, judging
+from agent.reporting.progress_lines import Clock, candidate, describe, judging
 
 REDRAW_S = 0.5
 MAX_WIDTH = 100

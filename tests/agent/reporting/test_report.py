@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agent import report, report_text
-from agent.report import Attempt, Latency, Report, Step
+from agent.reporting import report, report_text
+from agent.reporting.report import Attempt, Latency, Report, Step
 from agent.step_names import STEPS
-from tests.agent.sample_report import sample
+from tests.agent.reporting.sample_report import sample
 
 
 def test_the_file_has_what_it_promises(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monk
     def fails(descriptor: int) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("agent.atomic_file.os.fsync", fails)
+    monkeypatch.setattr("agent.records.atomic_file.os.fsync", fails)
     with pytest.raises(OSError, match="no space"):
         report.write(sample(wall_s=1.0), tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before

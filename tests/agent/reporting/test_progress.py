@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agent import progress as p
-from agent.progress_lines import JsonLines, PlainLines
-from agent.progress_live import MAX_WIDTH, LiveView
-from tests.agent.sample_report import interval
+from agent.reporting import progress as p
+from agent.reporting.progress_lines import JsonLines, PlainLines
+from agent.reporting.progress_live import MAX_WIDTH, LiveView
+from tests.agent.reporting.sample_report import interval
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 GAIN = interval(1.32, 1.28, 1.37)
 STORY: tuple[p.Event, ...] = (
     p.RunStarted("run-1", "/repo", "bench.py", "cpu", "/runs/1", ("audit_compute", "write_kernels"), "local", False),
@@ -165,6 +165,6 @@ def test_the_view_suits_whoever_is_watching(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_log_does_not_load_the_live_view() -> None:
-    code = "import sys; from agent import progress; progress.open_progress(as_json=False); print('rich' in sys.modules)"
+    code = "import sys; from agent.reporting import progress; progress.open_progress(as_json=False); print('rich' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "False\n"

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agent import list_runs, report, run_folder
 from agent.config import RunConfig
 from agent.errors import RunDamaged, RunExists, RunInUse, RunNotFound
-from agent.run_folder import RunFolder
-from tests.agent.sample_report import sample
+from agent.records import run_folder
+from agent.records.run_folder import RunFolder
+from agent.reporting import list_runs, report
+from tests.agent.reporting.sample_report import sample
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_a_run_that_another_process_holds_is_in_use_until_that_process_dies(conf
     code = f"""
 import sys
 from pathlib import Path
-from agent.run_folder import RunFolder
+from agent.records.run_folder import RunFolder
 with RunFolder(Path({str(folder.path)!r})).locked():
     print("held", flush=True)
     sys.stdin.read()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from agent.atomic_file import write_atomically
+from agent.records.atomic_file import write_atomically
 from tools.measure import Comparison
 from tools.own_tests import OwnTests
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agent import report, run_folder, wording
 from agent.errors import RunDamaged
-from agent.run_folder import RunFolder
+from agent.records import run_folder
+from agent.records.run_folder import RunFolder
+from agent.reporting import report, wording
 
 
 def lines(runs_dirs: Sequence[Path]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from agent.atomic_file import write_atomically
+from agent.records.atomic_file import write_atomically
 from tools.candidate import Candidate
 from tools.verdict import Verdict
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.ledger import Ledger
+from agent.records.ledger import Ledger
 from agent.repository.stack import Change, Conflict, Stack, StackError
 
 ChangeOf = Callable[[str], Change]
