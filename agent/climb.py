@@ -11,7 +11,7 @@ from agent.records.attempts import Attempt
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
 from agent.state import RunState, Update
 from tools.candidate import Candidate
-from tools.verdict import Verdict
+from tools.judging.verdict import Verdict
 
 
 def propose(state: RunState, ctx: RunContext) -> Update:

@@ -22,15 +22,15 @@ from agent.reporting.progress import Judging, Progress
 from agent.repository.stack import Change, Conflict, Stack
 from agent.repository.tree_copy import remove_tree
 from tools.candidate import Candidate, Site
-from tools.check import Checked
+from tools.diff.patch import PatchFinding
+from tools.diff.patch_rules import PatchRules
 from tools.integrity import hash_tree
+from tools.judging.check import Checked
+from tools.judging.referee import Referee
+from tools.judging.verdict import Verdict
+from tools.judging.worker import Build, WorkerFault
+from tools.judging.workload import Workload
 from tools.observe import Observer
-from tools.patch import PatchFinding
-from tools.patch_rules import PatchRules
-from tools.referee import Referee
-from tools.verdict import Verdict
-from tools.worker import Build, WorkerFault
-from tools.workload import Workload
 
 
 @dataclass

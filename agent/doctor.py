@@ -16,8 +16,8 @@ from agent.reporting import wording
 from agent.repository.private_git import git_program
 from agent.repository.target import find_entry, find_target, import_target
 from sandbox.local import LocalSandbox
-from tools.open_referee import open_referee
-from tools.workload import Workload
+from tools.judging.open_referee import open_referee
+from tools.judging.workload import Workload
 
 
 def check(target: Path | None, entry: str | None, python: Path) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from agent.context import RunContext
 from agent.records.attempts import Attempt
 from agent.reporting.progress import StackShrank, VerdictReached
-from tools import accept
 from tools.candidate import Candidate
-from tools.measure import Request, enough_to_weigh
-from tools.referee import summary
-from tools.verdict import Verdict
-from tools.worker import Build, WorkerFault
+from tools.judging import accept
+from tools.judging.measure import Request, enough_to_weigh
+from tools.judging.referee import summary
+from tools.judging.verdict import Verdict
+from tools.judging.worker import Build, WorkerFault
 
 STEP = "compose_stack"
 

@@ -32,11 +32,11 @@ from agent.step_names import STEPS
 from agent.steps.profile_baseline import compile_builds
 from sandbox.contract import Sandbox
 from sandbox.local import LocalSandbox
-from tools.measure import Clock, RecordedClock, RecordingClock
+from tools.diff.patch_rules import PatchRules
+from tools.judging.measure import Clock, RecordedClock, RecordingClock
+from tools.judging.open_referee import open_referee
+from tools.judging.workload import Workload
 from tools.observe import Observer
-from tools.open_referee import open_referee
-from tools.patch_rules import PatchRules
-from tools.workload import Workload
 
 
 def start(config: RunConfig, progress: Progress) -> int:

@@ -23,12 +23,12 @@ from agent.records import run_folder
 from agent.reporting import wording
 from evals.result_file import ResultFile
 from sandbox.local import LocalSandbox
-from tools import accept
-from tools.check import Checked
-from tools.measure import Comparison
-from tools.open_referee import open_referee
-from tools.referee import Referee
-from tools.worker import Build
+from tools.judging import accept
+from tools.judging.check import Checked
+from tools.judging.measure import Comparison
+from tools.judging.open_referee import open_referee
+from tools.judging.referee import Referee
+from tools.judging.worker import Build
 
 TARGET = Path(__file__).parent / "calibration_target"
 WASTE = 200  # steps of wasted work in a call of the baseline, beside one that counts

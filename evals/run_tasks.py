@@ -21,7 +21,7 @@ from agent.errors import WrongUsage
 from agent.records import run_folder
 from agent.reporting import report, wording
 from evals.result_file import ResultFile
-from tools.accept import SpeedupInterval
+from tools.judging.accept import SpeedupInterval
 
 TASKS = Path(__file__).parent / "tasks"
 ENTRY = "bench.py"

@@ -7,7 +7,7 @@
     ├── ToolError …                     (tools/errors.py: workload, target, judge)
     └── AgentError …                    (agent/errors.py: run, resume, command line)
 
-A bad candidate is data, not an exception: see `tools/verdict.py`.
+A bad candidate is data, not an exception: see `tools/judging/verdict.py`.
 """
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tools.patch import digest as diff_digest
+from tools.diff.patch import digest as diff_digest
 
 
 class Site(BaseModel):

@@ -11,7 +11,7 @@
         ├── ClockNotRecorded       60   a recorded clock was asked for what it does not hold
         └── GroundsChanged         72   what judging rests on was changed during the run
 
-A bad candidate is data, not an exception: see `tools/verdict.py` and `tools/patch.py`.
+A bad candidate is data, not an exception: see `tools/judging/verdict.py` and `tools/diff/patch.py`.
 """
 
 from __future__ import annotations

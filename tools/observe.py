@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.worker import Build, Setting, Worker
-from tools.workload import Workload
+from tools.judging.worker import Build, Setting, Worker
+from tools.judging.workload import Workload
 
 
 @dataclass

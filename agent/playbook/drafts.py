@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
-from tools.patch import make_diff
+from tools.diff.patch import make_diff
 from tools.rewrite import CannotRewrite
 
 Answer = tuple[list[Candidate], str]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from agent.records.atomic_file import write_atomically
 from tools.candidate import Candidate
-from tools.verdict import Verdict
+from tools.judging.verdict import Verdict
 
 
 class Attempt(BaseModel):

@@ -19,8 +19,8 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 
 from agent.errors import RunDamaged
 from sandbox.errors import DiskFull
-from tools.accept import SpeedupInterval
-from tools.verdict import VerdictName
+from tools.judging.accept import SpeedupInterval
+from tools.judging.verdict import VerdictName
 
 FIRST = "0" * 64
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from agent.records.atomic_file import write_atomically
-from tools.measure import Comparison
-from tools.own_tests import OwnTests
+from tools.judging.measure import Comparison
+from tools.judging.own_tests import OwnTests
 
 
 class SessionStart(BaseModel):

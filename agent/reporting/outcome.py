@@ -26,9 +26,9 @@ from agent.repository.target import tree_hash
 from agent.state import RunState
 from agent.step_names import STEPS
 from sandbox.contract import Promises
-from tools.accept import speedup_interval
-from tools.measure import Comparison
-from tools.verdict import Verdict
+from tools.judging.accept import speedup_interval
+from tools.judging.measure import Comparison
+from tools.judging.verdict import Verdict
 
 
 class TargetFacts(BaseModel):

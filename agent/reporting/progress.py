@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, Self, TextIO
 
-from tools.accept import SpeedupInterval
+from tools.judging.accept import SpeedupInterval
 
 StepStatus = Literal["done", "skipped", "nothing", "failed"]
 

@@ -28,7 +28,7 @@ from agent.reporting.progress import (
     StepStarted,
     VerdictReached,
 )
-from tools.accept import SpeedupInterval
+from tools.judging.accept import SpeedupInterval
 
 Clock = Callable[[], float]
 

@@ -16,8 +16,8 @@ from agent.records.atomic_file import write_atomically
 from agent.reporting import wording
 from agent.reporting.progress import StepStatus
 from agent.step_names import STEPS
-from tools.accept import SpeedupInterval
-from tools.verdict import VerdictName
+from tools.judging.accept import SpeedupInterval
+from tools.judging.verdict import VerdictName
 
 
 class _Part(BaseModel):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from tools.accept import SpeedupInterval
+from tools.judging.accept import SpeedupInterval
 
 
 def speedup(measured: SpeedupInterval) -> str:

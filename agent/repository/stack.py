@@ -18,8 +18,8 @@ from agent.repository.new_stack import FACTS, REPOSITORY, TOP, StackFile, make_s
 from agent.repository.private_git import PrivateGit
 from agent.repository.stack_trees import StackTrees
 from agent.repository.target_listing import ImportedTarget
-from tools.patch import AppliedPatch, PatchFinding, write_files
-from tools.patch_rules import PatchRules
+from tools.diff.patch import AppliedPatch, PatchFinding, write_files
+from tools.diff.patch_rules import PatchRules
 
 TRAILER = "Ratchet-Attempt"
 _ATTEMPT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -14,10 +14,19 @@ from agent.repository.new_stack import StackFile
 from agent.repository.objects import Entry, list_tree, read_objects, write_object, write_tree
 from agent.repository.private_git import GitError, PrivateGit
 from agent.repository.tree_copy import copy_tree
-from tools.diff_text import FileDiff
-from tools.diff_write import compare, render
-from tools.patch import AppliedPatch, FileState, OutOfReach, PatchFinding, Reader, plan_patch, tree_reader, write_files
-from tools.patch_rules import PatchRules
+from tools.diff.diff_text import FileDiff
+from tools.diff.diff_write import compare, render
+from tools.diff.patch import (
+    AppliedPatch,
+    FileState,
+    OutOfReach,
+    PatchFinding,
+    Reader,
+    plan_patch,
+    tree_reader,
+    write_files,
+)
+from tools.diff.patch_rules import PatchRules
 
 _MAX_FILE_BYTES = 1 << 30
 

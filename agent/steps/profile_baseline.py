@@ -17,9 +17,9 @@ from agent.records.measurements import SessionStart
 from agent.reporting.progress import Note
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
-from tools import accept
-from tools.measure import Request
-from tools.worker import Build, WorkerFault
+from tools.judging import accept
+from tools.judging.measure import Request
+from tools.judging.worker import Build, WorkerFault
 
 STEP = "profile_baseline"
 BASELINE_RESTARTS = 6

@@ -15,7 +15,7 @@ birthday search column by column, with rows 2e-6 off.) Therefore:
     x[j] = mix(lane[j] ^ (GOLDEN * (position[j] + 1) + key))
     sum[j] += mix(x[j] ^ sum over k of B[k][j] * (sum over i of A[k][i] * x[i]))
 
-The host has the same in `tools/digest.py`.
+The host has the same in `tools/judging/digest.py`.
 """
 
 from __future__ import annotations

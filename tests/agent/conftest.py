@@ -12,7 +12,7 @@ import pytest
 
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target
-from tools.patch import make_diff
+from tools.diff.patch import make_diff
 
 UserGit = Callable[..., str]
 TIME = 1_700_000_000

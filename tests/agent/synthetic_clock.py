@@ -12,8 +12,8 @@ from pathlib import Path
 
 from agent import cli, run
 from agent.steps import profile_baseline
-from tools.measure import Clock, Comparison, Measured, Request
-from tools.worker import Build
+from tools.judging.measure import Clock, Comparison, Measured, Request
+from tools.judging.worker import Build
 
 # what a call takes less of for each thing found in the source
 FACTORS = {"PackedLinear(": 0.8, ".clone()": 1.25, ".contiguous()": 1.15}

@@ -13,7 +13,7 @@ from agent.proposers.playbook import Playbook
 from agent.step_names import STEPS
 from tests.observed import Target, same_results
 from tools.candidate import Candidate
-from tools.patch import AppliedPatch, PatchRules, plan_patch, tree_reader
+from tools.diff.patch import AppliedPatch, PatchRules, plan_patch, tree_reader
 
 TASKS = Path(__file__).parents[2] / "evals" / "tasks"
 CPU = Platform(device="cpu")

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import evals
 from sandbox.local import LocalSandbox
-from tools.accept import NoiseFloor, SpeedupInterval
-from tools.check import Checked
-from tools.correctness import Finding
 from tools.integrity import hash_tree
-from tools.open_referee import open_referee
-from tools.referee import Referee
-from tools.verdict import Verdict
-from tools.worker import Build
+from tools.judging.accept import NoiseFloor, SpeedupInterval
+from tools.judging.check import Checked
+from tools.judging.correctness import Finding
+from tools.judging.open_referee import open_referee
+from tools.judging.referee import Referee
+from tools.judging.verdict import Verdict
+from tools.judging.worker import Build
 
 RED_TEAM = Path(evals.__file__).parent / "red_team"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.evals.arena import Arena
-from tools import accept, clock, measure, referee
+from tools.judging import accept, clock, measure, referee
 
 
 @contextlib.contextmanager

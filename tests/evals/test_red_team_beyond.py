@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.evals.arena import Arena
-from tools import accept, clock, inputs
-from tools.clock import Restart
-from tools.grounds import Grounds
-from tools.inputs import InputSupply
-from tools.worker import Worker
+from tools.judging import accept, clock, inputs
+from tools.judging.clock import Restart
+from tools.judging.grounds import Grounds
+from tools.judging.inputs import InputSupply
+from tools.judging.worker import Worker
 
 # -- work that is done while an input is staged
 

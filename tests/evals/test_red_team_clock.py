@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.evals.arena import Arena, nothing_found
-from tools import clock, correctness
-from tools.clock import Session, Side
-from tools.inputs import InputSupply
-from tools.referee import Referee
-from tools.worker import Worker
+from tools.judging import clock, correctness
+from tools.judging.clock import Session, Side
+from tools.judging.inputs import InputSupply
+from tools.judging.referee import Referee
+from tools.judging.worker import Worker
 
 RUN = """\
         with workload.guarded("call_raised", self.tree):

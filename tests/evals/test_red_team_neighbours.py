@@ -15,12 +15,12 @@ import pytest
 from sandbox.local import LocalSandbox
 from sandbox.local_process import LocalProcess
 from tests.evals.arena import RED_TEAM, Arena
-from tools import clock, measure
-from tools.clock import Session
 from tools.errors import GroundsChanged
-from tools.grounds import Grounds
-from tools.measure import LiveClock
-from tools.worker import Build
+from tools.judging import clock, measure
+from tools.judging.clock import Session
+from tools.judging.grounds import Grounds
+from tools.judging.measure import LiveClock
+from tools.judging.worker import Build
 
 # -- 18: the baseline
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.evals.arena import Arena
-from tools import correctness, workload
-from tools.correctness import Finding
-from tools.referee import Referee
-from tools.script import Call, Draw, Script
-from tools.worker import Build
+from tools.judging import correctness, workload
+from tools.judging.correctness import Finding
+from tools.judging.referee import Referee
+from tools.judging.script import Call, Draw, Script
+from tools.judging.worker import Build
 
 WRONG = {
     "05_stale_memory": "off by",

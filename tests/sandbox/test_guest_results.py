@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests import guest
-from tools import tensors
+from tools.judging import tensors
 
 ENTRY = """
 import torch

@@ -19,7 +19,7 @@ from agent.records.acceptance import follow, wanted_stack
 from agent.records.ledger import Ledger, NewRow
 from agent.repository.stack import Change, Stack, StackError
 from agent.repository.target import import_target
-from tools.patch import make_diff
+from tools.diff.patch import make_diff
 
 TIME = 1_700_000_000
 CHANGES = 8

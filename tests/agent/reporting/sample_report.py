@@ -8,7 +8,7 @@ from typing import Any
 from agent.environment import Environment, Guest, Host
 from agent.reporting.report import Attempt, Baselines, Kept, Latency, Report, Sandbox, Step
 from agent.step_names import STEPS
-from tools.accept import SpeedupInterval
+from tools.judging.accept import SpeedupInterval
 
 
 def interval(median: float, low: float, high: float) -> SpeedupInterval:

@@ -165,6 +165,7 @@ def test_the_view_suits_whoever_is_watching(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_log_does_not_load_the_live_view() -> None:
-    code = "import sys; from agent.reporting import progress; progress.open_progress(as_json=False); print('rich' in sys.modules)"
+    code = "import sys; from agent.reporting.progress import open_progress; open_progress(as_json=False)"
+    code += "; print('rich' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "False\n"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.reporting import wording
-from tools.accept import SpeedupInterval
+from tools.judging.accept import SpeedupInterval
 
 
 def interval(median: float, low: float, high: float) -> SpeedupInterval:

@@ -12,8 +12,8 @@ import pytest
 from agent.repository.export import export
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target
-from tools.patch import AppliedPatch, PatchFinding, make_diff
-from tools.patch_rules import PatchRules
+from tools.diff.patch import AppliedPatch, PatchFinding, make_diff
+from tools.diff.patch_rules import PatchRules
 
 UserGit = Callable[..., str]
 Write = Callable[..., Path]

@@ -15,8 +15,8 @@ from agent.repository.export import export
 from agent.repository.private_git import PrivateGit
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target, tree_hash
-from tools.patch import AppliedPatch, apply_patch, make_diff
-from tools.patch_rules import PatchRules
+from tools.diff.patch import AppliedPatch, apply_patch, make_diff
+from tools.diff.patch_rules import PatchRules
 
 UserGit = Callable[..., str]
 Write = Callable[..., Path]

@@ -16,7 +16,7 @@ from agent.repository.private_git import PrivateGit
 from agent.repository.stack import Change, Stack
 from agent.repository.target import tree_hash
 from tests.agent.hostile import HOOKS, set_traps
-from tools.patch_rules import PatchRules
+from tools.diff.patch_rules import PatchRules
 
 UserGit = Callable[..., str]
 Write = Callable[..., Path]

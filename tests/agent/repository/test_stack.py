@@ -10,8 +10,8 @@ import pytest
 
 from agent.repository.stack import Change, Conflict, Stack, StackError
 from agent.repository.target import tree_hash
-from tools.patch import AppliedPatch, PatchFinding
-from tools.patch_rules import PatchRules
+from tools.diff.patch import AppliedPatch, PatchFinding
+from tools.diff.patch_rules import PatchRules
 
 UserGit = Callable[..., str]
 Write = Callable[..., Path]

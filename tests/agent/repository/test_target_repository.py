@@ -12,7 +12,7 @@ import pytest
 
 from agent.repository.export import export
 from agent.repository.stack import Change, Stack
-from tools.patch_rules import PatchRules
+from tools.diff.patch_rules import PatchRules
 
 UserGit = Callable[..., str]
 Write = Callable[..., Path]

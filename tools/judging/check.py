@@ -13,15 +13,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tools import correctness
-from tools.clock import inputs_needed
-from tools.correctness import Finding
 from tools.errors import workload_error
-from tools.grounds import Grounds
-from tools.inputs import draw as draw_input
-from tools.script import Played, Script, play
-from tools.worker import Build, Setting, Worker, WorkerFault
-from tools.workload import Case, Workload
+from tools.judging import correctness
+from tools.judging.clock import inputs_needed
+from tools.judging.correctness import Finding
+from tools.judging.grounds import Grounds
+from tools.judging.inputs import draw as draw_input
+from tools.judging.script import Played, Script, play
+from tools.judging.worker import Build, Setting, Worker, WorkerFault
+from tools.judging.workload import Case, Workload
 
 
 @dataclass(frozen=True)

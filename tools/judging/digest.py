@@ -18,7 +18,7 @@ CHUNK_LANES = 1 << 22  # 32 MiB at a time, so that a large output needs no secon
 
 
 class Bytes(Protocol):
-    """What is known of a saved tensor: see `tools.tensors.Leaf`."""
+    """What is known of a saved tensor: see `tools.judging.tensors.Leaf`."""
 
     @property
     def raw(self) -> NDArray[np.uint8]: ...

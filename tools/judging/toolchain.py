@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 
-from tools.worker import HEADERS_BELOW_TMP, Build, Setting, Worker, WorkerFault
+from tools.judging.worker import HEADERS_BELOW_TMP, Build, Setting, Worker, WorkerFault
 
 
 def make(setting: Setting) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tools.accept import SpeedupInterval
+from tools.judging.accept import SpeedupInterval
 
 VerdictName = Literal["kept", "neutral", "slower", "wrong", "broken", "refused", "inconclusive"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.tensors import Leaf, Saved
+from tools.judging.tensors import Leaf, Saved
 
 # error per row of the last dimension (relative L2), largest error over largest value
 FLOORS = {

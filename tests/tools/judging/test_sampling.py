@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tools.clock import SAMPLES, Plan, Session, Side
-from tools.workload import Case
+from tools.judging.clock import SAMPLES, Plan, Session, Side
+from tools.judging.workload import Case
 
 
 class TwoNames:

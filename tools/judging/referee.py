@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools import accept, correctness, own_tests, toolchain
-from tools.accept import NoiseFloor
-from tools.check import Checked, Checks
-from tools.clock import TimedOutput
-from tools.correctness import Compared, Finding
 from tools.errors import workload_error
-from tools.grounds import Grounds
-from tools.inputs import InputSupply
-from tools.measure import (
+from tools.judging import accept, correctness, own_tests, toolchain
+from tools.judging.accept import NoiseFloor
+from tools.judging.check import Checked, Checks
+from tools.judging.clock import TimedOutput
+from tools.judging.correctness import Compared, Finding
+from tools.judging.grounds import Grounds
+from tools.judging.inputs import InputSupply
+from tools.judging.measure import (
     Clock,
     Comparison,
     Measured,
@@ -31,10 +31,10 @@ from tools.measure import (
     enough_for_report,
     enough_for_screen,
 )
-from tools.own_tests import OwnTests
-from tools.verdict import Verdict
-from tools.worker import Build, Setting, Worker, WorkerFault
-from tools.workload import Workload
+from tools.judging.own_tests import OwnTests
+from tools.judging.verdict import Verdict
+from tools.judging.worker import Build, Setting, Worker, WorkerFault
+from tools.judging.workload import Workload
 
 # a gain this large is judged twice, on new inputs: it is more often a mistake than a discovery
 QUARANTINE = 10.0

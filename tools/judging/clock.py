@@ -19,9 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.script import POSITIVE_63
-from tools.worker import Build, Setting, Worker, WorkerFault
-from tools.workload import Case, Workload
+from tools.judging.script import POSITIVE_63
+from tools.judging.worker import Build, Setting, Worker, WorkerFault
+from tools.judging.workload import Case, Workload
 
 INCUMBENT = "incumbent"  # the name of the side that the others are compared with
 BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it is another's turn

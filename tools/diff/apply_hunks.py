@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tools.diff_text import Hunk
+from tools.diff.diff_text import Hunk
 
 
 class Misfit(ValueError):

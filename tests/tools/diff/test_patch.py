@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.patch import AppliedPatch, PatchFinding, apply_patch, digest, make_diff
-from tools.patch_rules import PatchRules
+from tools.diff.patch import AppliedPatch, PatchFinding, apply_patch, digest, make_diff
+from tools.diff.patch_rules import PatchRules
 
 RULES = PatchRules()
 

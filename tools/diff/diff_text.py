@@ -1,6 +1,6 @@
 """Read the text of a unified diff: what it says happens to which file.
 
-Refuses to touch files and to judge what a change may do: `tools/patch.py` does both. Text is UTF-8 with
+Refuses to touch files and to judge what a change may do: `tools/diff/patch.py` does both. Text is UTF-8 with
 `surrogateescape`, so bytes that are no UTF-8 survive; lines end at `\\n` only.
 """
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from tools import correctness, tensors
-from tools.accuracy import LeafError, judge_leaf, leaf_error
-from tools.correctness import Rules
 from tools.errors import workload_error
-from tools.script import Script, write_script
-from tools.tensors import Saved
-from tools.worker import Build, Setting, Worker, WorkerFault
+from tools.judging import correctness, tensors
+from tools.judging.accuracy import LeafError, judge_leaf, leaf_error
+from tools.judging.correctness import Rules
+from tools.judging.script import Script, write_script
+from tools.judging.tensors import Saved
+from tools.judging.worker import Build, Setting, Worker, WorkerFault
 
 VARIANTS = ("negated", "scaled", "constant")
 TRANSFORMS = ("scale", "move", "deepcopy")

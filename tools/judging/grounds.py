@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.errors import GroundsChanged
 from tools.integrity import Manifest
-from tools.worker import Build
+from tools.judging.worker import Build
 
 
 @dataclass

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.errors import workload_error
-from tools.worker import Build, Setting, Worker, WorkerFault
-from tools.workload import Case, Workload
+from tools.judging.worker import Build, Setting, Worker, WorkerFault
+from tools.judging.workload import Case, Workload
 
 Inputs = list[list[Path]]  # by case
 

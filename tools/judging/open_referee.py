@@ -11,14 +11,14 @@ from importlib import resources
 from pathlib import Path
 
 from sandbox.contract import Limits, Sandbox
-from tools.clock import Cores, inputs_needed
 from tools.errors import ToolError
-from tools.inputs import InputSupply
 from tools.integrity import hash_tree
-from tools.measure import LiveClock
-from tools.referee import Referee
-from tools.worker import Build, Setting
-from tools.workload import Workload, inspect, secret_rng
+from tools.judging.clock import Cores, inputs_needed
+from tools.judging.inputs import InputSupply
+from tools.judging.measure import LiveClock
+from tools.judging.referee import Referee
+from tools.judging.worker import Build, Setting
+from tools.judging.workload import Workload, inspect, secret_rng
 
 MEMORY_SHARE = 0.8  # of the machine's memory, for one worker and all it starts
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from tools.worker import Build, Setting, Worker, WorkerFault
+from tools.judging.worker import Build, Setting, Worker, WorkerFault
 
 TIME_LIMIT_S = 600.0
 

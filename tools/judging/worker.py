@@ -71,7 +71,7 @@ class Setting:
     threads: int = 1
     limits: Limits = field(default_factory=Limits)
     start_timeout_s: float = 120.0
-    toolchain: Path | None = None  # used once it is there, see `tools/toolchain.py`
+    toolchain: Path | None = None  # used once it is there, see `tools/judging/toolchain.py`
     original: Path | None = None  # where the user has the target; nothing is loaded from there
     check_timeout_s: float = 900.0  # one answer of a candidate, which may compile itself first
 

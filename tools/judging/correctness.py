@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tools import accuracy, tensors
-from tools.accuracy import LeafError
-from tools.digest import digest
-from tools.script import Call, Played, Script
-from tools.tensors import BadTensorFile, Saved
-from tools.verdict import VerdictName
-from tools.worker import Worker, WorkerFault
+from tools.judging import accuracy, tensors
+from tools.judging.accuracy import LeafError
+from tools.judging.digest import digest
+from tools.judging.script import Call, Played, Script
+from tools.judging.tensors import BadTensorFile, Saved
+from tools.judging.verdict import VerdictName
+from tools.judging.worker import Worker, WorkerFault
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests import guest
-from tools import accuracy, tensors
-from tools.accuracy import LeafError
+from tools.judging import accuracy, tensors
+from tools.judging.accuracy import LeafError
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests import guest
-from tools import digest as host
-from tools import tensors
-from tools.tensors import Leaf
+from tools.judging import digest as host
+from tools.judging import tensors
+from tools.judging.tensors import Leaf
 
 KEY = -1234567890123456789
 KEYS = (0, 1, -1, (1 << 63) - 1, -(1 << 63) + 1)

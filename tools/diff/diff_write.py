@@ -1,6 +1,6 @@
 """Write a unified diff as git writes it: what turns one content into another.
 
-Refuses to read files: `tools/patch.py` does. The text is always valid UTF-8; a file that is not travels as binary.
+Refuses to read files: `tools/diff/patch.py` does. The text is always valid UTF-8; a file that is not travels as binary.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 
-from tools.diff_text import FileDiff, Hunk
+from tools.diff.diff_text import FileDiff, Hunk
 
 _CONTEXT_LINES = 3
 

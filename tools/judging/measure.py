@@ -18,14 +18,14 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field
 
-from tools import accept
-from tools.accept import SpeedupInterval
-from tools.clock import INCUMBENT, Cores, Restart, Session, SideFault, TimedOutput, Tripwire
-from tools.correctness import fault_verdict
 from tools.errors import ClockNotRecorded
-from tools.inputs import InputSupply
-from tools.worker import Build, Setting
-from tools.workload import Workload
+from tools.judging import accept
+from tools.judging.accept import SpeedupInterval
+from tools.judging.clock import INCUMBENT, Cores, Restart, Session, SideFault, TimedOutput, Tripwire
+from tools.judging.correctness import fault_verdict
+from tools.judging.inputs import InputSupply
+from tools.judging.worker import Build, Setting
+from tools.judging.workload import Workload
 
 # how much slower than known the incumbent may be beside a candidate before it is timed alone, and how often it is then
 AGREEMENT = 1.1

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from tools.apply_hunks import Misfit, apply_hunks
-from tools.diff_text import DiffSyntax, FileDiff, parse
-from tools.diff_write import compare, render, split_lines
-from tools.patch_rules import PatchRules, hides_a_module, never_allowed
+from tools.diff.apply_hunks import Misfit, apply_hunks
+from tools.diff.diff_text import DiffSyntax, FileDiff, parse
+from tools.diff.diff_write import compare, render, split_lines
+from tools.diff.patch_rules import PatchRules, hides_a_module, never_allowed
 
 _MODES = {"100644": False, "100755": True}
 

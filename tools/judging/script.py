@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.worker import Worker
+from tools.judging.worker import Worker
 
 SEEDS = 10
 POSITIVE_63 = (1 << 63) - 1

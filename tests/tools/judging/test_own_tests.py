@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.local import LocalSandbox
-from tools import own_tests
-from tools.open_referee import copy_guest
-from tools.worker import Build, Setting
+from tools.judging import own_tests
+from tools.judging.open_referee import copy_guest
+from tools.judging.worker import Build, Setting
 
 MODEL = "def double(x):\n    return 2 * x\n"
 TESTS = """

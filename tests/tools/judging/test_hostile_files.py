@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tools import accuracy, tensors, worker
-from tools.tensors import BadTensorFile
+from tools.judging import accuracy, tensors, worker
+from tools.judging.tensors import BadTensorFile
 
 LEAF = {
     "dtype": "float32", "shape": [2, 3], "offset": 0, "nbytes": 24, "device": "cpu", "kind": "Tensor", "stride": None,

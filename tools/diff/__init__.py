@@ -1,0 +1,1 @@
+"""Diffs: made, read, checked against what they may touch, and applied."""
