@@ -42,6 +42,8 @@ class Host(BaseModel):
     cpu_cores_online: int
     cpu_governor: str | None = None
     memory_bytes: int | None = None
+    gpu_driver: str | None = None
+    """Of the kernel: amdgpu's version where it is not the kernel's own, or NVIDIA's."""
     python: str
     container: bool
     """True when the usual marks of a container are there; what it is told about the machine may be the outer one's."""
@@ -62,7 +64,6 @@ class Guest(BaseModel):
     """`torch.version.hip`; None on anything that is not ROCm."""
     rocm: str | None = Field(default=None, max_length=200)
     cuda: str | None = Field(default=None, max_length=200)
-    driver: str | None = Field(default=None, max_length=200)
     llvm: str | None = Field(default=None, max_length=200)
     hipblaslt: str | None = Field(default=None, max_length=200)
     device: str | None = Field(default=None, max_length=200)
@@ -99,9 +100,17 @@ def read_host(root: Path = Path("/")) -> Host:
         cpu_cores_online=os.cpu_count() or 1,
         cpu_governor=governor or None,
         memory_bytes=int(memory[1]) * 1024 if memory else None,
+        gpu_driver=_gpu_driver(root),
         python=platform.python_version(),
         container=(root / ".dockerenv").exists() or (root / "run/.containerenv").exists(),
     )
+
+
+def _gpu_driver(root: Path) -> str | None:
+    if (root / "sys/module/amdgpu").exists():
+        return f"amdgpu {_text(root / 'sys/module/amdgpu/version').strip()}".strip()
+    nvidia = re.search(r"Kernel Module.*?(\d+(?:\.\d+)+)", _text(root / "proc/driver/nvidia/version"))
+    return f"NVIDIA {nvidia[1]}" if nvidia else None
 
 
 def result_changing(environment: Mapping[str, str]) -> dict[str, str]:

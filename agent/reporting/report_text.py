@@ -138,6 +138,8 @@ def _environment(report: Report) -> str:
              f"kernel {_plain(host.kernel)}"]  # fmt: skip
     if host.memory_bytes:
         lines[0] += f", {wording.gibibytes(host.memory_bytes)}"
+    if host.gpu_driver:
+        lines[0] += f", driver {_plain(host.gpu_driver)}"
     if guest is not None:
         known = guest.model_dump(exclude_none=True)
         lines.append("- " + ", ".join(f"{name} {_plain(str(value), 80)}" for name, value in known.items()))

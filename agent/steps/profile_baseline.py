@@ -81,12 +81,12 @@ def _enough(log_ratios: Sequence[float]) -> bool:
 
 
 def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
-    """Compile in all modes, side by side: nothing is timed meanwhile."""
+    """Compile in all modes, side by side where there is room: nothing is timed meanwhile."""
     builds: dict[str, Build] = {}
     pending = ctx.compile_baselines
     ctx.subject = f"plain torch.compile ({', '.join(pending)})"
     ctx.say("compiling", 0, 0)
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2 if ctx.workload.fits(2) else 1) as pool:
         futures = {mode: pool.submit(ctx.referee.fill, build, ctx.pristine_checked().inputs)
                    for mode, build in pending.items()}  # fmt: skip
     for mode, future in futures.items():

@@ -5,6 +5,7 @@ It never sees a candidate's code. It runs before timing (and exits), and afresh 
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import sys
@@ -12,7 +13,7 @@ import sysconfig
 
 import torch
 
-from . import tensors, workload
+from . import rocm, tensors, workload
 from .worker import Worker
 
 CONSTANT_SEED = 20_011
@@ -94,6 +95,18 @@ class Reference(Worker):
             flat = [t.to(torch.float32) if t.is_floating_point() else t for t in flat]
         tensors.save_flat(path, structure, flat, borrowed=self._borrowed())
 
+    def op_memory(self):
+        """The most device memory this process has held so far, in bytes; 0 on a CPU."""
+        return {"peak_bytes": torch.cuda.max_memory_reserved() if torch.cuda.is_initialized() else 0}
+
+    def op_release(self):
+        """Let go of the model and of all that it returned, so that another worker has the device to itself."""
+        self.built, self.result = None, (None, [])
+        self.arguments, self.staged, self.constants = (), (None, []), {}
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
     def op_select(self, source, path, phase=""):
         """Apply the entry's `outputs` to a saved result."""
         outputs = self.workload.phase_value(phase, "outputs")
@@ -139,6 +152,7 @@ def environment():
         "machine": platform.machine(),
         "device": workload.device(),
         "cpp_compiler": _has_compiler(),
+        **rocm.versions(),
         "installed": sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} | set(_torch_folder())),
     }
     for name in ("triton", "transformers", "aiter", "vllm", "flash_attn"):

@@ -99,7 +99,6 @@ def test_a_value_that_cannot_be_is_wrong_usage(
     [
         (["--steps", "fly"], "--steps: no such step: fly"),
         (["--run-id", "../up"], "--run-id: "),
-        (["--allow-dtype", "int2"], "--allow-dtype: "),
         (["--runs-dir", "repo/runs"], "lies in the target, which is never written to"),
     ],
 )

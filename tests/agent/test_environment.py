@@ -31,9 +31,28 @@ def test_a_machine_is_read_from_its_files(tmp_path: Path) -> None:
     assert (host.os, host.cpu_governor, host.container) == ("Ubuntu 24.04 LTS", "performance", True)
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "driver"),
+    [
+        ("sys/module/amdgpu/version", "6.14.14\n", "amdgpu 6.14.14"),
+        ("sys/module/amdgpu/initstate", "live\n", "amdgpu"),
+        (
+            "proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\n",
+            "NVIDIA 580.95.05",
+        ),
+    ],
+)
+def test_the_kernels_gpu_driver_is_read(tmp_path: Path, file: str, text: str, driver: str) -> None:
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(text)
+    assert environment.read_host(tmp_path).gpu_driver == driver
+
+
 def test_a_machine_that_shows_nothing_is_described_all_the_same(tmp_path: Path) -> None:
     host = environment.read_host(tmp_path)
     assert (host.cpu_model, host.memory_bytes, host.cpu_governor) == ("unknown", None, None)
+    assert host.gpu_driver is None
 
 
 @pytest.mark.parametrize(

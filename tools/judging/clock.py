@@ -114,6 +114,7 @@ class Session:
     inputs: Callable[[], Sequence[Sequence[Path]]]  # by case; enough for one restart, and others for each
     cores: Cores
     malloc: bool = True
+    turns: bool = False  # one worker after the other, where the device has no room for all
     keep: Path | None = None  # where outputs of timed calls go, of all but the incumbent, to be checked afterwards
     outputs: list[TimedOutput] = field(default_factory=list)
     rng: random.Random = field(default_factory=random.SystemRandom)
@@ -121,24 +122,38 @@ class Session:
     def restart(self) -> Restart:
         """Raises: SideFault."""
         begun = time.monotonic()
+        self.staged: Sequence[Sequence[Path]] = ()
+        sides = {name: Side() for name in self.builds}
+        tripped: dict[str, set[str]] = {}
+        together = [list(self.builds)]
+        if self.turns:
+            together = [[name] for name in self.rng.sample(list(self.builds), len(self.builds))]
+        for names in together:
+            self._run(names, sides, tripped)
+        _check_tripped(tripped)
+        return Restart(sides, time.monotonic() - begun)
+
+    def _run(self, names: Sequence[str], sides: dict[str, Side], tripped: dict[str, set[str]]) -> None:
+        """Start these workers, time them in turns, end them."""
         pair: dict[str, Worker] = {}
         try:
-            for name, build in self.builds.items():
+            for name in names:
                 pair[name] = Worker(
                     self.setting,
-                    build,
+                    self.builds[name],
                     cpus=self.cores.starting[len(pair) % 2],
                     malloc=self.malloc,
                     timeout_s=self.setting.check_timeout_s,
                 )
-            self.staged = self.inputs()  # while they start
+            self.staged = self.staged or self.inputs()  # while they start
             self._prepare(pair)
-            sides = {name: Side() for name in pair}
             self.used_s, self.wall_s = dict.fromkeys(pair, 0.0), dict.fromkeys(pair, 0.0)
             for case in range(len(self.workload.cases)):
                 self._time_case(case, pair, sides)
-            self._check_tripwires(pair)
-            return Restart(sides, time.monotonic() - begun)
+            for name, worker in pair.items():  # once nothing more is timed
+                worker.process.thaw()
+                with _blamed(name):
+                    tripped[name] = worker.tripped()
         finally:
             for worker in pair.values():
                 worker.close()
@@ -176,8 +191,8 @@ class Session:
 
     def _time_case(self, case: int, pair: dict[str, Worker], sides: dict[str, Side]) -> None:
         plan = Plan.for_call(self.workload.cases[case].call_s, self.workload.device)
-        for side in sides.values():
-            side.call_ns[case], side.stage_ns[case] = [], []
+        for name in pair:
+            sides[name].call_ns[case], sides[name].stage_ns[case] = [], []
         # each round by itself: after a fixed number of samples a worker would know that no more will come
         chosen = {number for number in range(plan.rounds) if self.rng.random() < SAMPLES / plan.rounds}
         order = self.rng.sample(list(pair), len(pair))
@@ -228,17 +243,6 @@ class Session:
         if used_s > wall_s * len(self.cores.timed) * 1.02 + CPU_SLACK_S:
             raise Tripwire(f"it used {used_s:.3f} s of CPU time in {wall_s:.3f} s on {len(self.cores.timed)} cores")
 
-    def _check_tripwires(self, pair: dict[str, Worker]) -> None:
-        """Once nothing more is timed in this restart."""
-        tripped: dict[str, set[str]] = {}
-        for name, worker in pair.items():
-            worker.process.thaw()
-            with _blamed(name):
-                tripped[name] = worker.tripped()
-        for name, found in tripped.items():
-            if replaced := sorted(found - tripped[INCUMBENT]):
-                raise SideFault(name, Tripwire(f"it replaces {replaced[0]}, which the incumbent does not"))
-
     def _stage_arguments(self, worker: Worker, case: int, pair: dict[str, Worker]) -> dict[str, Any]:
         """The next unused input of this worker. All workers get the same inputs in the same order."""
         name = next(n for n, w in pair.items() if w is worker)
@@ -267,6 +271,12 @@ class Session:
 
     def _key(self) -> int:
         return self.rng.randrange(-POSITIVE_63, POSITIVE_63)
+
+
+def _check_tripped(tripped: dict[str, set[str]]) -> None:
+    for name, found in tripped.items():
+        if replaced := sorted(found - tripped[INCUMBENT]):
+            raise SideFault(name, Tripwire(f"it replaces {replaced[0]}, which the incumbent does not"))
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from typing import Protocol
 from pydantic import BaseModel, Field
 
 from tools.errors import ClockNotRecorded
-from tools.judging import accept
+from tools.judging import accept, device_state
 from tools.judging.accept import SpeedupInterval
 from tools.judging.clock import INCUMBENT, Cores, Restart, Session, SideFault, TimedOutput, Tripwire
 from tools.judging.correctness import fault_verdict
+from tools.judging.device_state import DeviceState
 from tools.judging.inputs import InputSupply
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
@@ -46,6 +47,9 @@ class Comparison(BaseModel):
     total_log_ratios: list[float] = Field(default_factory=list)
     """By restart, of all timed calls together: a median says nothing of the slower half."""
     wall_s: float = 0.0
+    devices_before: list[DeviceState] = Field(default_factory=list)
+    """Clocks, power and temperature of the machine's GPUs, when a GPU was timed."""
+    devices_after: list[DeviceState] = Field(default_factory=list)
     refused: str = ""
     """Why a tripwire fired; empty when none did."""
     broken: str = ""
@@ -196,12 +200,15 @@ class LiveClock:
         keep = self.scratch / f"timed-{secrets.token_hex(6)}"
         keep.mkdir(mode=0o700, parents=True)
         builds = {INCUMBENT: request.incumbent, **{name: request.candidates[name] for name in found}}
+        read = device_state.read if self.workload.device == "cuda" else list
+        before: list[DeviceState] = read()
         elsewhere = os.sched_getaffinity(0)
         os.sched_setaffinity(0, self.cores.host)
         try:
             with self._inputs(request) as inputs:
+                turns = not self.workload.fits(len(builds))
                 session = Session(
-                    self.setting, self.workload, builds, inputs, self.cores, request.malloc, keep, outputs
+                    self.setting, self.workload, builds, inputs, self.cores, request.malloc, turns, keep, outputs
                 )
                 restarts = 0
                 while not restarts or not all(request.enough(each.log_ratios) for each in found.values()):
@@ -213,7 +220,9 @@ class LiveClock:
                     self._check_agreement(each, session)
         finally:
             os.sched_setaffinity(0, elsewhere)
+        after: list[DeviceState] = read()
         for each in found.values():
+            each.devices_before, each.devices_after = before, after
             if not each.refused:
                 self.known_us.setdefault(each.candidate, each.median_us("candidate"))
                 self.known_us.setdefault(each.incumbent, each.median_us("incumbent"))

@@ -328,4 +328,5 @@ def summary(found: Comparison, delta: float) -> dict[str, Any]:
         "candidate_us": found.median_us("candidate"),
         "cases": [interval.model_dump() for interval in found.cases(delta)],
         "wall_s": round(found.wall_s, 1),
+        "devices": [state.model_dump() for state in found.devices_after],
     }

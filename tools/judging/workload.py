@@ -26,6 +26,7 @@ from tools.judging.worker import Build, Setting, Worker, WorkerFault
 VARIANTS = ("negated", "scaled", "constant")
 TRANSFORMS = ("scale", "move", "deepcopy")
 UNSEEN = 3
+MEMORY_IN_USE = 0.85  # of the device's memory; the rest is for contexts, fragments and what compiled code adds
 DEGENERATE_SEEDS = 4
 
 
@@ -64,6 +65,12 @@ class Workload:
     init: Path | None
     states: Mapping[str, Path]
     environment: Mapping[str, Any]
+    peak_bytes: int = 0  # of device memory, for one copy in the target's own precision
+
+    def fits(self, copies: int) -> bool:
+        """Whether that many workers have room on the device side by side."""
+        device_bytes = int(self.environment.get("gpu_memory_bytes") or 0)
+        return not device_bytes or copies * self.peak_bytes < MEMORY_IN_USE * device_bytes
 
     @property
     def device(self) -> str:
@@ -164,6 +171,7 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
     unseen = _unseen_shapes(found, cases, rng)
     variants = tuple(v for v in VARIANTS if found.possible(cheap, rng.randrange(1 << 31), v))
     transforms = _transforms(found, cheap, rng) if is_module else ()
+    peak_bytes = int(worker.ask("memory")["peak_bytes"])
     precision = _precision(found, cheap, states, rng) if is_module else ""
     return Workload(
         told["form"],
@@ -179,6 +187,7 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
         init,
         states,
         told["environment"],
+        peak_bytes,
     )
 
 

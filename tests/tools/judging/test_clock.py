@@ -1,4 +1,4 @@
-"""Which timed calls are looked at cannot be foreseen, neither by their number nor by those that were before."""
+"""How a restart goes: nobody can foresee which timed calls are looked at; who has no room beside others runs alone."""
 
 from __future__ import annotations
 
@@ -50,3 +50,19 @@ def test_every_block_and_every_call_may_be_looked_at(sampled: list[list[tuple[in
     blocks, calls = zip(*(call for restart in sampled for call in restart), strict=True)
     assert set(blocks) == set(range(plan.rounds))
     assert set(calls) == set(range(plan.calls))
+
+
+def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+
+    def run(self: Session, names: list[str], sides: dict[str, Side], tripped: dict[str, set[str]]) -> None:
+        ran.append(list(names))
+        tripped.update({name: set() for name in names})
+
+    monkeypatch.setattr(Session, "_run", run)
+    unused: Any = None
+    builds = {"incumbent": unused, "candidate": unused}
+    Session(unused, unused, builds, unused, unused).restart()
+    Session(unused, unused, builds, unused, unused, turns=True).restart()
+    assert ran[0] == ["incumbent", "candidate"]
+    assert sorted(ran[1:]) == [["candidate"], ["incumbent"]]

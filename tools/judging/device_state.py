@@ -1,0 +1,79 @@
+"""What the GPUs were at when they were timed: clock, power, temperature, read by the host from outside the workers.
+
+Logged with every comparison, never judged by. What cannot be read is None: a log with gaps is better than no run.
+Sources: the kernel's hwmon files of the amdgpu driver (docs.kernel.org, "GPU Power/Thermal Controls and Monitoring":
+freq1_input in Hz, power1_average or power1_input in µW, temp1_input in m°C); `nvidia-smi` for NVIDIA's driver.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+DRM = Path("/sys/class/drm")
+AMD = "0x1002"
+NVIDIA_QUERY = ("--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits")
+
+
+class DeviceState(BaseModel):
+    """One GPU at one moment."""
+
+    name: str
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+
+
+def read() -> list[DeviceState]:
+    """All GPUs of the machine that say something of themselves."""
+    return [*_amd(), *_nvidia()]
+
+
+def _amd() -> Iterator[DeviceState]:
+    for card in sorted(DRM.glob("card[0-9]*")):
+        if "-" in card.name or _text(card / "device" / "vendor") != AMD:
+            continue
+        for hwmon in sorted((card / "device" / "hwmon").glob("hwmon*")):
+            power_uw = _number(hwmon / "power1_average")
+            yield DeviceState(
+                name=card.name,
+                clock_mhz=_scaled(_number(hwmon / "freq1_input"), 1e-6),
+                power_w=_scaled(_number(hwmon / "power1_input") if power_uw is None else power_uw, 1e-6),
+                temperature_c=_scaled(_number(hwmon / "temp1_input"), 1e-3),
+            )
+
+
+def _nvidia() -> Iterator[DeviceState]:
+    try:
+        done = subprocess.run(["nvidia-smi", *NVIDIA_QUERY], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    for index, line in enumerate(done.stdout.splitlines() if done.returncode == 0 else []):
+        found = [_float(part) for part in line.split(",")]
+        if len(found) == 3:
+            yield DeviceState(name=f"nvidia{index}", clock_mhz=found[0], power_w=found[1], temperature_c=found[2])
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _number(file: Path) -> float | None:
+    return _float(_text(file))
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else round(value * factor, 3)
