@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.repository.target import tree_hash
+from tests.agent.left_running import left_running
 
 GOOD = """
 import torch
@@ -79,22 +80,10 @@ def run(tmp_path: Path) -> Callable[..., Told]:
         assert "Traceback" not in done.stderr
         assert not before or tree_hash(folder) == before
         assert not list((tmp_path / "runs").glob("*/work")), "a run that ended leaves no scratch folder"
-        assert not _left_running(tmp_path), "a run that ended leaves no process"
+        assert not left_running(tmp_path), "a run that ended leaves no process"
         return Told(done)
 
     return agent
-
-
-def _left_running(folder: Path) -> list[str]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (process / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
-        except OSError:
-            continue
-        if str(folder) in command and int(process.name) != os.getpid():
-            found.append(command)
-    return found
 
 
 def test_no_such_target(run: Callable[..., Told], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from agent.records.ledger import Ledger
 from agent.reporting import report
 from agent.repository.stack import Stack
 from agent.repository.target import tree_hash
+from tests.agent.left_running import left_running
 
 ROOT = Path(__file__).parents[2]
 TASK = ROOT / "evals" / "tasks" / "kb_mlp"
@@ -54,18 +55,6 @@ def result(run_dir: Path) -> tuple[list[str], str]:
     """The titles on the stack in order, and the source they lead to."""
     stack = Stack.open(run_dir / "stack")
     return [commit.title for commit in stack.commits()], stack.diff(stack.top, since=stack.base)
-
-
-def left_running(folder: Path) -> list[str]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (process / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
-        except OSError:
-            continue
-        if str(folder) in command:
-            found.append(command)
-    return found
 
 
 def gone(folder: Path, patience_s: float = 20.0) -> bool:
