@@ -150,6 +150,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
     acceptance.follow(ctx.ledger, stack, ctx.change_of)
     ctx.compile_baselines = compile_builds(ctx)
     if ctx.compile_baselines:
+        progress.emit(Note("preparing the compiler, once for all that will be compiled"))
         referee.prepare_compiler()
     known = measurements.session_start(path)
     if known is not None:

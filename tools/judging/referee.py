@@ -77,7 +77,6 @@ class Referee:
     def prepare_compiler(self) -> None:
         """Make what all compiling workers share on a CPU; before it, each makes its own."""
         if self.workload.device == "cpu" and self.workload.environment.get("cpp_compiler"):
-            self.say("preparing the compiler", 0, 0)
             toolchain.make(self.setting)
             if self.setting.toolchain is not None:
                 self.grounds.share([self.setting.toolchain])
