@@ -23,7 +23,8 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     if len(tried) >= ctx.attempts_per_step:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
     candidates, reason = ctx.propose(step)
-    known = {(row.diff_digest, row.base) for row in tried}
+    # in any step: a second try of the same on the same would only be a second chance for chance
+    known = {(row.diff_digest, row.base) for row in ctx.ledger.rows}
     for candidate in candidates:
         if (candidate.digest, ctx.stack.top) not in known:
             return {
