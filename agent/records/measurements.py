@@ -36,7 +36,6 @@ class Whole(BaseModel):
     top: str
     over_eager: Comparison
     over_compile: Comparison | None = None
-    compile_mode: str = ""
     default_malloc: Comparison | None = None
     failed: str = ""
     """Why none of it counts: the stack failed while it was timed, or its timed outputs were wrong."""

@@ -146,7 +146,7 @@ def _latency(
 def _baselines(ctx: RunContext, session: SessionStart, delta: float) -> Baselines:
     modes = {mode: _latency(ctx, found, "candidate", delta) for mode, found in session.compile.items()}
     modes |= {mode: Latency(failed=reason) for mode, reason in session.compile_failed.items()}
-    return Baselines(eager=_latency(ctx, session.aa, "incumbent"), compile=modes)
+    return Baselines(eager=_latency(ctx, session.aa, "incumbent"), compile=modes, best=session.best_compile())
 
 
 def _workloads(ctx: RunContext, whole: Whole | None, delta: float) -> list[Workload]:

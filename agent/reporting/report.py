@@ -48,11 +48,8 @@ class Baselines(_Part):
     eager: Latency
     compile: dict[str, Latency] = Field(default_factory=dict)
     """By mode of plain `torch.compile`."""
-
-    def best_compile(self) -> tuple[str, Latency] | None:
-        """The mode with the largest speedup over eager."""
-        measured = [(mode, latency) for mode, latency in self.compile.items() if latency.speedup is not None]
-        return max(measured, key=lambda pair: pair[1].speedup.median if pair[1].speedup else 0.0, default=None)
+    best: str = ""
+    """The mode with the largest speedup, which the stack is compared with; empty when none was measured."""
 
 
 class Step(_Part):

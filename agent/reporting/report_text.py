@@ -35,9 +35,8 @@ def _head(report: Report) -> str:
     lines = [f"# {_plain(report.run_id)}: {report.outcome}", ""]
     if report.speedup is not None:
         over = ""
-        best = report.baselines.best_compile()
         if report.speedup_over_compile is not None:
-            mode = f" (mode {_plain(best[0])})" if best else ""
+            mode = f" (mode {_plain(report.baselines.best)})" if report.baselines.best else ""
             over = f", {wording.speedup(report.speedup_over_compile)} over the best plain torch.compile{mode}"
         lines.append(f"**{wording.speedup(report.speedup)} over the unmodified target**{over}.")
     elif report.kept:

@@ -70,7 +70,7 @@ def _measure_whole(ctx: RunContext) -> None:
         return
     found = Whole(top=ctx.stack.top, over_eager=over_eager)
     if best and not (measured.comparisons[best].refused or measured.comparisons[best].broken):
-        found.over_compile, found.compile_mode = over_eager.over(measured.comparisons[best]), best
+        found.over_compile = over_eager.over(measured.comparisons[best])
     if ctx.platform.device == "cpu":
         unset = ctx.referee.report_on("whole stack, default malloc", pristine, {"stack": top}, inputs, malloc=False)
         found.default_malloc = unset.only if unset.only.log_ratios else None

@@ -234,24 +234,27 @@ class LiveClock:
     def _check_agreement(self, found: Comparison, beside: Session) -> None:
         """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
 
-        In as many restarts as the accept rule may leave out, and one: a gain made by slowing it down needs all others.
-        If not, it is timed alone and beside it in turns: a machine that has changed its pace changes it for both.
+        If not, it is timed alone and beside it in turns: a machine that has changed its pace changes it for both. The
+        first turn in which it is as fast beside the candidate as alone settles it.
         """
-        known, spared = self.known_us.get(found.incumbent), accept.LOOKS.get(len(found.incumbent_us), 1)
-        seen = [sorted(column)[spared - 1] for column in zip(*found.incumbent_us, strict=True)]
+        known, seen = self.known_us.get(found.incumbent), found.median_us("incumbent")
         slow = known is not None and any(s > AGREEMENT * k for s, k in zip(seen, known, strict=True))
         if not slow or median(found.log_ratios) <= 0:
             return
         alone = replace(beside, builds={INCUMBENT: beside.builds[INCUMBENT]}, keep=None)
-        pairs = [(_incumbent_us(beside.restart()), _incumbent_us(alone.restart())) for _ in range(AGREEMENT_TRIALS)]
-        for with_it, without in zip(*(zip(*times, strict=True) for times in zip(*pairs, strict=True)), strict=True):
-            if min(with_it) > AGREEMENT * max(without):
-                found.refused = (
-                    f"beside this candidate the incumbent takes {median(with_it):.0f} us a call, alone "
-                    f"{median(without):.0f} us: it is being slowed down"
-                )
+        beside_us, alone_us = list[list[float]](), list[list[float]]()
+        for _ in range(AGREEMENT_TRIALS):
+            beside_us.append(_incumbent_us(beside.restart()))
+            alone_us.append(_incumbent_us(alone.restart()))
+            with_it, without = list(zip(*beside_us, strict=True)), list(zip(*alone_us, strict=True))
+            slowed = [(w, a) for w, a in zip(with_it, without, strict=True) if min(w) > AGREEMENT * max(a)]
+            if not slowed:  # nor will more turns make it so
+                self.known_us[found.incumbent] = [median(times) for times in without]
                 return
-        self.known_us[found.incumbent] = [median(times) for times in zip(*(a for _, a in pairs), strict=True)]
+        found.refused = (
+            f"beside this candidate the incumbent takes {median(slowed[0][0]):.0f} us a call, alone "
+            f"{median(slowed[0][1]):.0f} us: it is being slowed down"
+        )
 
 
 def _blame(found: Comparison, fault: SideFault) -> None:

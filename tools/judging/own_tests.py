@@ -46,9 +46,8 @@ def broken_by(own: OwnTests, setting: Setting, pristine: Build, candidate: Build
     A candidate under which they cannot be run at all breaks all of them.
     """
     missing = _not_passed(own.passed, setting, candidate)
-    if missing:
-        missing = [name for name in missing if name not in _not_passed(missing, setting, pristine)]
-    return _not_passed(missing, setting, candidate) if missing else []
+    swaying = set(_not_passed(missing, setting, pristine))
+    return _not_passed([name for name in missing if name not in swaying], setting, candidate)
 
 
 def _not_passed(names: list[str], setting: Setting, build: Build) -> list[str]:
