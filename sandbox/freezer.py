@@ -79,9 +79,7 @@ class SignalFreezer:
             moving = [pid for pid in found if not _stopped(pid, told)]
             if not moving and found == calm:  # both looks saw the same ones: none ended and left a child between them
                 return
-            for pid in moving:
-                _signal(pid, signal.SIGSTOP)
-            told.update(moving)
+            told.update(pid for pid in moving if _signal(pid, signal.SIGSTOP))
             calm = None if moving else found
             if time.monotonic() > deadline:
                 raise SandboxError(f"processes {moving} could not be stopped")
@@ -110,9 +108,11 @@ def _stopped(pid: int, told: set[int]) -> bool:
     return True
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def _signal(pid: int, number: signal.Signals) -> bool:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+        return True
+    return False
 
 
 def choose(name: str, *, groups: bool = True) -> Freezer:

@@ -17,7 +17,7 @@ from agent.records.ledger import Ledger
 from agent.reporting import report
 from agent.repository.stack import Stack
 from agent.repository.target import tree_hash
-from tests.agent.left_running import left_running
+from tests.agent.left_running import left_running_for_good
 
 ROOT = Path(__file__).parents[2]
 TASK = ROOT / "evals" / "tasks" / "kb_mlp"
@@ -57,13 +57,6 @@ def result(run_dir: Path) -> tuple[list[str], str]:
     return [commit.title for commit in stack.commits()], stack.diff(stack.top, since=stack.base)
 
 
-def gone(folder: Path, patience_s: float = 20.0) -> bool:
-    end = time.monotonic() + patience_s
-    while left_running(folder) and time.monotonic() < end:
-        time.sleep(0.1)
-    return not left_running(folder)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     """The run directory of a run nobody disturbed, and how long it took."""
@@ -98,7 +91,7 @@ def test_kill_9_at_ten_random_moments_loses_nothing(tmp_path: Path, undisturbed:
             process.send_signal(signal.SIGKILL)
             process.wait()
             kills += 1
-            assert gone(tmp_path), f"left running after kill {kills}: {left_running(tmp_path)}"
+            assert left_running_for_good(tmp_path) == [], f"after kill {kills}"
             rows = Ledger.open(run_dir / "ledger.jsonl").rows if (run_dir / "ledger.jsonl").exists() else ()
             kept = sum(row.verdict == "kept" for row in rows)
             assert kept >= accepted, "an accepted change was lost"
@@ -138,4 +131,4 @@ def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
     finally:
         first.send_signal(signal.SIGINT)
         assert first.wait(60) == 130
-    assert gone(tmp_path), left_running(tmp_path)
+    assert left_running_for_good(tmp_path) == []

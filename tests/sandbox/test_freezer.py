@@ -116,7 +116,7 @@ while True:
 
 def test_what_cannot_be_stopped_is_a_sandbox_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.freezer._PATIENCE_S", 0.05)
-    monkeypatch.setattr("sandbox.freezer._signal", lambda pid, number: None)  # as for a process of another user
+    monkeypatch.setattr("sandbox.freezer._signal", lambda pid, number: False)  # as for a process of another user
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as popen:
         try:
             with pytest.raises(SandboxError, match=str(popen.pid)):
