@@ -71,11 +71,19 @@ def call(handler: Handler, arguments: Namespace, program: str) -> int:
         _say(f"{program}: interrupted{resume}")
         return 128 + (stop.signal_number if isinstance(stop, Stopped) else signal.SIGINT)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            where = f" while writing {error.filename}" if error.filename else ""
+        if _disk_full(error):
+            name = getattr(error, "filename", None)
+            where = f" while writing {name}" if name else ""
             hint = "Free some space; what was proven is kept and the run can be resumed."
             return _told(program, DiskFull(f"The disk is full{where}.", hint=hint), doing)
         return _our_fault(program, error, doing)
+
+
+def _disk_full(error: Exception) -> bool:
+    """The kernel's word for it, or SQLite's."""
+    return (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or (
+        getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
+    )
 
 
 def _told(program: str, error: RatchetError, doing: Doing) -> int:

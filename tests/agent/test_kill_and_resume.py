@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import shutil
 import signal
@@ -81,7 +83,7 @@ def test_kill_9_at_ten_random_moments_loses_nothing(tmp_path: Path, undisturbed:
     reference, duration_s = undisturbed
     target = shutil.copytree(TASK, tmp_path / "target")
     before, run_dir = tree_hash(target), tmp_path / "runs" / "one"
-    rng, kills, accepted = random.Random(), 0, 0
+    rng, kills, kept = random.Random(), 0, 0
     process = begin(target, tmp_path / "runs")
     while True:
         # later kills come later, so that the whole length of the run is hit, however often it starts again
@@ -92,10 +94,9 @@ def test_kill_9_at_ten_random_moments_loses_nothing(tmp_path: Path, undisturbed:
             process.wait()
             kills += 1
             assert left_running_for_good(tmp_path) == [], f"after kill {kills}"
-            rows = Ledger.open(run_dir / "ledger.jsonl").rows if (run_dir / "ledger.jsonl").exists() else ()
-            kept = sum(row.verdict == "kept" for row in rows)
-            assert kept >= accepted, "an accepted change was lost"
-            accepted = kept
+            now_kept = accepted(run_dir)
+            assert now_kept >= kept, "an accepted change was lost"
+            kept = now_kept
             started = (run_dir / "run.json").exists()
             process = (
                 agent("resume", "one", "--runs-dir", str(run_dir.parent)) if started else begin(target, run_dir.parent)
@@ -109,6 +110,46 @@ def test_kill_9_at_ten_random_moments_loses_nothing(tmp_path: Path, undisturbed:
     assert not (run_dir / "work").exists()
     ids = [row.attempt_id for row in Ledger.open(run_dir / "ledger.jsonl").rows]
     assert len(ids) == len(set(ids)), "no attempt is judged twice"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk of its own")
+def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(
+    tmp_path: Path, undisturbed: tuple[Path, float]
+) -> None:
+    target, runs = shutil.copytree(TASK, tmp_path / "target"), tmp_path / "runs"
+    run_dir = runs / "one"
+    runs.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2g", "none", str(runs)], check=True)
+    try:
+        process = begin(target, runs)
+        while accepted(run_dir) < 1 and process.poll() is None:
+            time.sleep(0.05)
+        fill(runs / "filler")
+        assert process.wait(120) == 32, LOG.read_text()
+        assert "disk is full" in LOG.read_text().lower()
+        assert left_running_for_good(tmp_path) == []
+        kept = accepted(run_dir)
+        assert kept >= 1
+        (runs / "filler").unlink()
+        resumed = agent("resume", "one", "--runs-dir", str(runs))
+        assert resumed.wait(200) == 0, LOG.read_text()
+        assert accepted(run_dir) >= kept
+        assert result(run_dir) == result(undisturbed[0])
+    finally:
+        process.kill()
+        subprocess.run(["umount", "--lazy", str(runs)], check=True)
+
+
+def accepted(run_dir: Path) -> int:
+    file = run_dir / "ledger.jsonl"
+    return sum(row.verdict == "kept" for row in Ledger.open(file).rows) if file.exists() else 0
+
+
+def fill(file: Path) -> None:
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as stream:
+        while True:
+            stream.write(bytes(1 << 16))
 
 
 def test_a_finished_run_resumes_to_its_report(undisturbed: tuple[Path, float]) -> None:

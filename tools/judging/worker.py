@@ -18,6 +18,7 @@ from typing import Any
 from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sandbox
 from sandbox.errors import DiskFull
 from sandbox.guest.wire import BadFrame, ChannelClosed
+from tools.judging import disk
 
 # without these, one restart differs from the next by 10 to 18 % at calls of 8 to 40 ms; with them by 1.3 to 2.5 %
 MALLOC = {
@@ -197,10 +198,7 @@ class Worker:
         error = reply.get("error")
         if isinstance(error, dict):
             kind, message, where = (_plain(error.get(name, "")) for name in ("kind", "message", "where"))
-            if kind == "disk_full":
-                hint = "Free some space and resume the run; what was proven is kept."
-                raise DiskFull(f"The disk is full: a worker could not write to {self.home}.", hint=hint)
-            raise WorkerFault(kind, message, where)
+            raise self._unless_disk_full(WorkerFault(kind, message, where))
         if error is not None:
             raise WorkerFault("forged_reply", "it answered with an error that is none")
         return reply
@@ -218,7 +216,15 @@ class Worker:
         kind = kinds.get(ended.reason, "died")
         how = f"signal {ended.signal}" if ended.signal else f"exit status {ended.status}"
         detail = ended.reason if ended.reason in kinds else f"it ended with {how}"
-        return WorkerFault(kind, detail, ended=ended)
+        return self._unless_disk_full(WorkerFault(kind, detail, ended=ended))
+
+    def _unless_disk_full(self, fault: WorkerFault) -> WorkerFault:
+        """Raises: DiskFull when that is what it failed of: no finding about the code."""
+        number = fault.ended.signal if fault.ended is not None else None
+        if disk.looks_full(fault.kind, fault.message, number) and disk.is_full(self.root):
+            hint = "Free some space and resume the run; what was proven is kept."
+            raise DiskFull(f"The disk is full: a worker could not write to {self.home}.", hint=hint) from fault
+        return fault
 
     def _ended(self) -> Ended:
         deadline = time.monotonic() + 2.0

@@ -1,0 +1,64 @@
+"""A full disk is no finding about the code that met it, and saying that it is full does not make it so."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import DiskFull
+from tests.evals.arena import Arena
+from tools.judging import disk
+from tools.judging.worker import Build
+
+CLAIM = """
+def forward(*_):
+    with open("/dev/full", "w") as full:
+        full.write("x")
+
+Model.forward = forward
+"""
+
+
+def full(descriptor: int, offset: int, length: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_what_fails_for_want_of_room_is_no_finding_and_what_only_says_so_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena = Arena.open(tmp_path, sys.executable)
+    try:
+        tree = shutil.copytree(arena.incumbent.tree, tmp_path / "trees" / "liar")
+        with (tree / "model.py").open("a") as model:
+            model.write(CLAIM)
+        liar = Build("liar", tree)
+        found = arena.referee.check(liar).finding
+        assert found.verdict == "broken" and "No space left" in found.reason
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(DiskFull):
+            arena.referee.check(liar)
+    finally:
+        arena.referee.close()
+
+
+def test_a_quota_counts_and_another_error_does_not_pass_for_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not disk.is_full(tmp_path)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert disk.is_full(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        disk.is_full(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_may_come_from_a_full_disk() -> None:
+    assert disk.looks_full("disk_full", "", None)
+    assert disk.looks_full("call_raised", "OSError: [Errno 28] No space left on device", None)
+    assert disk.looks_full("died", "", 7)
+    assert not disk.looks_full("call_raised", "ValueError: no", 9)

@@ -1,0 +1,34 @@
+"""Tell a full disk from a fault of the code that met it.
+
+Refuses to take the code's word: a candidate that claims a full disk on one with room is at fault itself, else it could
+end every run.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+_ROOM_BYTES = 256 << 20  # what a worker may have failed to write is not known; a disk with less is as good as full
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_SAYINGS = tuple(os.strerror(number) for number in _FULL)
+
+
+def looks_full(kind: str, message: str, signal_number: int | None) -> bool:
+    """Whether a worker's failure may come from a full disk. SIGBUS: a page of a mapped file found no room."""
+    return kind == "disk_full" or signal_number == signal.SIGBUS or any(saying in message for saying in _SAYINGS)
+
+
+def is_full(folder: Path) -> bool:
+    """Whether we could not write 256 MiB there now; a quota counts as well. Raises: OSError."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, _ROOM_BYTES)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        return True
+    return False
