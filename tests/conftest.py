@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
 import pytest
 
 LOOK = "import torch; print(torch.cuda.is_available())"
+
+
+def pytest_configure() -> None:
+    """What nohup or a script's `&` has us ignore, everything we start would ignore, too; a handler is not inherited."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
