@@ -60,13 +60,17 @@ class WorkloadError(ToolError):
     exit_status = 40
 
 
+_LONGEST_LINE = 200  # of what a target printed, in a message
+
+
 def workload_error(kind: str, message: str, where: str, entry: str, ended: Ended | None) -> WorkloadError:
     """The error of one kind, with what to do about it. Unknown kinds are reported as they came."""
     status, says, hint = WORKLOAD_KINDS.get(kind, (40, "could not be run", "Run the entry by itself and see."))
     error = WorkloadError(f"{entry} {says}: {message}{f' (at {where})' if where else ''}", hint=hint)
     error.exit_status = status
     if ended is not None and ended.output_tail.strip():
-        error.message += "\nThe last it printed:\n" + "\n".join(ended.output_tail.strip().splitlines()[-12:])
+        last = ended.output_tail.strip().splitlines()[-12:]
+        error.message += "\nThe last it printed:\n" + "\n".join(line[-_LONGEST_LINE:] for line in last)
     return error
 
 
