@@ -8,12 +8,13 @@ parameters, repeated, and with poisoned outputs. Never runs code of a target her
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tools.errors import workload_error
 from tools.judging import accuracy, tensors
 from tools.judging.accuracy import LeafError
 from tools.judging.digest import digest
@@ -139,7 +140,7 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
         if digest(mine.leaves, key) != said:
             raise _Failed("refused", f"{call.label}: the bytes are not those its reply committed to")
     if rules.needs_reference and reference is not None:
-        answer = _ask_owner(call, rules, reference)
+        answer = _answer_of_owner(call, rules, reference)
         if rules.compare:
             if not answer["passed"]:
                 raise _Failed("wrong", f"{call.label}: compare() says no: {answer['message']}")
@@ -160,6 +161,25 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
         else:
             label = call.label if error.mismatch or error.row > held[0].row else held[3]
             pooled[call.group, index] = (held[0].worse(error), held[1].worse(base), m.dtype, label)
+
+
+def _answer_of_owner(call: Compared, rules: Rules, reference: Worker) -> dict[str, Any]:
+    """What `outputs` or `compare` say; a candidate on which they raise is wrong, unless they always do.
+
+    Raises: WorkloadError when they raise on the original's own answer as well, or do not come back.
+    """
+    try:
+        return _ask_owner(call, rules, reference)
+    except WorkerFault as fault:
+        name = {"outputs_raised": "outputs()", "compare_raised": "compare()"}.get(fault.kind)
+        try:
+            if name is None:
+                raise
+            _ask_owner(replace(call, candidate=call.baseline), rules, reference)
+        except WorkerFault as always:
+            setting = reference.setting
+            raise workload_error(always.kind, always.message, always.where, setting.entry, always.ended) from always
+        raise _Failed("wrong", f"{call.label}: {name} raises on it: {fault}") from fault
 
 
 def _ask_owner(call: Compared, rules: Rules, reference: Worker) -> dict[str, Any]:
