@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tools.judging import disk
 from tools.judging.script import POSITIVE_63
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Case, Workload
@@ -232,10 +233,11 @@ class Session:
 
     def _check_cores(self, before: Any, after: Any, wall_s: float) -> None:
         allowed = frozenset(self.cores.timed)
+        ours = (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0))  # inherited; the agent may run under nice
         for task in after.tasks:
             if not task.cpus <= allowed:
                 raise Tripwire(f"a thread may run on CPUs {sorted(task.cpus)}, allowed are {sorted(allowed)}")
-            if task.nice != 0 or task.policy != 0:
+            if (task.nice, task.policy) != ours:
                 raise Tripwire("a thread changed its priority")
         self._check_time_used(after.cpu_time_s - before.cpu_time_s, wall_s)
 
@@ -260,14 +262,16 @@ class Session:
         """Have the outputs of the last call written; only now does the worker learn that this call is looked at."""
         path = worker.saved(f"timed-{len(self.outputs)}")
         worker.ask("save", path=str(path))
-        if self.keep is not None and path.exists():
-            kept = self.keep / f"timed-{len(self.outputs)}"
+        if self.keep is None:
+            return
+        kept = self.keep / f"timed-{len(self.outputs)}"
+        with disk.only_if_full():  # the folder is the worker's, and it may have made anything of it
             path.replace(kept)
-            source = kept.with_suffix(".in")  # outlives the restart
-            os.link(self.staged[case][self.cursor[name][case] - 1], source)
-            self.outputs.append(TimedOutput(name, case, source, kept, commitment))
-        elif self.keep is not None:
+        if not os.path.lexists(kept):
             raise Tripwire("it did not save what it returned")
+        source = kept.with_suffix(".in")  # outlives the restart
+        os.link(self.staged[case][self.cursor[name][case] - 1], source)
+        self.outputs.append(TimedOutput(name, case, source, kept, commitment))
 
     def _key(self) -> int:
         return self.rng.randrange(-POSITIVE_63, POSITIVE_63)

@@ -10,6 +10,8 @@ import errno
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _ROOM_BYTES = 256 << 20  # what a worker may have failed to write is not known; a disk with less is as good as full
@@ -32,3 +34,13 @@ def is_full(folder: Path) -> bool:
             raise
         return True
     return False
+
+
+@contextmanager
+def only_if_full() -> Iterator[None]:
+    """Lets an OSError through when the disk is full, and no other: what a worker chose for itself is its own affair."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from tools.judging.accept import SpeedupInterval
+from tools.plain_text import plain, plain_values
 
 VerdictName = Literal["kept", "neutral", "slower", "wrong", "broken", "refused", "inconclusive"]
 
@@ -16,13 +17,13 @@ class Verdict(BaseModel):
 
     neutral: no gain could be shown. slower: a loss was shown. wrong: it computes something else. broken: it does
     not build or run. refused: it touched what it may not, or a tripwire fired. inconclusive: this machine is too
-    noisy to say.
+    noisy to say. Names that the candidate chose may stand in it, so its text is made plain.
     """
 
     model_config = ConfigDict(frozen=True)
 
     name: VerdictName
-    reason: str
+    reason: Annotated[str, BeforeValidator(plain)]
     """One line for a person."""
     speedup: SpeedupInterval | None = None
-    evidence: dict[str, Any] = Field(default_factory=dict)
+    evidence: Annotated[dict[str, Any], BeforeValidator(plain_values)] = Field(default_factory=dict)

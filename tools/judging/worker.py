@@ -5,7 +5,6 @@ Refuses to believe a reply without the nonce of its request. Owns what a worker'
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
@@ -19,6 +18,7 @@ from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sand
 from sandbox.errors import DiskFull
 from sandbox.guest.wire import BadFrame, ChannelClosed
 from tools.judging import disk
+from tools.plain_text import plain
 
 # without these, one restart differs from the next by 10 to 18 % at calls of 8 to 40 ms; with them by 1.3 to 2.5 %
 MALLOC = {
@@ -28,7 +28,6 @@ MALLOC = {
 }
 # glibc fills memory it hands out with 0x7f: what a candidate did not write is a huge number, never a stale result
 MALLOC_POISON = {"MALLOC_PERTURB_": "128"}
-MAX_MESSAGE = 4000  # characters
 USER = "ratchet"  # Inductor asks who it is, and a user id of its own has no name
 HEADERS_BELOW_TMP = f"torchinductor_{USER}/precompiled_headers"  # where Inductor looks for them
 # what a target's interpreter needs from outside; nothing else of the agent's environment goes in
@@ -44,12 +43,6 @@ class Build:
     tree: Path
     cache: Path | None = None  # template of TORCHINDUCTOR and Triton caches; copied for every worker
     compile_options: dict[str, Any] | None = None
-
-
-def _plain(said: object) -> str:
-    """What a worker says of itself, safe to print and to store: no control characters, no halves of characters."""
-    text = str(said)[:MAX_MESSAGE]
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text)
 
 
 class WorkerFault(Exception):
@@ -197,7 +190,7 @@ class Worker:
             raise WorkerFault("forged_reply", "it answered something that was not asked")
         error = reply.get("error")
         if isinstance(error, dict):
-            kind, message, where = (_plain(error.get(name, "")) for name in ("kind", "message", "where"))
+            kind, message, where = (plain(error.get(name, "")) for name in ("kind", "message", "where"))
             raise self._unless_disk_full(WorkerFault(kind, message, where))
         if error is not None:
             raise WorkerFault("forged_reply", "it answered with an error that is none")
@@ -222,8 +215,10 @@ class Worker:
         """Raises: DiskFull when that is what it failed of: no finding about the code."""
         number = fault.ended.signal if fault.ended is not None else None
         if disk.looks_full(fault.kind, fault.message, number) and disk.is_full(self.root):
-            hint = "Free some space and resume the run; what was proven is kept."
-            raise DiskFull(f"The disk is full: a worker could not write to {self.home}.", hint=hint) from fault
+            self.close()  # with all that it has written: it may itself have filled the disk
+            if disk.is_full(self.setting.scratch):
+                hint = "Free some space and resume the run; what was proven is kept."
+                raise DiskFull(f"The disk is full: a worker could not write to {self.home}.", hint=hint) from fault
         return fault
 
     def _ended(self) -> Ended:
@@ -238,7 +233,7 @@ class Worker:
     def tripped(self) -> set[str]:
         """What of clocks, synchronisation and the guest it says was replaced. Raises: WorkerFault."""
         changed = self.ask("tripwires").get("changed")
-        return {_plain(name) for name in changed} if isinstance(changed, list) else {"the tripwires"}
+        return {plain(name) for name in changed} if isinstance(changed, list) else {"the tripwires"}
 
     @property
     def process(self) -> Process:
@@ -283,11 +278,14 @@ def _copy_files(source: Path, into: Path) -> None:
         if Path(folder).is_symlink():  # `source` itself; below it none is entered
             return
         here = into / Path(folder).relative_to(source)
-        for name in folders:
-            if not (Path(folder) / name).is_symlink():
-                (here / name).mkdir()
+        for name in [*folders]:
+            with disk.only_if_full():  # a name too long, a folder closed even to its owner: it is used by nobody
+                if not (Path(folder) / name).is_symlink():
+                    (here / name).mkdir()
+                    continue
+            folders.remove(name)
         for name in names:
             file = Path(folder) / name
-            if stat.S_ISREG(file.lstat().st_mode):
-                with contextlib.suppress(PermissionError):  # one it has closed even to itself is not used by anybody
+            with disk.only_if_full():
+                if stat.S_ISREG(file.lstat().st_mode):
                     shutil.copy(file, here / name, follow_symlinks=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from tools.judging import accuracy, tensors, worker
 from tools.judging.tensors import BadTensorFile
+from tools.judging.verdict import Verdict
+from tools.plain_text import plain
 
 LEAF = {
     "dtype": "float32", "shape": [2, 3], "offset": 0, "nbytes": 24, "device": "cpu", "kind": "Tensor", "stride": None,
@@ -143,5 +146,29 @@ def test_a_cache_that_is_itself_a_link_is_empty(tmp_path: Path) -> None:
 
 
 def test_what_a_worker_says_of_itself_is_made_printable() -> None:
-    assert worker._plain("a\x1b[2Jb\ud800c\nd") == "a\ufffd[2Jb\ufffdc\nd"
-    assert len(worker._plain("x" * 10**6)) == worker.MAX_MESSAGE
+    assert plain("a\x1b[2Jb\ud800c\nd") == "a\ufffd[2Jb\ufffdc\nd"
+    assert len(plain("x" * 10**6)) == 4000
+
+
+def test_a_verdict_can_be_written_whatever_names_the_candidate_chose() -> None:
+    verdict = Verdict(name="wrong", reason="odd: \udcff", evidence={"changed": ["\udcff", {"\x1b": 1.5}]})
+    assert "\udcff" not in verdict.model_dump_json() and verdict.evidence["changed"][1] == {"\ufffd": 1.5}
+
+
+def test_a_cache_of_names_too_long_for_the_machine_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "into").mkdir()
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "kept").write_text("x")
+    here = os.open(cache, os.O_RDONLY)
+    try:
+        for _ in range(30):
+            os.mkdir("n" * 200, dir_fd=here)
+            below = os.open("n" * 200, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+    finally:
+        os.close(here)
+    worker._copy_files(cache, tmp_path / "into")
+    assert (tmp_path / "into" / "kept").read_text() == "x"
+    subprocess.run(["rm", "-rf", str(cache)], check=True)

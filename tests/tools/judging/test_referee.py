@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.evals.arena import Arena
 from tools.judging.measure import Request
+from tools.judging.worker import Build
 from tools.judging.workload import Workload
 
 
@@ -26,6 +30,32 @@ def test_a_model_that_has_no_room_beside_another_is_checked_and_timed_all_the_sa
         assert measured.only.incumbent_us and measured.only.candidate_us and not measured.only.refused
     finally:
         arena.referee.close()
+
+
+LED_AWAY = """
+import os
+
+out = os.path.join(os.environ["HOME"], "out")
+os.rename(out, out + "-before")
+os.symlink({elsewhere!r}, out)
+"""
+
+
+def test_a_worker_that_leads_its_folder_to_another_disk_is_refused(tmp_path: Path) -> None:
+    arena = Arena.open(tmp_path, sys.executable)
+    tree = shutil.copytree(arena.incumbent.tree, tmp_path / "trees" / "away")
+    try:
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+            with (tree / "model.py").open("a") as model:
+                model.write(LED_AWAY.format(elsewhere=elsewhere))
+            request = Request("away", arena.incumbent, {"candidate": Build("away", tree)}, twelve, arena.inputs)
+            assert "did not save" in arena.referee.clock.compare(request).only.refused
+    finally:
+        arena.referee.close()
+
+
+def twelve(log_ratios: Sequence[float]) -> bool:
+    return len(log_ratios) >= 12
 
 
 def test_room_is_what_the_device_has_less_a_margin() -> None:
