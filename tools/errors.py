@@ -114,3 +114,9 @@ class GroundsChanged(ToolError):
     """The guest, the pristine tree or installed packages were changed during the run: nothing more can be judged."""
 
     exit_status = 72
+
+
+class IncumbentFails(ToolError):
+    """What was proven, or the original, no longer runs by itself when it is timed."""
+
+    exit_status = 74

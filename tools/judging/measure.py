@@ -18,7 +18,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field
 
-from tools.errors import ClockNotRecorded
+from tools.errors import ClockNotRecorded, IncumbentFails
 from tools.judging import accept, device_state
 from tools.judging.accept import SpeedupInterval
 from tools.judging.clock import INCUMBENT, Cores, Restart, Session, SideFault, TimedOutput, Tripwire
@@ -188,13 +188,24 @@ class LiveClock:
                 return Measured(failed)
             try:
                 self._measure(request, left, outputs)
-            except SideFault as fault:  # the others start over without it
+            except SideFault as fault:
                 if fault.side not in left:
-                    raise
+                    self._check_incumbent(request)
+                    for each in left.values():
+                        each.refused = f"beside it the incumbent fails, which runs by itself: {fault.fault}"
+                    return Measured({**failed, **left})
                 _blame(left[fault.side], fault)
                 failed[fault.side] = left[fault.side]
-                continue
+                continue  # the others start over without it
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
+
+    def _check_incumbent(self, request: Request) -> None:
+        """One restart of it alone. Raises: IncumbentFails."""
+        try:
+            self._measure(request, {}, [])
+        except SideFault as fault:
+            hint = "Run the entry by itself and see; the run can be resumed, and what was proven is kept."
+            raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}", hint=hint) from fault
 
     def _measure(self, request: Request, found: dict[str, Comparison], outputs: list[TimedOutput]) -> None:
         keep = self.scratch / f"timed-{secrets.token_hex(6)}"

@@ -7,12 +7,15 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.evals.arena import Arena
-from tools.judging.measure import Request
-from tools.judging.worker import Build
+from tools.errors import IncumbentFails
+from tools.judging.clock import SideFault
+from tools.judging.measure import Comparison, LiveClock, Request
+from tools.judging.worker import Build, WorkerFault
 from tools.judging.workload import Workload
 
 
@@ -50,6 +53,46 @@ def test_a_worker_that_leads_its_folder_to_another_disk_is_refused(tmp_path: Pat
                 model.write(LED_AWAY.format(elsewhere=elsewhere))
             request = Request("away", arena.incumbent, {"candidate": Build("away", tree)}, twelve, arena.inputs)
             assert "did not save" in arena.referee.clock.compare(request).only.refused
+    finally:
+        arena.referee.close()
+
+
+FAILS_LATE = """
+import os
+
+plain, calls = Model.forward, []
+
+
+def forward(self, *arguments):
+    calls.append(1)
+    return plain(self, *arguments) if len(calls) < 9 else os._exit(1)
+
+
+Model.forward = forward
+"""
+
+
+def test_an_incumbent_that_fails_is_told_and_one_that_fails_only_beside_a_candidate_is_held_against_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena = Arena.open(tmp_path, sys.executable)
+    tree = shutil.copytree(arena.incumbent.tree, tmp_path / "trees" / "late")
+    with (tree / "model.py").open("a") as model:
+        model.write(FAILS_LATE)
+    late = Build("late", tree)
+    try:
+        with pytest.raises(IncumbentFails, match="exit status 1"):
+            arena.referee.clock.compare(Request("late", late, {"candidate": arena.incumbent}, twelve, arena.inputs))
+        measure = LiveClock._measure
+
+        def failing_beside(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> None:
+            if found:
+                raise SideFault("incumbent", WorkerFault("died", "it ended"))
+            measure(self, request, found, outputs)
+
+        monkeypatch.setattr(LiveClock, "_measure", failing_beside)
+        request = Request("beside", arena.incumbent, {"candidate": late}, twelve, arena.inputs)
+        assert "the incumbent fails" in arena.referee.clock.compare(request).only.refused
     finally:
         arena.referee.close()
 
