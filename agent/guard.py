@@ -6,7 +6,6 @@ called a fault of Ratchet, with the traceback where the message says.
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from sandbox.errors import DiskFull, RatchetError
+from sandbox.errors import DiskFull, RatchetError, means_disk_full
 
 # Statuses that no exception of ours carries; docs/exit-status.md lists them with the others.
 OTHER_STATUSES = {
@@ -81,9 +80,9 @@ def call(handler: Handler, arguments: Namespace, program: str) -> int:
 
 def _disk_full(error: Exception) -> bool:
     """The kernel's word for it, or SQLite's."""
-    return (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or (
-        getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
-    )
+    if isinstance(error, OSError):
+        return means_disk_full(error.errno)
+    return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
 
 
 def _told(program: str, error: RatchetError, doing: Doing) -> int:

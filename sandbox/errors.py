@@ -10,6 +10,8 @@
 A bad candidate is data, not an exception: see `tools/judging/verdict.py`.
 """
 
+import errno
+
 
 class RatchetError(Exception):
     """Something a person has to know. `hint` is one sentence that says what to do next."""
@@ -38,3 +40,8 @@ class DiskFull(SandboxError):
     """The disk is full; nothing already proven is lost."""
 
     exit_status = 32
+
+
+def means_disk_full(number: int | None) -> bool:
+    """Whether this errno is the kernel's word for it: no space, or no more of a quota."""
+    return number in (errno.ENOSPC, errno.EDQUOT)

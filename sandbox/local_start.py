@@ -6,7 +6,6 @@ Refuses to decide how it is isolated: that is the plan's.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import shutil
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from sandbox import cgroup, freezer, spawner, user_ids
 from sandbox.contract import Command
-from sandbox.errors import DiskFull, SandboxError
+from sandbox.errors import DiskFull, SandboxError, means_disk_full
 from sandbox.freezer import CgroupFreezer, Freezer
 from sandbox.launch import Order
 from sandbox.local_process import LocalProcess
@@ -161,15 +160,14 @@ def _order(
 @contextlib.contextmanager
 def disk_errors(doing: str) -> Iterator[None]:
     """Raises: DiskFull, SandboxError instead of OSError."""
-    full = (errno.ENOSPC, errno.EDQUOT)
     hint = "Free some space; nothing already proven is lost."
     try:
         yield
     except Unusable as failure:
-        if failure.error_number in full:
+        if means_disk_full(failure.error_number):
             raise DiskFull(failure.message, hint=hint) from failure
         raise
     except OSError as error:
-        if error.errno in full:
+        if means_disk_full(error.errno):
             raise DiskFull(f"the disk is full while {doing}: {error}", hint=hint) from error
         raise SandboxError(f"{doing} failed: {error}") from error

@@ -174,7 +174,7 @@ def usable_torch() -> "dict[str, str] | None":
         raise SetupError(
             "this machine has an AMD GPU ({}), and {} has no usable torch: {}. A torch for ROCm, 2.9 or newer, is "
             "needed, and it is not among the packages pip finds by itself. Use a `rocm/pytorch` container image, or "
-            "install the ROCm wheels of AMD or of PyTorch as AMD's page \"Install PyTorch for ROCm\" says; then run "
+            'install the ROCm wheels of AMD or of PyTorch as AMD\'s page "Install PyTorch for ROCm" says; then run '
             "the same command again, with `make PYTHON=…` if that torch belongs to another Python.".format(
                 KFD, sys.executable, why
             )

@@ -7,7 +7,6 @@ does, whose commits name their attempts (`agent/records/acceptance.py`).
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
@@ -18,7 +17,7 @@ from typing import Annotated, Any, Self
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agent.errors import RunDamaged
-from sandbox.errors import DiskFull
+from sandbox.errors import DiskFull, means_disk_full
 from tools.judging.accept import SpeedupInterval
 from tools.judging.verdict import VerdictName
 
@@ -195,7 +194,7 @@ def _append(path: Path, data: bytes) -> None:
         os.fsync(descriptor)
     except OSError as error:
         os.ftruncate(descriptor, size)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if means_disk_full(error.errno):
             hint = "Free some space and resume the run; every row written before is safe."
             raise DiskFull(f"The disk is full: {path} could not be continued.", hint=hint) from error
         raise

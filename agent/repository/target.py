@@ -6,7 +6,6 @@ changes included.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from agent.repository.target_listing import (
     unreadable,
 )
 from agent.repository.tree_copy import copy_file, file_mode, remove_tree
-from sandbox.errors import DiskFull
+from sandbox.errors import DiskFull, means_disk_full
 from tools.errors import NoSuchEntry, NoSuchTarget, TargetError, TargetTooLarge, TargetUnreadable
 from tools.integrity import hash_tree
 
@@ -109,7 +108,7 @@ def import_target(
         remove_tree(into)
         _copy(imported)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if means_disk_full(error.errno):
             needed = _said(imported.size_bytes, True)
             hint = f"{needed} are needed in {into.parent}, and again for each tree at work."
             raise DiskFull("The disk is full: the target's files could not be copied.", hint=hint) from error

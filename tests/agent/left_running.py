@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import time
 from pathlib import Path
 
-_PATIENCE_S = 120.0  # what has been killed may hang in the kernel for as long as a slow disk keeps it waiting
+_PATIENCE_S = 20.0
+_DYING_PATIENCE_S = 100.0  # what has been sent a SIGKILL may hang in the kernel for as long as a slow disk keeps it
 
 
 def left_running(folder: Path) -> list[str]:
     """All processes but this one whose command line names a folder: pid, state, where it waits, command line."""
-    found = []
+    found, named = [], re.compile(re.escape(str(folder)) + r"(?![\w-])")
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
-            if str(folder) in command and int(process.name) != os.getpid():
+            if named.search(command) and int(process.name) != os.getpid():
                 found.append(f"{process.name} {_state(process)} {command}")
         except OSError:
             continue
@@ -23,13 +26,26 @@ def left_running(folder: Path) -> list[str]:
 
 
 def left_running_for_good(folder: Path) -> list[str]:
-    """What of it does not go by itself within minutes."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while (found := left_running(folder)) and time.monotonic() < deadline:
+    """What of it does not go by itself; longer is waited only while the kernel is about to end all that is left."""
+    begun = time.monotonic()
+    while found := left_running(folder):
+        waited = time.monotonic() - begun
+        if waited > _DYING_PATIENCE_S or (waited > _PATIENCE_S and not all(map(_is_dying, found))):
+            break
         time.sleep(0.1)
     return found
 
 
 def _state(process: Path) -> str:
-    fields = (process / "stat").read_text().rpartition(") ")[2].split()
+    fields = (process / "stat").read_text(errors="replace").rpartition(") ")[2].split()
     return f"[{fields[0]}, child of {fields[1]}, {(process / 'wchan').read_text()}]"
+
+
+def _is_dying(found: str) -> bool:
+    """Whether a SIGKILL has reached it; what has gone meanwhile is dead as well."""
+    try:
+        status = Path("/proc", found.split()[0], "status").read_text(errors="replace")
+    except OSError:
+        return True
+    pending = re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)$", status, re.MULTILINE)
+    return any(int(signals, 16) >> (signal.SIGKILL - 1) & 1 for signals in pending)

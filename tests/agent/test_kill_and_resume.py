@@ -114,15 +114,13 @@ def test_kill_9_at_ten_random_moments_loses_nothing(tmp_path: Path, undisturbed:
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk of its own")
-def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(
-    tmp_path: Path, undisturbed: tuple[Path, float]
-) -> None:
+def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(tmp_path: Path, undisturbed: tuple[Path, float]) -> None:
     target, runs = shutil.copytree(TASK, tmp_path / "target"), tmp_path / "runs"
     run_dir = runs / "one"
     runs.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2g", "none", str(runs)], check=True)
+    process = begin(target, runs)
     try:
-        process = begin(target, runs)
         while accepted(run_dir) < 1 and process.poll() is None:
             time.sleep(0.05)
         fill(runs / "filler")

@@ -147,9 +147,7 @@ def read_only(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
         path.chmod(path.stat().st_mode | 0o700)
 
 
-def test_a_read_only_repository_gets_its_result_as_a_folder(
-    tmp_path: Path, read_only: Callable[[Path], None]
-) -> None:
+def test_a_read_only_repository_gets_its_result_as_a_folder(tmp_path: Path, read_only: Callable[[Path], None]) -> None:
     target = tmp_path / "target"
     target.mkdir()
     shutil.copy(TASK, target)

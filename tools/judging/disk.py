@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sandbox.errors import means_disk_full
+
 _ROOM_BYTES = 256 << 20  # what a worker may have failed to write is not known; a disk with less is as good as full
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_SAYINGS = tuple(os.strerror(number) for number in _FULL)
+_SAYINGS = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
 def looks_full(kind: str, message: str, signal_number: int | None) -> bool:
@@ -30,7 +31,7 @@ def is_full(folder: Path) -> bool:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, _ROOM_BYTES)
     except OSError as error:
-        if error.errno not in _FULL:
+        if not means_disk_full(error.errno):
             raise
         return True
     return False
@@ -42,5 +43,5 @@ def only_if_full() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if means_disk_full(error.errno):
             raise

@@ -86,9 +86,7 @@ class Referee:
     @property
     def _checks(self) -> Checks:
         draws_timed = self.supply is None
-        return Checks(
-            self.setting, self.workload, self.pristine, self.scratch, self.grounds, draws_timed, rng=self.rng
-        )
+        return Checks(self.setting, self.workload, self.pristine, self.scratch, self.grounds, draws_timed, rng=self.rng)
 
     def check(self, build: Build) -> Checked:
         """Is it right? Also fills and freezes the build's compile cache.
@@ -131,9 +129,7 @@ class Referee:
         self.noise = accept.noise_floor(aa.log_ratios, self.workload.device)
         return self.noise
 
-    def confirm(
-        self, purpose: str, incumbent: Build, candidate: Build, inputs: Sequence[Sequence[Path]]
-    ) -> Measured:
+    def confirm(self, purpose: str, incumbent: Build, candidate: Build, inputs: Sequence[Sequence[Path]]) -> Measured:
         """A fresh comparison with looks at 6, 12 and 30 restarts."""
         request = Request(
             purpose,

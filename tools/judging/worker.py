@@ -97,8 +97,14 @@ class Worker:
         self._revealed = 0
         self._process: Process = setting.sandbox.start(
             Command(
-                argv=(setting.python, str(setting.guest / "bootstrap.py"), role, str(build.tree), setting.entry,
-                      *([str(setting.original)] if setting.original else [])),
+                argv=(
+                    setting.python,
+                    str(setting.guest / "bootstrap.py"),
+                    role,
+                    str(build.tree),
+                    setting.entry,
+                    *([str(setting.original)] if setting.original else []),
+                ),
                 cwd=(build.tree / setting.entry).parent,
                 role=role,
                 env=self._environment(malloc, poison, compile_threads),

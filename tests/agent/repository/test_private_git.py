@@ -28,6 +28,7 @@ TIME = 1_700_000_000
 
 pytestmark = pytest.mark.usefixtures("home")
 
+
 def everything_we_do(target: Path, run: Path, new_stack: NewStack, change: MakeChange) -> Stack:
     stack = new_stack(target, run)
     stack.accept(change(stack, "one", {"a.py": "2\n", "new.txt": "x\n"}))

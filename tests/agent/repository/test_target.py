@@ -52,8 +52,10 @@ def test_all_files_come_over_with_names_contents_and_the_executable_bit(
     imported = import_target(target, run)
     assert contents(run) == contents(target)
     assert (run / "empty").is_dir()
-    assert imported.size_bytes == sum(file.size for file in imported.files) == sum(
-        path.stat().st_size for path in target.rglob("*") if path.is_file()
+    assert (
+        imported.size_bytes
+        == sum(file.size for file in imported.files)
+        == sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     )
     assert imported.notes == []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from sandbox.errors import DiskFull
 from tests.evals.arena import Arena
 from tools.judging import disk
-from tools.judging.worker import Build
 
 CLAIM = """
 def forward(*_):
@@ -33,10 +31,7 @@ def test_what_fails_for_want_of_room_is_no_finding_and_what_only_says_so_is(
 ) -> None:
     arena = Arena.open(tmp_path, sys.executable)
     try:
-        tree = shutil.copytree(arena.incumbent.tree, tmp_path / "trees" / "liar")
-        with (tree / "model.py").open("a") as model:
-            model.write(CLAIM)
-        liar = Build("liar", tree)
+        liar = arena.appended("liar", CLAIM)
         found = arena.referee.check(liar).finding
         assert found.verdict == "broken" and "No space left" in found.reason
         monkeypatch.setattr(os, "posix_fallocate", full)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,9 @@ import pytest
 
 from tests.evals.arena import Arena
 from tools.errors import IncumbentFails
-from tools.judging.clock import SideFault
-from tools.judging.measure import Comparison, LiveClock, Request
-from tools.judging.worker import Build, WorkerFault
+from tools.judging.clock import INCUMBENT, SideFault
+from tools.judging.measure import Comparison, LiveClock, Request, enough_for_noise
+from tools.judging.worker import WorkerFault
 from tools.judging.workload import Workload
 
 
@@ -46,12 +44,10 @@ os.symlink({elsewhere!r}, out)
 
 def test_a_worker_that_leads_its_folder_to_another_disk_is_refused(tmp_path: Path) -> None:
     arena = Arena.open(tmp_path, sys.executable)
-    tree = shutil.copytree(arena.incumbent.tree, tmp_path / "trees" / "away")
     try:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
-            with (tree / "model.py").open("a") as model:
-                model.write(LED_AWAY.format(elsewhere=elsewhere))
-            request = Request("away", arena.incumbent, {"candidate": Build("away", tree)}, twelve, arena.inputs)
+            away = arena.appended("away", LED_AWAY.format(elsewhere=elsewhere))
+            request = Request("away", arena.incumbent, {"candidate": away}, enough_for_noise, arena.inputs)
             assert "did not save" in arena.referee.clock.compare(request).only.refused
     finally:
         arena.referee.close()
@@ -76,29 +72,24 @@ def test_an_incumbent_that_fails_is_told_and_one_that_fails_only_beside_a_candid
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arena = Arena.open(tmp_path, sys.executable)
-    tree = shutil.copytree(arena.incumbent.tree, tmp_path / "trees" / "late")
-    with (tree / "model.py").open("a") as model:
-        model.write(FAILS_LATE)
-    late = Build("late", tree)
+    late = arena.appended("late", FAILS_LATE)
     try:
         with pytest.raises(IncumbentFails, match="exit status 1"):
-            arena.referee.clock.compare(Request("late", late, {"candidate": arena.incumbent}, twelve, arena.inputs))
+            arena.referee.clock.compare(
+                Request("late", late, {"candidate": arena.incumbent}, enough_for_noise, arena.inputs)
+            )
         measure = LiveClock._measure
 
         def failing_beside(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> None:
             if found:
-                raise SideFault("incumbent", WorkerFault("died", "it ended"))
+                raise SideFault(INCUMBENT, WorkerFault("died", "it ended"))
             measure(self, request, found, outputs)
 
         monkeypatch.setattr(LiveClock, "_measure", failing_beside)
-        request = Request("beside", arena.incumbent, {"candidate": late}, twelve, arena.inputs)
+        request = Request("beside", arena.incumbent, {"candidate": late}, enough_for_noise, arena.inputs)
         assert "the incumbent fails" in arena.referee.clock.compare(request).only.refused
     finally:
         arena.referee.close()
-
-
-def twelve(log_ratios: Sequence[float]) -> bool:
-    return len(log_ratios) >= 12
 
 
 def test_room_is_what_the_device_has_less_a_margin() -> None:
