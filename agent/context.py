@@ -118,7 +118,7 @@ class RunContext:
         if attempt.id not in self._checked:
             build = self.build_candidate(attempt)
             assert isinstance(build, Build), "an attempt whose diff does not apply has its verdict already"
-            self._checked = {attempt.id: self.referee.check(build)}  # only the last: its inputs are large
+            self._checked = {attempt.id: self.referee.check(build)}
         return self._checked[attempt.id]
 
     def compile_baseline(self, mode: str) -> Build:

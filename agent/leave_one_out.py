@@ -10,6 +10,7 @@ from agent.context import RunContext
 from agent.records.attempts import Attempt
 from agent.reporting.progress import StackShrank, VerdictReached
 from tools.candidate import Candidate
+from tools.errors import IncumbentFails
 from tools.judging import accept
 from tools.judging.measure import Request, enough_to_weigh
 from tools.judging.referee import summary
@@ -58,14 +59,17 @@ def _weigh_one(ctx: RunContext, member: str, title: str, attempt_id: str) -> Non
 
 def _judge(ctx: RunContext, without: str, top: Build) -> Verdict:
     """Is the stack as good without it? The verdict is that of the smaller stack."""
-    delta, inputs = ctx.referee.delta, ctx.pristine_checked().inputs
+    delta = ctx.referee.delta
     try:
         smaller = ctx.build_of(without)
     except WorkerFault as fault:
         return Verdict(name="broken", reason=f"the stack does not run without it: {fault}")
-    request = Request(f"leave out {without[:12]}", smaller, {"top": top}, enough_to_weigh(delta), inputs,
+    request = Request(f"leave out {without[:12]}", smaller, {"top": top}, enough_to_weigh(delta),
                       progress=lambda n: ctx.say("measuring its worth", n, _next_look(n)))  # fmt: skip
-    found = ctx.referee.clock.compare(request).only
+    try:
+        found = ctx.referee.clock.compare(request).only
+    except IncumbentFails as failure:
+        return Verdict(name="broken", reason=f"the stack does not run for long without it: {failure}")
     evidence = {"worth": summary(found, delta)}
     if found.refused or found.broken:
         return Verdict(name="broken", reason=found.refused or found.broken, evidence=evidence)

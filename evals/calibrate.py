@@ -87,7 +87,7 @@ def run(results_dir: Path) -> int:
         with contextlib.closing(referee):
             found.environment = environment.describe(referee.workload.environment)
             pristine = referee.check_pristine()
-            noise, found.aa = referee.measure_noise(pristine.inputs)
+            noise, found.aa = referee.measure_noise()
             found.delta = noise.delta
             for effect in EFFECTS:
                 checked = referee.check(trees[effect.name])
@@ -127,7 +127,7 @@ def _judge(referee: Referee, effect: Effect, checked: Checked, incumbent: Build)
         restarts, comparisons, interval = sum(part["restarts"] for part in parts), [], verdict.speedup
         assert interval is not None, "a verdict by time has an interval"
     else:
-        comparison = referee.confirm(effect.name, incumbent, checked.build, checked.inputs).only
+        comparison = referee.confirm(effect.name, incumbent, checked.build).only
         failed = "refused" if comparison.refused else "broken" if comparison.broken else ""
         said = failed or accept.look(comparison.log_ratios, referee.delta)
         restarts, comparisons, interval = len(comparison.log_ratios), [comparison], comparison.interval(referee.delta)

@@ -59,11 +59,11 @@ def _measure_whole(ctx: RunContext) -> None:
         return
     session = measurements.session_start(ctx.run_dir)
     assert session is not None
-    pristine, top, inputs = ctx.pristine_checked().build, ctx.top_build(), ctx.pristine_checked().inputs
+    pristine, top = ctx.pristine_checked().build, ctx.top_build()
     ctx.subject = "the whole stack"
     best = session.best_compile()
     beside = {"stack": top, **({best: ctx.compile_baseline(best)} if best else {})}
-    measured = ctx.referee.report_on("whole stack", pristine, beside, inputs)
+    measured = ctx.referee.report_on("whole stack", pristine, beside)
     over_eager = measured.comparisons["stack"]
     if why := over_eager.refused or over_eager.broken or ctx.referee.check_timed(measured.outputs_of("stack")).reason:
         measurements.keep(Whole(top=ctx.stack.top, over_eager=over_eager, failed=why), ctx.run_dir / "whole.json")
@@ -72,6 +72,6 @@ def _measure_whole(ctx: RunContext) -> None:
     if best and not (measured.comparisons[best].refused or measured.comparisons[best].broken):
         found.over_compile = over_eager.over(measured.comparisons[best])
     if ctx.platform.device == "cpu":
-        unset = ctx.referee.report_on("whole stack, default malloc", pristine, {"stack": top}, inputs, malloc=False)
+        unset = ctx.referee.report_on("whole stack, default malloc", pristine, {"stack": top}, malloc=False)
         found.default_malloc = unset.only if unset.only.log_ratios else None
     measurements.keep(found, ctx.run_dir / "whole.json")

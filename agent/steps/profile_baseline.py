@@ -52,11 +52,11 @@ def run(state: RunState, ctx: RunContext) -> Update:
 
 def _measure(ctx: RunContext) -> SessionStart:
     ctx.subject = "the original"
-    inputs = ctx.pristine_checked().inputs
+    pristine = ctx.pristine_checked().build
     ctx.subject = "the original against itself"
-    noise, aa = ctx.referee.measure_noise(inputs)
+    noise, aa = ctx.referee.measure_noise()
     if not noise.usable:  # once more: somebody else may have been busy
-        noise, aa = ctx.referee.measure_noise(inputs)
+        noise, aa = ctx.referee.measure_noise()
     ctx.subject = "the original"
     found = SessionStart(aa=aa, own_tests=ctx.referee.run_own_tests())
     ctx.progress.emit(Note(found.own_tests.note))
@@ -64,7 +64,7 @@ def _measure(ctx: RunContext) -> SessionStart:
     if not builds:
         return found
     ctx.subject = f"plain torch.compile ({', '.join(builds)})"
-    request = Request("baselines", ctx.pristine_checked().build, builds, _enough, inputs,
+    request = Request("baselines", pristine, builds, _enough,
                       progress=lambda n: ctx.say("measuring", n, BASELINE_RESTARTS))  # fmt: skip
     measured = ctx.referee.clock.compare(request)
     for mode, comparison in measured.comparisons.items():

@@ -34,7 +34,7 @@ class Arena:
     referee: Referee
     trees: Path
     incumbent: Build
-    inputs: list[list[Path]]  # one of each case
+    inputs: list[Path]  # one of each case
 
     @classmethod
     def open(cls, folder: Path, python: str, rows: int = 32) -> Arena:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.evals.arena import Arena
+from tests.evals.arena import Arena, replace_once
 from tools.judging import accept, clock, inputs
 from tools.judging.clock import Restart
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
-from tools.judging.worker import Worker
+from tools.judging.worker import Build, Worker
 
 # -- work that is done while an input is staged
 
@@ -62,7 +62,7 @@ def test_most_calls_faster_but_all_together_slower_is_slower(against_a_slow_tuni
 def test_a_slow_tail_gains_where_only_the_median_counts(
     against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Restart, "total_log_ratio", lambda self, side: 0.0)
+    monkeypatch.setattr(Restart, "total_log_ratio", lambda self, side: 1.0)
     verdict = against_a_slow_tuning.time("beyond_slow_tail")
     assert verdict.name == "kept", verdict.reason
 
@@ -104,26 +104,32 @@ def test_nobody_else_can_list_or_enter_the_folders_where_inputs_lie(arena: Arena
     assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o700, 0o711]
 
 
-# -- what one restart leaves for the next
+# -- what one restart leaves for the next, and one worker for another
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Three restarts to screen, because the first is lost on filling the memory."""
-    monkeypatch.setattr(accept, "SCREEN_RESTARTS", 3)
+def memory() -> Iterator[None]:
     folder = Path("/tmp/ratchet-red-team-memory")
     shutil.rmtree(folder, ignore_errors=True)
     yield
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_memory_that_outlives_restarts_gains_nothing_when_each_has_its_own_inputs(arena: Arena, memory: None) -> None:
+@pytest.fixture
+def three_restarts(short_plans: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To screen, because the first is lost on filling the memory."""
+    monkeypatch.setattr(accept, "SCREEN_RESTARTS", 3)
+
+
+@pytest.mark.usefixtures("memory", "three_restarts")
+def test_a_memory_that_outlives_restarts_gains_nothing_when_each_has_its_own_inputs(arena: Arena) -> None:
     verdict = arena.time("beyond_memory_of_restarts")
     assert verdict.name in ("neutral", "slower"), verdict.reason
 
 
+@pytest.mark.usefixtures("memory", "three_restarts")
 def test_a_memory_that_outlives_restarts_gains_where_inputs_come_again(
-    arena: Arena, memory: None, monkeypatch: pytest.MonkeyPatch
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw_all, drawn = InputSupply.draw_all, list[Any]()
 
@@ -134,4 +140,29 @@ def test_a_memory_that_outlives_restarts_gains_where_inputs_come_again(
     monkeypatch.setattr(InputSupply, "draw_all", the_same_again)
     monkeypatch.setattr(inputs._Source, "clear", lambda self: None)
     verdict = arena.time("beyond_memory_of_restarts")
+    assert verdict.name == "kept", verdict.reason
+
+
+@pytest.fixture
+def beside_one_that_leaks(long_arena: Arena, open_folder: Path, memory: None) -> Arena:
+    """The incumbent leaves its results where the candidate looks, and does not look there itself."""
+    own = replace(long_arena, trees=open_folder)
+    leaking = own.tree("beyond_memory_of_restarts").rename(open_folder / "leaking")
+    replace_once(leaking / "model.py", "if file.exists():", "if False:")
+    return replace(own, incumbent=Build("leaking", leaking))
+
+
+def test_results_that_the_incumbent_leaves_are_of_no_use_to_a_candidate(beside_one_that_leaks: Arena) -> None:
+    verdict = beside_one_that_leaks.time("beyond_memory_of_restarts")
+    assert verdict.name in ("neutral", "slower"), verdict.reason
+
+
+def test_results_that_the_incumbent_leaves_gain_where_both_get_the_same_inputs(
+    beside_one_that_leaks: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = inputs._Source.__call__
+    monkeypatch.setattr(
+        inputs._Source, "__call__", lambda self, sides: dict.fromkeys(sides, draw(self, sides[:1])[sides[0]])
+    )
+    verdict = beside_one_that_leaks.time("beyond_memory_of_restarts")
     assert verdict.name == "kept", verdict.reason

@@ -136,8 +136,8 @@ def test_29_gains_where_all_inputs_are_revealed_at_once(arena: Arena, monkeypatc
     prepare = Session._prepare
 
     def reveal_all(self: Session, pair: dict[str, Worker]) -> None:
-        for worker in pair.values():
-            for number, path in enumerate(self.staged[0]):
+        for name, worker in pair.items():
+            for number, path in enumerate(self.staged[name][0]):
                 os.link(path, worker.inbox / f"ahead-{number}")
         prepare(self, pair)
 

@@ -126,7 +126,7 @@ def still_worth(log_ratios: Sequence[float], delta: float) -> Literal["stays", "
         return "stays"
     if count not in LOOKS:
         return "continue"
-    if math.log(speedup_interval(log_ratios).ci_high) < bar:
+    if shows_no_gain(log_ratios, delta):
         return "dropped"
     return "stays" if median(log_ratios) >= bar or count == max(LOOKS) else "continue"
 
@@ -134,3 +134,8 @@ def still_worth(log_ratios: Sequence[float], delta: float) -> Literal["stays", "
 def regresses(log_ratios: Sequence[float]) -> bool:
     """Whether a single workload got slower: the upper bound of its speedup lies below `REGRESSION`."""
     return speedup_interval(log_ratios).ci_high < REGRESSION
+
+
+def shows_no_gain(log_ratios: Sequence[float], delta: float) -> bool:
+    """Whether the upper bound of the speedup lies below the noise floor."""
+    return math.log(speedup_interval(log_ratios).ci_high) < math.log1p(delta)

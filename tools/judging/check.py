@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tools.errors import workload_error
 from tools.judging import correctness
-from tools.judging.clock import inputs_needed
 from tools.judging.correctness import Finding
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
@@ -29,23 +28,22 @@ COPIES_IN_A_CHECK = 6
 
 @dataclass(frozen=True)
 class Checked:
-    """A build that was checked: the finding, the build with its compile cache filled, inputs to time it on."""
+    """A build that was checked: the finding, the build with its compile cache filled, an input of each case."""
 
     finding: Finding
     build: Build
-    inputs: list[list[Path]]
+    inputs: list[Path]
 
 
 @dataclass(frozen=True)
 class Checks:
-    """How builds of one target are checked. `draws_timed`: whether a check also draws all that timing will need."""
+    """How builds of one target are checked."""
 
     setting: Setting
     workload: Workload
     pristine: Build
     scratch: Path
     grounds: Grounds
-    draws_timed: bool
     rng: random.Random
 
     def check(self, build: Build) -> Checked:
@@ -94,7 +92,7 @@ class Checks:
             finding.evidence["truth"] = self.workload.precision or "the target's own precision"
             return Checked(finding, self._with_cache(build, candidate), inputs)
 
-    def fill(self, build: Build, case_inputs: Sequence[Sequence[Path]]) -> Build:
+    def fill(self, build: Build, case_inputs: Sequence[Path]) -> Build:
         """The build with its compile cache filled by one call of every case; says nothing about correctness.
 
         Raises: WorkerFault when it does not run.
@@ -107,10 +105,10 @@ class Checks:
             for which in sorted(self.workload.states) or [""]:
                 if which:
                     worker.ask("load_state", path=worker.reveal(self.workload.states[which]))
-                for case, inputs in zip(self.workload.cases, case_inputs, strict=True):
+                for case, source in zip(self.workload.cases, case_inputs, strict=True):
                     worker.ask(
                         "stage",
-                        path=worker.reveal(inputs[0]),
+                        path=worker.reveal(source),
                         constants=list(self.workload.constants),
                         phase=case.phase,
                     )
@@ -127,22 +125,19 @@ class Checks:
         """On a CPU, with the headers precompiled, a pool of processes costs as much as it gains."""
         return 1 if self.workload.device == "cpu" else max(1, len(os.sched_getaffinity(0)) // 2)
 
-    def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[list[Path], list[list[Path]]]:
-        """Inputs of the script, and by case to fill caches and to time with; secret seeds, the pristine entry."""
+    def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[list[Path], list[Path]]:
+        """Inputs of the script, and one by case to fill caches with; secret seeds, the pristine entry."""
         reference.ask("describe")
         reference.ask("build", mode=self.workload.mode)
         drawn = []
         for index, draw in enumerate(script.draws):
             case = Case(draw.phase, draw.shape)
             drawn.append(draw_input(reference, folder / f"script-{index}", case, draw.seed, draw.variant))
-        timed = [
-            [
-                draw_input(reference, folder / f"timed-{number}-{index}", case, self.rng.randrange(1 << 31))
-                for index in range(inputs_needed(self.workload, case) if self.draws_timed else 1)
-            ]
+        by_case = [
+            draw_input(reference, folder / f"case-{number}", case, self.rng.randrange(1 << 31))
             for number, case in enumerate(self.workload.cases)
         ]
-        return drawn, timed
+        return drawn, by_case
 
     def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
         states, constants = self.workload.states, self.workload.constants

@@ -1,7 +1,7 @@
 """The clock: interleaved timings of builds beside an incumbent, on the host, restart by restart.
 
 A call is timed from the host's request to the digest that commits the worker to its outputs. Each timed input is
-revealed when its turn comes and used once. While one worker is timed the others are frozen. Refuses to believe
+revealed when its turn comes, to one worker, once. While one worker is timed the others are frozen. Refuses to believe
 anything a worker says about time, and decides nothing: see `accept.py`.
 """
 
@@ -11,7 +11,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from tools.judging import disk
+from tools.judging.inputs import Draw, Inputs
 from tools.judging.script import POSITIVE_63
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Case, Workload
@@ -96,9 +97,13 @@ class Restart:
         return found
 
     def total_log_ratio(self, side: str) -> float:
-        """The same for the sums of all timed calls; cases count by their geometric mean."""
-        incumbent, candidate = self.sides[INCUMBENT].call_ns, self.sides[side].call_ns
-        return sum(math.log(sum(incumbent[case]) / sum(candidate[case])) for case in incumbent) / len(incumbent)
+        """The same for the sums of all timed calls and stagings; cases count by their geometric mean."""
+        incumbent, candidate = self.sides[INCUMBENT], self.sides[side]
+        found = []
+        for case in incumbent.call_ns:
+            moved_ns = max(0.0, sum(candidate.stage_ns[case]) - STAGING_SLACK * sum(incumbent.stage_ns[case]))
+            found.append(math.log(sum(incumbent.call_ns[case]) / (sum(candidate.call_ns[case]) + moved_ns)))
+        return sum(found) / len(found)
 
 
 class Tripwire(Exception):
@@ -112,7 +117,7 @@ class Session:
     setting: Setting
     workload: Workload
     builds: dict[str, Build]
-    inputs: Callable[[], Sequence[Sequence[Path]]]  # by case; enough for one restart, and others for each
+    inputs: Draw
     cores: Cores
     malloc: bool = True
     turns: bool = False  # one worker after the other, where the device has no room for all
@@ -123,7 +128,6 @@ class Session:
     def restart(self) -> Restart:
         """Raises: SideFault."""
         begun = time.monotonic()
-        self.staged: Sequence[Sequence[Path]] = ()
         sides = {name: Side() for name in self.builds}
         tripped: dict[str, set[str]] = {}
         together = [list(self.builds)]
@@ -146,7 +150,7 @@ class Session:
                     malloc=self.malloc,
                     timeout_s=self.setting.check_timeout_s,
                 )
-            self.staged = self.staged or self.inputs()  # while they start
+            self.staged: Mapping[str, Inputs] = self.inputs(names)  # while they start
             self._prepare(pair)
             self.used_s, self.wall_s = dict.fromkeys(pair, 0.0), dict.fromkeys(pair, 0.0)
             for case in range(len(self.workload.cases)):
@@ -246,13 +250,13 @@ class Session:
             raise Tripwire(f"it used {used_s:.3f} s of CPU time in {wall_s:.3f} s on {len(self.cores.timed)} cores")
 
     def _stage_arguments(self, worker: Worker, case: int, pair: dict[str, Worker]) -> dict[str, Any]:
-        """The next unused input of this worker. All workers get the same inputs in the same order."""
+        """The next unused input of this worker. No two get the same: what one computes is of no use to another."""
         name = next(n for n, w in pair.items() if w is worker)
         position = self.cursor[name][case]
         self.cursor[name][case] += 1
         how = "inplace" if (position * 2654435761) >> 8 & 1 else "fresh"
         return {
-            "path": worker.reveal(self.staged[case][position]),
+            "path": worker.reveal(self.staged[name][case][position]),
             "how": how,
             "constants": list(self.workload.constants),
             "phase": self.workload.cases[case].phase,
@@ -265,12 +269,12 @@ class Session:
         if self.keep is None:
             return
         kept = self.keep / f"timed-{len(self.outputs)}"
-        with disk.only_if_full():  # the folder is the worker's, and it may have made anything of it
+        with disk.in_the_hands_of_a_worker():  # the folder is the worker's, and it may have made anything of it
             path.replace(kept)
         if not os.path.lexists(kept):
             raise Tripwire("it did not save what it returned")
         source = kept.with_suffix(".in")  # outlives the restart
-        os.link(self.staged[case][self.cursor[name][case] - 1], source)
+        os.link(self.staged[name][case][self.cursor[name][case] - 1], source)
         self.outputs.append(TimedOutput(name, case, source, kept, commitment))
 
     def _key(self) -> int:
@@ -302,7 +306,7 @@ class Cores:
 
 
 def inputs_needed(workload: Workload, case: Case) -> int:
-    """How many inputs one restart uses of a case."""
+    """How many inputs of a case one worker uses in one restart."""
     plan = Plan.for_call(case.call_s, workload.device)
     return WARM_UP * (2 if workload.states else 1) + plan.rounds * (plan.calls + SETTLE)
 

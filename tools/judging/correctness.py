@@ -7,6 +7,7 @@ parameters, repeated, and with poisoned outputs. Never runs code of a target her
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -128,7 +129,7 @@ def judge_calls(calls: Sequence[Compared], rules: Rules, reference: Worker | Non
 
 
 def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: dict[Any, Any]) -> None:
-    if not call.candidate.exists():
+    if not os.path.lexists(call.candidate):  # False as well where the worker has closed its folder to us
         raise _Failed("refused", f"{call.label}: it did not save what it returned")
     saved = [tensors.read(path) for path in (call.candidate, call.baseline, call.truth)]
     mine, theirs, truth = saved

@@ -1,4 +1,4 @@
-"""Tell a full disk from a fault of the code that met it.
+"""Tell a full or failing disk from a fault of the code that met it.
 
 Refuses to take the code's word: a candidate that claims a full disk on one with room is at fault itself, else it could
 end every run.
@@ -17,6 +17,7 @@ from pathlib import Path
 from sandbox.errors import means_disk_full
 
 _ROOM_BYTES = 256 << 20  # what a worker may have failed to write is not known; a disk with less is as good as full
+_OF_THE_MACHINE = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EROFS)
 _SAYINGS = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
@@ -38,10 +39,15 @@ def is_full(folder: Path) -> bool:
 
 
 @contextmanager
-def only_if_full() -> Iterator[None]:
-    """Lets an OSError through when the disk is full, and no other: what a worker chose for itself is its own affair."""
+def in_the_hands_of_a_worker() -> Iterator[None]:
+    """Lets only an OSError through that says something of this machine: a worker may make anything of its folders."""
     try:
         yield
     except OSError as error:
-        if means_disk_full(error.errno):
+        if is_of_the_machine(error):
             raise
+
+
+def is_of_the_machine(error: OSError) -> bool:
+    """Whether no worker can cause it by what it makes of its own folders."""
+    return means_disk_full(error.errno) or error.errno in _OF_THE_MACHINE

@@ -1,15 +1,16 @@
-"""Fresh inputs for every restart: drawn from the pristine entry with secret seeds, used once, then gone.
+"""Fresh inputs for every worker in every restart: drawn from the pristine entry with secret seeds, used once, gone.
 
-Where workers can leave something for their successors (`local` shares /tmp), results remembered in one restart would
-answer the next in no time if it got the same inputs. Refuses to build the model unless the entry makes its inputs from
-it, and to run beside what is timed: the worker that draws is frozen whenever it is not asked.
+Where workers can leave something for each other (`local` shares /tmp and /dev/shm), results that one has left would
+answer another in no time if it got the same inputs, in the next restart or beside it. Refuses to build the model unless
+the entry makes its inputs from it, and to run beside what is timed: the worker that draws is frozen whenever it is not
+asked.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,9 @@ from tools.errors import workload_error
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Case, Workload
 
-Inputs = list[list[Path]]  # by case
+Inputs = Sequence[Sequence[Path]]  # by case
+Draw = Callable[[Sequence[str]], Mapping[str, Inputs]]
+"""New inputs for each of these sides, enough for one restart; those drawn before are taken away."""
 
 
 def draw(reference: Worker, into: Path, case: Case, seed: int, variant: str = "") -> Path:
@@ -32,7 +35,7 @@ def draw(reference: Worker, into: Path, case: Case, seed: int, variant: str = ""
 
 @dataclass
 class InputSupply:
-    """Where the inputs of each restart come from; `needed` says how many of a case. To be closed.
+    """Where the inputs of each restart come from; `needed` says how many of a case a side uses. To be closed.
 
     Its worker starts with the first comparison and stays, so that no later one has to wait for it.
     """
@@ -46,8 +49,8 @@ class InputSupply:
     _source: _Source | None = None
 
     @contextmanager
-    def opened(self) -> Iterator[Callable[[], Inputs]]:
-        """A function that makes new inputs at each call and takes away the last ones. Raises: WorkloadError."""
+    def opened(self) -> Iterator[Draw]:
+        """Raises: WorkloadError."""
         source = self._source = self._source or _Source(self, Worker(self.setting, self.pristine, "reference"))
         try:
             yield source
@@ -82,14 +85,17 @@ class _Source:
     def folder(self) -> Path:
         return self.supply.folder / f"{self.reference.root.name}-{self.drawn}"
 
-    def __call__(self) -> Inputs:
+    def __call__(self, sides: Sequence[str]) -> dict[str, Inputs]:
         self.clear()
         self.drawn += 1
         self.folder.mkdir(mode=0o700, parents=True)
         self.reference.process.thaw()
         if self.drawn == 1:
             self._load()
-        found = self.supply.draw_all(self.reference, self.folder)
+        found: dict[str, Inputs] = {}
+        for number, side in enumerate(sides):
+            (self.folder / f"{number}").mkdir()
+            found[side] = self.supply.draw_all(self.reference, self.folder / f"{number}")
         self.reference.process.freeze()
         return found
 

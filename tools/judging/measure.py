@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -114,7 +113,6 @@ class Request:
     incumbent: Build
     candidates: Mapping[str, Build]  # by a name, which is part of the purpose unless it is the only one
     enough: Callable[[Sequence[float]], bool]
-    inputs: Sequence[Sequence[Path]] = ()
     malloc: bool = True
     progress: Callable[[int], None] = lambda restarts: None
 
@@ -142,7 +140,13 @@ class Measured:
 class Clock(Protocol):
     """Answers with one comparison for each candidate."""
 
-    def compare(self, request: Request) -> Measured: ...
+    def compare(self, request: Request) -> Measured:
+        """Raises: IncumbentFails, SandboxError."""
+        ...
+
+    def close(self) -> None:
+        """End what was started for it."""
+        ...
 
 
 def enough_for_screen(delta: float) -> Callable[[Sequence[float]], bool]:
@@ -176,7 +180,7 @@ class LiveClock:
     workload: Workload
     cores: Cores
     scratch: Path
-    supply: InputSupply | None = None
+    supply: InputSupply
     known_us: dict[str, list[float]] = field(default_factory=dict)
 
     def compare(self, request: Request) -> Measured:
@@ -199,6 +203,9 @@ class LiveClock:
                 continue  # the others start over without it
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
 
+    def close(self) -> None:
+        self.supply.close()
+
     def _check_incumbent(self, request: Request) -> None:
         """One restart of it alone. Raises: IncumbentFails."""
         try:
@@ -216,7 +223,7 @@ class LiveClock:
         elsewhere = os.sched_getaffinity(0)
         os.sched_setaffinity(0, self.cores.host)
         try:
-            with self._inputs(request) as inputs:
+            with self.supply.opened() as inputs:
                 turns = not self.workload.fits(len(builds))
                 session = Session(
                     self.setting, self.workload, builds, inputs, self.cores, request.malloc, turns, keep, outputs
@@ -237,10 +244,6 @@ class LiveClock:
             if not each.refused:
                 self.known_us.setdefault(each.candidate, each.median_us("candidate"))
                 self.known_us.setdefault(each.incumbent, each.median_us("incumbent"))
-
-    def _inputs(self, request: Request) -> AbstractContextManager[Callable[[], Sequence[Sequence[Path]]]]:
-        """Without a supply the same inputs come in every restart, and a worker that remembers them could profit."""
-        return nullcontext(lambda: request.inputs) if self.supply is None else self.supply.opened()
 
     def _check_agreement(self, found: Comparison, beside: Session) -> None:
         """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
@@ -299,6 +302,9 @@ class RecordingClock:
             os.fsync(stream.fileno())
         return found
 
+    def close(self) -> None:
+        self.inner.close()
+
 
 @dataclass
 class RecordedClock:
@@ -313,6 +319,9 @@ class RecordedClock:
     def compare(self, request: Request) -> Measured:
         """Raises: ClockNotRecorded."""
         return Measured({name: self._recorded(request.blank(name)) for name in request.candidates})
+
+    def close(self) -> None:
+        """Nothing was started."""
 
     def _recorded(self, wanted: Comparison) -> Comparison:
         name = (wanted.purpose, wanted.incumbent, wanted.candidate)

@@ -59,7 +59,7 @@ def open_referee(
     cores = Cores.of(sorted(os.sched_getaffinity(0)), threads, workload.device)
     supply = InputSupply(setting, workload, build, scratch / "inputs", partial(inputs_needed, workload), rng)
     clock = LiveClock(setting, workload, cores, scratch / "timed", supply)
-    referee = Referee(setting, workload, build, clock, scratch / "referee", supply=supply, rng=rng)
+    referee = Referee(setting, workload, build, clock, scratch / "referee", rng=rng)
     referee.grounds.share([setting.guest, pristine, *installed(workload)])
     return referee
 

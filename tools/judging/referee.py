@@ -20,7 +20,6 @@ from tools.judging.check import Checked, Checks
 from tools.judging.clock import TimedOutput
 from tools.judging.correctness import Compared, Finding
 from tools.judging.grounds import Grounds
-from tools.judging.inputs import InputSupply
 from tools.judging.measure import (
     Clock,
     Comparison,
@@ -32,7 +31,7 @@ from tools.judging.measure import (
     enough_for_screen,
 )
 from tools.judging.own_tests import OwnTests
-from tools.judging.verdict import Verdict
+from tools.judging.verdict import Verdict, VerdictName
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
 
@@ -54,7 +53,6 @@ class Referee:
     noise: NoiseFloor | None = None
     grounds: Grounds = field(default_factory=Grounds)
     own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
-    supply: InputSupply | None = None  # where the clock gets its inputs; else those of a check serve every restart
     say: Say = lambda what, done, of: None
     hurried: Callable[[], bool] = lambda: False  # whether the time is used up: a look that leaves it open is the last
     rng: random.Random = field(default_factory=random.SystemRandom)
@@ -70,9 +68,8 @@ class Referee:
         return self.noise.delta
 
     def close(self) -> None:
-        """End the worker that draws inputs, if there is one."""
-        if self.supply is not None:
-            self.supply.close()
+        """End the worker that draws inputs for the clock."""
+        self.clock.close()
 
     def prepare_compiler(self) -> None:
         """Make what all compiling workers share on a CPU; before it, each makes its own."""
@@ -85,8 +82,7 @@ class Referee:
 
     @property
     def _checks(self) -> Checks:
-        draws_timed = self.supply is None
-        return Checks(self.setting, self.workload, self.pristine, self.scratch, self.grounds, draws_timed, rng=self.rng)
+        return Checks(self.setting, self.workload, self.pristine, self.scratch, self.grounds, rng=self.rng)
 
     def check(self, build: Build) -> Checked:
         """Is it right? Also fills and freezes the build's compile cache.
@@ -105,20 +101,19 @@ class Referee:
             raise workload_error(kind, checked.finding.reason, "", self.setting.entry, None)
         return checked
 
-    def fill(self, build: Build, case_inputs: Sequence[Sequence[Path]]) -> Build:
+    def fill(self, build: Build, case_inputs: Sequence[Path]) -> Build:
         """The build with its compile cache filled; says nothing about correctness. Raises: WorkerFault."""
         return self._checks.fill(build, case_inputs)
 
     # -- timing
 
-    def measure_noise(self, inputs: Sequence[Sequence[Path]]) -> tuple[NoiseFloor, Comparison]:
+    def measure_noise(self) -> tuple[NoiseFloor, Comparison]:
         """The A/A comparison of this session: the pristine build against itself."""
         request = Request(
             "aa",
             self.pristine,
             {"candidate": self.pristine},
             enough_for_noise,
-            inputs,
             progress=lambda n: self.say("measuring the noise floor (A/A)", n, accept.AA_RESTARTS),
         )
         found = self.clock.compare(request).only
@@ -129,14 +124,13 @@ class Referee:
         self.noise = accept.noise_floor(aa.log_ratios, self.workload.device)
         return self.noise
 
-    def confirm(self, purpose: str, incumbent: Build, candidate: Build, inputs: Sequence[Sequence[Path]]) -> Measured:
+    def confirm(self, purpose: str, incumbent: Build, candidate: Build) -> Measured:
         """A fresh comparison with looks at 6, 12 and 30 restarts."""
         request = Request(
             purpose,
             incumbent,
             {"candidate": candidate},
             enough_for(self.delta, self.hurried),
-            inputs,
             progress=lambda n: self.say("confirming", n, next(k for k in accept.LOOKS if k >= n)),
         )
         return self.clock.compare(request)
@@ -146,7 +140,6 @@ class Referee:
         purpose: str,
         incumbent: Build,
         candidates: Mapping[str, Build],
-        inputs: Sequence[Sequence[Path]],
         *,
         malloc: bool = True,
     ) -> Measured:
@@ -156,7 +149,6 @@ class Referee:
             incumbent,
             candidates,
             enough_for_report(self.delta),
-            inputs,
             malloc,
             lambda n: self.say(f"measuring {purpose}", n, 6 if n <= 6 else 12),
         )
@@ -187,7 +179,6 @@ class Referee:
             incumbent,
             {"candidate": checked.build},
             enough_for_screen(self.delta),
-            checked.inputs,
             progress=lambda n: self.say("screening", n, accept.SCREEN_RESTARTS),
         )
         measured = self.clock.compare(request)
@@ -199,7 +190,7 @@ class Referee:
         outcome = accept.screen(screened.log_ratios, self.delta)
         if outcome != "continue":
             return self._by_time(outcome, screened, evidence, "in a screen")
-        measured = self.confirm(purpose, incumbent, checked.build, checked.inputs)
+        measured = self.confirm(purpose, incumbent, checked.build)
         confirmed, more = measured.only, measured.outputs
         evidence["confirmation"] = summary(confirmed, self.delta)
         failed = _failed(confirmed, evidence)
@@ -237,9 +228,10 @@ class Referee:
             if accept.regresses(column):
                 reason = f"faster on the whole, but {case.name} gets slower"
                 return Verdict(name="slower", reason=reason, speedup=interval, evidence=evidence)
-        if confirmed.total_log_ratios and accept.regresses(confirmed.total_log_ratios):
-            reason = "most calls are faster, but all of them together take longer"
-            return Verdict(name="slower", reason=reason, speedup=interval, evidence=evidence)
+        if accept.shows_no_gain(confirmed.total_log_ratios, self.delta):
+            reason = "most calls are faster, but all of them together, with what goes before them, gain nothing"
+            name: VerdictName = "slower" if accept.regresses(confirmed.total_log_ratios) else "neutral"
+            return Verdict(name=name, reason=reason, speedup=interval, evidence=evidence)
         if self.noise is not None and not self.noise.usable:
             return Verdict(
                 name="inconclusive",

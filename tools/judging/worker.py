@@ -145,14 +145,17 @@ class Worker:
         shown = self.inbox / f"{self._revealed}"
         try:
             os.link(source, shown)
-        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            shown.chmod(0o444)  # a worker with a user id of its own did not write it
+        except OSError as error:
+            if disk.is_of_the_machine(error):
+                raise
             raise WorkerFault("interfered", f"its inbox is no longer what it was: {error.strerror}") from error
-        shown.chmod(0o444)  # a worker with a user id of its own did not write it
         return str(shown)
 
     def hide(self) -> None:
         """Take back what was revealed last, once it has been read: the other worker may get the same input later."""
-        (self.inbox / f"{self._revealed}").unlink(missing_ok=True)
+        with disk.in_the_hands_of_a_worker():
+            (self.inbox / f"{self._revealed}").unlink(missing_ok=True)
 
     def ask(self, op: str, *, timeout_s: float | None = None, spin_s: float = 0.0, **arguments: Any) -> dict[str, Any]:
         """One request and its reply. Raises: WorkerFault."""
@@ -285,13 +288,15 @@ def _copy_files(source: Path, into: Path) -> None:
             return
         here = into / Path(folder).relative_to(source)
         for name in [*folders]:
-            with disk.only_if_full():  # a name too long, a folder closed even to its owner: it is used by nobody
+            with (
+                disk.in_the_hands_of_a_worker()
+            ):  # a name too long, a folder closed even to its owner: it is used by nobody
                 if not (Path(folder) / name).is_symlink():
                     (here / name).mkdir()
                     continue
             folders.remove(name)
         for name in names:
             file = Path(folder) / name
-            with disk.only_if_full():
+            with disk.in_the_hands_of_a_worker():
                 if stat.S_ISREG(file.lstat().st_mode):
                     shutil.copy(file, here / name, follow_symlinks=False)

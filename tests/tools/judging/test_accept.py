@@ -116,3 +116,8 @@ def test_a_commit_is_dropped_only_when_even_the_upper_bound_of_its_worth_is_belo
     assert accept.still_worth([0.0, 0.01, 0.0, 0.0, 0.01, 0.03], 0.02) == "continue"
     assert accept.still_worth([0.0] * 10 + [0.03] * 2, 0.02) == "dropped"
     assert accept.still_worth([0.0] * 20 + [0.03] * 10, 0.02) == "stays"
+
+
+def test_no_gain_is_shown_when_even_the_upper_bound_is_below_the_floor() -> None:
+    assert accept.shows_no_gain([0.01] * 6, 0.02)
+    assert not accept.shows_no_gain([0.01] * 5 + [0.03], 0.02)

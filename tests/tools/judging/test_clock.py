@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
-from tools.judging.clock import SAMPLES, Plan, Session, Side
+from tools.judging.clock import SAMPLES, Plan, Restart, Session, Side
 from tools.judging.workload import Case
 
 
@@ -66,3 +67,15 @@ def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(mo
     Session(unused, unused, builds, unused, unused, turns=True).restart()
     assert ran[0] == ["incumbent", "candidate"]
     assert sorted(ran[1:]) == [["candidate"], ["incumbent"]]
+
+
+def test_all_timed_calls_together_count_with_what_their_staging_takes_longer() -> None:
+    def total(candidate: Side) -> float:
+        return Restart({"incumbent": Side({0: [100] * 8}, {0: [100] * 8}), "side": candidate}, 1.0).total_log_ratio(
+            "side"
+        )
+
+    assert total(Side({0: [80] * 8}, {0: [100] * 8})) == pytest.approx(math.log(1.25))
+    moved = Side({0: [80] * 8}, {0: [100] * 6 + [180] * 2})  # where a median does not see it
+    assert total(moved) == pytest.approx(math.log(800 / (640 + 960 - 1.03 * 800)))
+    assert total(Side({0: [100] * 8}, {0: [10] * 8})) == 0.0

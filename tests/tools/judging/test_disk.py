@@ -57,3 +57,15 @@ def test_what_may_come_from_a_full_disk() -> None:
     assert disk.looks_full("call_raised", "OSError: [Errno 28] No space left on device", None)
     assert disk.looks_full("died", "", 7)
     assert not disk.looks_full("call_raised", "ValueError: no", 9)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE])
+def test_an_error_of_the_machine_is_not_taken_for_a_trick_of_the_worker(number: int) -> None:
+    with pytest.raises(OSError), disk.in_the_hands_of_a_worker():
+        raise OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize("number", [errno.ENAMETOOLONG, errno.EACCES, errno.EXDEV, errno.ELOOP, errno.ENOTDIR])
+def test_what_a_worker_can_make_of_its_folder_ends_no_run(number: int) -> None:
+    with disk.in_the_hands_of_a_worker():
+        raise OSError(number, os.strerror(number))

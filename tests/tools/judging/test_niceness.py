@@ -15,7 +15,7 @@ from tools.judging.measure import Request
 
 arena = Arena.open(Path(sys.argv[1]), sys.executable)
 try:
-    request = Request("aa", arena.incumbent, {"candidate": arena.incumbent}, bool, arena.inputs)
+    request = Request("aa", arena.incumbent, {"candidate": arena.incumbent}, bool)
     print(repr(arena.referee.clock.compare(request).only.refused))
 finally:
     arena.referee.close()

@@ -47,7 +47,7 @@ def test_a_worker_that_leads_its_folder_to_another_disk_is_refused(tmp_path: Pat
     try:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
             away = arena.appended("away", LED_AWAY.format(elsewhere=elsewhere))
-            request = Request("away", arena.incumbent, {"candidate": away}, enough_for_noise, arena.inputs)
+            request = Request("away", arena.incumbent, {"candidate": away}, enough_for_noise)
             assert "did not save" in arena.referee.clock.compare(request).only.refused
     finally:
         arena.referee.close()
@@ -75,9 +75,7 @@ def test_an_incumbent_that_fails_is_told_and_one_that_fails_only_beside_a_candid
     late = arena.appended("late", FAILS_LATE)
     try:
         with pytest.raises(IncumbentFails, match="exit status 1"):
-            arena.referee.clock.compare(
-                Request("late", late, {"candidate": arena.incumbent}, enough_for_noise, arena.inputs)
-            )
+            arena.referee.clock.compare(Request("late", late, {"candidate": arena.incumbent}, enough_for_noise))
         measure = LiveClock._measure
 
         def failing_beside(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> None:
@@ -86,7 +84,7 @@ def test_an_incumbent_that_fails_is_told_and_one_that_fails_only_beside_a_candid
             measure(self, request, found, outputs)
 
         monkeypatch.setattr(LiveClock, "_measure", failing_beside)
-        request = Request("beside", arena.incumbent, {"candidate": late}, enough_for_noise, arena.inputs)
+        request = Request("beside", arena.incumbent, {"candidate": late}, enough_for_noise)
         assert "the incumbent fails" in arena.referee.clock.compare(request).only.refused
     finally:
         arena.referee.close()
