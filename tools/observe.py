@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tools.judging.inputs import draw
 from tools.judging.worker import Build, Setting, Worker
 from tools.judging.workload import Workload
 
@@ -45,9 +46,5 @@ class Observer:
         with Worker(self.setting, self.pristine, "reference") as reference:
             reference.ask("describe")
             for index, case in enumerate(self.workload.cases):
-                path = reference.saved(f"case-{index}")
-                reference.ask("draw", path=str(path), seed=random.randrange(1 << 31), phase=case.phase,
-                              shape=dict(case.shape))  # fmt: skip
-                drawn.append(path.replace(self.scratch / f"case-{index}"))
-                drawn[-1].chmod(0o444)
+                drawn.append(draw(reference, self.scratch / f"case-{index}", case, random.randrange(1 << 31)))
         return drawn

@@ -47,21 +47,26 @@ class Reference(Worker):
             tensors.save(path, init)
         return {"saved": init is not None}
 
-    def op_draw(self, path, seed, phase="", shape=None, variant=""):
-        """Write fresh arguments for a seed. Constant arguments come from one fixed seed."""
-        drawn = self.workload.inputs(phase, shape or {}, seed)
+    def op_draw(self, seeds, phase="", shape=None, variant=""):
+        """Write fresh arguments to each path for its seed. Constant arguments come from one fixed seed."""
+        constants = self.workload.optional("constants")
+        fixed = self.workload.inputs(phase, shape or {}, CONSTANT_SEED) if constants else None
+        for path, seed in seeds.items():
+            structure, flat = tensors.flatten(self._drawn(phase, shape or {}, seed, fixed))
+            if variant:
+                flat = [VARIANTS[variant](tensor) for tensor in flat]
+            tensors.save_flat(path, structure, flat)
+
+    def _drawn(self, phase, shape, seed, fixed):
+        drawn = self.workload.inputs(phase, shape, seed)
         constants = self.workload.optional("constants")
         if constants:
-            fixed = self.workload.inputs(phase, shape or {}, CONSTANT_SEED)
             for name in constants():
                 if isinstance(drawn, dict):
                     drawn[name] = fixed[name]
                 else:
                     drawn = (*drawn[:name], fixed[name], *drawn[name + 1 :])
-        structure, flat = tensors.flatten(drawn)
-        if variant:
-            flat = [VARIANTS[variant](tensor) for tensor in flat]
-        tensors.save_flat(path, structure, flat)
+        return drawn
 
     def op_second_state(self, path):
         """A different checkpoint of the same model: values of every floating-point tensor moved along and scaled."""

@@ -19,6 +19,7 @@ from tools.errors import workload_error
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Case, Workload
 
+AT_ONCE = 16  # inputs drawn per request, all within the time of one answer
 Inputs = Sequence[Sequence[Path]]  # by case
 Draw = Callable[[Sequence[str]], Mapping[str, Inputs]]
 """New inputs for each of these sides, enough for one restart; those drawn before are taken away."""
@@ -26,11 +27,20 @@ Draw = Callable[[Sequence[str]], Mapping[str, Inputs]]
 
 def draw(reference: Worker, into: Path, case: Case, seed: int, variant: str = "") -> Path:
     """One input of the pristine entry, as a file that only we can change. Raises: WorkerFault."""
-    path = reference.saved(into.name)
-    reference.ask("draw", path=str(path), seed=seed, phase=case.phase, shape=dict(case.shape), variant=variant)
-    path.replace(into)
-    into.chmod(0o444)
-    return into
+    return draw_many(reference, {into: seed}, case, variant)[0]
+
+
+def draw_many(reference: Worker, seeds: Mapping[Path, int], case: Case, variant: str = "") -> list[Path]:
+    """The same for many files, by their seeds; several at a time, because asking takes longer than drawing."""
+    wanted = [*seeds.items()]
+    for start in range(0, len(wanted), AT_ONCE):
+        asked = wanted[start : start + AT_ONCE]
+        files = {str(reference.saved(into.name)): seed for into, seed in asked}
+        reference.ask("draw", seeds=files, phase=case.phase, shape=dict(case.shape), variant=variant)
+        for into, _ in asked:
+            reference.saved(into.name).replace(into)
+            into.chmod(0o444)
+    return [*seeds]
 
 
 @dataclass
@@ -66,11 +76,12 @@ class InputSupply:
             self._source = None
 
     def draw_all(self, reference: Worker, folder: Path) -> Inputs:
-        return [
-            [draw(reference, folder / f"{number}-{index}", case, self.rng.randrange(1 << 31))
-             for index in range(self.needed(case))]
-            for number, case in enumerate(self.workload.cases)
-        ]  # fmt: skip
+        """What one side needs for one restart."""
+        found = []
+        for number, case in enumerate(self.workload.cases):
+            seeds = {folder / f"{number}-{index}": self.rng.randrange(1 << 31) for index in range(self.needed(case))}
+            found.append(draw_many(reference, seeds, case))
+        return found
 
 
 @dataclass

@@ -107,7 +107,7 @@ class _Inspection:
         """Draw, stage, call and save; the result and the seconds of the call."""
         self.files += 1
         drawn, out = (self.worker.saved(f"i{self.files}.{part}") for part in ("in", "out"))
-        self.worker.ask("draw", path=str(drawn), seed=seed, phase=case.phase, shape=dict(case.shape), variant=variant)
+        self.worker.ask("draw", seeds={str(drawn): seed}, phase=case.phase, shape=dict(case.shape), variant=variant)
         self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
         start = time.perf_counter()
         self.worker.ask("call", key=1)
