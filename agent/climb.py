@@ -6,6 +6,7 @@ node that runs again after a kill finds what it did before. Refuses to judge: th
 
 from __future__ import annotations
 
+from agent.budget import ATTEMPT_RESTARTS
 from agent.context import RunContext
 from agent.records.attempts import Attempt
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
@@ -17,12 +18,16 @@ from tools.judging.verdict import Verdict
 def propose(state: RunState, ctx: RunContext) -> Update:
     """The next candidate that has not been tried on this top of the stack, or why there is none."""
     step = state["step"]
-    if ctx.out_of_time():
+    if ctx.budget.used_up():
         return {"attempt": "", "no_more": "the time budget was used up"}
     tried = [row for row in ctx.ledger.rows if row.step == step]
     if len(tried) >= ctx.attempts_per_step:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
     candidates, reason = ctx.propose(step)
+    if candidates:
+        ctx.budget.reserve(ctx.steps_to_come(step))
+        if tried and ctx.budget.hurried(ATTEMPT_RESTARTS):
+            return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     # in any step: a second try of the same on the same would only be a second chance for chance
     known = {(row.diff_digest, row.base) for row in ctx.ledger.rows}
     for candidate in candidates:
@@ -113,7 +118,7 @@ def diagnose(state: RunState, ctx: RunContext) -> Update:
         ctx.progress.emit(Note(f"kept in reserve: {attempt.candidate.title} (it enables {attempt.candidate.enables})"))
         return {"attempt": "", "shadow": [*shadow, attempt.id]}
     usable = verdict in ("neutral", "slower", "broken") and shadow and not attempt.with_shadow
-    if usable and not ctx.out_of_time():
+    if usable and not ctx.budget.used_up():
         candidate = _on_shadow(attempt.candidate)
         return {
             "attempt": _begin(

@@ -6,12 +6,12 @@ step, which candidate and which verdict is decided elsewhere.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agent.budget import Budget
 from agent.config import RunConfig
 from agent.proposers import PastAttempt, Platform, ProposalRequest, Proposer
 from agent.records import acceptance
@@ -20,7 +20,7 @@ from agent.records.ledger import Ledger, NewRow
 from agent.records.measurements import SessionStart
 from agent.reporting.progress import Judging, Progress
 from agent.repository.stack import Change, Conflict, Stack
-from agent.repository.tree_copy import remove_tree
+from agent.step_names import STEPS
 from tools.candidate import Candidate, Site
 from tools.diff.patch import PatchFinding
 from tools.diff.patch_rules import PatchRules
@@ -31,6 +31,7 @@ from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
 from tools.judging.workload import Workload
 from tools.observe import Observer
+from tools.tree_removal import remove_tree
 
 
 @dataclass
@@ -51,7 +52,7 @@ class RunContext:
     proposer: Proposer
     platform: Platform
     rules: PatchRules
-    deadline: float | None = None  # on time.monotonic()
+    budget: Budget = field(default_factory=Budget)
     attempts_per_step: int = 12
     subject: str = ""  # what is being judged, for the display
     compile_baselines: dict[str, Build] = field(default_factory=dict)
@@ -60,9 +61,6 @@ class RunContext:
     _checked: dict[str, Checked] = field(default_factory=dict)
     _pristine: Checked | None = None
     _observed: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def out_of_time(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
 
     def say(self, phase: str, done: int, of: int) -> None:
         """What the referee does, for the display."""
@@ -84,7 +82,7 @@ class RunContext:
             tree = self._fresh(f"stack-{commit[:12]}")
             self.stack.materialise(commit, tree)
             build = Build(hash_tree(tree)[:16], tree)
-            self._builds[commit] = self.referee.fill(build, self.pristine_checked().inputs)
+            self._builds[commit] = self.referee.fill(build)
         return self._builds[commit]
 
     def top_build(self) -> Build:
@@ -125,12 +123,13 @@ class RunContext:
         """The pristine tree under one plain line of torch.compile; filled again after a resume. Raises: WorkerFault."""
         build = self.compile_baselines[mode]
         if build.cache is None:
-            self.compile_baselines[mode] = self.referee.fill(build, self.pristine_checked().inputs)
+            self.compile_baselines[mode] = self.referee.fill(build)
         return self.compile_baselines[mode]
 
     def use(self, known: SessionStart) -> None:
         """Judge by what was measured at the start of this run."""
         self.referee.use_noise(known.aa)
+        self.budget.restart_s = known.aa.wall_s / max(1, len(known.aa.log_ratios))
         self.referee.own_tests = known.own_tests
 
     # -- the stack and the ledger
@@ -205,6 +204,14 @@ class RunContext:
             return self.proposer.propose(self.request(step))
         except WorkerFault as fault:
             return [], f"the top of the stack could not be observed: {fault}"
+
+    def steps_to_come(self, step: str) -> int:
+        """How many steps after this one have something to try, as far as can be told from the stack as it is."""
+        try:
+            later = [name for name in STEPS[STEPS.index(step) + 1 :] if name in self.config.steps]
+            return sum(self.proposer.expects(self.request(name)) for name in later)
+        except WorkerFault:
+            return 0
 
     def sites(self) -> list[Site]:
         return self.proposer.sites(self.request("locate_layers"))

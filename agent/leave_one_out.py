@@ -26,7 +26,7 @@ def weigh(ctx: RunContext) -> None:
     But for the last: what it was kept for is how much slower the stack is without it.
     """
     for commit in sorted(ctx.stack.commits()[:-1], key=lambda c: _gain(ctx, c.attempt_id)):
-        if ctx.out_of_time() or len(ctx.stack.commits()) < 2:
+        if ctx.budget.used_up() or len(ctx.stack.commits()) < 2:
             return
         attempt_id = f"{STEP}-without-{commit.attempt_id}"
         if ctx.ledger.find(attempt_id) is None:
@@ -87,4 +87,4 @@ def _judge(ctx: RunContext, without: str, top: Build) -> Verdict:
 
 
 def _next_look(restarts: int) -> int:
-    return next(look for look in (accept.SCREEN_RESTARTS, *accept.LOOKS) if look >= restarts)
+    return accept.SCREEN_RESTARTS if restarts <= accept.SCREEN_RESTARTS else accept.next_look(restarts)

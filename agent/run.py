@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agent import environment
+from agent.budget import Budget
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.proposers import Platform
@@ -27,7 +28,6 @@ from agent.reporting.outcome import TargetFacts
 from agent.reporting.progress import Note, Progress, RunStarted
 from agent.repository.stack import Stack
 from agent.repository.target import find_entry, find_target, import_target, tree_hash
-from agent.repository.tree_copy import remove_tree
 from agent.step_names import STEPS
 from agent.steps.profile_baseline import compile_builds
 from sandbox.contract import Sandbox
@@ -37,6 +37,7 @@ from tools.judging.measure import Clock, RecordedClock, RecordingClock
 from tools.judging.open_referee import open_referee
 from tools.judging.workload import Workload
 from tools.observe import Observer
+from tools.tree_removal import remove_tree
 
 
 def start(config: RunConfig, progress: Progress) -> int:
@@ -137,16 +138,16 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
         progress=progress,
         workload=workload,
         referee=referee,
-        observer=Observer(referee.setting, workload, referee.pristine, scratch / "observer"),
+        observer=Observer(referee.setting, workload),
         stack=stack,
         ledger=Ledger.open(path / "ledger.jsonl"),
         attempts=Attempts(path / "attempts"),
         proposer=Playbook(),
         platform=_platform(workload),
         rules=PatchRules(protected=_protection(config, workload)),
-        deadline=None if config.budget_minutes is None else time.monotonic() + 60 * config.budget_minutes,
+        budget=Budget(None if config.budget_minutes is None else time.monotonic() + 60 * config.budget_minutes),
     )
-    referee.say, referee.hurried = ctx.say, ctx.out_of_time
+    referee.say, referee.hurried = ctx.say, ctx.budget.hurried
     acceptance.follow(ctx.ledger, stack, ctx.change_of)
     ctx.compile_baselines = compile_builds(ctx)
     if ctx.compile_baselines:

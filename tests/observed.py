@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import guest
+from tests.files import write_files
 from tools.candidate import Site
 
 ENTRY = """
@@ -37,10 +38,7 @@ class Target:
 
     @classmethod
     def write(cls, tree: Path, files: Mapping[str, str]) -> Target:
-        for path, text in files.items():
-            (tree / path).parent.mkdir(parents=True, exist_ok=True)
-            (tree / path).write_text(text, newline="")
-        return cls(tree)
+        return cls(write_files(tree, files))
 
     @classmethod
     def of_model(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import import_rules
+from tests.files import write_files
 from tests.import_rules import Tree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,7 +119,4 @@ def test_code_that_runs_inside_the_target_parses_under_python_3_10(tree: Tree) -
 
 
 def _tree(root: Path, files: dict[str, str]) -> Tree:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return Tree(root)
+    return Tree(write_files(root, files))

@@ -9,7 +9,8 @@
         │   └── TargetUnreadable   13   its files cannot be read by this user
         ├── WorkloadError        40 …   the entry cannot be judged as it is; one status for each kind, see below
         ├── ClockNotRecorded       60   a recorded clock was asked for what it does not hold
-        └── GroundsChanged         72   what judging rests on was changed during the run
+        ├── GroundsChanged         72   what judging rests on was changed during the run
+        └── IncumbentFails         74   what was proven, or the original, no longer runs when it is timed
 
 A bad candidate is data, not an exception: see `tools/judging/verdict.py` and `tools/diff/patch.py`.
 """
@@ -120,3 +121,8 @@ class IncumbentFails(ToolError):
     """What was proven, or the original, no longer runs by itself when it is timed."""
 
     exit_status = 74
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, hint="Run the entry by itself and see; the run can be resumed, and what was proven is kept."
+        )

@@ -55,6 +55,9 @@ class Proposer(Protocol):
     def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
         """Candidates against `request.tree`, best first, and one line that says why there are none, if so."""
 
+    def expects(self, request: ProposalRequest) -> bool:
+        """Whether the step may have something to try, as far as can be told at next to no cost."""
+
     def sites(self, request: ProposalRequest) -> list[Site]:
         """The places worth changing, as far as this proposer can see."""
 

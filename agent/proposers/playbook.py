@@ -38,6 +38,9 @@ class Playbook:
         step = _STEPS.get(request.step)
         return step(request) if step is not None else ([], "this step looks and proposes nothing")
 
+    def expects(self, request: ProposalRequest) -> bool:
+        return request.step in _STEPS and bool(self.propose(request)[0])
+
     def sites(self, request: ProposalRequest) -> list[Site]:
         """Everything known to be worth changing, the largest share of a call first."""
         finders = (repeat_kv, copies, kernel_sites, projection_sites, attention_sites)

@@ -108,7 +108,7 @@ def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, failed: str) 
     notes = [*found, exported.note]
     if tree_hash(ctx.config.target) != facts.tree_hash:
         notes.append("The target's files have changed since the run began; the result is for what they were then.")
-    if ctx.out_of_time():
+    if ctx.budget.used_up():
         notes.append("The time budget was used up; what was proven until then is in the result.")
     noise = ctx.referee.noise
     if noise is not None and not noise.usable:

@@ -13,7 +13,7 @@ from agent.repository.private_git import PrivateGit
 from agent.repository.stack import Stack
 from agent.repository.target_branch import write_branch
 from agent.repository.target_repository import Unusable, read_repository
-from agent.repository.tree_copy import remove_tree
+from tools.tree_removal import remove_tree
 
 PATCH = "ratchet.patch"
 RESULT = "result"

@@ -17,7 +17,7 @@ from agent.repository.base_commit import Base, make_base
 from agent.repository.private_git import GitError, PrivateGit
 from agent.repository.target_listing import ImportedTarget
 from agent.repository.target_repository import TargetRepository, Unusable, read_repository
-from agent.repository.tree_copy import remove_tree
+from tools.tree_removal import remove_tree
 
 TOP = "refs/heads/stack"
 REPOSITORY = "repository.git"

@@ -19,10 +19,11 @@ from agent.repository.target_listing import (
     reason_to_skip,
     unreadable,
 )
-from agent.repository.tree_copy import copy_file, file_mode, remove_tree
+from agent.repository.tree_copy import copy_file, file_mode
 from sandbox.errors import DiskFull, means_disk_full
 from tools.errors import NoSuchEntry, NoSuchTarget, TargetError, TargetTooLarge, TargetUnreadable
 from tools.integrity import hash_tree
+from tools.tree_removal import remove_tree
 
 MAX_BYTES = 2 << 30
 MAX_FILES = 100_000

@@ -60,23 +60,6 @@ def file_mode(executable: bool, writable: bool) -> int:
     return (0o555 if executable else 0o444) | (0o200 if writable else 0)
 
 
-def remove_tree(folder: Path) -> None:
-    """Remove a tree of ours, read-only folders in it included. Raises: OSError."""
-    if not folder.exists():
-        return
-
-    def make_writable(function: object, path: str, problem: object) -> None:
-        place = Path(path)
-        place.parent.chmod(0o700)
-        if place.is_dir() and not place.is_symlink():
-            place.chmod(0o700)
-            shutil.rmtree(place)
-        else:
-            place.unlink()
-
-    shutil.rmtree(folder, onerror=make_writable)
-
-
 def _copy_content(reading: int, writing: int) -> None:
     try:
         while os.copy_file_range(reading, writing, 1 << 30):

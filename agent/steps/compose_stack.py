@@ -30,10 +30,10 @@ def run(state: RunState, ctx: RunContext) -> Update:
 def _weigh_and_measure(state: RunState, ctx: RunContext) -> Update:
     if len(ctx.stack.commits()) > 1:
         weigh(ctx)
-    if not state.get("returned") and not ctx.out_of_time():
+    if not state.get("returned") and not ctx.budget.used_up():
         moved = _moved_to(ctx)
         if moved:
-            ctx.progress.emit(Note(f"the stack has opened something new for {moved}: going back to it once"))
+            ctx.progress.emit(Note(f"{moved} has something that has not been tried: going back to it once"))
             return {"step": STEP, "goto": moved, "returned": True, "climbing": False, "no_more": ""}
     _measure_whole(ctx)
     update = summary(state, ctx, STEP)
@@ -73,5 +73,5 @@ def _measure_whole(ctx: RunContext) -> None:
         found.over_compile = over_eager.over(measured.comparisons[best])
     if ctx.platform.device == "cpu":
         unset = ctx.referee.report_on("whole stack, default malloc", pristine, {"stack": top}, malloc=False)
-        found.default_malloc = unset.only if unset.only.log_ratios else None
+        found.default_malloc = None if unset.only.refused or unset.only.broken else unset.only
     measurements.keep(found, ctx.run_dir / "whole.json")

@@ -87,7 +87,7 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     ctx.subject = f"plain torch.compile ({', '.join(pending)})"
     ctx.say("compiling", 0, 0)
     with ThreadPoolExecutor(2 if ctx.workload.fits(2) else 1) as pool:
-        futures = {mode: pool.submit(ctx.referee.fill, build, ctx.pristine_checked().inputs)
+        futures = {mode: pool.submit(ctx.referee.fill, build)
                    for mode, build in pending.items()}  # fmt: skip
     for mode, future in futures.items():
         try:

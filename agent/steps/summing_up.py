@@ -15,7 +15,7 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
         return finish(ctx, ended(step, "skipped", "left out by --steps"))
     if nothing_because:
         return finish(ctx, ended(step, "skipped", nothing_because))
-    if ctx.out_of_time():
+    if ctx.budget.used_up():
         return finish(ctx, ended(step, "skipped", "the time budget was used up"))
     return climb(step)
 

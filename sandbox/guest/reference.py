@@ -1,6 +1,6 @@
 """The reference: a worker on the pristine tree that also makes inputs, states and higher precision.
 
-It never sees a candidate's code. It runs before timing (and exits), and afresh after it on saved bytes.
+It never sees a candidate's code. While anything is timed it has ended or is frozen.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target
+from tests.files import write_files
 from tools.diff.patch import make_diff
 
 UserGit = Callable[..., str]
@@ -56,14 +57,6 @@ def repository(tmp_path: Path, user_git: UserGit) -> Callable[..., Path]:
         return folder
 
     return make
-
-
-def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    return folder
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class SyntheticClock:
         while not found.case_log_ratios or not request.enough(found.log_ratios):
             jitter = 0.001 * math.sin(len(found.case_log_ratios))
             found.case_log_ratios.append([math.log(before / after) + jitter])
-            found.total_log_ratios.append(found.log_ratios[-1])
+            found.case_total_log_ratios.append(found.case_log_ratios[-1])
             found.incumbent_us.append([before])
             found.candidate_us.append([after * math.exp(-jitter)])
         return found

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from agent import environment
+from tests.files import write_files
 
 
 def test_this_machine_is_described() -> None:
@@ -17,16 +18,14 @@ def test_this_machine_is_described() -> None:
 
 
 def test_a_machine_is_read_from_its_files(tmp_path: Path) -> None:
-    for name, text in {
+    files = {
         "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 9654\nprocessor\t: 1\nmodel name\t: Other\n",
         "proc/meminfo": "MemTotal:       24000000 kB\nMemFree: 1 kB\n",
         "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n',
         "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
         ".dockerenv": "",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    host = environment.read_host(tmp_path)
+    }
+    host = environment.read_host(write_files(tmp_path, files))
     assert (host.cpu_model, host.memory_bytes) == ("AMD EPYC 9654", 24_000_000 * 1024)
     assert (host.os, host.cpu_governor, host.container) == ("Ubuntu 24.04 LTS", "performance", True)
 

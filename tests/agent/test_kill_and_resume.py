@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -112,13 +113,22 @@ def test_kill_9_at_ten_random_moments_loses_nothing(tmp_path: Path, undisturbed:
     assert len(ids) == len(set(ids)), "no attempt is judged twice"
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2g", "none", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk of its own")
-def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(tmp_path: Path, undisturbed: tuple[Path, float]) -> None:
-    target, runs = shutil.copytree(TASK, tmp_path / "target"), tmp_path / "runs"
+def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(
+    tmp_path: Path, small_disk: Path, undisturbed: tuple[Path, float]
+) -> None:
+    target, runs = shutil.copytree(TASK, tmp_path / "target"), small_disk
     run_dir = runs / "one"
-    runs.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2g", "none", str(runs)], check=True)
     process = begin(target, runs)
     try:
         while accepted(run_dir) < 1 and process.poll() is None:
@@ -136,7 +146,6 @@ def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(tmp_path: Path, und
         assert result(run_dir) == result(undisturbed[0])
     finally:
         process.kill()
-        subprocess.run(["umount", "--lazy", str(runs)], check=True)
 
 
 def accepted(run_dir: Path) -> int:

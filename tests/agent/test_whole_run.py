@@ -17,6 +17,7 @@ from agent.reporting.report import Report
 from agent.repository.private_git import PrivateGit
 from agent.repository.target import tree_hash
 from tests.agent.hostile import set_traps
+from tests.files import write_files
 
 ROOT = Path(__file__).parents[2]
 TASK = ROOT / "evals" / "tasks" / "kb_mlp" / "bench.py"
@@ -80,10 +81,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def target(place: Path) -> Path:
-    target = place / "target"
-    for name, text in {**DECOYS, "bench.py": TASK.read_text(), "tests/test_bench.py": TESTS}.items():
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).write_text(text)
+    files = {**DECOYS, "bench.py": TASK.read_text(), "tests/test_bench.py": TESTS}
+    target = write_files(place / "target", files)
     git(target, "init", "--quiet", "--initial-branch=main")
     git(target, "add", "--all")
     git(target, "commit", "--quiet", "--message=first")

@@ -34,7 +34,6 @@ class Arena:
     referee: Referee
     trees: Path
     incumbent: Build
-    inputs: list[Path]  # one of each case
 
     @classmethod
     def open(cls, folder: Path, python: str, rows: int = 32) -> Arena:
@@ -50,7 +49,7 @@ class Arena:
         referee = open_referee(pristine, "bench.py", python=python, sandbox=sandbox, scratch=scratch)
         referee.noise = noise(0.25)
         checked = referee.check_pristine()
-        return cls(referee, trees, checked.build, checked.inputs)
+        return cls(referee, trees, checked.build)
 
     def tree(self, cheat: str) -> Path:
         """The candidate's tree: the target with the files of one cheat over it."""
@@ -81,7 +80,7 @@ class Arena:
 
     def time(self, cheat: str) -> Verdict:
         """What follows a passed check, for a cheat that another test has shown to pass it."""
-        return self.referee.time(Checked(Finding(None, ""), self.candidate(cheat), self.inputs), self.incumbent)
+        return self.referee.time(Checked(Finding(None, ""), self.candidate(cheat)), self.incumbent)
 
     def with_guest(self, folder: Path, changes: dict[str, list[tuple[str, str]]]) -> Arena:
         """The same with another guest: in each file named, each text replaced by another."""

@@ -62,7 +62,7 @@ def test_most_calls_faster_but_all_together_slower_is_slower(against_a_slow_tuni
 def test_a_slow_tail_gains_where_only_the_median_counts(
     against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Restart, "total_log_ratio", lambda self, side: 1.0)
+    monkeypatch.setattr(Restart, "total_log_ratios", lambda self, side: [1.0])
     verdict = against_a_slow_tuning.time("beyond_slow_tail")
     assert verdict.name == "kept", verdict.reason
 

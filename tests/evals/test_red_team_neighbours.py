@@ -45,7 +45,7 @@ def test_18_a_slowed_baseline_is_refused(expendable: Arena) -> None:
 def test_18_a_slowed_incumbent_is_refused_even_if_it_is_not_the_pristine_tree(arena: Arena, open_folder: Path) -> None:
     own = replace(arena, trees=open_folder)
     top = Build("top", shutil.copytree(RED_TEAM / "target", open_folder / "top"))
-    incumbent = arena.referee.fill(top, own.inputs)
+    incumbent = arena.referee.fill(top)
     verdict = replace(own, incumbent=incumbent).judge("18_slowed_baseline")
     assert (verdict.name, "top/layers.py" in verdict.reason) == ("refused", True)
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.files import write_files
 from tests.guest import module
 
 
 def test_an_installation_is_read_from_its_files(tmp_path: Path) -> None:
-    for name, text in {
+    files = {
         ".info/version": "7.0.2-56\n",
         "lib/llvm/lib/clang/20/include/x.h": "",
         "lib/libhipblaslt.so": "",
         "lib/libhipblaslt.so.1": "",
         "lib/libhipblaslt.so.1.0.70002": "",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    found = module("rocm").versions(str(tmp_path))
+    }
+    found = module("rocm").versions(str(write_files(tmp_path, files)))
     assert found == {"rocm": "7.0.2-56", "llvm": "20", "hipblaslt": "1.0.70002"}
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import write_files
 from tools.integrity import Manifest, hash_tree
 
 
 def grown(folder: Path) -> Path:
-    for name in ("a.py", "pkg/b.py", "pkg/__pycache__/b.cpython-311.pyc", "empty/.keep", "my file ü.txt"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(name)
+    names = ("a.py", "pkg/b.py", "pkg/__pycache__/b.cpython-311.pyc", "empty/.keep", "my file ü.txt")
+    write_files(folder, {name: name for name in names})
     (folder / "link").symlink_to("pkg")
     return folder
 

@@ -96,6 +96,11 @@ def screen(log_ratios: Sequence[float], delta: float) -> Outcome:
     return "slower" if max(log_ratios) < -bar else "neutral"
 
 
+def next_look(restarts: int) -> int:
+    """The first look at no fewer restarts than that."""
+    return next(count for count in LOOKS if count >= restarts)
+
+
 def look(log_ratios: Sequence[float], delta: float) -> Outcome:
     """The decision at a look; "continue" asks for the next one.
 
@@ -126,7 +131,7 @@ def still_worth(log_ratios: Sequence[float], delta: float) -> Literal["stays", "
         return "stays"
     if count not in LOOKS:
         return "continue"
-    if shows_no_gain(log_ratios, delta):
+    if math.log(speedup_interval(log_ratios).ci_high) < bar:
         return "dropped"
     return "stays" if median(log_ratios) >= bar or count == max(LOOKS) else "continue"
 
@@ -136,6 +141,10 @@ def regresses(log_ratios: Sequence[float]) -> bool:
     return speedup_interval(log_ratios).ci_high < REGRESSION
 
 
-def shows_no_gain(log_ratios: Sequence[float], delta: float) -> bool:
-    """Whether the upper bound of the speedup lies below the noise floor."""
-    return math.log(speedup_interval(log_ratios).ci_high) < math.log1p(delta)
+def gains_in_total(log_ratios: Sequence[float], delta: float) -> bool:
+    """Whether half of the restarts gain more than the noise floor in all their timed calls together.
+
+    A check on a gain that the medians have shown: a median says nothing of the slower half, and a sum counts every
+    disturbance, so that less can be asked of it.
+    """
+    return median(log_ratios) > math.log1p(delta)

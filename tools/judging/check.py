@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sandbox.errors import DiskFull
 from tools.errors import workload_error
-from tools.judging import correctness
+from tools.judging import correctness, disk
 from tools.judging.correctness import Finding
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
@@ -28,11 +28,10 @@ COPIES_IN_A_CHECK = 6
 
 @dataclass(frozen=True)
 class Checked:
-    """A build that was checked: the finding, the build with its compile cache filled, an input of each case."""
+    """A build that was checked: the finding, and the build, with its compile cache filled if it is right."""
 
     finding: Finding
     build: Build
-    inputs: list[Path]
 
 
 @dataclass(frozen=True)
@@ -63,36 +62,54 @@ class Checks:
             ) as candidate,
             ThreadPoolExecutor(1) as background,
         ):
-            drawn, inputs = self._draw(reference, script, folder)
-            truth = background.submit(self._play_reference, reference, script, drawn)
-            if not self.workload.fits(COPIES_IN_A_CHECK):
-                self._reference_result(truth)
-                reference.ask("release")
             try:
-                candidate.ask(
-                    "build", compile_options=build.compile_options, **self.workload.build_arguments(candidate)
-                )
-                played = play(candidate, script, drawn, self.workload.states, self.workload.constants, "candidate")
-                tripped = candidate.tripped()
-            except WorkerFault as fault:
-                candidate.stop()
-                self._reference_result(truth)
-                verdict, reason = correctness.fault_verdict(fault)
-                return Checked(Finding(verdict, reason, {"fault": fault.kind}), build, inputs)
-            baseline, wide = self._reference_result(truth)
-            candidate.stop()
-            finding = correctness.judge_script(script, played, baseline, wide, drawn, self.workload.rules, reference)
-            if replaced := sorted(tripped - reference.tripped()):
-                reason = f"it replaces {replaced[0]}, which the original does not"
-                finding = Finding("refused", reason, {"replaced": replaced[:20]})
-            if changed := self.grounds.changes(build):
-                finding = Finding(
-                    "refused", f"it changed what it may not touch: {changed[0]}", {"changed": changed[:20]}
-                )
-            finding.evidence["truth"] = self.workload.precision or "the target's own precision"
-            return Checked(finding, self._with_cache(build, candidate), inputs)
+                return self._check(build, script, folder, reference, candidate, background)
+            except DiskFull:
+                candidate.close()
+                if disk.is_full(self.setting.scratch):
+                    raise
+                return Checked(Finding("broken", "it fills the disk"), build)
 
-    def fill(self, build: Build, case_inputs: Sequence[Path]) -> Build:
+    def _check(
+        self,
+        build: Build,
+        script: Script,
+        folder: Path,
+        reference: Worker,
+        candidate: Worker,
+        background: ThreadPoolExecutor,
+    ) -> Checked:
+        drawn = self._draw(reference, script, folder)
+        truth = background.submit(self._play_reference, reference, script, drawn)
+        if not self.workload.fits(COPIES_IN_A_CHECK):
+            self._reference_result(truth)
+            reference.ask("release")
+        try:
+            candidate.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(candidate))
+            played = play(candidate, script, drawn, self.workload.states, self.workload.constants, "candidate")
+            tripped = candidate.tripped()
+        except WorkerFault as fault:
+            candidate.stop()
+            self._reference_result(truth)
+            return Checked(_finding(fault), build)
+        baseline, wide = self._reference_result(truth)
+        candidate.stop()
+        tripped -= reference.tripped()
+        finding = correctness.judge_script(script, played, baseline, wide, drawn, self.workload.rules, reference)
+        if tripped:
+            reason = f"it replaces {min(tripped)}, which the original does not"
+            finding = Finding("refused", reason, {"replaced": sorted(tripped)[:20]})
+        if changed := self.grounds.changes(build):
+            finding = Finding("refused", f"it changed what it may not touch: {changed[0]}", {"changed": changed[:20]})
+        finding.evidence["truth"] = self.workload.precision or "the target's own precision"
+        if finding.verdict:
+            return Checked(finding, build)
+        try:
+            return Checked(finding, self._with_cache(build, candidate))
+        except WorkerFault as fault:
+            return Checked(_finding(fault), build)
+
+    def fill(self, build: Build) -> Build:
         """The build with its compile cache filled by one call of every case; says nothing about correctness.
 
         Raises: WorkerFault when it does not run.
@@ -105,7 +122,7 @@ class Checks:
             for which in sorted(self.workload.states) or [""]:
                 if which:
                     worker.ask("load_state", path=worker.reveal(self.workload.states[which]))
-                for case, source in zip(self.workload.cases, case_inputs, strict=True):
+                for case, source in zip(self.workload.cases, self.workload.inputs, strict=True):
                     worker.ask(
                         "stage",
                         path=worker.reveal(source),
@@ -125,19 +142,14 @@ class Checks:
         """On a CPU, with the headers precompiled, a pool of processes costs as much as it gains."""
         return 1 if self.workload.device == "cpu" else max(1, len(os.sched_getaffinity(0)) // 2)
 
-    def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[list[Path], list[Path]]:
-        """Inputs of the script, and one by case to fill caches with; secret seeds, the pristine entry."""
+    def _draw(self, reference: Worker, script: Script, folder: Path) -> list[Path]:
+        """Inputs of the script; secret seeds, the pristine entry."""
         reference.ask("describe")
         reference.ask("build", mode=self.workload.mode)
-        drawn = []
-        for index, draw in enumerate(script.draws):
-            case = Case(draw.phase, draw.shape)
-            drawn.append(draw_input(reference, folder / f"script-{index}", case, draw.seed, draw.variant))
-        by_case = [
-            draw_input(reference, folder / f"case-{number}", case, self.rng.randrange(1 << 31))
-            for number, case in enumerate(self.workload.cases)
+        return [
+            draw_input(reference, folder / f"script-{index}", Case(draw.phase, draw.shape), draw.seed, draw.variant)
+            for index, draw in enumerate(script.draws)
         ]
-        return drawn, by_case
 
     def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
         states, constants = self.workload.states, self.workload.constants
@@ -151,4 +163,11 @@ class Checks:
         try:
             return future.result()
         except WorkerFault as fault:
+            if fault.kind == "disk_full":
+                raise DiskFull(fault.message) from fault
             raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
+
+
+def _finding(fault: WorkerFault) -> Finding:
+    verdict, reason = correctness.fault_verdict(fault)
+    return Finding(verdict, reason, {"fault": fault.kind})

@@ -96,14 +96,14 @@ class Restart:
             found.append(math.log(incumbent.median_us(case) / (candidate.median_us(case) + moved_us)))
         return found
 
-    def total_log_ratio(self, side: str) -> float:
-        """The same for the sums of all timed calls and stagings; cases count by their geometric mean."""
+    def total_log_ratios(self, side: str) -> list[float]:
+        """The same by the sums of all timed calls and stagings instead of medians."""
         incumbent, candidate = self.sides[INCUMBENT], self.sides[side]
         found = []
-        for case in incumbent.call_ns:
+        for case in sorted(incumbent.call_ns):
             moved_ns = max(0.0, sum(candidate.stage_ns[case]) - STAGING_SLACK * sum(incumbent.stage_ns[case]))
             found.append(math.log(sum(incumbent.call_ns[case]) / (sum(candidate.call_ns[case]) + moved_ns)))
-        return sum(found) / len(found)
+        return found
 
 
 class Tripwire(Exception):
@@ -226,7 +226,7 @@ class Session:
                 side.call_ns[case].append(elapsed)
                 side.stage_ns[case].append(staged)
             if number == keep:
-                self._keep(worker, case, (key, said), pair, name)
+                self._keep(worker, case, (key, said), name)
         after = worker.process.usage()
         wall = time.perf_counter() - begun
         worker.process.freeze()
@@ -262,7 +262,7 @@ class Session:
             "phase": self.workload.cases[case].phase,
         }
 
-    def _keep(self, worker: Worker, case: int, commitment: tuple[int, str], pair: dict[str, Worker], name: str) -> None:
+    def _keep(self, worker: Worker, case: int, commitment: tuple[int, str], name: str) -> None:
         """Have the outputs of the last call written; only now does the worker learn that this call is looked at."""
         path = worker.saved(f"timed-{len(self.outputs)}")
         worker.ask("save", path=str(path))

@@ -8,7 +8,9 @@ parameters, repeated, and with poisoned outputs. Never runs code of a target her
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -131,8 +133,7 @@ def judge_calls(calls: Sequence[Compared], rules: Rules, reference: Worker | Non
 def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: dict[Any, Any]) -> None:
     if not os.path.lexists(call.candidate):  # False as well where the worker has closed its folder to us
         raise _Failed("refused", f"{call.label}: it did not save what it returned")
-    saved = [tensors.read(path) for path in (call.candidate, call.baseline, call.truth)]
-    mine, theirs, truth = saved
+    mine, theirs, truth = (tensors.read(path) for path in (call.candidate, call.baseline, call.truth))
     differs = accuracy.same_form(mine, theirs)
     if differs:
         raise _Failed("wrong", f"{call.label}: {differs}")
@@ -141,12 +142,17 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
         if digest(mine.leaves, key) != said:
             raise _Failed("refused", f"{call.label}: the bytes are not those its reply committed to")
     if rules.needs_reference and reference is not None:
-        answer = _answer_of_owner(call, rules, reference)
+        owner = _Owner(rules, reference)
+        call, (mine, theirs, truth) = owner.select(call)
         if rules.compare:
-            if not answer["passed"]:
-                raise _Failed("wrong", f"{call.label}: compare() says no: {answer['message']}")
+            owner.compare(call)
             return
-        mine, theirs, truth = answer["selected"]
+        if differs := accuracy.same_form(mine, theirs):
+            raise _Failed("wrong", f"{call.label}: what outputs() selects: {differs}")
+    if [leaf.shape for leaf in theirs.leaves] != [leaf.shape for leaf in truth.leaves]:
+        raise _Failed(
+            "wrong", f"{call.label}: the original returns other shapes in higher precision, so nothing can be compared"
+        )
     for index, (m, b, t) in enumerate(zip(mine.leaves, theirs.leaves, truth.leaves, strict=True)):
         if rules.tolerance:
             outside = accuracy.within_tolerance(
@@ -164,38 +170,63 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
             pooled[call.group, index] = (held[0].worse(error), held[1].worse(base), m.dtype, label)
 
 
-def _answer_of_owner(call: Compared, rules: Rules, reference: Worker) -> dict[str, Any]:
-    """What `outputs` or `compare` say; a candidate on which they raise is wrong, unless they always do.
+@dataclass(frozen=True)
+class _Owner:
+    """The entry's own `outputs` and `compare`, applied in a reference worker to saved bytes.
 
-    Raises: WorkloadError when they raise on the original's own answer as well, or do not come back.
+    What they do with the original's answer is asked first: where that works, what they do with the candidate's is a
+    finding about the candidate.
     """
-    try:
-        return _ask_owner(call, rules, reference)
-    except WorkerFault as fault:
-        name = {"outputs_raised": "outputs()", "compare_raised": "compare()"}.get(fault.kind)
+
+    rules: Rules
+    reference: Worker
+
+    def select(self, call: Compared) -> tuple[Compared, list[Saved]]:
+        """The call with what `outputs` selects of each result. Raises: WorkloadError, _Failed, BadTensorFile."""
+        if not self.rules.outputs:
+            return call, [tensors.read(path) for path in (call.candidate, call.baseline, call.truth)]
+        with self._by_the_entry():
+            baseline, truth = (self._selected(path, call.phase) for path in (call.baseline, call.truth))
+        with self._by_the_candidate(call):
+            candidate = self._selected(call.candidate, call.phase)
+        selected = replace(call, candidate=candidate, baseline=baseline, truth=truth)
+        return selected, [tensors.read(path) for path in (candidate, baseline, truth)]
+
+    def compare(self, call: Compared) -> None:
+        """Raises: WorkloadError, _Failed when it says no."""
+        with self._by_the_entry():
+            self._compared(call.baseline, call)
+        with self._by_the_candidate(call):
+            answer = self._compared(call.candidate, call)
+        if not answer["passed"]:
+            raise _Failed("wrong", f"{call.label}: compare() says no: {answer['message']}")
+
+    def _selected(self, path: Path, phase: str) -> Path:
+        into = self.reference.saved(f"{secrets.token_hex(8)}.selected")
+        with self.reference.showing(path) as source:
+            self.reference.ask("select", source=source, path=str(into), phase=phase)
+        return into
+
+    def _compared(self, path: Path, call: Compared) -> dict[str, Any]:
+        with self.reference.showing(path) as mine, self.reference.showing(call.baseline) as theirs:
+            return self.reference.ask("compare", candidate=mine, reference=theirs, phase=call.phase)
+
+    @contextmanager
+    def _by_the_entry(self) -> Iterator[None]:
         try:
-            if name is None:
-                raise
-            _ask_owner(replace(call, candidate=call.baseline), rules, reference)
-        except WorkerFault as always:
-            setting = reference.setting
-            raise workload_error(always.kind, always.message, always.where, setting.entry, always.ended) from always
-        raise _Failed("wrong", f"{call.label}: {name} raises on it: {fault}") from fault
+            yield
+        except WorkerFault as fault:
+            entry = self.reference.setting.entry
+            raise workload_error(fault.kind, fault.message, fault.where, entry, fault.ended) from fault
 
-
-def _ask_owner(call: Compared, rules: Rules, reference: Worker) -> dict[str, Any]:
-    """Apply the pristine entry's `outputs` or `compare` to saved bytes of both sides."""
-    shown = [reference.reveal(path) for path in (call.candidate, call.baseline, call.truth)]
-    if rules.outputs:
-        selected = []
-        for position, source in enumerate(shown):
-            into = reference.saved(f"{Path(source).name}-{position}.selected")
-            reference.ask("select", source=source, path=str(into), phase=call.phase)
-            selected.append(into)
-        if not rules.compare:
-            return {"selected": [tensors.read(path) for path in selected]}
-        shown = [str(path) for path in selected]
-    return reference.ask("compare", candidate=shown[0], reference=shown[1], phase=call.phase)
+    @contextmanager
+    def _by_the_candidate(self, call: Compared) -> Iterator[None]:
+        try:
+            yield
+        except WorkerFault as fault:
+            name = {"outputs_raised": "outputs() raises", "compare_raised": "compare() raises"}.get(fault.kind)
+            how = name or f"the entry's own comparison fails ({fault.kind.replace('_', ' ')})"
+            raise _Failed("wrong", f"{call.label}: {how} on it: {fault}") from fault
 
 
 def _arguments(script: Script, candidate: Played, baseline: Played, inputs: Sequence[Path]) -> None:

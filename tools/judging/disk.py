@@ -17,7 +17,7 @@ from pathlib import Path
 from sandbox.errors import means_disk_full
 
 _ROOM_BYTES = 256 << 20  # what a worker may have failed to write is not known; a disk with less is as good as full
-_OF_THE_MACHINE = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EROFS)
+_OF_THE_MACHINE = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 _SAYINGS = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 

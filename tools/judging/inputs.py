@@ -19,7 +19,7 @@ from tools.errors import workload_error
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Case, Workload
 
-AT_ONCE = 16  # inputs drawn per request, all within the time of one answer
+AT_ONCE = 16  # inputs drawn per request
 Inputs = Sequence[Sequence[Path]]  # by case
 Draw = Callable[[Sequence[str]], Mapping[str, Inputs]]
 """New inputs for each of these sides, enough for one restart; those drawn before are taken away."""
@@ -36,7 +36,10 @@ def draw_many(reference: Worker, seeds: Mapping[Path, int], case: Case, variant:
     for start in range(0, len(wanted), AT_ONCE):
         asked = wanted[start : start + AT_ONCE]
         files = {str(reference.saved(into.name)): seed for into, seed in asked}
-        reference.ask("draw", seeds=files, phase=case.phase, shape=dict(case.shape), variant=variant)
+        timeout_s = len(files) * reference.timeout_s
+        reference.ask(
+            "draw", timeout_s=timeout_s, seeds=files, phase=case.phase, shape=dict(case.shape), variant=variant
+        )
         for into, _ in asked:
             reference.saved(into.name).replace(into)
             into.chmod(0o444)

@@ -17,8 +17,9 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field
 
+from sandbox.errors import DiskFull
 from tools.errors import ClockNotRecorded, IncumbentFails
-from tools.judging import accept, device_state
+from tools.judging import accept, device_state, disk
 from tools.judging.accept import SpeedupInterval
 from tools.judging.clock import INCUMBENT, Cores, Restart, Session, SideFault, TimedOutput, Tripwire
 from tools.judging.correctness import fault_verdict
@@ -43,8 +44,8 @@ class Comparison(BaseModel):
     case_log_ratios: list[list[float]] = Field(default_factory=list)
     incumbent_stage_us: list[list[float]] = Field(default_factory=list)
     candidate_stage_us: list[list[float]] = Field(default_factory=list)
-    total_log_ratios: list[float] = Field(default_factory=list)
-    """By restart, of all timed calls together: a median says nothing of the slower half."""
+    case_total_log_ratios: list[list[float]] = Field(default_factory=list)
+    """Of all timed calls together: a median says nothing of the slower half."""
     wall_s: float = 0.0
     devices_before: list[DeviceState] = Field(default_factory=list)
     """Clocks, power and temperature of the machine's GPUs, when a GPU was timed."""
@@ -58,6 +59,10 @@ class Comparison(BaseModel):
     def log_ratios(self) -> list[float]:
         """One number per restart: cases count by their geometric mean."""
         return [sum(row) / len(row) for row in self.case_log_ratios]
+
+    @property
+    def total_log_ratios(self) -> list[float]:
+        return [sum(row) / len(row) for row in self.case_total_log_ratios]
 
     def interval(self, delta: float = 0.0) -> SpeedupInterval:
         return accept.speedup_interval(self.log_ratios, delta)
@@ -77,15 +82,10 @@ class Comparison(BaseModel):
             candidate=self.candidate,
             incumbent_us=other.candidate_us,
             candidate_us=self.candidate_us,
-            case_log_ratios=[
-                [mine - theirs for mine, theirs in zip(*rows, strict=True)]
-                for rows in zip(self.case_log_ratios, other.case_log_ratios, strict=True)
-            ],
+            case_log_ratios=_over(self.case_log_ratios, other.case_log_ratios),
             incumbent_stage_us=other.candidate_stage_us,
             candidate_stage_us=self.candidate_stage_us,
-            total_log_ratios=[
-                mine - theirs for mine, theirs in zip(self.total_log_ratios, other.total_log_ratios, strict=True)
-            ],
+            case_total_log_ratios=_over(self.case_total_log_ratios, other.case_total_log_ratios),
             wall_s=self.wall_s,
         )
 
@@ -98,8 +98,12 @@ class Comparison(BaseModel):
             times.append([timed.median_us(case) for case in sorted(timed.call_ns)])
             stages.append([timed.median_stage_us(case) for case in sorted(timed.call_ns)])
         self.case_log_ratios.append(restart.log_ratios(side))
-        self.total_log_ratios.append(restart.total_log_ratio(side))
+        self.case_total_log_ratios.append(restart.total_log_ratios(side))
         self.wall_s += restart.wall_s
+
+
+def _over(mine: list[list[float]], theirs: list[list[float]]) -> list[list[float]]:
+    return [[m - t for m, t in zip(*rows, strict=True)] for rows in zip(mine, theirs, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class Clock(Protocol):
     """Answers with one comparison for each candidate."""
 
     def compare(self, request: Request) -> Measured:
-        """Raises: IncumbentFails, SandboxError."""
+        """Raises: IncumbentFails, WorkloadError (inputs cannot be drawn), SandboxError."""
         ...
 
     def close(self) -> None:
@@ -162,9 +166,17 @@ def enough_for_report(delta: float) -> Callable[[Sequence[float]], bool]:
     return lambda ratios: len(ratios) >= 12 or (len(ratios) == 6 and accept.look(ratios, delta) != "continue")
 
 
-def enough_for(delta: float, hurried: Callable[[], bool]) -> Callable[[Sequence[float]], bool]:
-    """Until a look decides, or there is no time for another."""
-    return lambda ratios: len(ratios) in accept.LOOKS and (accept.look(ratios, delta) != "continue" or hurried())
+def enough_for(delta: float, hurried: Callable[[int], bool]) -> Callable[[Sequence[float]], bool]:
+    """Until a look decides, or there is no time for the restarts up to the next one."""
+
+    def enough(ratios: Sequence[float]) -> bool:
+        if len(ratios) not in accept.LOOKS:
+            return False
+        if accept.look(ratios, delta) != "continue":
+            return True
+        return hurried(accept.next_look(len(ratios) + 1) - len(ratios))
+
+    return enough
 
 
 def enough_to_weigh(delta: float) -> Callable[[Sequence[float]], bool]:
@@ -185,22 +197,30 @@ class LiveClock:
 
     def compare(self, request: Request) -> Measured:
         failed: dict[str, Comparison] = {}
+        doubted = False  # a first time may be chance: it is measured anew
         while True:
             left = {name: request.blank(name) for name in request.candidates if name not in failed}
             outputs: list[TimedOutput] = []
             if not left:
                 return Measured(failed)
             try:
-                self._measure(request, left, outputs)
+                doubt = self._measure(request, left, outputs)
             except SideFault as fault:
-                if fault.side not in left:
-                    self._check_incumbent(request)
-                    for each in left.values():
-                        each.refused = f"beside it the incumbent fails, which runs by itself: {fault.fault}"
-                    return Measured({**failed, **left})
-                _blame(left[fault.side], fault)
-                failed[fault.side] = left[fault.side]
-                continue  # the others start over without it
+                if fault.side in left:
+                    _blame(left[fault.side], fault)
+                    failed[fault.side] = left[fault.side]
+                    continue  # the others start over without it
+                self._check_incumbent(request)
+                doubt = f"beside it the incumbent fails, which runs by itself: {fault.fault}"
+            except DiskFull:
+                if disk.is_full(self.setting.scratch):
+                    raise
+                doubt = "beside it the disk gets full, which by itself has room"
+            if doubt and not doubted:
+                doubted = True
+                continue
+            for each in left.values():
+                each.refused = each.refused or doubt
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
 
     def close(self) -> None:
@@ -211,10 +231,11 @@ class LiveClock:
         try:
             self._measure(request, {}, [])
         except SideFault as fault:
-            hint = "Run the entry by itself and see; the run can be resumed, and what was proven is kept."
-            raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}", hint=hint) from fault
+            raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}") from fault
 
-    def _measure(self, request: Request, found: dict[str, Comparison], outputs: list[TimedOutput]) -> None:
+    def _measure(self, request: Request, found: dict[str, Comparison], outputs: list[TimedOutput]) -> str:
+        """Fills in what was found; returns why it cannot be relied on, if so. Raises: SideFault."""
+        doubt = ""
         keep = self.scratch / f"timed-{secrets.token_hex(6)}"
         keep.mkdir(mode=0o700, parents=True)
         builds = {INCUMBENT: request.incumbent, **{name: request.candidates[name] for name in found}}
@@ -235,7 +256,7 @@ class LiveClock:
                         each.add(restart, name)
                     request.progress(restarts)
                 for each in found.values():
-                    self._check_agreement(each, session)
+                    doubt = self._check_agreement(each, session) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
         after: list[DeviceState] = read()
@@ -244,31 +265,42 @@ class LiveClock:
             if not each.refused:
                 self.known_us.setdefault(each.candidate, each.median_us("candidate"))
                 self.known_us.setdefault(each.incumbent, each.median_us("incumbent"))
+        return doubt
 
-    def _check_agreement(self, found: Comparison, beside: Session) -> None:
+    def _check_agreement(self, found: Comparison, beside: Session) -> str:
         """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
 
         If not, it is timed alone and beside it in turns: a machine that has changed its pace changes it for both. The
-        first turn in which it is as fast beside the candidate as alone settles it.
+        first turn in which it is as fast beside the candidate as alone settles that it is not being slowed down now;
+        why it was before is returned, when it was.
         """
         known, seen = self.known_us.get(found.incumbent), found.median_us("incumbent")
         slow = known is not None and any(s > AGREEMENT * k for s, k in zip(seen, known, strict=True))
         if not slow or median(found.log_ratios) <= 0:
-            return
+            return ""
         alone = replace(beside, builds={INCUMBENT: beside.builds[INCUMBENT]}, keep=None)
         beside_us, alone_us = list[list[float]](), list[list[float]]()
         for _ in range(AGREEMENT_TRIALS):
             beside_us.append(_incumbent_us(beside.restart()))
-            alone_us.append(_incumbent_us(alone.restart()))
+            try:
+                alone_us.append(_incumbent_us(alone.restart()))
+            except SideFault as fault:
+                raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}") from fault
             with_it, without = list(zip(*beside_us, strict=True)), list(zip(*alone_us, strict=True))
             slowed = [(w, a) for w, a in zip(with_it, without, strict=True) if min(w) > AGREEMENT * max(a)]
             if not slowed:  # nor will more turns make it so
-                self.known_us[found.incumbent] = [median(times) for times in without]
-                return
-        found.refused = (
-            f"beside this candidate the incumbent takes {median(slowed[0][0]):.0f} us a call, alone "
-            f"{median(slowed[0][1]):.0f} us: it is being slowed down"
-        )
+                pace = self.known_us[found.incumbent] = [median(times) for times in without]
+                was = [(s, p) for s, p in zip(seen, pace, strict=True) if s > AGREEMENT * p]
+                return _slowed_down(*was[0]) if was else ""
+        found.refused = _slowed_down(median(slowed[0][0]), median(slowed[0][1]))
+        return ""
+
+
+def _slowed_down(beside_us: float, alone_us: float) -> str:
+    return (
+        f"beside this candidate the incumbent takes {beside_us:.0f} us a call, alone {alone_us:.0f} us: "
+        "it is being slowed down"
+    )
 
 
 def _blame(found: Comparison, fault: SideFault) -> None:
@@ -325,7 +357,7 @@ class RecordedClock:
 
     def _recorded(self, wanted: Comparison) -> Comparison:
         name = (wanted.purpose, wanted.incumbent, wanted.candidate)
-        if name not in self._rows:
+        if name not in self._rows or len(self._rows[name].case_total_log_ratios) != len(self._rows[name].log_ratios):
             raise ClockNotRecorded(
                 f"the recording {self.file} has no comparison {name}",
                 hint="Record it again: it was made with another version of the target or of ratchet.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.errors import workload_error
+from tools.errors import IncumbentFails, workload_error
 from tools.judging import accept, correctness, own_tests, toolchain
 from tools.judging.accept import NoiseFloor
 from tools.judging.check import Checked, Checks
@@ -31,13 +31,14 @@ from tools.judging.measure import (
     enough_for_screen,
 )
 from tools.judging.own_tests import OwnTests
-from tools.judging.verdict import Verdict, VerdictName
+from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
 
 # a gain this large is judged twice, on new inputs: it is more often a mistake than a discovery
 QUARANTINE = 10.0
 
+Hurried = Callable[[int], bool]  # whether there is no time for so many restarts more
 Say = Callable[[str, int, int], None]  # what is being done, how far, of how much (0: unknown)
 
 
@@ -54,7 +55,7 @@ class Referee:
     grounds: Grounds = field(default_factory=Grounds)
     own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
     say: Say = lambda what, done, of: None
-    hurried: Callable[[], bool] = lambda: False  # whether the time is used up: a look that leaves it open is the last
+    hurried: Hurried = lambda restarts: False
     rng: random.Random = field(default_factory=random.SystemRandom)
 
     def __post_init__(self) -> None:
@@ -101,14 +102,14 @@ class Referee:
             raise workload_error(kind, checked.finding.reason, "", self.setting.entry, None)
         return checked
 
-    def fill(self, build: Build, case_inputs: Sequence[Path]) -> Build:
+    def fill(self, build: Build) -> Build:
         """The build with its compile cache filled; says nothing about correctness. Raises: WorkerFault."""
-        return self._checks.fill(build, case_inputs)
+        return self._checks.fill(build)
 
     # -- timing
 
     def measure_noise(self) -> tuple[NoiseFloor, Comparison]:
-        """The A/A comparison of this session: the pristine build against itself."""
+        """The A/A comparison of this session: the pristine build against itself. Raises: IncumbentFails."""
         request = Request(
             "aa",
             self.pristine,
@@ -117,6 +118,8 @@ class Referee:
             progress=lambda n: self.say("measuring the noise floor (A/A)", n, accept.AA_RESTARTS),
         )
         found = self.clock.compare(request).only
+        if failed := found.refused or found.broken:
+            raise IncumbentFails(f"The original fails while it is timed beside its own copy: {failed}")
         return self.use_noise(found), found
 
     def use_noise(self, aa: Comparison) -> NoiseFloor:
@@ -131,7 +134,7 @@ class Referee:
             incumbent,
             {"candidate": candidate},
             enough_for(self.delta, self.hurried),
-            progress=lambda n: self.say("confirming", n, next(k for k in accept.LOOKS if k >= n)),
+            progress=lambda n: self.say("confirming", n, accept.next_look(n)),
         )
         return self.clock.compare(request)
 
@@ -224,14 +227,17 @@ class Referee:
 
     def _kept(self, build: Build, confirmed: Comparison, evidence: dict[str, Any]) -> Verdict:
         interval = confirmed.interval(self.delta)
-        for case, column in zip(self.workload.cases, zip(*confirmed.case_log_ratios, strict=True), strict=True):
-            if accept.regresses(column):
-                reason = f"faster on the whole, but {case.name} gets slower"
-                return Verdict(name="slower", reason=reason, speedup=interval, evidence=evidence)
-        if accept.shows_no_gain(confirmed.total_log_ratios, self.delta):
-            reason = "most calls are faster, but all of them together, with what goes before them, gain nothing"
-            name: VerdictName = "slower" if accept.regresses(confirmed.total_log_ratios) else "neutral"
-            return Verdict(name=name, reason=reason, speedup=interval, evidence=evidence)
+        for rows, calls in (
+            (confirmed.case_log_ratios, "most calls"),
+            (confirmed.case_total_log_ratios, "all calls together"),
+        ):
+            for case, column in zip(self.workload.cases, zip(*rows, strict=True), strict=True):
+                if accept.regresses(column):
+                    reason = f"faster on the whole, but {case.name} gets slower, {calls} of it"
+                    return Verdict(name="slower", reason=reason, speedup=interval, evidence=evidence)
+        if not accept.gains_in_total(confirmed.total_log_ratios, self.delta):
+            reason = "most calls are faster, but all of them together, with what goes before them, are not"
+            return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
         if self.noise is not None and not self.noise.usable:
             return Verdict(
                 name="inconclusive",

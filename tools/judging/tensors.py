@@ -94,7 +94,7 @@ def read(path: Path) -> Saved:
 
     Raises: BadTensorFile (also when nothing is there).
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         header, start = tensor_file.read_header(file, os.fstat(file.fileno()).st_size)
         data = np.memmap(file, dtype=np.uint8, mode="r")
     leaves = []
@@ -106,7 +106,8 @@ def read(path: Path) -> Saved:
     return Saved(path, header["structure"], tuple(leaves))
 
 
-def _opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BinaryIO:
+    """A plain file of a worker, to read. Raises: BadTensorFile."""
     try:
         # not through a link, and without waiting for the other end of a pipe
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -5,20 +5,24 @@ Refuses to believe a reply without the nonce of its request. Owns what a worker'
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sandbox
-from sandbox.errors import DiskFull
+from sandbox.errors import DiskFull, means_disk_full
 from sandbox.guest.wire import BadFrame, ChannelClosed
-from tools.judging import disk
+from tools.judging import disk, tensors
 from tools.plain_text import plain
+from tools.tree_removal import remove_tree
 
 # without these, one restart differs from the next by 10 to 18 % at calls of 8 to 40 ms; with them by 1.3 to 2.5 %
 MALLOC = {
@@ -28,8 +32,11 @@ MALLOC = {
 }
 # glibc fills memory it hands out with 0x7f: what a candidate did not write is a huge number, never a stale result
 MALLOC_POISON = {"MALLOC_PERTURB_": "128"}
+_FREE_SOME = "Free some space and resume the run; what was proven is kept."
 USER = "ratchet"  # Inductor asks who it is, and a user id of its own has no name
 HEADERS_BELOW_TMP = f"torchinductor_{USER}/precompiled_headers"  # where Inductor looks for them
+# of a compile cache; an honest one is far smaller
+MAX_CACHE_BYTES, MAX_CACHE_FILES, MAX_CACHE_DEPTH = 4 << 30, 200_000, 64
 # what a target's interpreter needs from outside; nothing else of the agent's environment goes in
 PASSED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ROCM_PATH",
           "CUDA_HOME", "CC", "CXX")  # fmt: skip
@@ -152,8 +159,23 @@ class Worker:
             raise WorkerFault("interfered", f"its inbox is no longer what it was: {error.strerror}") from error
         return str(shown)
 
+    @contextmanager
+    def showing(self, source: Path) -> Iterator[str]:
+        """For a while, show the bytes of a file of another worker, which may have made anything of its path.
+
+        Raises: BadTensorFile, OSError.
+        """
+        shown = self.inbox / f"copy-{secrets.token_hex(8)}"
+        try:
+            with tensors.opened(source) as written, shown.open("xb") as into:
+                shutil.copyfileobj(written, into, 1 << 20)
+            shown.chmod(0o444)
+            yield str(shown)
+        finally:
+            shown.unlink(missing_ok=True)
+
     def hide(self) -> None:
-        """Take back what was revealed last, once it has been read: the other worker may get the same input later."""
+        """Take back what was revealed last, once it has been read: no other process can find it there later."""
         with disk.in_the_hands_of_a_worker():
             (self.inbox / f"{self._revealed}").unlink(missing_ok=True)
 
@@ -223,11 +245,12 @@ class Worker:
     def _unless_disk_full(self, fault: WorkerFault) -> WorkerFault:
         """Raises: DiskFull when that is what it failed of: no finding about the code."""
         number = fault.ended.signal if fault.ended is not None else None
-        if disk.looks_full(fault.kind, fault.message, number) and disk.is_full(self.root):
+        if disk.looks_full(fault.kind, fault.message, number) and disk.is_full(self.setting.scratch):
             self.close()  # with all that it has written: it may itself have filled the disk
             if disk.is_full(self.setting.scratch):
-                hint = "Free some space and resume the run; what was proven is kept."
-                raise DiskFull(f"The disk is full: a worker could not write to {self.home}.", hint=hint) from fault
+                raise DiskFull(
+                    f"The disk is full: a worker could not write to {self.home}.", hint=_FREE_SOME
+                ) from fault
         return fault
 
     def _ended(self) -> Ended:
@@ -253,9 +276,19 @@ class Worker:
         return self.outbox / name
 
     def keep_cache(self, into: Path) -> Path:
-        """Freeze this worker's compile cache as the template for later workers of the same build."""
-        into.mkdir(parents=True)
-        _copy_files(self.cache, into)
+        """Freeze this worker's compile cache as the template for later workers of the same build.
+
+        Raises: WorkerFault when it is larger than any honest one, DiskFull.
+        """
+        try:
+            _copy_files(self.cache, into)
+        except (_TooMuch, OSError) as error:
+            remove_tree(into)
+            if isinstance(error, _TooMuch):
+                raise WorkerFault("cache_too_large", str(error)) from error
+            if means_disk_full(error.errno):
+                raise DiskFull(f"The disk is full: {into} could not be written.", hint=_FREE_SOME) from error
+            raise
         return into
 
     def stop(self) -> Ended:
@@ -264,7 +297,8 @@ class Worker:
     def close(self) -> None:
         """End the process and remove its folders."""
         self.stop()
-        shutil.rmtree(self.root, ignore_errors=True)  # what is left goes with the scratch folder of the run
+        with contextlib.suppress(OSError):  # what is left goes with the scratch folder of the run
+            remove_tree(self.root)
 
     def __enter__(self) -> Worker:
         return self
@@ -279,24 +313,29 @@ def _link_files(folder: Path, into: Path) -> None:
         (into / file.name).symlink_to(file)
 
 
+class _TooMuch(Exception):
+    """A worker left more than we copy."""
+
+
 def _copy_files(source: Path, into: Path) -> None:
     """Copy plain files and folders. A worker fills `source`, and we may read what it may not: so no link is followed,
-    and nothing is opened that is no file.
+    nothing is opened that is no file, and what is nested or named beyond use is left.
+
+    Raises: _TooMuch.
     """
-    for folder, folders, names in os.walk(source, followlinks=False):
-        if Path(folder).is_symlink():  # `source` itself; below it none is entered
-            return
-        here = into / Path(folder).relative_to(source)
-        for name in [*folders]:
-            with (
-                disk.in_the_hands_of_a_worker()
-            ):  # a name too long, a folder closed even to its owner: it is used by nobody
-                if not (Path(folder) / name).is_symlink():
-                    (here / name).mkdir()
-                    continue
-            folders.remove(name)
-        for name in names:
-            file = Path(folder) / name
-            with disk.in_the_hands_of_a_worker():
-                if stat.S_ISREG(file.lstat().st_mode):
-                    shutil.copy(file, here / name, follow_symlinks=False)
+    into.mkdir(parents=True, exist_ok=True)
+    left, files, size = [] if source.is_symlink() else [(source, into, 0)], 0, 0
+    while left:
+        folder, here, depth = left.pop()
+        with disk.in_the_hands_of_a_worker(), os.scandir(folder) as inside:
+            for entry in inside:
+                with disk.in_the_hands_of_a_worker():
+                    found = entry.stat(follow_symlinks=False)
+                    files, size = files + 1, size + (found.st_size if stat.S_ISREG(found.st_mode) else 0)
+                    if files > MAX_CACHE_FILES or size > MAX_CACHE_BYTES:
+                        raise _TooMuch(f"over {files - 1} files or {size >> 20} MiB of compile cache")
+                    if stat.S_ISDIR(found.st_mode) and depth < MAX_CACHE_DEPTH:
+                        (here / entry.name).mkdir()
+                        left.append((folder / entry.name, here / entry.name, depth + 1))
+                    elif stat.S_ISREG(found.st_mode):
+                        shutil.copy(entry.path, here / entry.name, follow_symlinks=False)

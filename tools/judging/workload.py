@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ class Workload:
     init: Path | None
     states: Mapping[str, Path]
     environment: Mapping[str, Any]
+    inputs: Sequence[Path] = ()  # one of each case, to fill caches and to look at; nothing is timed on it
     peak_bytes: int = 0  # of device memory, for one copy in the target's own precision
 
     def fits(self, copies: int) -> bool:
@@ -131,7 +132,7 @@ def _finite(leaf: tensors.Leaf) -> bool:
 
 
 def inspect(setting: Setting, pristine: Build, keep: Path, rng: random.Random) -> Workload:
-    """Find the workload of the pristine tree and test that it can be judged. `keep` holds its states afterwards.
+    """Find the workload of the pristine tree and test that it can be judged. `keep` holds its files afterwards.
 
     Raises: WorkloadError (one kind for each thing that can be wrong with an entry).
     """
@@ -152,7 +153,7 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
     )
     is_module = bool(worker.ask("build", mode=told["mode"])["is_module"])
     states = _states(found) if is_module else {}
-    cases = []
+    drawn: list[tuple[Case, Path]] = []
     for case in told["cases"]:
         plain = Case(case["phase"], case["shape"], case["work"])
         saved, _ = found.run_once(plain, rng.randrange(1 << 31))
@@ -160,9 +161,11 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
             kind = saved.structure.get("class", saved.structure.get("t"))
             raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
         _, elapsed = found.run_once(plain, rng.randrange(1 << 31))
-        cases.append(Case(plain.phase, plain.shape, plain.work, elapsed))
+        timed = Case(plain.phase, plain.shape, plain.work, elapsed)
+        drawn.append((timed, _keep(worker, f"i{found.files}.in", found.keep)))
     # the cheapest first everywhere: what compiles itself must meet the shapes in the same order in every worker
-    cases.sort(key=lambda case: case.call_s)
+    drawn.sort(key=lambda pair: pair[0].call_s)
+    cases = [case for case, _ in drawn]
     cheap = cases[0]
     _same_twice(found, cheap, rng)
     rules = Rules("outputs" in told["declares"], "compare" in told["declares"], told["tolerance"])
@@ -187,6 +190,7 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
         init,
         states,
         told["environment"],
+        [path for _, path in drawn],
         peak_bytes,
     )
 

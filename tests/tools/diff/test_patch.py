@@ -9,18 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import write_files
 from tools.diff.patch import AppliedPatch, PatchFinding, apply_patch, digest, make_diff
 from tools.diff.patch_rules import PatchRules
 
 RULES = PatchRules()
-
-
-def write(tree: Path, files: dict[str, str | bytes]) -> Path:
-    for name, content in files.items():
-        place = tree / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content.encode() if isinstance(content, str) else content)
-    return tree
 
 
 def contents(tree: Path) -> dict[str, bytes]:
@@ -67,7 +60,7 @@ CASES: dict[str, tuple[dict[str, str | bytes], dict[str, str | bytes | None]]] =
 @pytest.mark.parametrize("case", CASES)
 def test_a_diff_of_ours_is_applied_to_the_byte(case: str, tmp_path: Path) -> None:
     old, changes = CASES[case]
-    tree = write(tmp_path / "tree", old)
+    tree = write_files(tmp_path / "tree", old)
     diff = make_diff(tree, changes)
     diff.encode("utf-8")
     outcome = apply_patch(diff, tree, RULES)
@@ -84,7 +77,7 @@ def test_a_diff_of_ours_is_applied_to_the_byte(case: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("binary")])
 def test_git_reads_a_diff_of_ours_the_same_way(case: str, tmp_path: Path) -> None:
     old, changes = CASES[case]
-    ours, theirs = write(tmp_path / "ours", old), write(tmp_path / "theirs", old)
+    ours, theirs = write_files(tmp_path / "ours", old), write_files(tmp_path / "theirs", old)
     diff = make_diff(ours, changes)
     assert isinstance(apply_patch(diff, ours, RULES), AppliedPatch)
     environment = {"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": str(tmp_path), "HOME": str(tmp_path)}
@@ -101,7 +94,7 @@ def test_random_edits_survive_the_way_through_a_diff(tmp_path: Path) -> None:
         for _ in range(draw.randrange(1, 5)):
             lines[draw.randrange(len(lines) + 1) : draw.randrange(len(lines) + 1)] = [str(draw.random())]
         new = "\n".join(lines) + draw.choice(["", "\n"])
-        tree = write(tmp_path / str(round_number), {"f.py": old})
+        tree = write_files(tmp_path / str(round_number), {"f.py": old})
         diff = make_diff(tree, {"f.py": new})
         if old != new:
             assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch), (old, new)
@@ -114,7 +107,7 @@ def test_a_diff_that_git_wrote_is_applied_with_renames_modes_and_binary_files(tm
         done = subprocess.run(["git", *arguments], cwd=repo, env=environment, check=True, capture_output=True)
         return done.stdout.decode()
 
-    repo = write(tmp_path / "repo", {"a.py": "1\n2\n3\n4\n5\n6\n", "run.sh": "echo\n", "w.bin": b"\0" * 500})
+    repo = write_files(tmp_path / "repo", {"a.py": "1\n2\n3\n4\n5\n6\n", "run.sh": "echo\n", "w.bin": b"\0" * 500})
     git("init", "-q")
     git("add", ".")
     (repo / "a.py").rename(repo / "b ü.py")
@@ -127,7 +120,7 @@ def test_a_diff_that_git_wrote_is_applied_with_renames_modes_and_binary_files(tm
     diff = git("diff", "--cached", "-M", "--binary", before)
     assert "rename from" in diff
     assert "old mode 100644" in diff
-    tree = write(tmp_path / "tree", {"a.py": "1\n2\n3\n4\n5\n6\n", "run.sh": "echo\n", "w.bin": b"\0" * 500})
+    tree = write_files(tmp_path / "tree", {"a.py": "1\n2\n3\n4\n5\n6\n", "run.sh": "echo\n", "w.bin": b"\0" * 500})
     outcome = apply_patch(diff, tree, RULES)
     assert isinstance(outcome, AppliedPatch), outcome
     assert contents(tree) == dict(wanted)
@@ -136,14 +129,14 @@ def test_a_diff_that_git_wrote_is_applied_with_renames_modes_and_binary_files(tm
 
 
 def test_an_executable_stays_executable_when_it_is_edited(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"run.sh": "echo one\n"})
+    tree = write_files(tmp_path, {"run.sh": "echo one\n"})
     (tree / "run.sh").chmod(0o755)
     apply_patch(make_diff(tree, {"run.sh": "echo two\n"}), tree, RULES)
     assert os.access(tree / "run.sh", os.X_OK)
 
 
 def test_words_around_a_diff_and_stripped_blank_lines_are_no_obstacle(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"a.py": "one\n\nthree\n"})
+    tree = write_files(tmp_path, {"a.py": "one\n\nthree\n"})
     hunk = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@ def f():\n one\n\n-three\n+drei\n"
     diff = f"Sure! Here it is:\n\n{hunk}\nHope it helps.\n"
     assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch)
@@ -151,14 +144,14 @@ def test_words_around_a_diff_and_stripped_blank_lines_are_no_obstacle(tmp_path: 
 
 
 def test_a_hunk_that_has_moved_goes_to_the_only_place_it_fits(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"a.py": "new\nnew\none\ntwo\nthree\n"})
+    tree = write_files(tmp_path, {"a.py": "new\nnew\none\ntwo\nthree\n"})
     diff = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+zwei\n three\n"
     assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch)
     assert (tree / "a.py").read_text() == "new\nnew\none\nzwei\nthree\n"
 
 
 def test_a_hunk_that_has_moved_and_fits_twice_is_not_guessed(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"a.py": "new\n" + "one\ntwo\nthree\n" * 2})
+    tree = write_files(tmp_path, {"a.py": "new\n" + "one\ntwo\nthree\n" * 2})
     diff = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+zwei\n three\n"
     assert "2 places" in finding(diff, tree).reason
 
@@ -199,8 +192,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_no_change_needs_is_refused(case: str, tmp_path: Path) -> None:
-    outside = write(tmp_path / "outside", {"x.txt": "theirs\n"})
-    tree = write(tmp_path / "tree", {"a.py": "one\n", "scripts/run.py": "\n"})
+    outside = write_files(tmp_path / "outside", {"x.txt": "theirs\n"})
+    tree = write_files(tmp_path / "tree", {"a.py": "one\n", "scripts/run.py": "\n"})
     (tree / "link").symlink_to(outside)
     found = finding(REFUSED[case], tree)
     assert found.kind == "refused", found
@@ -209,13 +202,13 @@ def test_what_no_change_needs_is_refused(case: str, tmp_path: Path) -> None:
 
 
 def test_a_package_may_have_a_module_named_like_a_standard_one(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"model/__init__.py": "", "profile.py": "mine\n"})
+    tree = write_files(tmp_path, {"model/__init__.py": "", "profile.py": "mine\n"})
     assert isinstance(apply_patch(new_file("model/types.py"), tree, RULES), AppliedPatch)
     assert isinstance(apply_patch(make_diff(tree, {"profile.py": "still mine\n"}), tree, RULES), AppliedPatch)
 
 
 def test_protected_files_are_refused_with_the_reason_of_the_caller(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"bench.py": "one\n", "model.py": "one\n"})
+    tree = write_files(tmp_path, {"bench.py": "one\n", "model.py": "one\n"})
     rules = PatchRules(protected=lambda path: "it is the entry" if path == "bench.py" else None)
     rename = "diff --git a/bench.py b/old.py\nrename from bench.py\nrename to old.py\n"
     edit, removal = make_diff(tree, {"bench.py": "two\n", "model.py": "two\n"}), make_diff(tree, {"bench.py": None})
@@ -225,7 +218,7 @@ def test_protected_files_are_refused_with_the_reason_of_the_caller(tmp_path: Pat
 
 
 def test_size_and_number_are_limited(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"a.py": "one\n"})
+    tree = write_files(tmp_path, {"a.py": "one\n"})
     large = make_diff(tree, {"a.py": "x" * 3000 + "\n"})
     assert finding(large, tree, PatchRules(max_file_bytes=1000)).kind == "refused"
     assert finding(large, tree, PatchRules(max_diff_bytes=100)).kind == "refused"
@@ -235,7 +228,7 @@ def test_size_and_number_are_limited(tmp_path: Path) -> None:
 
 
 def test_a_binary_file_that_swells_when_unpacked_is_not_unpacked_whole(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"a.py": "one\n"})
+    tree = write_files(tmp_path, {"a.py": "one\n"})
     bomb = make_diff(tree, {"b.bin": b"\0" * 100_000}).replace("literal 100000", "literal 900000000")
     assert finding(bomb, tree).kind == "broken"
 
@@ -264,33 +257,33 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_diff_that_cannot_be_applied_is_broken_and_says_why(case: str, tmp_path: Path) -> None:
-    found = finding(BROKEN[case], write(tmp_path, {"a.py": "one\ntwo\n"}))
+    found = finding(BROKEN[case], write_files(tmp_path, {"a.py": "one\ntwo\n"}))
     assert found.kind == "broken", found
     assert found.reason
 
 
 def test_a_misfit_names_the_line_that_differs(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"a.py": "one\ntwo\nthree\n"})
+    tree = write_files(tmp_path, {"a.py": "one\ntwo\nthree\n"})
     found = finding("--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-2\n+zwei\n three\n", tree)
     assert found.reason == "a.py, hunk 1: line 2 should read '2', but reads 'two'"
 
 
 def test_a_file_held_by_a_hard_link_elsewhere_is_not_written_through(tmp_path: Path) -> None:
-    tree = write(tmp_path / "tree", {"a.py": "one\n"})
+    tree = write_files(tmp_path / "tree", {"a.py": "one\n"})
     (tmp_path / "pristine.py").hardlink_to(tree / "a.py")
     apply_patch(make_diff(tree, {"a.py": "two\n"}), tree, RULES)
     assert (tmp_path / "pristine.py").read_text() == "one\n"
 
 
 def test_a_folder_goes_with_its_last_file_and_a_file_can_take_its_place(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"pkg/deep/a.py": "one\n", "b.py": "\n"})
+    tree = write_files(tmp_path, {"pkg/deep/a.py": "one\n", "b.py": "\n"})
     diff = "--- a/pkg/deep/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n"
     assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch)
     assert not (tree / "pkg").exists()
 
 
 def test_the_digest_is_of_what_a_diff_says(tmp_path: Path) -> None:
-    tree = write(tmp_path, {"a.py": "one\ntwo\n"})
+    tree = write_files(tmp_path, {"a.py": "one\ntwo\n"})
     diff = make_diff(tree, {"a.py": "one\nzwei\n"})
     chatty = diff.replace("--- a/a.py", "index 12..34 100644\n--- a/a.py").replace(" @@\n", " @@ class A:\n")
     chatty = f"A mail.\n{chatty}"
@@ -301,7 +294,7 @@ def test_the_digest_is_of_what_a_diff_says(tmp_path: Path) -> None:
 
 
 def test_a_diff_is_not_made_through_a_link(tmp_path: Path) -> None:
-    tree = write(tmp_path / "tree", {"a.py": "one\n"})
+    tree = write_files(tmp_path / "tree", {"a.py": "one\n"})
     (tree / "link").symlink_to(tmp_path)
     with pytest.raises(ValueError, match="symbolic link"):
         make_diff(tree, {"link/x.py": "x\n"})

@@ -118,6 +118,6 @@ def test_a_commit_is_dropped_only_when_even_the_upper_bound_of_its_worth_is_belo
     assert accept.still_worth([0.0] * 20 + [0.03] * 10, 0.02) == "stays"
 
 
-def test_no_gain_is_shown_when_even_the_upper_bound_is_below_the_floor() -> None:
-    assert accept.shows_no_gain([0.01] * 6, 0.02)
-    assert not accept.shows_no_gain([0.01] * 5 + [0.03], 0.02)
+def test_all_calls_together_gain_when_half_of_the_restarts_say_so() -> None:
+    assert accept.gains_in_total([0.03, 0.03, 0.03, 0.03, -0.5, -0.5], 0.02)
+    assert not accept.gains_in_total([0.03, 0.5, 0.01, 0.01, 0.01, 0.01], 0.02)

@@ -71,9 +71,9 @@ def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(mo
 
 def test_all_timed_calls_together_count_with_what_their_staging_takes_longer() -> None:
     def total(candidate: Side) -> float:
-        return Restart({"incumbent": Side({0: [100] * 8}, {0: [100] * 8}), "side": candidate}, 1.0).total_log_ratio(
-            "side"
-        )
+        sides = {"incumbent": Side({0: [100] * 8}, {0: [100] * 8}), "side": candidate}
+        (found,) = Restart(sides, 1.0).total_log_ratios("side")
+        return found
 
     assert total(Side({0: [80] * 8}, {0: [100] * 8})) == pytest.approx(math.log(1.25))
     moved = Side({0: [80] * 8}, {0: [100] * 6 + [180] * 2})  # where a median does not see it

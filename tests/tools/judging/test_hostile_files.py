@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import struct
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.files import write_files
 from tools.judging import accuracy, tensors, worker
 from tools.judging.tensors import BadTensorFile
 from tools.judging.verdict import Verdict
 from tools.plain_text import plain
+from tools.tree_removal import remove_tree
 
 LEAF = {
     "dtype": "float32", "shape": [2, 3], "offset": 0, "nbytes": 24, "device": "cpu", "kind": "Tensor", "stride": None,
@@ -171,4 +172,18 @@ def test_a_cache_of_names_too_long_for_the_machine_is_left_out(tmp_path: Path) -
         os.close(here)
     worker._copy_files(cache, tmp_path / "into")
     assert (tmp_path / "into" / "kept").read_text() == "x"
-    subprocess.run(["rm", "-rf", str(cache)], check=True)
+    remove_tree(cache)
+
+
+def test_a_cache_is_copied_only_so_deep_and_only_so_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = write_files(tmp_path / "deep", {"/".join("d" * depth) + "/x": "" for depth in range(1, 100)})
+    worker._copy_files(deep, tmp_path / "into")
+    assert sum(path.is_file() for path in (tmp_path / "into").rglob("*")) == worker.MAX_CACHE_DEPTH
+    many = write_files(tmp_path / "many", {f"{number}": "" for number in range(5)})
+    monkeypatch.setattr(worker, "MAX_CACHE_FILES", 4)
+    with pytest.raises(worker._TooMuch, match="4 files"):
+        worker._copy_files(many, tmp_path / "too-many")
+    sparse = write_files(tmp_path / "sparse", {"x": ""})
+    os.truncate(sparse / "x", worker.MAX_CACHE_BYTES + 1)
+    with pytest.raises(worker._TooMuch):
+        worker._copy_files(sparse, tmp_path / "too-large")

@@ -33,6 +33,44 @@ def test_a_model_that_has_no_room_beside_another_is_checked_and_timed_all_the_sa
         arena.referee.close()
 
 
+def test_an_incumbent_that_fails_once_is_timed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arena, measure, failures = Arena.open(tmp_path, sys.executable), LiveClock._measure, ["once"]
+
+    def failing_once(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> str:
+        if found and failures:
+            raise SideFault(INCUMBENT, WorkerFault("died", failures.pop()))
+        return measure(self, request, found, outputs)
+
+    monkeypatch.setattr(LiveClock, "_measure", failing_once)
+    request = Request("once", arena.incumbent, {"candidate": arena.incumbent}, bool)
+    try:
+        measured = arena.referee.clock.compare(request).only
+        assert (failures, measured.refused, len(measured.log_ratios)) == ([], "", 1)
+    finally:
+        arena.referee.close()
+
+
+NESTED = """
+import os
+
+before = os.getcwd()
+os.chdir(os.environ["HOME"])
+for _ in range(5000):
+    os.mkdir("d")
+    os.chdir("d")
+os.chdir(before)
+"""
+
+
+def test_what_a_worker_nests_beyond_all_depth_is_removed(tmp_path: Path) -> None:
+    arena = Arena.open(tmp_path, sys.executable)
+    try:
+        assert arena.referee.check(arena.appended("nested", NESTED)).finding.verdict is None
+        assert list(arena.referee.setting.scratch.glob("worker-*")) == []
+    finally:
+        arena.referee.close()
+
+
 LED_AWAY = """
 import os
 
@@ -78,14 +116,16 @@ def test_an_incumbent_that_fails_is_told_and_one_that_fails_only_beside_a_candid
             arena.referee.clock.compare(Request("late", late, {"candidate": arena.incumbent}, enough_for_noise))
         measure = LiveClock._measure
 
-        def failing_beside(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> None:
+        def failing_beside(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> str:
             if found:
                 raise SideFault(INCUMBENT, WorkerFault("died", "it ended"))
-            measure(self, request, found, outputs)
+            return measure(self, request, found, outputs)
 
         monkeypatch.setattr(LiveClock, "_measure", failing_beside)
         request = Request("beside", arena.incumbent, {"candidate": late}, enough_for_noise)
         assert "the incumbent fails" in arena.referee.clock.compare(request).only.refused
+        with pytest.raises(IncumbentFails, match="beside its own copy"):
+            arena.referee.measure_noise()
     finally:
         arena.referee.close()
 

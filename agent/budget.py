@@ -1,0 +1,35 @@
+"""The time a run may spend on looking for changes, shared out so that no step uses up what later ones need.
+
+Without it a change of a few per cent, which takes up to 30 restarts to prove, would cost the run torch.compile.
+Refuses to end what has begun: it is asked before an attempt, and at a look that leaves it open.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+ATTEMPT_RESTARTS = 12  # what a change costs that is decided at the first look, its check included
+
+
+@dataclass
+class Budget:
+    """`deadline` is on time.monotonic(); None means all the time there is."""
+
+    deadline: float | None = None
+    restart_s: float = 0.0  # what a restart of the original beside itself takes
+    reserved_s: float = 0.0
+
+    def reserve(self, attempts: int) -> None:
+        """Keep the time for so many attempts in the steps still to come."""
+        self.reserved_s = attempts * ATTEMPT_RESTARTS * self.restart_s
+
+    def used_up(self) -> bool:
+        return self._less_than(0.0)
+
+    def hurried(self, restarts: int) -> bool:
+        """Whether so many restarts more would take what is reserved."""
+        return self._less_than(self.reserved_s + restarts * self.restart_s)
+
+    def _less_than(self, seconds: float) -> bool:
+        return self.deadline is not None and time.monotonic() + seconds > self.deadline

@@ -1,0 +1,15 @@
+"""Folders to test on, from their contents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+    """Files by their path below the folder; what is there already stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
