@@ -56,7 +56,7 @@ def against_a_slow_tuning(arena: Arena, tmp_path: Path) -> Arena:
 
 def test_most_calls_faster_but_all_together_slower_is_slower(against_a_slow_tuning: Arena) -> None:
     verdict = against_a_slow_tuning.time("beyond_slow_tail")
-    assert (verdict.name, "all of them together" in verdict.reason) == ("slower", True)
+    assert (verdict.name, "all calls together" in verdict.reason) == ("slower", True)
 
 
 def test_a_slow_tail_gains_where_only_the_median_counts(

@@ -233,7 +233,7 @@ class Referee:
         ):
             for case, column in zip(self.workload.cases, zip(*rows, strict=True), strict=True):
                 if accept.regresses(column):
-                    reason = f"faster on the whole, but {case.name} gets slower, {calls} of it"
+                    reason = f"faster on the whole, but {calls} of {case.name} take longer"
                     return Verdict(name="slower", reason=reason, speedup=interval, evidence=evidence)
         if not accept.gains_in_total(confirmed.total_log_ratios, self.delta):
             reason = "most calls are faster, but all of them together, with what goes before them, are not"
