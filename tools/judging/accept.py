@@ -141,6 +141,11 @@ def regresses(log_ratios: Sequence[float]) -> bool:
     return speedup_interval(log_ratios).ci_high < REGRESSION
 
 
+def short_of(log_ratios: Sequence[float], delta: float) -> int:
+    """How many restarts gain no more than the noise floor."""
+    return sum(ratio <= math.log1p(delta) for ratio in log_ratios)
+
+
 def gains_in_total(log_ratios: Sequence[float], delta: float) -> bool:
     """Whether half of the restarts gain more than the noise floor in all their timed calls together.
 

@@ -256,8 +256,10 @@ class Referee:
         if outcome == "slower":
             return Verdict(name="slower", reason=f"a loss was shown {where}", speedup=interval, evidence=evidence)
         if outcome == "continue":
-            where += ", and there was no time for more"
-        reason = f"no gain above {self.delta:.1%} could be shown {where}"
+            count, of = accept.short_of(found.log_ratios, self.delta), len(found.log_ratios)
+            reason = f"{count} of {of} restarts gained no more than {self.delta:.1%}, and there was no time for others"
+        else:
+            reason = f"no gain above {self.delta:.1%} could be shown {where}"
         return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
 
     def check_timed(self, outputs: Sequence[TimedOutput]) -> Finding:

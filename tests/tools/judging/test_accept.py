@@ -121,3 +121,7 @@ def test_a_commit_is_dropped_only_when_even_the_upper_bound_of_its_worth_is_belo
 def test_all_calls_together_gain_when_half_of_the_restarts_say_so() -> None:
     assert accept.gains_in_total([0.03, 0.03, 0.03, 0.03, -0.5, -0.5], 0.02)
     assert not accept.gains_in_total([0.03, 0.5, 0.01, 0.01, 0.01, 0.01], 0.02)
+
+
+def test_restarts_that_fall_short_are_counted() -> None:
+    assert accept.short_of([0.5, 0.01, math.log1p(0.02), -0.1], 0.02) == 3
