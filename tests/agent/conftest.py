@@ -12,11 +12,9 @@ import pytest
 
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target
+from tests.agent.fixture_types import TIME, UserGit
 from tests.files import write_files
 from tools.diff.patch import make_diff
-
-UserGit = Callable[..., str]
-TIME = 1_700_000_000
 
 
 @pytest.fixture

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.repository.export import export
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target
+from tests.agent.fixture_types import RULES, TIME, Contents, MakeChange, NewStack, UserGit, Write
 from tools.diff.patch import AppliedPatch, PatchFinding, make_diff
-from tools.diff.patch_rules import PatchRules
-
-UserGit = Callable[..., str]
-Write = Callable[..., Path]
-NewStack = Callable[..., Stack]
-MakeChange = Callable[..., Change]
-Contents = Callable[[Path], dict[str, Any]]
-RULES = PatchRules()
-TIME = 1_700_000_000
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,13 +14,9 @@ from agent.repository.export import export
 from agent.repository.private_git import PrivateGit
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target, tree_hash
+from tests.agent.fixture_types import TIME, Contents, UserGit, Write
 from tools.diff.patch import AppliedPatch, apply_patch, make_diff
 from tools.diff.patch_rules import PatchRules
-
-UserGit = Callable[..., str]
-Write = Callable[..., Path]
-Contents = Callable[[Path], dict[str, Any]]
-TIME = 1_700_000_000
 
 pytestmark = pytest.mark.usefixtures("home")
 

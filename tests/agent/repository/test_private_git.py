@@ -5,26 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.repository.export import export
 from agent.repository.private_git import PrivateGit
-from agent.repository.stack import Change, Stack
+from agent.repository.stack import Stack
 from agent.repository.target import tree_hash
+from tests.agent.fixture_types import MakeChange, NewStack, UserGit, Write
 from tests.agent.hostile import HOOKS, set_traps
-from tools.diff.patch_rules import PatchRules
-
-UserGit = Callable[..., str]
-Write = Callable[..., Path]
-NewStack = Callable[..., Stack]
-MakeChange = Callable[..., Change]
-Contents = Callable[[Path], dict[str, Any]]
-RULES = PatchRules()
-TIME = 1_700_000_000
 
 pytestmark = pytest.mark.usefixtures("home")
 

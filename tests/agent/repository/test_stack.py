@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.repository.stack import Change, Conflict, Stack, StackError
 from agent.repository.target import tree_hash
+from tests.agent.fixture_types import RULES, TIME, Contents, MakeChange, NewStack, Write
 from tools.diff.patch import AppliedPatch, PatchFinding
-from tools.diff.patch_rules import PatchRules
 
-UserGit = Callable[..., str]
-Write = Callable[..., Path]
-NewStack = Callable[..., Stack]
-MakeChange = Callable[..., Change]
-Contents = Callable[[Path], dict[str, Any]]
-RULES = PatchRules()
-TIME = 1_700_000_000
 SEVEN = "".join(f"line {number}\n" for number in range(1, 8))
 
 pytestmark = pytest.mark.usefixtures("home")

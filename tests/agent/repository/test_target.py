@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.repository.target import find_entry, import_target, tree_hash
+from tests.agent.fixture_types import Contents, Write
 from tools.errors import NoSuchEntry, NoSuchTarget, TargetError, TargetTooLarge, TargetUnreadable
-
-Write = Callable[..., Path]
-Contents = Callable[[Path], dict[str, Any]]
 
 
 @pytest.fixture

@@ -6,21 +6,11 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.repository.export import export
-from agent.repository.stack import Change, Stack
-from tools.diff.patch_rules import PatchRules
-
-UserGit = Callable[..., str]
-Write = Callable[..., Path]
-NewStack = Callable[..., Stack]
-MakeChange = Callable[..., Change]
-Contents = Callable[[Path], dict[str, Any]]
-RULES = PatchRules()
-TIME = 1_700_000_000
+from tests.agent.fixture_types import MakeChange, NewStack, Write
 
 pytestmark = pytest.mark.usefixtures("home")
 
