@@ -15,7 +15,7 @@ from agent import environment
 from agent.reporting import wording
 from agent.repository.private_git import git_program
 from agent.repository.target import find_entry, find_target, import_target
-from sandbox.local import LocalSandbox
+from sandbox.local.provider import LocalSandbox
 from tools.judging.open_referee import open_referee
 from tools.judging.workload import Workload
 

@@ -31,7 +31,7 @@ from agent.repository.target import find_entry, find_target, import_target, tree
 from agent.step_names import STEPS
 from agent.steps.profile_baseline import compile_builds
 from sandbox.contract import Sandbox
-from sandbox.local import LocalSandbox
+from sandbox.local.provider import LocalSandbox
 from tools.diff.patch_rules import PatchRules
 from tools.judging.measure import Clock, RecordedClock, RecordingClock
 from tools.judging.open_referee import open_referee

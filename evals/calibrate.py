@@ -22,7 +22,7 @@ from agent import environment
 from agent.records import run_folder
 from agent.reporting import wording
 from evals.result_file import ResultFile
-from sandbox.local import LocalSandbox
+from sandbox.local.provider import LocalSandbox
 from tools.judging import accept
 from tools.judging.check import Checked
 from tools.judging.measure import Comparison

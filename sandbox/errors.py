@@ -42,6 +42,17 @@ class DiskFull(SandboxError):
     exit_status = 32
 
 
+class Unusable(SandboxError):
+    """Starting a command failed at one stage: those of `supervision.launch.LaunchFailure`, or a provider's feature.
+
+    Providers catch it to try with less, or to say what is missing.
+    """
+
+    def __init__(self, stage: str, message: str, *, hint: str = "", error_number: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.stage, self.error_number = stage, error_number
+
+
 def means_disk_full(number: int | None) -> bool:
     """Whether this errno is the kernel's word for it: no space, or no more of a quota."""
     return number in (errno.ENOSPC, errno.EDQUOT)

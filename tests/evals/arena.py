@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import evals
-from sandbox.local import LocalSandbox
+from sandbox.local.provider import LocalSandbox
 from tools.integrity import hash_tree
 from tools.judging.accept import NoiseFloor, SpeedupInterval
 from tools.judging.check import Checked

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.local import LocalSandbox
-from sandbox.local_process import LocalProcess
+from sandbox.local.provider import LocalSandbox
+from sandbox.supervision.process import SupervisedProcess
 from tests.evals.arena import RED_TEAM, Arena
 from tools.errors import GroundsChanged
 from tools.judging import clock, measure
@@ -65,7 +65,7 @@ def test_27_a_spinning_child_gains_nothing_while_it_is_frozen(long_arena: Arena)
 def without_freezing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     arena.referee.close()  # what draws inputs is frozen, and would stay so
     for name in ("freeze", "thaw"):
-        monkeypatch.setattr(LocalProcess, name, lambda self: None)
+        monkeypatch.setattr(SupervisedProcess, name, lambda self: None)
     blind_to_cores(monkeypatch)
 
 

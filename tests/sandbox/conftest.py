@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from sandbox import user_ids
 from sandbox.contract import Command, Limits, Process, Sandbox
 from sandbox.guest import wire
-from sandbox.local import LocalSandbox
-from sandbox.plan import Feature
+from sandbox.local.plan import Feature
+from sandbox.local.provider import LocalSandbox
+from sandbox.supervision import user_ids
 
 
 def open_interpreter() -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.local import LocalSandbox
+from sandbox.local.provider import LocalSandbox
 from tests.files import write_files
 from tools.errors import WorkloadError
 from tools.judging.open_referee import open_referee

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.local import LocalSandbox
+from sandbox.local.provider import LocalSandbox
 from tools.judging import own_tests
 from tools.judging.open_referee import copy_guest
 from tools.judging.worker import Build, Setting

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sandbox.contract import Command
-from sandbox.plan import Unusable
+from sandbox.errors import Unusable
 
 # Neither people, nor services, nor containers get ids from here: systemd's table of user ids leaves
 # 1879048192 to 2147483647 free.

@@ -12,12 +12,13 @@ import tempfile
 import threading
 from pathlib import Path
 
-from sandbox import local_start, records, user_ids
 from sandbox.contract import Command, Promises
-from sandbox.errors import SandboxUnavailable
-from sandbox.local_process import LocalProcess
-from sandbox.local_start import Place
-from sandbox.plan import Feature, Plan, Unusable
+from sandbox.errors import SandboxUnavailable, Unusable
+from sandbox.local import start
+from sandbox.local.plan import Feature, Plan
+from sandbox.local.start import Place
+from sandbox.supervision import records, user_ids
+from sandbox.supervision.process import SupervisedProcess
 
 _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
@@ -63,15 +64,15 @@ class LocalSandbox:
         """Raises: SandboxUnavailable, SandboxError."""
         return self._settled().promises()
 
-    def start(self, command: Command) -> LocalProcess:
+    def start(self, command: Command) -> SupervisedProcess:
         """Returns once it is executed. Raises: SandboxUnavailable; DiskFull; SandboxError."""
         return self._start(command, self._settled())
 
     def reap(self) -> list[str]:
         return records.reap(self._place.records)
 
-    def _start(self, command: Command, plan: Plan) -> LocalProcess:
-        return local_start.start(command, plan, self._place, next(self._user_ids) if plan.users else None)
+    def _start(self, command: Command, plan: Plan) -> SupervisedProcess:
+        return start.start(command, plan, self._place, next(self._user_ids) if plan.users else None)
 
     def _settled(self) -> Plan:
         """The best plan that works here, tried out once."""
@@ -96,7 +97,7 @@ class LocalSandbox:
 
     def _try(self, plan: Plan) -> None:
         """Run the target's interpreter under this plan. Raises: Unusable."""
-        with local_start.disk_errors("trying out the sandbox"):
+        with start.disk_errors("trying out the sandbox"):
             self._place.make(plan)
             folder = Path(tempfile.mkdtemp(prefix="probe-", dir=self._place.scratch))
         # what a user's own interpreter can import is not the sandbox's business, only what a separate user can reach

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":  # started without any search path but the standard library's
-    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from sandbox import ending, isolation, process_tree
-from sandbox.launch import Launched, LaunchFailure, Order, launch
+from sandbox.kernel import ending, isolation, process_tree
+from sandbox.supervision.launch import Launched, LaunchFailure, Order, launch
 
 _TAIL_BYTES = 64 << 10
 _CALM_S, _ALERT_S = 0.2, 0.02  # between two looks at the limits; the second when use has just grown fast

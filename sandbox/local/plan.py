@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sandbox.contract import Promises
-from sandbox.errors import SandboxError
+from sandbox.errors import Unusable
 
 Feature = Literal["namespaces", "pid namespace", "groups", "cpusets", "users"]
 
@@ -27,14 +27,6 @@ _WITHOUT: dict[Feature, str] = {
     "users": "commands run under the agent's own user id and can read and write what it can",
 }
 _ESCAPABLE = "a process that kills its own supervisor could outlive its command"
-
-
-class Unusable(SandboxError):
-    """Starting failed at one stage: those of `launch.LaunchFailure`, or a `Feature`."""
-
-    def __init__(self, stage: str, message: str, *, hint: str = "", error_number: int = 0) -> None:
-        super().__init__(message, hint=hint)
-        self.stage, self.error_number = stage, error_number
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox import cgroup, freezer, spawner, user_ids
 from sandbox.contract import Command
-from sandbox.errors import DiskFull, SandboxError, means_disk_full
-from sandbox.freezer import CgroupFreezer, Freezer
-from sandbox.launch import Order
-from sandbox.local_process import LocalProcess
-from sandbox.plan import Plan, Unusable
-from sandbox.records import Filed, Identity, Record
+from sandbox.errors import DiskFull, SandboxError, Unusable, means_disk_full
+from sandbox.kernel import cgroup, freezer
+from sandbox.kernel.freezer import CgroupFreezer, Freezer
+from sandbox.local.plan import Plan
+from sandbox.supervision import spawner, user_ids
+from sandbox.supervision.launch import Order
+from sandbox.supervision.process import SupervisedProcess
+from sandbox.supervision.records import Filed, Identity, Record
 
 _LONGEST_SOCKET_PATH = 100  # the kernel takes 107 bytes
 
@@ -46,7 +47,7 @@ class Place:
         self.records.mkdir(mode=0o700, exist_ok=True)
 
 
-def start(command: Command, plan: Plan, place: Place, uid: int | None) -> LocalProcess:
+def start(command: Command, plan: Plan, place: Place, uid: int | None) -> SupervisedProcess:
     """Raises: DiskFull; Unusable; SandboxError."""
     name = f"ratchet-{os.getpid()}-{secrets.token_hex(8)}"
     with disk_errors(f"starting {command.role}"), contextlib.ExitStack() as undo:
@@ -69,7 +70,7 @@ def start(command: Command, plan: Plan, place: Place, uid: int | None) -> LocalP
         order = _order(command, plan, filed, join, uid, device_groups)
         supervisor, started = spawner.start(order, filed.log)
         filed = filed.naming(supervisor.pid)
-        process = LocalProcess(
+        process = SupervisedProcess(
             command.role, supervisor, started.init, listener, chosen, cpuset, filed, place.connect_timeout_s
         )
         undo.pop_all()

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sandbox import cgroup, ending, freezer, process_tree
 from sandbox.errors import SandboxError
+from sandbox.kernel import cgroup, ending, freezer, process_tree
 
 # three processes that never rest, one of them in a session of its own, and one with a second thread
 BUSY = """
@@ -115,8 +115,8 @@ while True:
 
 
 def test_what_cannot_be_stopped_is_a_sandbox_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.freezer._PATIENCE_S", 0.05)
-    monkeypatch.setattr("sandbox.freezer._signal", lambda pid, number: False)  # as for a process of another user
+    monkeypatch.setattr("sandbox.kernel.freezer._PATIENCE_S", 0.05)
+    monkeypatch.setattr("sandbox.kernel.freezer._signal", lambda pid, number: False)  # as for a process of another user
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as popen:
         try:
             with pytest.raises(SandboxError, match=str(popen.pid)):

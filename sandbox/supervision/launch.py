@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, NoReturn
 
-from sandbox import isolation
+from sandbox.kernel import isolation
 
 _SPARE_TASKS = 64  # the kernel's limit lies this far above ours, so that ours is seen to be passed and named
 

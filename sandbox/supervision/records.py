@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sandbox import cgroup, ending, process_tree
+from sandbox.kernel import cgroup, ending, process_tree
 
 _GRACE_S = 2.0  # a supervisor whose agent was killed is already at work ending its tree
 

@@ -15,12 +15,13 @@ import threading
 import time
 from pathlib import Path
 
-from sandbox import cgroup, process_tree, records
 from sandbox.contract import Ended, ProcessEnded, Task, Usage
-from sandbox.freezer import Freezer
 from sandbox.guest.wire import Channel
-from sandbox.records import Filed
-from sandbox.spawner import Finished, Report, Supervisor
+from sandbox.kernel import cgroup, process_tree
+from sandbox.kernel.freezer import Freezer
+from sandbox.supervision import records
+from sandbox.supervision.records import Filed
+from sandbox.supervision.spawner import Finished, Report, Supervisor
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _STOP_TIMEOUT_S = 15.0  # the supervisor gives up after 10 s on what is stuck in a driver
@@ -28,7 +29,7 @@ _PIN_LOOKS = 50  # a process that widens its affinity again and again is the ref
 _LAST_WORDS_S = 1.0  # after a process let go of its channel: closing an accelerator may take most of a second
 
 
-class LocalProcess:
+class SupervisedProcess:
     """See `contract.Process`. All methods may be called from any thread."""
 
     def __init__(

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from sandbox import supervisor
 from sandbox.contract import Command, ProcessEnded
-from sandbox.errors import SandboxError, SandboxUnavailable
-from sandbox.local import LocalSandbox
-from sandbox.local_process import LocalProcess
-from sandbox.plan import Feature, Plan, Unusable
+from sandbox.errors import SandboxError, SandboxUnavailable, Unusable
+from sandbox.local.plan import Feature, Plan
+from sandbox.local.provider import LocalSandbox
+from sandbox.supervision import supervisor
+from sandbox.supervision.process import SupervisedProcess
 
 Until = Callable[..., Any]
 EVERYTHING: frozenset[Feature] = frozenset(("namespaces", "groups", "cpusets", "users"))
@@ -68,7 +68,7 @@ def test_a_slow_command_times_out_and_still_can_be_stopped(tmp_path: Path) -> No
 
 
 def test_a_stranger_on_the_channel_is_turned_away(local: LocalSandbox, guests_of: Any) -> None:
-    process: LocalProcess = guests_of(local)("import time; time.sleep(600)", connects=False)
+    process: SupervisedProcess = guests_of(local)("import time; time.sleep(600)", connects=False)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
         stranger.connect(process._filed.record.channel)
         stranger.settimeout(20.0)
@@ -79,7 +79,7 @@ def test_a_stranger_on_the_channel_is_turned_away(local: LocalSandbox, guests_of
 
 
 def test_the_socket_is_gone_once_the_channel_is_connected(local: LocalSandbox, guests_of: Any) -> None:
-    process: LocalProcess = guests_of(local)("channel.receive()")
+    process: SupervisedProcess = guests_of(local)("channel.receive()")
     path = Path(process._filed.record.channel)
     assert path.is_socket()
     _ = process.channel
@@ -93,7 +93,7 @@ def test_a_long_scratch_path_still_holds_a_socket(guests_of: Any, tmp_path: Path
 
 
 def test_nothing_is_left_in_scratch_after_a_stop(local: LocalSandbox, guests_of: Any, tmp_path: Path) -> None:
-    process: LocalProcess = guests_of(local)("channel.receive()")
+    process: SupervisedProcess = guests_of(local)("channel.receive()")
     groups = process._filed.record.groups
     assert all(group.is_dir() for group in groups)
     process.stop()
@@ -173,7 +173,7 @@ def test_the_supervisor_needs_no_package_on_its_path(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_that_breaks_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("sandbox.spawner._SCRIPT", tmp_path / "missing.py")
+    monkeypatch.setattr("sandbox.supervision.spawner._SCRIPT", tmp_path / "missing.py")
     with pytest.raises(SandboxError, match=r"missing\.py"):
         LocalSandbox(sys.executable, tmp_path / "scratch").promises()
 

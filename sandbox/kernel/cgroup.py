@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox.errors import SandboxError
-from sandbox.process_tree import parse_cpu_list
+from sandbox.kernel.process_tree import parse_cpu_list
 
 
 def unified_home() -> Path | None:

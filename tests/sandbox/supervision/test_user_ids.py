@@ -15,12 +15,11 @@ from typing import Any
 
 import pytest
 
-from sandbox import user_ids
 from sandbox.contract import Command
-from sandbox.errors import DiskFull
-from sandbox.local import LocalSandbox
-from sandbox.local_start import disk_errors
-from sandbox.plan import Unusable
+from sandbox.errors import DiskFull, Unusable
+from sandbox.local.provider import LocalSandbox
+from sandbox.local.start import disk_errors
+from sandbox.supervision import user_ids
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use other user ids")
 UID = 1_900_000_123
@@ -166,11 +165,11 @@ def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path) -> None:
     """On a real file system of two files, in a mount namespace of a process of its own."""
     code = f"""
 import os, sys
-sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+sys.path.insert(0, {str(Path(__file__).resolve().parents[3])!r})
 from pathlib import Path
-from sandbox import isolation
+from sandbox.kernel import isolation
 from sandbox.errors import DiskFull
-from sandbox.local import LocalSandbox
+from sandbox.local.provider import LocalSandbox
 try:
     if os.geteuid() != 0: isolation.enter_user_namespace()
     isolation._unshare(isolation._CLONE_NEWNS, "mount namespace")

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from sandbox import cgroup, process_tree
 from sandbox.errors import SandboxError
+from sandbox.kernel import cgroup, process_tree
 
 Members = Callable[[], list[int]]
 _PATIENCE_S = 5.0

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from sandbox import process_tree
-from sandbox.local import LocalSandbox
+from sandbox.kernel import process_tree
+from sandbox.local.provider import LocalSandbox
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # an agent with one command running, whose child left the session and lost its parent
 AGENT = """
 import sys, threading, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from sandbox.contract import Command
-from sandbox.local import LocalSandbox
+from sandbox.local.provider import LocalSandbox
 code = '''
 import os, time
 if os.fork() == 0:

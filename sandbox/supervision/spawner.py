@@ -21,9 +21,8 @@ from typing import IO
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandbox import contract
-from sandbox.errors import SandboxError
-from sandbox.launch import Order
-from sandbox.plan import Unusable
+from sandbox.errors import SandboxError, Unusable
+from sandbox.supervision.launch import Order
 
 _SCRIPT = Path(__file__).with_name("supervisor.py")
 _START_TIMEOUT_S = 60.0  # it takes 0.05 s; a machine that swaps may take long
@@ -64,7 +63,7 @@ class Report(BaseModel):
 
 
 class Supervisor:
-    """A running supervisor, seen from the agent. Not for two threads at once; `LocalProcess` holds the lock."""
+    """A running supervisor, seen from the agent. Not for two threads at once; `SupervisedProcess` holds the lock."""
 
     def __init__(self, popen: subprocess.Popen[bytes], reports: int) -> None:
         self._popen, self._reports = popen, reports

@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Iterable
 
-from sandbox import process_tree
+from sandbox.kernel import process_tree
 
 _FAST_ROUNDS = 2000  # without a rest in between: what forks all the time must be met between two forks
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import ending, process_tree
+from sandbox.kernel import ending, process_tree
 
 
 @contextmanager
