@@ -22,6 +22,9 @@ class Limits:
     processes: int | None = 4096  # threads and processes of the whole tree
     output_bytes: int = 16 << 20  # stdout and stderr together; beyond it the tree is ended
     file_bytes: int | None = None  # size of any one file it writes
+    disk_bytes: int | None = None  # what it holds in its writable folders together
+    tmp_bytes: int = 1 << 30  # of /tmp, where it has one of its own
+    shm_bytes: int = 1 << 30  # of /dev/shm, likewise
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ class Ended:
 
     status: int | None  # exit status of the main process, None when a signal ended it
     signal: int | None
-    # "exited", "signal", "stopped", "output limit", "memory limit", "process limit", or "supervisor killed": whoever
-    # watched the tree was killed, which only code in the tree has a reason to do
+    # "exited", "signal", "stopped", "output limit", "memory limit", "process limit", "disk limit", or "supervisor
+    # killed": whoever watched the tree was killed, which only code in the tree has a reason to do
     reason: str
     output_tail: str  # last 64 KiB of stdout and stderr together, undecodable bytes replaced
     output_bytes: int = 0

@@ -16,8 +16,8 @@ from sandbox.contract import Command, Promises
 from sandbox.errors import SandboxUnavailable, Unusable
 from sandbox.local import start
 from sandbox.local.plan import Feature, Plan
-from sandbox.local.start import Place
 from sandbox.supervision import records, user_ids
+from sandbox.supervision.preparing import Place, disk_errors
 from sandbox.supervision.process import SupervisedProcess
 
 _PROBE_TIMEOUT_S = 60.0
@@ -97,8 +97,8 @@ class LocalSandbox:
 
     def _try(self, plan: Plan) -> None:
         """Run the target's interpreter under this plan. Raises: Unusable."""
-        with start.disk_errors("trying out the sandbox"):
-            self._place.make(plan)
+        with disk_errors("trying out the sandbox"):
+            self._place.make(for_others=plan.users)
             folder = Path(tempfile.mkdtemp(prefix="probe-", dir=self._place.scratch))
         # what a user's own interpreter can import is not the sandbox's business, only what a separate user can reach
         modules = self._imports if plan.users else ()

@@ -31,6 +31,8 @@ class Order(NamedTuple):
     memory_bytes: int | None = None
     processes: int | None = None
     output_bytes: int = 16 << 20
+    disk_bytes: int | None = None
+    writable: Sequence[str] = ()
     file_bytes: int | None = None
     namespaces: str = "none"  # "direct" (as root), "user" (inside a user namespace) or "none"
     pid_namespace: bool = False

@@ -1,4 +1,4 @@
-"""One running command of the local provider: its channel, its freezer, what it uses, and its end.
+"""One running command: its channel, its freezer, what it uses, and its end.
 
 Refuses to trust the command: the channel is accepted only from its tree, and its end is told by the supervisor.
 """
@@ -13,20 +13,45 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from sandbox.contract import Ended, ProcessEnded, Task, Usage
 from sandbox.guest.wire import Channel
 from sandbox.kernel import cgroup, process_tree
 from sandbox.kernel.freezer import Freezer
 from sandbox.supervision import records
-from sandbox.supervision.records import Filed
+from sandbox.supervision.records import Filed, Identity
 from sandbox.supervision.spawner import Finished, Report, Supervisor
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _STOP_TIMEOUT_S = 15.0  # the supervisor gives up after 10 s on what is stuck in a driver
 _PIN_LOOKS = 50  # a process that widens its affinity again and again is the referee's to find
 _LAST_WORDS_S = 1.0  # after a process let go of its channel: closing an accelerator may take most of a second
+
+
+class CpuLimit(Protocol):
+    """What holds a command on some CPUs, whatever affinity it asks for."""
+
+    def allow(self, cpus: tuple[int, ...]) -> None:
+        """Raises: OSError when none of them is there."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Where a command's processes are: all of them below `root`, which is not one, and some of ours among them."""
+
+    root: Identity
+    ours: frozenset[int] = frozenset()
+
+    def members(self) -> list[int]:
+        if not self.root.alive:  # its pid may be another's by now
+            return []
+        return [pid for pid in process_tree.descendants_quickly(self.root.pid) if pid not in self.ours]
 
 
 class SupervisedProcess:
@@ -36,16 +61,17 @@ class SupervisedProcess:
         self,
         role: str,
         supervisor: Supervisor,
-        init: int | None,
+        tree: Tree,
         listener: socket.socket,
         freezer: Freezer,
-        cpuset: cgroup.CpuSet | None,
+        cpuset: CpuLimit | None,
         filed: Filed,
         connect_timeout_s: float,
+        end_remains: Callable[[], None] = lambda: None,
     ) -> None:
         self.role = role
         self._supervisor, self._listener, self._freezer, self._cpuset = supervisor, listener, freezer, cpuset
-        self._init = init
+        self._tree, self._end_remains = tree, end_remains
         self._filed = filed
         self._connect_timeout_s = connect_timeout_s
         self._socket: socket.socket | None = None
@@ -56,7 +82,7 @@ class SupervisedProcess:
 
     @property
     def pid(self) -> int:
-        """The supervisor's: everything of the command is below it."""
+        """The supervisor's."""
         return self._supervisor.pid
 
     @property
@@ -87,7 +113,7 @@ class SupervisedProcess:
                     raise
                 continue
             pid, _, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-            if pid in process_tree.descendants(self.pid):
+            if pid in process_tree.descendants(self._tree.root.pid):
                 self._close_listener()
                 return _Peer(fileno=peer.detach())
             peer.close()  # somebody else of the same user found the socket
@@ -116,14 +142,13 @@ class SupervisedProcess:
             frozen = self._freezer.holds()
             tasks = [
                 task
-                for pid in process_tree.descendants(self.pid, processes)
-                if pid != self._init and processes[pid].alive
+                for pid in process_tree.descendants(self._tree.root.pid, processes)
+                if pid not in self._tree.ours and processes[pid].alive
                 for task in _tasks(pid, pid in frozen)
             ]
             used = self._freezer.cpu_time_s()
             if used is None:
-                bystanders = [] if self._init is None else [self._init]
-                used = process_tree.cpu_time_s(self.pid, bystanders, processes)
+                used = process_tree.cpu_time_s(self._tree.root.pid, self._tree.ours, processes)
             self._cpu_time_s = max(self._cpu_time_s, used)
             return Usage(tuple(tasks), self._cpu_time_s)
 
@@ -150,7 +175,7 @@ class SupervisedProcess:
 
     def members(self) -> list[int]:
         """Every process of the command; ours left out."""
-        return [pid for pid in process_tree.descendants_quickly(self.pid) if pid != self._init]
+        return self._tree.members()
 
     def poll(self) -> Ended | None:
         with self._ending:
@@ -222,6 +247,7 @@ class SupervisedProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self._supervisor.kill()
+        self._end_remains()
         for path in self._freezer.join:
             cgroup.end_group(path.parent)
         records.end_marked(self._filed.record.channel)

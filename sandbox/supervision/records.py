@@ -31,6 +31,14 @@ class Identity(BaseModel):
         found = process_tree.stat(pid)
         return None if found is None else cls(pid=pid, started_ticks=found.started_ticks)
 
+    @classmethod
+    def of_living(cls, pid: int) -> Identity:
+        """Raises: ProcessLookupError."""
+        found = cls.of(pid)
+        if found is None:
+            raise ProcessLookupError(f"there is no process {pid}")
+        return found
+
     @property
     def alive(self) -> bool:
         found = process_tree.stat(self.pid)

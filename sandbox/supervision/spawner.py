@@ -14,17 +14,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandbox import contract
 from sandbox.errors import SandboxError, Unusable
-from sandbox.supervision.launch import Order
 
-_SCRIPT = Path(__file__).with_name("supervisor.py")
+_SCRIPT = Path(__file__).with_name("supervisor.py")  # of a command that is started here
 _START_TIMEOUT_S = 60.0  # it takes 0.05 s; a machine that swaps may take long
 
 
@@ -120,15 +120,28 @@ class Supervisor:
             self._popen.wait(timeout_s)
 
 
-def start(order: Order, log: Path) -> tuple[Supervisor, Started]:
+class Asked(Protocol):
+    """What a supervisor is told to do, as one JSON object."""
+
+    @property
+    def argv(self) -> Sequence[str]: ...
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+def start(
+    order: Asked, log: Path, *, script: Path | None = None, descriptors: Sequence[int] = ()
+) -> tuple[Supervisor, Started]:
     """Have a supervisor start this command; returns once it is executed. `log` gets the supervisor's own complaints.
+
+    `script` is another supervisor than the usual one, which understands `order`, and `descriptors` are passed to it.
 
     Raises: Unusable when the command cannot be started; SandboxError when the supervisor itself fails; OSError.
     """
     ours, theirs = os.pipe()
     with log.open("wb") as complaints:
         try:
-            popen = _thread().submit(_spawn, theirs, complaints).result()
+            popen = _thread().submit(_spawn, script or _SCRIPT, theirs, complaints, descriptors).result()
         except OSError:
             os.close(ours)
             raise
@@ -148,20 +161,20 @@ def start(order: Order, log: Path) -> tuple[Supervisor, Started]:
     raise SandboxError(f"the supervisor of a sandboxed command did not start: {reason}")
 
 
-def _unusable(failed: Failed, order: Order) -> Unusable:
+def _unusable(failed: Failed, order: Asked) -> Unusable:
     what = f"{order.argv[0]} cannot be executed" if failed.stage == "exec" else f"starting failed at its {failed.stage}"
     return Unusable(failed.stage, f"{what}: {failed.text}", error_number=failed.error_number)
 
 
-def _spawn(reports: int, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn(script: Path, reports: int, complaints: IO[bytes], passed: Sequence[int]) -> subprocess.Popen[bytes]:
     # the agent's environment may hold keys, and what the supervisor has its command could read
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_SCRIPT), str(reports)],
+        [sys.executable, "-I", "-S", str(script), str(reports)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=complaints,
-        pass_fds=(reports,),
+        pass_fds=(reports, *passed),
         env=kept,
         start_new_session=True,  # Ctrl-C in the terminal is the agent's to handle
     )

@@ -12,10 +12,8 @@ import contextlib
 import json
 import os
 import resource
-import select
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,98 +22,21 @@ if __name__ == "__main__":  # started without any search path but the standard l
 
 from sandbox.kernel import ending, isolation, process_tree
 from sandbox.supervision.launch import Launched, LaunchFailure, Order, launch
-
-_TAIL_BYTES = 64 << 10
-_CALM_S, _ALERT_S = 0.2, 0.02  # between two looks at the limits; the second when use has just grown fast
-_GROWTH = 1 / 16  # of a limit, between two looks: fast
-
-
-class Output:
-    """What the command prints: counted, and only the end of it kept."""
-
-    def __init__(self, descriptor: int) -> None:
-        os.set_blocking(descriptor, False)
-        self.descriptor: int | None = descriptor
-        self.count = 0
-        self._tail = bytearray()
-
-    def drain(self, at_most: int = 1 << 20) -> None:
-        """Take what is there now; not more, so that limits are looked at during a flood."""
-        taken = 0
-        while self.descriptor is not None and taken < at_most:
-            try:
-                part = os.read(self.descriptor, 1 << 16)
-            except BlockingIOError:
-                return
-            if not part:
-                os.close(self.descriptor)
-                self.descriptor = None
-            taken += len(part)
-            self.count += len(part)
-            self._tail += part
-            del self._tail[:-_TAIL_BYTES]
-
-    def tail(self) -> str:
-        return self._tail.decode(errors="replace")
-
-
-class Limits:
-    """Looks at memory and tasks of the tree, oftener while they grow."""
-
-    def __init__(self, order: Order, launched: Launched) -> None:
-        self._order, self._init = order, launched.init
-        self._memory, self._tasks = 0, 0
-        self.next_look_s = 0.0
-
-    def broken(self) -> str | None:
-        """The limit that is passed, if one is."""
-        pids = [pid for pid in process_tree.descendants_quickly(os.getpid()) if pid != self._init]
-        memory, tasks = process_tree.resident_bytes(pids), sum(len(process_tree.threads(pid)) for pid in pids)
-        grew = self._grew(memory - self._memory, self._order.memory_bytes) or self._grew(
-            tasks - self._tasks, self._order.processes
-        )
-        self._memory, self._tasks = memory, tasks
-        self.next_look_s = time.monotonic() + (_ALERT_S if grew else _CALM_S)
-        if self._order.processes is not None and tasks > self._order.processes:
-            return "process limit"
-        if self._order.memory_bytes is not None and memory > self._order.memory_bytes:
-            exact = process_tree.proportional_bytes(pids)
-            if exact is None or exact > self._order.memory_bytes:
-                return "memory limit"
-        return None
-
-    @staticmethod
-    def _grew(by: int, limit: int | None) -> bool:
-        return limit is not None and by > limit * _GROWTH
-
-
-class Signals:
-    """SIGTERM (the agent's, or the kernel's when the agent is gone) asks for the end; SIGCHLD only wakes us."""
-
-    def __init__(self) -> None:
-        self.stop_asked = False
-        self.descriptor, end = os.pipe()
-        os.set_blocking(self.descriptor, False)
-        os.set_blocking(end, False)
-        signal.set_wakeup_fd(end, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._ask)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-
-    def _ask(self, number: int, frame: object) -> None:
-        self.stop_asked = True
-
-    def clear(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self.descriptor, 4096):
-                pass
+from sandbox.supervision.watching import Bounds, Limits, Output, Signals, watch
 
 
 def supervise(order: Order, launched: Launched, signals: Signals) -> dict[str, Any]:
     """Watch until it ends or must end; then end the rest. Returns the fields of `Ended` and `cpu_time_s`."""
-    output, limits = Output(launched.output), Limits(order, launched)
-    status, reason = _watch(order, launched, signals, output, limits)
-    status = _end(order, launched, status)
+    output, bounds = Output(launched.output), Bounds(*(getattr(order, name) for name in Bounds._fields))
+    limits = Limits(bounds, lambda: _members(launched))
+    ended: dict[int, int] = {}
+
+    def is_over() -> bool:
+        ended.update(ending.bury() or {})
+        return launched.child in ended
+
+    reason = watch(bounds, output, limits, signals, is_over)
+    status = _end(order, launched, ended.get(launched.child))
     output.drain()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # without a status its namespace was taken down around it, and that is a SIGKILL
@@ -130,30 +51,8 @@ def supervise(order: Order, launched: Launched, signals: Signals) -> dict[str, A
     }
 
 
-def _watch(
-    order: Order, launched: Launched, signals: Signals, output: Output, limits: Limits
-) -> tuple[int | None, str | None]:
-    """(wait status of the child if it has ended by itself, the reason if we have to end it)."""
-    poll = select.poll()
-    poll.register(signals.descriptor, select.POLLIN)
-    poll.register(launched.output, select.POLLIN)
-    watching_output = True
-    while True:
-        poll.poll(max(0.0, limits.next_look_s - time.monotonic()) * 1000)
-        signals.clear()
-        output.drain()
-        if watching_output and output.descriptor is None:
-            poll.unregister(launched.output)
-            watching_output = False
-        ended = ending.bury() or {}
-        if launched.child in ended:
-            return ended[launched.child], None
-        if output.count > order.output_bytes:
-            return None, "output limit"
-        if signals.stop_asked:
-            return None, "stopped"
-        if time.monotonic() >= limits.next_look_s and (reason := limits.broken()):
-            return None, reason
+def _members(launched: Launched) -> list[int]:
+    return [pid for pid in process_tree.descendants_quickly(os.getpid()) if pid != launched.init]
 
 
 def _end(order: Order, launched: Launched, status: int | None) -> int | None:

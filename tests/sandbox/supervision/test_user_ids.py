@@ -18,8 +18,8 @@ import pytest
 from sandbox.contract import Command
 from sandbox.errors import DiskFull, Unusable
 from sandbox.local.provider import LocalSandbox
-from sandbox.local.start import disk_errors
 from sandbox.supervision import user_ids
+from sandbox.supervision.preparing import disk_errors
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use other user ids")
 UID = 1_900_000_123

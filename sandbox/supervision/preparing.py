@@ -1,0 +1,116 @@
+"""What every started command needs on the host before it runs: a folder with its channel, and a record on the disk.
+
+Refuses to know how the command is isolated. Whoever prepares undoes it when starting fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.contract import Command
+from sandbox.errors import DiskFull, SandboxError, Unusable, means_disk_full
+from sandbox.supervision import user_ids
+from sandbox.supervision.records import Filed, Identity, Record
+
+_LONGEST_SOCKET_PATH = 100  # the kernel takes 107 bytes
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where commands of one sandbox are started from.
+
+    `scratch` is a folder of ours alone. `owned` are further folders that the agent made: what lies in them is made
+    readable for a separate user who needs it; nothing else has its mode changed.
+    """
+
+    scratch: Path
+    owned: tuple[Path, ...]
+    connect_timeout_s: float
+
+    @property
+    def records(self) -> Path:
+        return self.scratch / "records"
+
+    def make(self, *, for_others: bool) -> None:
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        # a separate user must pass through, but not list: the folders inside have unguessable names and are closed
+        self.scratch.chmod(0o711 if for_others else 0o700)
+        self.records.mkdir(mode=0o700, exist_ok=True)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    listener: socket.socket
+    filed: Filed
+
+    @property
+    def litter(self) -> list[str]:
+        """Files and folders to remove, in this order, when the agent is gone and cannot."""
+        record = self.filed.record
+        return [str(path) for path in (record.channel, record.folder, self.filed.log, self.filed.path)]
+
+
+def fresh_name() -> str:
+    return f"ratchet-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def prepare(
+    name: str, command: Command, place: Place, uid: int | None, undo: ExitStack, groups: tuple[Path, ...] = ()
+) -> Prepared:
+    """`uid` is who will connect, if not ourselves; `groups` are control groups to remove with it. Raises: OSError."""
+    folder = _private_folder(place.scratch, name)
+    undo.callback(shutil.rmtree, folder, ignore_errors=True)
+    listener = _listen(folder, uid)
+    undo.callback(listener.close)
+    agent = Identity.of_living(os.getpid())
+    record = Record(role=command.role, agent=agent, folder=folder, channel=str(folder / "channel"), groups=groups)
+    filed = Filed(place.records / f"{name}.json", record)
+    filed.write()
+    undo.callback(filed.forget)
+    return Prepared(listener, filed)
+
+
+def _private_folder(scratch: Path, name: str) -> Path:
+    folder = scratch / name
+    if len(os.fsencode(folder / "channel")) > _LONGEST_SOCKET_PATH:
+        return Path(tempfile.mkdtemp(prefix="ratchet-"))
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def _listen(folder: Path, uid: int | None) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(folder / "channel"))
+        listener.listen(1)
+        if uid is not None:
+            user_ids.give(folder, uid)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+@contextlib.contextmanager
+def disk_errors(doing: str) -> Iterator[None]:
+    """Raises: DiskFull, SandboxError instead of OSError."""
+    hint = "Free some space; nothing already proven is lost."
+    try:
+        yield
+    except Unusable as failure:
+        if means_disk_full(failure.error_number):
+            raise DiskFull(failure.message, hint=hint) from failure
+        raise
+    except OSError as error:
+        if means_disk_full(error.errno):
+            raise DiskFull(f"the disk is full while {doing}: {error}", hint=hint) from error
+        raise SandboxError(f"{doing} failed: {error}") from error

@@ -1,0 +1,207 @@
+"""Watch one command from outside: take its output, look at its limits, notice that it must end.
+
+Refuses to start or end anything. Standard library only: it runs inside supervisors, beside a command and never in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from sandbox.kernel import process_tree
+
+_TAIL_BYTES = 64 << 10
+_CALM_S, _ALERT_S = 0.2, 0.02  # between two looks at the limits; the second when use has just grown fast
+_GROWTH = 1 / 16  # of a limit, between two looks: fast
+
+
+class Bounds(NamedTuple):
+    """The limits of a command that are looked at from outside; None where there is none. See `contract.Limits`."""
+
+    memory_bytes: int | None
+    processes: int | None
+    output_bytes: int
+    disk_bytes: int | None = None
+    writable: Sequence[str] = ()  # the folders in which `disk_bytes` is counted
+
+
+class Output:
+    """What the command prints: counted, and only the end of it kept."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor: int | None = descriptor
+        self.count = 0
+        self._tail = bytearray()
+
+    def drain(self, at_most: int = 1 << 20) -> None:
+        """Take what is there now; not more, so that limits are looked at during a flood."""
+        taken = 0
+        while self.descriptor is not None and taken < at_most:
+            try:
+                part = os.read(self.descriptor, 1 << 16)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                part = b""
+            if not part:
+                os.close(self.descriptor)
+                self.descriptor = None
+            taken += len(part)
+            self._take(part)
+
+    def _take(self, part: bytes) -> None:
+        self.count += len(part)
+        self._tail += part
+        del self._tail[:-_TAIL_BYTES]
+
+    def tail(self) -> str:
+        return self._tail.decode(errors="replace")
+
+
+class Limits:
+    """Looks at what a tree uses, oftener while that grows. `members` lists its processes."""
+
+    def __init__(self, bounds: Bounds, members: Callable[[], list[int]]) -> None:
+        self._bounds, self._members = bounds, members
+        self._memory, self._tasks = 0, 0
+        self._disk = _Disk(bounds.writable) if bounds.disk_bytes is not None else None
+        self.next_look_s = 0.0
+
+    def broken(self) -> str | None:
+        """The limit that is passed, if one is."""
+        bounds, pids = self._bounds, self._members()
+        memory, tasks = process_tree.resident_bytes(pids), sum(len(process_tree.threads(pid)) for pid in pids)
+        grew = self._grew(memory - self._memory, bounds.memory_bytes) or self._grew(
+            tasks - self._tasks, bounds.processes
+        )
+        self._memory, self._tasks = memory, tasks
+        if bounds.processes is not None and tasks > bounds.processes:
+            return "process limit"
+        if bounds.memory_bytes is not None and memory > bounds.memory_bytes:
+            exact = process_tree.proportional_bytes(pids)
+            if exact is None or exact > bounds.memory_bytes:
+                return "memory limit"
+        if self._disk is not None and bounds.disk_bytes is not None:
+            if self._disk.taken(bounds.disk_bytes, pids) > bounds.disk_bytes:
+                return "disk limit"
+            grew = grew or self._disk.busy
+        self.next_look_s = time.monotonic() + (_ALERT_S if grew else _CALM_S)
+        return None
+
+    @staticmethod
+    def _grew(by: int, limit: int | None) -> bool:
+        return limit is not None and by > limit * _GROWTH
+
+
+class _Disk:
+    """Bytes that a tree holds on the disk. Counting files takes time, so that it is only done while the disk fills."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self._folders = list(folders)
+        self._free_when_counted: int | None = None
+        self._counted = 0
+        self.busy = False  # the disk has been filling since the last count
+
+    def taken(self, limit: int, pids: Iterable[int]) -> int:
+        free = self._free()
+        if self._free_when_counted is None:
+            self._free_when_counted = free
+        lost = self._free_when_counted - free
+        self.busy = lost > limit * _GROWTH
+        if self.busy:
+            self._counted = sum(map(_bytes_below, self._folders)) + _unlinked_bytes(pids)
+            self._free_when_counted = free
+        return self._counted
+
+    def _free(self) -> int:
+        free = 0
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                found = os.statvfs(folder)
+                free += found.f_bavail * found.f_frsize
+        return free
+
+
+def _bytes_below(folder: str) -> int:
+    """Of all files below a folder, links not followed; what cannot be looked into counts nothing."""
+    total, left = 0, [folder]
+    while left:
+        with contextlib.suppress(OSError), os.scandir(left.pop()) as inside:
+            for entry in inside:
+                with contextlib.suppress(OSError):
+                    facts = entry.stat(follow_symlinks=False)
+                    total += 512 * facts.st_blocks
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+    return total
+
+
+def _unlinked_bytes(pids: Iterable[int]) -> int:
+    """Of files that are open and have no name any more; each once."""
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as inside:
+            for entry in inside:
+                with contextlib.suppress(OSError):
+                    facts = os.stat(entry.path)
+                    if facts.st_nlink == 0:
+                        found[facts.st_dev, facts.st_ino] = 512 * facts.st_blocks
+    return sum(found.values())
+
+
+class Signals:
+    """SIGTERM (the agent's, or the kernel's when the agent is gone) asks for the end; SIGCHLD only wakes us."""
+
+    def __init__(self) -> None:
+        self.stop_asked = False
+        self.descriptor, end = os.pipe()
+        os.set_blocking(self.descriptor, False)
+        os.set_blocking(end, False)
+        signal.set_wakeup_fd(end, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._ask)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+
+    def _ask(self, number: int, frame: object) -> None:
+        self.stop_asked = True
+
+    def clear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.descriptor, 4096):
+                pass
+
+
+def watch(
+    bounds: Bounds,
+    output: Output,
+    limits: Limits,
+    signals: Signals,
+    is_over: Callable[[], bool],
+    wake: Iterable[int] = (),
+) -> str | None:
+    """Returns why it has to be ended, or None once it `is_over`. `wake` are further descriptors worth a look."""
+    poll = select.poll()
+    shown = output.descriptor
+    for descriptor in (signals.descriptor, *([] if shown is None else [shown]), *wake):
+        poll.register(descriptor, select.POLLIN)
+    while True:
+        poll.poll(max(0.0, limits.next_look_s - time.monotonic()) * 1000)
+        signals.clear()
+        output.drain()
+        if shown is not None and output.descriptor is None:
+            poll.unregister(shown)
+            shown = None
+        if is_over():
+            return None
+        if output.count > bounds.output_bytes:
+            return "output limit"
+        if signals.stop_asked:
+            return "stopped"
+        if time.monotonic() >= limits.next_look_s and (reason := limits.broken()):
+            return reason
