@@ -3,7 +3,9 @@
     RatchetError                    1   (sandbox/errors.py)
     ├── SandboxError               30   the sandbox itself failed; never the fault of a candidate
     │   ├── SandboxUnavailable     31   the provider cannot work on this machine
-    │   └── DiskFull               32   no space left for trees, inputs or outputs
+    │   ├── DiskFull               32   no space left for trees, inputs or outputs
+    │   ├── DeviceBusy             33   another run is timing on this card
+    │   └── ContainmentNotHeld     34   a control that was asked for is not found from inside
     ├── ToolError …                     (tools/errors.py: workload, target, judge)
     └── AgentError …                    (agent/errors.py: run, resume, command line)
 
@@ -40,6 +42,18 @@ class DiskFull(SandboxError):
     """The disk is full; nothing already proven is lost."""
 
     exit_status = 32
+
+
+class DeviceBusy(SandboxError):
+    """Another run is timing on this card."""
+
+    exit_status = 33
+
+
+class ContainmentNotHeld(SandboxError):
+    """A control that was asked for is not found from inside: nothing of the target is run."""
+
+    exit_status = 34
 
 
 class Unusable(SandboxError):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 LAYERS = ("sandbox", "tools", "agent", "evals")  # each may import itself and those before it
 OUTSIDE = ("torch", "triton", "transformers")  # the target's interpreter has them, ours need not
-ONLY_IN = {"langgraph": "agent/graph.py", "openai": "agent/llm/", "docker": "sandbox/docker.py"}
+ONLY_IN = {"langgraph": "agent/graph.py", "openai": "agent/llm/", "docker": "sandbox/docker/engine.py"}
 GUEST = "sandbox/guest/"
 GUEST_MAY = {*sys.stdlib_module_names, "torch", "triton"}
 GUEST_MAY_IF_THERE = {"sandbox/guest/suite.py": "pytest"}  # the target's own, to run the target's own tests

@@ -50,7 +50,7 @@ def test_the_repository_keeps_the_rule(rule: Rule, tree: Tree) -> None:
         (import_rules.upward, {"evals/a.py": "from evals.tasks.decoder import model"}),
         (import_rules.in_one_place, {"agent/cli.py": "def f():\n    import langgraph.graph"}),
         (import_rules.in_one_place, {"tools/a.py": "from openai import OpenAI"}),
-        (import_rules.in_one_place, {"sandbox/local.py": "import docker"}),
+        (import_rules.in_one_place, {"sandbox/docker/provider.py": "import docker"}),
         (import_rules.outside_world, {"tools/a.py": "def f():\n    import torch"}),
         (import_rules.outside_world, {"evals/a.py": "from transformers import LlamaConfig"}),
         (

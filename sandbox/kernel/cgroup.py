@@ -26,8 +26,8 @@ def cpuset_home() -> Path | None:
     return _home("cgroup", "cpuset")
 
 
-def _home(kind: str, controller: str) -> Path | None:
-    path = _own_path(controller)
+def _home(kind: str, controller: str, pid: int | None = None) -> Path | None:
+    path = _path(controller, pid)
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         root, mount_point = before.split()[3:5]
@@ -40,11 +40,24 @@ def _home(kind: str, controller: str) -> Path | None:
     return None
 
 
-def _own_path(controller: str) -> str | None:
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+def _path(controller: str, pid: int | None) -> str | None:
+    try:
+        lines = Path(f"/proc/{pid or 'self'}/cgroup").read_text().splitlines()
+    except FileNotFoundError:
+        return None  # it has ended
+    for line in lines:
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(",") and not path.startswith("/.."):
             return path
+    return None
+
+
+def memory_events_of(pid: int) -> Path | None:
+    """Where the kernel counts what it killed in this process's group for want of memory; None where it is hidden."""
+    for kind, controller, name in (("cgroup2", "", "memory.events"), ("cgroup", "memory", "memory.oom_control")):
+        home = _home(kind, controller, pid)
+        if home is not None and (home / name).exists():
+            return home / name
     return None
 
 

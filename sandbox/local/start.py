@@ -10,11 +10,8 @@ import os
 from pathlib import Path
 
 from sandbox.contract import Command
-from sandbox.errors import Unusable
-from sandbox.kernel import cgroup, freezer
-from sandbox.kernel.freezer import CgroupFreezer, Freezer
 from sandbox.local.plan import Plan
-from sandbox.supervision import spawner, user_ids
+from sandbox.supervision import control_groups, spawner, user_ids
 from sandbox.supervision.launch import Order
 from sandbox.supervision.preparing import Place, Prepared, disk_errors, fresh_name, prepare
 from sandbox.supervision.process import SupervisedProcess, Tree
@@ -29,9 +26,9 @@ def start(command: Command, plan: Plan, place: Place, uid: int | None) -> Superv
         device_groups = () if uid is None else user_ids.device_groups()
         if uid is not None:
             user_ids.hand_over(uid, device_groups, command, place.owned)
-        chosen = _freezer(name, plan)
+        chosen = control_groups.freezer_for(name, groups=plan.groups)
         undo.callback(chosen.close)
-        cpuset = _cpuset(name, chosen, command.cpus) if plan.cpusets else None
+        cpuset = control_groups.cpuset_for(name, chosen, command.cpus) if plan.cpusets else None
         if cpuset is not None:
             undo.callback(cpuset.close)
         join = list(dict.fromkeys((*chosen.join, *([] if cpuset is None else [cpuset.join_file]))))
@@ -42,38 +39,21 @@ def start(command: Command, plan: Plan, place: Place, uid: int | None) -> Superv
         ours = [] if started.init is None else [started.init]
         tree = Tree(Identity.of_living(supervisor.pid), frozenset(ours))
         process = SupervisedProcess(
-            command.role, supervisor, tree, prepared.listener, chosen, cpuset, filed, place.connect_timeout_s
+            command.role,
+            supervisor,
+            tree,
+            prepared.listener,
+            chosen,
+            cpuset,
+            filed,
+            place.connect_timeout_s,
+            own_uid=uid,
         )
         undo.pop_all()
         undo.callback(process.stop)  # until what is needed to end it later is on the disk
         filed.write()
         undo.pop_all()
         return process
-
-
-def _freezer(name: str, plan: Plan) -> Freezer:
-    try:
-        return freezer.choose(name, groups=plan.groups)
-    except OSError as error:
-        raise Unusable("groups", f"no control group can be made: {error.strerror or error}") from error
-
-
-def _cpuset(name: str, chosen: Freezer, cpus: tuple[int, ...] | None) -> cgroup.CpuSet:
-    """A CPU set for a command, holding `cpus`, in whichever hierarchy has the controller."""
-    cpuset = chosen.group.cpuset if isinstance(chosen, CgroupFreezer) else None
-    home = cgroup.cpuset_home()
-    try:
-        if cpuset is None and home is not None:
-            cpuset = cgroup.CpuSet.create(home / name)
-        if cpuset is not None and cpus is not None:
-            cpuset.allow(cpus)
-    except OSError as error:
-        if cpuset is not None:
-            cpuset.close()
-        raise Unusable("cpusets", f"no CPU set can be made: {error.strerror or error}") from error
-    if cpuset is None:
-        raise Unusable("cpusets", "no cpuset controller is there for us")
-    return cpuset
 
 
 def _order(

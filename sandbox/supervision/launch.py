@@ -40,6 +40,8 @@ class Order(NamedTuple):
     litter: Sequence[str] = ()  # files and folders to remove, in this order, when the agent is gone and cannot
     uid: int | None = None  # a separate user, whose group has the same number
     groups: Sequence[int] = ()
+    contains: bool = False  # it is a program that contains the command: it needs our rights, and tells of signals
+    becomes: int | None = None  # the user whom that program makes of it
 
 
 class Launched(NamedTuple):
@@ -181,19 +183,21 @@ def _become(order: Order, joins: list[int], output_end: int, failure_end: int) -
 
 
 def _set_limits(order: Order) -> None:
-    os.umask(0o077)
+    os.umask(0o022 if order.contains else 0o077)  # the folders on the way to what it shows must be passed through
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if order.file_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order.file_bytes, order.file_bytes))
-    if order.uid is not None and order.processes is not None:
+    if (order.uid is not None or order.becomes is not None) and order.processes is not None:
         # counted per user, so it means nothing for a user who has other processes
         most = order.processes + _SPARE_TASKS
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 def _give_up_rights(order: Order) -> None:
+    if order.contains:
+        return
     isolation.drop_privileges()
     if order.uid is not None:
         os.setgroups(order.groups)

@@ -68,10 +68,12 @@ class SupervisedProcess:
         filed: Filed,
         connect_timeout_s: float,
         end_remains: Callable[[], None] = lambda: None,
+        own_uid: int | None = None,
     ) -> None:
+        """`own_uid` is a user id that nothing but this command has; `end_remains` ends what no signal of ours does."""
         self.role = role
         self._supervisor, self._listener, self._freezer, self._cpuset = supervisor, listener, freezer, cpuset
-        self._tree, self._end_remains = tree, end_remains
+        self._tree, self._end_remains, self._own_uid = tree, end_remains, own_uid
         self._filed = filed
         self._connect_timeout_s = connect_timeout_s
         self._socket: socket.socket | None = None
@@ -96,27 +98,35 @@ class SupervisedProcess:
     def _accept(self) -> socket.socket:
         deadline = time.monotonic() + self._connect_timeout_s
         while True:
-            ended = self.poll()
-            if ended is not None:
-                raise ProcessEnded(ended)
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"{self.role} did not connect within {self._connect_timeout_s:.0f} s")
-            try:
-                # in slices: another thread may stop it meanwhile, which closes both
-                listener, reports = self._listener.fileno(), self._supervisor.fileno()
-                if listener not in select.select([listener, reports], [], [], min(left, 0.5))[0]:
-                    continue
-                peer, _ = self._listener.accept()
-            except (OSError, ValueError):
-                if self.poll() is None:
-                    raise
-                continue
-            pid, _, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-            if pid in process_tree.descendants(self._tree.root.pid):
+            peer = self._waiting(0.0)  # before asking how it fares: it may have connected, spoken and ended
+            if peer is None:
+                ended = self.poll()
+                if ended is not None:
+                    raise ProcessEnded(ended)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"{self.role} did not connect within {self._connect_timeout_s:.0f} s")
+                peer = self._waiting(min(left, 0.5))  # in slices: another thread may stop it meanwhile
+            if peer is not None and self._is_ours(peer):
                 self._close_listener()
                 return _Peer(fileno=peer.detach())
-            peer.close()  # somebody else of the same user found the socket
+            if peer is not None:
+                peer.close()  # somebody else of the same user found the socket
+
+    def _waiting(self, timeout_s: float) -> socket.socket | None:
+        """Who waits to be accepted; None also when a report came instead."""
+        try:
+            listener, reports = self._listener.fileno(), self._supervisor.fileno()
+            if listener in select.select([listener, reports], [], [], timeout_s)[0]:
+                return self._listener.accept()[0]
+        except (OSError, ValueError):
+            if self.poll() is None:
+                raise
+        return None
+
+    def _is_ours(self, peer: socket.socket) -> bool:
+        pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        return uid == self._own_uid or pid in process_tree.descendants(self._tree.root.pid)
 
     def _close_listener(self) -> None:
         path = self._listener.getsockname() if self._listener.fileno() >= 0 else ""

@@ -41,6 +41,8 @@ def supervise(order: Order, launched: Launched, signals: Signals) -> dict[str, A
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # without a status its namespace was taken down around it, and that is a SIGKILL
     code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
+    if order.contains and code > 128:
+        code = 128 - code  # what contains the command tells of its signal so
     return {
         "status": code if code >= 0 else None,
         "signal": -code if code < 0 else None,
@@ -108,7 +110,7 @@ def main() -> int:
     if os.getppid() != order.host_pid:
         signals.stop_asked = True
     with contextlib.suppress(BrokenPipeError):
-        print(json.dumps({"started": {"init": launched.init}}), file=report, flush=True)
+        print(json.dumps({"started": {"child": launched.child, "init": launched.init}}), file=report, flush=True)
     try:
         ended = supervise(order, launched, signals)
     except BaseException:

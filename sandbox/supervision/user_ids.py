@@ -95,14 +95,24 @@ def closed_to(uid: int, groups: Iterable[int], path: Path) -> Path | None:
     return None
 
 
-def hand_over(uid: int, groups: Iterable[int], command: Command, owned: Iterable[Path]) -> None:
-    """Give a command its folders; only those in `owned` may have their modes changed. Raises: Unusable, OSError."""
+def hand_over_mounted(uid: int, command: Command, owned: Iterable[Path]) -> None:
+    """Give a command its folders, which it sees by mounts of their own: no folder above them can be in its way.
+
+    Only those in `owned` may have their modes changed.
+
+    Raises: OSError.
+    """
     for folder in command.writable:
         give(folder, uid)
     ours = [folder.resolve() for folder in owned]
     for path in command.readable:
         if any(path.resolve().is_relative_to(folder) for folder in ours):
             show(path)
+
+
+def hand_over(uid: int, groups: Iterable[int], command: Command, owned: Iterable[Path]) -> None:
+    """The same for a command that sees this machine's own paths. Raises: Unusable, OSError."""
+    hand_over_mounted(uid, command, owned)
     for path in (command.cwd, *command.readable, *command.writable):
         closed = closed_to(uid, groups, path)
         if closed is not None:

@@ -50,10 +50,14 @@ class Output:
             except ConnectionResetError:
                 part = b""
             if not part:
-                os.close(self.descriptor)
-                self.descriptor = None
+                self.close()
             taken += len(part)
             self._take(part)
+
+    def close(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
 
     def _take(self, part: bytes) -> None:
         self.count += len(part)

@@ -17,7 +17,10 @@ from typing import Any, Protocol
 
 import pytest
 
+from sandbox.bwrap.provider import BwrapSandbox
 from sandbox.contract import Command, Limits, Process, Sandbox
+from sandbox.docker.provider import DockerSandbox
+from sandbox.errors import SandboxUnavailable
 from sandbox.guest import wire
 from sandbox.local.plan import Feature
 from sandbox.local.provider import LocalSandbox
@@ -33,12 +36,33 @@ def open_interpreter() -> str | None:
     return None
 
 
+def docker(scratch: Path, python: str) -> tuple[Sandbox, str]:
+    return available(DockerSandbox(python, scratch, owned=(scratch.parent,))), python
+
+
+def bwrap(scratch: Path, python: str) -> tuple[Sandbox, str]:
+    return available(BwrapSandbox(python, scratch, owned=(scratch.parent,))), python
+
+
 def local(scratch: Path, python: str, *without: Feature) -> tuple[Sandbox, str]:
     return LocalSandbox(python, scratch, without=frozenset(without)), python
 
 
 # a sandbox and the interpreter for its guests: all that this machine offers, and less of it, down to nothing
+def available(sandbox: Sandbox) -> Sandbox:
+    """Skips where the provider cannot work, unless this machine is said to have what it needs."""
+    try:
+        sandbox.promises()
+    except SandboxUnavailable as error:
+        if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
+            raise
+        pytest.skip(f"{sandbox.name} is not available here: {error}")
+    return sandbox
+
+
 PROVIDERS: dict[str, Callable[[Path], tuple[Sandbox, str]]] = {
+    "bwrap": lambda scratch: bwrap(scratch, sys.executable),
+    "docker": lambda scratch: docker(scratch, sys.executable),
     "local": lambda scratch: local(scratch, open_interpreter() or sys.executable),
     "local-with-signals": lambda scratch: local(scratch, sys.executable, "groups", "cpusets", "users"),
     "local-with-nothing": lambda scratch: local(scratch, sys.executable, "namespaces", "groups", "cpusets", "users"),
@@ -118,7 +142,7 @@ class guests:
         shutil.copy(wire.__file__, home / "wire.py")
         script = home / "guest.py"
         script.write_text((CONNECT if connects else "") + code)
-        given = {"cwd": home, "role": "guest", "env": {"PYTHONDONTWRITEBYTECODE": "1"}, **fields}
+        given = {"cwd": home, "role": "guest", "env": {"PYTHONDONTWRITEBYTECODE": "1"}, "readable": (home,), **fields}
         limits = given.pop("limits", Limits())
         process = self.sandbox.start(Command(argv=(self.python, str(script)), limits=limits, **given))
         self.started.append(process)

@@ -1,0 +1,1 @@
+"""The provider that contains by namespaces alone, with bubblewrap: for machines without a container engine."""

@@ -1,0 +1,93 @@
+"""What bubblewrap is told: which namespaces, which folders, and who the command is.
+
+Refuses to leave anything to its defaults when a promise hangs on it. `without` names guards to leave out: the tests use
+it to see that something notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sandbox.contract import Command
+
+Guard = Literal["network", "read-only root", "capabilities", "user", "ipc", "tmp", "read-only mounts", "environment",
+                "pid namespace", "host files"]  # fmt: skip
+
+# What a set-user-id root needs to become somebody else; the command itself keeps none of them.
+_TO_CHANGE_USER = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a command gets of this machine."""
+
+    program: Path  # bubblewrap
+    setpriv: Path | None  # to become `uid`; None to stay who we are, in a user namespace
+    uid: int | None
+    channel: Path
+    view: tuple[Path, ...]
+    devices: tuple[Path, ...] = ()
+    groups: tuple[int, ...] = ()
+    without: frozenset[Guard] = frozenset()
+
+
+def argv(command: Command, outside: Outside) -> list[str]:
+    return [str(outside.program), *_isolation(outside), *_folders(command, outside), "--", *_inner(command, outside)]
+
+
+def _isolation(outside: Outside) -> list[str]:
+    without = outside.without
+    told = ["--die-with-parent", "--new-session", "--unshare-uts", "--hostname", "sandbox", "--unshare-cgroup-try"]
+    for guard, option in (("network", "--unshare-net"), ("ipc", "--unshare-ipc"), ("pid namespace", "--unshare-pid")):
+        if guard not in without:
+            told.append(option)
+    if outside.uid is None:
+        return [*told, "--unshare-user", "--disable-userns"]
+    if "capabilities" in without:
+        return told
+    return [*told, "--cap-drop", "ALL", *(word for name in _TO_CHANGE_USER for word in ("--cap-add", name))]
+
+
+def _folders(command: Command, outside: Outside) -> list[str]:
+    without, limits = outside.without, command.limits
+    also_readable = [path for path in (*command.readable, outside.channel.parent) if path not in command.writable]
+    told = ["--ro-bind", "/", "/"] if "host files" in without else []
+    told += ["--proc", "/proc", "--dev", "/dev"]
+    if "tmp" not in without:
+        told += ["--perms", "1777", "--size", str(limits.tmp_bytes), "--tmpfs", "/tmp"]
+        told += ["--perms", "1777", "--size", str(limits.shm_bytes), "--tmpfs", "/dev/shm"]
+    if "host files" not in without:
+        told += _ways([*outside.view, *also_readable, *command.writable])
+        told += [word for path in (*outside.view, Path("/sys")) for word in ("--ro-bind", str(path), str(path))]
+    readable = "--bind" if "read-only mounts" in without else "--ro-bind"
+    for path in dict.fromkeys(also_readable):
+        told += [readable, str(path), str(path)]
+    for path in dict.fromkeys(command.writable):
+        told += ["--bind", str(path), str(path)]
+    for device in outside.devices:
+        told += ["--dev-bind", str(device), str(device)]
+    if "read-only root" not in without:
+        told += ["--remount-ro", "/"]
+    return [*told, "--chdir", "/"]
+
+
+def _ways(paths: Iterable[Path]) -> list[str]:
+    """Folders on the way to what is shown, open to all: bubblewrap's own would be closed to a changed user."""
+    ways = dict.fromkeys(way for path in paths for way in reversed(path.parents) if way != Path("/"))
+    return [word for way in ways for word in ("--perms", "0755", "--dir", str(way))]
+
+
+def _inner(command: Command, outside: Outside) -> list[str]:
+    given = {**command.env, "RATCHET_CHANNEL": str(outside.channel)}
+    keep = [] if "environment" in outside.without else ["-i"]
+    # the folder is entered last: it may be closed to all but the user that the command becomes
+    told = ["/usr/bin/env", *keep, f"--chdir={command.cwd}", *(f"{name}={value}" for name, value in given.items()), *command.argv]
+    if outside.uid is None or outside.setpriv is None or "user" in outside.without:
+        return told
+    who = [f"--reuid={outside.uid}", f"--regid={outside.uid}"]
+    who.append(f"--groups={','.join(map(str, outside.groups))}" if outside.groups else "--clear-groups")
+    rights = [] if "capabilities" in outside.without else ["--inh-caps=-all", "--bounding-set=-all"]
+    return [str(outside.setpriv), *who, *rights, "--no-new-privs", "--", *told]

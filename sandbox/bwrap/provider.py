@@ -1,0 +1,199 @@
+"""The bwrap provider: each command in namespaces of its own, which bubblewrap makes, with nothing but what it is given.
+
+Refuses to run when a control that it asked for is not found from inside. What bubblewrap alone cannot do (a filter of
+system calls, the kernel's own limits on memory and processes) is told by `promises`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+from sandbox import verification, view
+from sandbox.bwrap.arguments import Guard, Outside, argv
+from sandbox.contract import Command, Promises
+from sandbox.errors import SandboxUnavailable, Unusable
+from sandbox.kernel import cgroup, process_tree
+from sandbox.kernel.freezer import Freezer
+from sandbox.supervision import control_groups, records, spawner, user_ids
+from sandbox.supervision.launch import Order
+from sandbox.supervision.preparing import Place, Prepared, disk_errors, fresh_name, prepare
+from sandbox.supervision.process import SupervisedProcess, Tree
+from sandbox.supervision.records import Identity
+from sandbox.verification import EVERYTHING, Control
+
+_START_S = 30.0
+_BEYOND: frozenset[Control] = frozenset({"system calls", "memory", "swap", "processes"})
+_NOTES = (
+    "a namespace shares the kernel with this machine: a fault of the kernel, or of a device driver that is passed in, "
+    "is a way out",
+    "no filter of system calls is in force, so that more of the kernel can be reached than from a container",
+    "memory and processes are watched from outside and ended when they pass a limit, not held back by the kernel",
+)
+_HELD_BY_TRYING = {
+    "groups": "freezing is by signals, and CPU time is counted in steps of 10 ms",
+    "cpusets": "CPUs are assigned but not enforced: a command can give itself more",
+}
+
+
+class BwrapSandbox:
+    """Runs commands in namespaces. For the arguments see `DockerSandbox`; there are no images here."""
+
+    name = "bwrap"
+
+    def __init__(
+        self,
+        python: str | Path,
+        scratch: Path,
+        *,
+        owned: tuple[Path, ...] = (),
+        mounts: tuple[Path, ...] = (),
+        connect_timeout_s: float = 60.0,
+        without: frozenset[Guard] = frozenset(),
+        verified: bool = True,
+    ) -> None:
+        self._python, self._mounts = os.path.abspath(python), mounts
+        self._without, self._verified = without, verified
+        self._place = Place(scratch.absolute(), (scratch.absolute(), *owned), connect_timeout_s)
+        self._user_ids = user_ids.fresh_ids()
+        self._settling = threading.RLock()
+        self._promises: Promises | None = None
+        self._lacks: set[str] = set()
+        self._view: tuple[Path, ...] | None = None
+
+    def promises(self) -> Promises:
+        """Raises: SandboxUnavailable, SandboxError (ContainmentNotHeld)."""
+        with self._settling:
+            if self._promises is None:
+                if self._verified:
+                    verification.verify(self._start, self._python, self._place.scratch, EVERYTHING - _BEYOND)
+                self._promises = Promises(
+                    contained=True,
+                    no_network=True,
+                    separate_users=os.geteuid() == 0,
+                    ends_whole_tree=True,
+                    enforced_cpus="cpusets" not in self._lacks,
+                    notes=(*_NOTES, *(_HELD_BY_TRYING[each] for each in sorted(self._lacks))),
+                )
+            return self._promises
+
+    def start(self, command: Command) -> SupervisedProcess:
+        """Returns once it is executed. Raises: SandboxUnavailable; DiskFull; SandboxError."""
+        self.promises()
+        return self._start(command)
+
+    def reap(self) -> list[str]:
+        return records.reap(self._place.records)
+
+    def _start(self, command: Command) -> SupervisedProcess:
+        name, root = fresh_name(), os.geteuid() == 0
+        uid = next(self._user_ids) if root else None
+        with disk_errors(f"starting {command.role}"), contextlib.ExitStack() as undo:
+            if not command.cwd.is_dir():
+                raise Unusable("folder", f"there is no folder {command.cwd} to start {command.role} in")
+            self._place.make(for_others=root)
+            if uid is not None:
+                user_ids.hand_over_mounted(uid, command, self._place.owned)
+            chosen = self._freezer(name)
+            undo.callback(chosen.close)
+            cpuset = self._cpuset(name, chosen, command)
+            if cpuset is not None:
+                undo.callback(cpuset.close)
+            join = list(dict.fromkeys((*chosen.join, *([] if cpuset is None else [cpuset.join_file]))))
+            prepared = prepare(name, command, self._place, uid, undo, tuple(file.parent for file in join))
+            outside = self._outside(prepared, uid)
+            order = _order(command, outside, prepared, join)
+            supervisor, started = spawner.start(order, prepared.filed.log)
+            filed = prepared.filed.naming(supervisor.pid)
+            process = SupervisedProcess(
+                command.role,
+                supervisor,
+                Tree(_init_below(started.child or 0)),
+                prepared.listener,
+                chosen,
+                cpuset,
+                filed,
+                self._place.connect_timeout_s,
+                own_uid=uid,
+            )
+            undo.pop_all()
+            undo.callback(process.stop)  # until what is needed to end it later is on the disk
+            filed.write()
+            undo.pop_all()
+            return process
+
+    def _freezer(self, name: str) -> Freezer:
+        try:
+            return control_groups.freezer_for(name, groups=True)
+        except Unusable:
+            self._lacks.add("groups")
+            return control_groups.freezer_for(name, groups=False)
+
+    def _cpuset(self, name: str, chosen: Freezer, command: Command) -> cgroup.CpuSet | None:
+        try:
+            return control_groups.cpuset_for(name, chosen, command.cpus)
+        except Unusable:
+            self._lacks.add("cpusets")
+            return None
+
+    def _outside(self, prepared: Prepared, uid: int | None) -> Outside:
+        if self._view is None:
+            self._view = (*view.of_machine(self._python), *self._mounts)
+        program, setpriv = shutil.which("bwrap"), shutil.which("setpriv")
+        if program is None:
+            raise SandboxUnavailable(
+                "bubblewrap is not installed", hint="Install it (Debian: apt-get install bubblewrap)."
+            )
+        if uid is not None and setpriv is None:
+            raise SandboxUnavailable(
+                "setpriv, which changes the user inside, is not installed",
+                hint="Install util-linux, or do not run as root.",
+            )
+        return Outside(
+            program=Path(program),
+            setpriv=None if setpriv is None else Path(setpriv),
+            uid=uid,
+            channel=Path(prepared.filed.record.channel),
+            view=self._view,
+            without=self._without,
+        )
+
+
+def _order(command: Command, outside: Outside, prepared: Prepared, join: list[Path]) -> Order:
+    limits = command.limits
+    return Order(
+        host_pid=os.getpid(),
+        argv=argv(command, outside),
+        cwd="/",
+        env={"PATH": os.defpath},
+        cpus=None if command.cpus is None else list(command.cpus),
+        memory_bytes=limits.memory_bytes,
+        processes=limits.processes,
+        output_bytes=limits.output_bytes,
+        disk_bytes=limits.disk_bytes,
+        writable=[str(folder) for folder in command.writable],
+        file_bytes=limits.file_bytes,
+        join=[str(file) for file in join],
+        litter=prepared.litter,
+        contains=True,
+        becomes=outside.uid,
+    )
+
+
+def _init_below(outer: int) -> Identity:
+    """Process 1 of the namespaces, the only child that bubblewrap has; of nobody when it has ended already."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        found = process_tree.stat(outer)
+        if found is None or not found.alive:
+            break
+        for child in process_tree.children_quickly(outer):
+            identity = Identity.of(child)
+            if identity is not None:
+                return identity
+        time.sleep(0.001)
+    return Identity(pid=outer, started_ticks=-1)

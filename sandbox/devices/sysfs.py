@@ -1,0 +1,78 @@
+"""Read the small files of the kernel, which may vanish, be closed to us or be garbled between two looks.
+
+Refuses to raise, except in `read`: what cannot be read is None or nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+_MOST_CHARACTERS = 1 << 20  # sysfs gives a page at most; a file that somebody put there instead may have no end
+_NUMBER = re.compile(r"(\S+)\s+([0-9]{1,20})")  # of 64 bits at most
+PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def read(path: Path) -> str:
+    """Raises: OSError."""
+    with path.open(errors="replace") as file:
+        return file.read(_MOST_CHARACTERS)
+
+
+def text(path: Path) -> str | None:
+    """Without the white space around it; None when it cannot be read, or is empty."""
+    try:
+        return read(path).strip() or None
+    except OSError:
+        return None
+
+
+def numbers(content: str) -> dict[str, int]:
+    """The `name number` lines of a properties file of KFD; other lines are passed over."""
+    pairs = (_NUMBER.fullmatch(line.strip()) for line in content.splitlines())
+    return {pair[1]: int(pair[2]) for pair in pairs if pair}
+
+
+def fields(content: str, separator: str) -> dict[str, str]:
+    """The `name<separator>value` lines of a file."""
+    pairs = (line.partition(separator) for line in content.splitlines())
+    return {name.strip(): value.strip() for name, found, value in pairs if found}
+
+
+def numbered(folder: Path, prefix: str = "") -> list[tuple[int, Path]]:
+    """What lies in a folder under a name that is `prefix` and a number, by number: 9 comes before 10."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    tails = ((name.removeprefix(prefix), name) for name in names if name.startswith(prefix))
+    return sorted((int(tail), folder / name) for tail, name in tails if tail.isascii() and tail.isdigit())
+
+
+def properties(folder: Path) -> list[dict[str, int]]:
+    """The properties files of the numbered folders in a folder, such as the memory banks of a node."""
+    return [numbers(text(path / "properties") or "") for _, path in numbered(folder)]
+
+
+def below(root: Path, device: Path) -> Path:
+    """Where a device node of the machine below `root` is."""
+    return root / device.relative_to("/")
+
+
+def exists(root: Path, device: Path) -> bool:
+    return os.path.exists(below(root, device))  # Path.exists raises when a folder on the way is closed
+
+
+def groups(root: Path, devices: Iterable[Path]) -> tuple[int, ...]:
+    """The groups with the right to read and write one of these nodes, as numbers: a container has names of its own."""
+    found = set()
+    for device in devices:
+        try:
+            facts = below(root, device).stat()
+        except OSError:
+            continue
+        if facts.st_mode & 0o060 == 0o060 and facts.st_gid != 0:
+            found.add(facts.st_gid)
+    return tuple(sorted(found))

@@ -1,0 +1,113 @@
+"""What a container is given and what it is denied, in the words of the engine. Nothing here asks or decides anything.
+
+Refuses to leave a setting to the engine's defaults when a promise hangs on it. `without` names guards to leave out:
+the tests use it to see that something notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from sandbox.contract import Command
+
+Guard = Literal["network", "read-only root", "capabilities", "new privileges", "system calls", "user", "processes",
+                "memory", "file size", "ipc", "tmp", "read-only mounts", "environment", "pid namespace"]  # fmt: skip
+
+_SPARE_TASKS = 64  # the kernel's limit lies this far above ours, so that ours is seen to be passed and named
+_SPARE_MEMORY = 64 << 20
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a container gets of this machine."""
+
+    uid: int
+    gid: int
+    channel: Path
+    init: tuple[str, ...]  # what runs `sandbox/guest/init.py`, the last of it; buries orphans, tells of signals
+    view: tuple[Path, ...]  # read-only, with what the command may read
+    devices: tuple[Path, ...] = ()
+    groups: tuple[int, ...] = ()  # own the devices
+    requests: tuple[dict[str, Any], ...] = field(default=())  # of devices, by the engine's own means
+    without: frozenset[Guard] = frozenset()
+
+
+def host_options(command: Command, outside: Outside) -> dict[str, Any]:
+    """Arguments of docker's `create_host_config`."""
+    limits, without = command.limits, outside.without
+    ulimits = [_ulimit("core", 0)]
+    if limits.file_bytes is not None and "file size" not in without:
+        ulimits.append(_ulimit("fsize", limits.file_bytes))
+    options: dict[str, Any] = {
+        "network_mode": "host" if "network" in without else "none",
+        "read_only": "read-only root" not in without,
+        "cap_drop": [] if "capabilities" in without else ["ALL"],
+        "security_opt": [
+            *([] if "new privileges" in without else ["no-new-privileges:true"]),
+            *(["seccomp=unconfined"] if "system calls" in without else []),
+        ],
+        "pid_mode": "host" if "pid namespace" in without else None,
+        "ipc_mode": "host" if "ipc" in without else "private",
+        "shm_size": None if "ipc" in without else limits.shm_bytes,
+        "tmpfs": {"/tmp": f"rw,nosuid,nodev,mode=1777,size={limits.tmp_bytes}"} if "tmp" not in without else {},
+        "mounts": list(_mounts(command, outside)),
+        "ulimits": ulimits,
+        "log_config": {"Type": "none", "Config": {}},
+        "oom_score_adj": 1000,
+        "devices": [f"{path}:{path}:rw" for path in outside.devices],
+        "group_add": [str(group) for group in outside.groups],
+        "device_requests": list(outside.requests),
+    }
+    if limits.processes is not None and "processes" not in without:
+        options["pids_limit"] = limits.processes + _SPARE_TASKS
+    if limits.memory_bytes is not None and "memory" not in without:
+        options["mem_limit"] = limits.memory_bytes + _SPARE_MEMORY
+        options["memswap_limit"] = options["mem_limit"]  # both together: no swap
+    if command.cpus is not None:
+        options["cpuset_cpus"] = ",".join(map(str, command.cpus))
+    return {name: value for name, value in options.items() if value not in (None, [], {})}
+
+
+def argv(command: Command, outside: Outside) -> list[str]:
+    """The command with exactly its environment: the engine and the image would add to it."""
+    given = {**command.env, "RATCHET_CHANNEL": str(outside.channel)}
+    keep = [] if "environment" in outside.without else ["-i"]
+    return [*outside.init, "/usr/bin/env", *keep, *(f"{name}={value}" for name, value in given.items()), *command.argv]
+
+
+def other_options(command: Command, outside: Outside) -> dict[str, Any]:
+    """Further arguments of docker's `create_container`."""
+    return {
+        "user": "0:0" if "user" in outside.without else f"{outside.uid}:{outside.gid}",
+        "working_dir": str(command.cwd),
+        "hostname": "sandbox",
+        "network_disabled": "network" not in outside.without,
+        "stdin_open": False,
+        "entrypoint": [],
+    }
+
+
+def _mounts(command: Command, outside: Outside) -> Iterable[dict[str, Any]]:
+    writable = set(command.writable)
+    read_only = [
+        path
+        for path in (*outside.view, Path(outside.init[-1]), *command.readable, outside.channel.parent)
+        if path not in writable
+    ]
+    for path in dict.fromkeys(read_only):
+        yield _mount(path, read_only="read-only mounts" not in outside.without)
+    for path in dict.fromkeys(command.writable):
+        yield _mount(path, read_only=False)
+
+
+def _mount(path: Path, *, read_only: bool) -> dict[str, Any]:
+    # not recursive: engines before 25 leave what is mounted below a read-only folder writable
+    options = {"Propagation": "rprivate", "NonRecursive": True}
+    return {"Type": "bind", "Source": str(path), "Target": str(path), "ReadOnly": read_only, "BindOptions": options}
+
+
+def _ulimit(name: str, value: int) -> dict[str, Any]:
+    return {"Name": name, "Soft": value, "Hard": value}

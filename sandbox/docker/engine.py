@@ -1,0 +1,212 @@
+"""The container engine of this machine: find it, and speak with it through Docker's SDK.
+
+Refuses engines elsewhere: paths, processes and devices of another machine are not ours to hand out. The only module
+that imports docker.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import socket
+import tarfile
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import docker
+import docker.errors
+import requests.exceptions
+
+from sandbox.errors import DiskFull, SandboxError, SandboxUnavailable
+
+DEFAULT_SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
+# An image with nothing in it: what is seen in its containers is what is mounted.
+EMPTY_IMAGE = "ratchet/empty:1"
+AGENT_LABEL = "ratchet.agent"
+_TIMEOUT_S = 120.0
+_MOST_HEADERS = 1 << 14
+_REMOVAL_S = 30.0
+_BAD = (docker.errors.DockerException, requests.exceptions.RequestException)
+
+
+class Engine:
+    """An engine that answers. Raises from its constructor: SandboxUnavailable."""
+
+    def __init__(self) -> None:
+        self.socket = _find_socket()
+        try:
+            self._api = docker.APIClient(base_url=f"unix://{self.socket}", version="auto", timeout=_TIMEOUT_S)
+            weakref.finalize(self, self._api.close)
+            self.info: dict[str, Any] = self._api.info()
+        except _BAD as error:
+            raise SandboxUnavailable(
+                f"the container engine at {self.socket} does not answer: {_short(error)}",
+                hint="Is its daemon well? `docker info` tells; --sandbox names another provider.",
+            ) from error
+
+    @property
+    def version(self) -> str:
+        return str(self.info.get("ServerVersion", "unknown"))
+
+    def make_empty_image(self) -> str:
+        """The image for containers that show this machine's own software. Raises: SandboxError, DiskFull."""
+        if not self.has_image(EMPTY_IMAGE):
+            archive = io.BytesIO()
+            with tarfile.open(fileobj=archive, mode="w") as tar:
+                for name in ("proc", "sys", "dev", "tmp", "etc"):
+                    folder = tarfile.TarInfo(name)
+                    folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+                    tar.addfile(folder)
+            repository, tag = EMPTY_IMAGE.split(":")
+            self._do("make an empty image", self._api.import_image_from_data, archive.getvalue(), repository, tag)
+        return EMPTY_IMAGE
+
+    def has_image(self, name: str) -> bool:
+        """Raises: SandboxError."""
+        try:
+            self._do("look for an image", self._api.inspect_image, name)
+        except _NotThere:
+            return False
+        return True
+
+    def create(self, name: str, image: str, argv: list[str], host: Mapping[str, Any], **options: Any) -> str:
+        """A container that does not run yet; returns its id. `host` are arguments of `create_host_config`.
+
+        Raises: SandboxError, DiskFull.
+        """
+        try:
+            config = self._api.create_host_config(**host)
+        except _BAD as error:
+            raise SandboxError(f"the engine cannot isolate as is needed: {_short(error)}") from error
+        made = self._do(
+            "create a container", self._api.create_container, image, argv, name=name, host_config=config, **options
+        )
+        return str(made["Id"])
+
+    def attach(self, container: str) -> int:
+        """A descriptor from which stdout and stderr come, in frames; the caller closes it. Raises: SandboxError.
+
+        Asked for by hand: the SDK's own way leaves a connection behind that only the garbage collector closes.
+        """
+        query = f"POST /containers/{container}/attach?stream=1&stdout=1&stderr=1 HTTP/1.1"
+        headers = ("Host: engine", "Connection: Upgrade", "Upgrade: tcp", "Content-Length: 0")
+        stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            stream.settimeout(_TIMEOUT_S)
+            stream.connect(self.socket)
+            stream.sendall("\r\n".join((query, *headers, "", "")).encode())
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n"):
+                part = stream.recv(1)
+                if not part or len(answer) > _MOST_HEADERS:
+                    raise SandboxError(f"the engine cannot attach to a container: it answers {answer[:200]!r}")
+                answer += part
+            if answer.split()[1:2] not in ([b"101"], [b"200"]):
+                raise SandboxError(f"the engine cannot attach to a container: {answer.splitlines()[0].decode()}")
+            return stream.detach()
+        except OSError as error:
+            raise SandboxError(f"the engine cannot attach to a container: {error}") from error
+        finally:
+            stream.close()
+
+    def start(self, container: str) -> int:
+        """Returns its process 1, as the engine sees it; 0 when it has ended already. Raises: SandboxError, DiskFull."""
+        self._do("start a container", self._api.start, container)
+        return int(self._do("look at a container", self._api.inspect_container, container)["State"]["Pid"])
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        """Raises: SandboxError."""
+        found: dict[str, Any] = self._do("look at a container", self._api.inspect_container, container)
+        return found
+
+    def allow_cpus(self, container: str, cpus: str) -> None:
+        """Raises: SandboxError."""
+        self._do("move a container to other CPUs", self._api.update_container, container, cpuset_cpus=cpus)
+
+    def pause(self, container: str) -> None:
+        self._do("pause a container", self._api.pause, container)
+
+    def unpause(self, container: str) -> None:
+        self._do("go on with a container", self._api.unpause, container)
+
+    def remove(self, container: str) -> None:
+        """Kill and remove it, with its anonymous volumes; nothing happens if it is gone. Raises: SandboxError."""
+        deadline = time.monotonic() + _REMOVAL_S
+        while True:
+            try:
+                self._do("remove a container", self._api.remove_container, container, force=True, v=True)
+            except _NotThere:
+                return
+            except _Conflict:  # somebody else is removing it
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def labelled(self) -> list[tuple[str, Mapping[str, str]]]:
+        """(id, labels) of every container that an agent has made and that is still there. Raises: SandboxError."""
+        found = self._do("list containers", self._api.containers, all=True, filters={"label": AGENT_LABEL})
+        return [(str(each["Id"]), dict(each.get("Labels") or {})) for each in found]
+
+    def _do(self, what: str, call: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return call(*arguments, **named)
+        except docker.errors.NotFound as error:
+            raise _NotThere(f"the engine cannot {what}: {_short(error)}") from error
+        except _BAD as error:
+            said = _short(error)
+            if isinstance(error, docker.errors.APIError) and error.status_code == 409:
+                raise _Conflict(f"the engine cannot {what}: {said}") from error
+            if "no space left on device" in said.lower():
+                hint = "`docker system df` tells what it holds."
+                raise DiskFull(f"the engine's disk is full: {said}", hint=hint) from error
+            raise SandboxError(f"the engine cannot {what}: {said}") from error
+
+
+class _Conflict(SandboxError):
+    """It is being done already."""
+
+
+class _NotThere(SandboxError):
+    """What was named is not there."""
+
+
+def _find_socket() -> str:
+    """Where the engine listens, tried out. Raises: SandboxUnavailable."""
+    named = os.environ.get("DOCKER_HOST", "")
+    if named and not named.startswith("unix://"):
+        raise SandboxUnavailable(
+            f"DOCKER_HOST names an engine by {named.partition('://')[0]}: only one on this machine can be given files",
+            hint="Unset DOCKER_HOST to use this machine's engine.",
+        )
+    places = [named.removeprefix("unix://")] if named else list(DEFAULT_SOCKETS)
+    if not named and (runtime := os.environ.get("XDG_RUNTIME_DIR")):
+        places.append(f"{runtime}/docker.sock")
+    refused: str | None = None
+    for place in places:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+                trial.settimeout(5.0)
+                trial.connect(place)
+            return os.path.realpath(place)
+        except PermissionError:
+            raise SandboxUnavailable(
+                f"you may not use the container engine: {place} is closed to you",
+                hint="Ask for membership of the group that owns it (often: sudo usermod -aG docker $USER, then log in "
+                "again), or choose --sandbox bwrap.",
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                refused = f"nobody answers at {place} ({error.strerror or error})"
+    raise SandboxUnavailable(
+        refused or "there is no container engine on this machine",
+        hint="Start it (sudo systemctl start docker), install one (Debian: docker.io), or choose --sandbox bwrap.",
+    )
+
+
+def _short(error: Exception) -> str:
+    explanation = getattr(error, "explanation", None)
+    text = explanation if isinstance(explanation, str) and explanation else str(error)
+    return " ".join(text.split())[:400]

@@ -1,0 +1,273 @@
+"""The docker provider: each command in a container of its own, with nothing but what it is given.
+
+Refuses to run when a control that it asked for is not found from inside. Unless an image is named, its containers show
+this machine's own programs and the target's interpreter, read-only, on an empty image: nothing needs to be built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from importlib import resources
+from pathlib import Path
+
+from sandbox import verification, view
+from sandbox.contract import Command, Promises
+from sandbox.docker import container, watcher
+from sandbox.docker.container import Guard, Outside
+from sandbox.docker.engine import AGENT_LABEL, Engine
+from sandbox.errors import SandboxUnavailable, Unusable
+from sandbox.kernel import cgroup, process_tree
+from sandbox.kernel.freezer import Freezer, Members, SignalFreezer
+from sandbox.supervision import records, spawner, user_ids
+from sandbox.supervision.preparing import Place, disk_errors, fresh_name, prepare
+from sandbox.supervision.process import SupervisedProcess, Tree
+from sandbox.supervision.records import Identity
+from sandbox.supervision.watching import Bounds
+
+_WATCHER = Path(watcher.__file__)
+_NOTES = (
+    "a container shares the kernel with this machine: a fault of the kernel, or of a device driver that is passed in, "
+    "is a way out",
+)
+
+
+class DockerSandbox:
+    """Runs commands in containers of this machine's engine.
+
+    `python` is the interpreter that commands will use. `scratch` and `owned` are as for `LocalSandbox`. `image` is an
+    image to use instead of this machine's own software; `python` is then looked up in it. `mounts` are further
+    folders that every command may read. `without` leaves guards out, which is noticed unless it
+    is not `verified`: both for tests.
+    """
+
+    name = "docker"
+
+    def __init__(
+        self,
+        python: str | Path,
+        scratch: Path,
+        *,
+        owned: tuple[Path, ...] = (),
+        image: str | None = None,
+        mounts: tuple[Path, ...] = (),
+        connect_timeout_s: float = 60.0,
+        without: frozenset[Guard] = frozenset(),
+        verified: bool = True,
+    ) -> None:
+        self._verified = verified
+        self._python = str(python) if image else os.path.abspath(python)
+        self._image, self._mounts, self._without = image, mounts, without
+        self._place = Place(scratch.absolute(), (scratch.absolute(), *owned), connect_timeout_s)
+        self._user_ids = user_ids.fresh_ids()
+        self._settling = threading.Lock()
+        self._settled: tuple[Engine, str, tuple[Path, ...]] | None = None
+        self._promises: Promises | None = None
+
+    def promises(self) -> Promises:
+        """Raises: SandboxUnavailable, SandboxError (ContainmentNotHeld)."""
+        with self._settling:
+            if self._promises is None:
+                if self._verified:
+                    verification.verify(self._start, self._python, self._place.scratch)
+                self._promises = Promises(
+                    contained=True,
+                    no_network=True,
+                    separate_users=os.geteuid() == 0,
+                    ends_whole_tree=True,
+                    enforced_cpus=True,
+                    notes=_NOTES,
+                )
+            return self._promises
+
+    def start(self, command: Command) -> SupervisedProcess:
+        """Returns once it runs. Raises: SandboxUnavailable; DiskFull; SandboxError."""
+        self.promises()
+        return self._start(command)
+
+    def reap(self) -> list[str]:
+        """Remove what agents that have died left behind. Raises: SandboxUnavailable, SandboxError."""
+        ended = records.reap(self._place.records)
+        engine, _, _ = self._base()
+        for found, labels in engine.labelled():
+            if not _agent_lives(labels.get(AGENT_LABEL, "")):
+                engine.remove(found)
+                ended.append(f"container {found[:12]} of an agent that was killed")
+        return ended
+
+    def _base(self) -> tuple[Engine, str, tuple[Path, ...]]:
+        """The engine, the image, and what is shown of this machine."""
+        if self._settled is None:
+            engine = Engine()
+            if self._image is None:
+                shown = view.of_machine(self._python)
+                self._settled = (engine, engine.make_empty_image(), (*shown, *self._mounts))
+            elif engine.has_image(self._image):
+                self._settled = (engine, self._image, self._mounts)
+            else:
+                raise SandboxUnavailable(
+                    f"the engine has no image {self._image}", hint="`agent image list` shows those it has."
+                )
+        return self._settled
+
+    def _start(self, command: Command) -> SupervisedProcess:
+        engine, image, shown = self._base()
+        name = fresh_name()
+        root = os.geteuid() == 0
+        uid = next(self._user_ids) if root else None
+        with disk_errors(f"starting {command.role}"), contextlib.ExitStack() as undo:
+            if not command.cwd.is_dir():
+                raise Unusable("folder", f"there is no folder {command.cwd} to start {command.role} in")
+            self._place.make(for_others=root)
+            if uid is not None:
+                user_ids.hand_over_mounted(uid, command, self._place.owned)
+            prepared = prepare(name, command, self._place, uid, undo)
+            outside = Outside(
+                uid=os.geteuid() if uid is None else uid,
+                gid=os.getegid() if uid is None else uid,
+                channel=Path(prepared.filed.record.channel),
+                init=(self._python, "-I", "-S", str(self._init())),
+                view=shown,
+                without=self._without,
+            )
+            made = engine.create(
+                name,
+                image,
+                container.argv(command, outside),
+                container.host_options(command, outside),
+                labels={AGENT_LABEL: _own_label(), "ratchet.role": command.role},
+                **container.other_options(command, outside),
+            )
+            undo.callback(engine.remove, made)
+            attached = engine.attach(made)
+            undo.callback(os.close, attached)
+            pid = engine.start(made)
+            order = self._order(engine, command, made, pid, attached, prepared.litter)
+            supervisor, _ = spawner.start(order, prepared.filed.log, script=_WATCHER, descriptors=[attached])
+            filed = prepared.filed.naming(supervisor.pid)
+            process = SupervisedProcess(
+                command.role,
+                supervisor,
+                Tree(_identity(pid, engine)),
+                prepared.listener,
+                _freezer(engine, made, pid),
+                _CpuSet(engine, made),
+                filed,
+                self._place.connect_timeout_s,
+                end_remains=lambda: engine.remove(made),
+                own_uid=uid,
+            )
+            undo.pop_all()
+            undo.callback(process.stop)  # until what is needed to end it later is on the disk
+            os.close(attached)
+            filed.write()
+            undo.pop_all()
+            return process
+
+    def _init(self) -> Path:
+        copy = self._place.scratch / "init.py"
+        if not copy.exists():
+            copy.write_bytes(resources.files("sandbox.guest").joinpath("init.py").read_bytes())
+            copy.chmod(0o444)
+        return copy
+
+    def _order(
+        self, engine: Engine, command: Command, made: str, pid: int, attached: int, litter: list[str]
+    ) -> watcher.Order:
+        limits = command.limits
+        bounds = Bounds(
+            limits.memory_bytes if "memory" not in self._without else None,
+            limits.processes if "processes" not in self._without else None,
+            limits.output_bytes,
+            limits.disk_bytes,
+            [str(folder) for folder in command.writable],
+        )
+        counted = cgroup.memory_events_of(pid)
+        return watcher.Order(
+            host_pid=os.getpid(),
+            argv=list(command.argv),
+            engine=engine.socket,
+            container=made,
+            pid=pid,
+            attached=attached,
+            bounds=list(bounds),
+            out_of_memory=None if counted is None else str(counted),
+            litter=litter,
+        )
+
+
+class _CpuSet:
+    """The container's CPU set, which the engine changes."""
+
+    def __init__(self, engine: Engine, made: str) -> None:
+        self._engine, self._made = engine, made
+        self._now: tuple[int, ...] | None = None
+
+    def allow(self, cpus: tuple[int, ...]) -> None:
+        if cpus != self._now:
+            self._engine.allow_cpus(self._made, ",".join(map(str, cpus)))
+            self._now = cpus
+
+    def close(self) -> None:
+        """It goes with the container."""
+
+
+class _EngineFreezer(SignalFreezer):
+    """The engine's own pause: 20 ms and more each way, where the container's processes are not ours to signal."""
+
+    def __init__(self, engine: Engine, made: str, members: Members) -> None:
+        self._engine, self._made, self._members = engine, made, members
+        self._frozen = False
+
+    def freeze(self, members: Members) -> None:
+        if not self._frozen:
+            self._engine.pause(self._made)
+            self._frozen = True
+
+    def thaw(self, members: Members) -> None:
+        if self._frozen:
+            self._engine.unpause(self._made)
+            self._frozen = False
+
+    def holds(self) -> frozenset[int]:
+        return frozenset(self._members()) if self._frozen else frozenset()
+
+
+def _freezer(engine: Engine, made: str, pid: int) -> Freezer:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return _EngineFreezer(engine, made, lambda: process_tree.descendants_quickly(pid))
+    except ProcessLookupError:
+        pass  # it has ended
+    return SignalFreezer()
+
+
+def _identity(pid: int, engine: Engine) -> Identity:
+    """Raises: SandboxUnavailable when the engine's processes cannot be seen from here."""
+    found = Identity.of(pid) if pid else None
+    if found is not None:
+        return found
+    if pid and not any(process_tree.every_process()):
+        raise SandboxUnavailable("no process can be seen here", hint="Is /proc mounted?")
+    return Identity(pid=pid or 1, started_ticks=-1)  # it ended at once: nothing is below it
+
+
+def _own_label() -> str:
+    mine = Identity.of_living(os.getpid())
+    return f"{_where_pids_count()}:{mine.pid}:{mine.started_ticks}"
+
+
+def _agent_lives(label: str) -> bool:
+    """Also true when nobody here can tell: of another machine or pid namespace that shares the engine."""
+    where, _, process = label.partition(":")
+    pid, _, ticks = process.partition(":")
+    if not (pid.isdigit() and ticks.isdigit()):
+        return False
+    return where != _where_pids_count() or Identity(pid=int(pid), started_ticks=int(ticks)).alive
+
+
+def _where_pids_count() -> str:
+    """This pid namespace. After another start of the machine its containers do not run, and are removed as ours."""
+    return f"{os.stat('/proc/self/ns/pid').st_ino}"

@@ -1,0 +1,211 @@
+"""Look from inside whether a contained command has what was asked for and nothing else, before any other command.
+
+Refuses to go on when a control is missing: what cannot be seen to hold is not promised (`ContainmentNotHeld`). The
+probe is ours and runs on the bare interpreter, without the target's packages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sandbox.contract import Command, Limits, Process, ProcessEnded
+from sandbox.errors import ContainmentNotHeld, SandboxError, SandboxUnavailable
+from sandbox.guest.wire import BadFrame, ChannelClosed
+
+Control = Literal["capabilities", "new privileges", "system calls", "user", "namespaces", "network", "environment",
+                  "read-only root", "read-only mounts", "writable mounts", "host files", "devices", "file size",
+                  "core dumps", "tmp", "shm", "memory", "swap", "processes", "host settings"]  # fmt: skip
+EVERYTHING: frozenset[Control] = frozenset(get_args(Control))
+
+_TIMEOUT_S = 60.0
+_PACKAGE = "_ratchet_guest"
+_START = f"import os, sys; sys.path.insert(0, os.getcwd()); from {_PACKAGE}.probe import main; main()"
+_LIMITS = Limits(memory_bytes=1 << 30, processes=256, file_bytes=1 << 30, tmp_bytes=64 << 20, shm_bytes=64 << 20)
+_NAMESPACES = ("ipc", "mnt", "net", "pid", "uts")
+_ALWAYS = frozenset({"/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero", "/dev/core"})
+_ADDED = frozenset({"RATCHET_CHANNEL", "LC_CTYPE"})  # the latter by Python itself, in the C locale
+
+
+class Facts(BaseModel):
+    """What `sandbox/guest/probe.py` tells."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: dict[str, list[str]]
+    namespaces: dict[str, int]
+    environment: list[str]
+    interfaces: list[str]
+    processes: list[int]
+    limits: dict[str, list[int]]
+    cgroups: dict[str, str | None]
+    sizes: dict[str, int | None]
+    nodes: list[str]
+    written: list[str]
+    seen: list[str]
+    host_settings: list[str] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a probe was given."""
+
+    command: Command
+    devices: frozenset[str]  # device nodes beyond those that every container has
+
+
+def verify(
+    start: Callable[[Command], Process],
+    python: str,
+    scratch: Path,
+    controls: frozenset[Control] = EVERYTHING,
+    devices: frozenset[str] = frozenset(),
+) -> None:
+    """Run the probe and compare. Raises: ContainmentNotHeld, SandboxUnavailable (it cannot run), SandboxError."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    folder = scratch / f"probe-{secrets.token_hex(8)}"
+    try:
+        command, told = _run(start, python, folder)
+        missing = [text for control, text in shortcomings(told, Asked(command, devices)) if control in controls]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if missing:
+        raise ContainmentNotHeld(
+            f"the sandbox does not hold what was asked of it: {'; '.join(missing)}",
+            hint="Mend the engine, or choose another provider with --sandbox.",
+        )
+
+
+def _run(start: Callable[[Command], Process], python: str, folder: Path) -> tuple[Command, Facts]:
+    readable, writable, hidden = folder / "readable", folder / "writable", folder / "hidden"
+    for each in (folder, readable, writable, hidden):
+        each.mkdir(mode=0o755)
+    (readable / _PACKAGE).mkdir(mode=0o755)
+    for name in ("__init__.py", "probe.py", "wire.py"):
+        (readable / _PACKAGE / name).write_bytes(resources.files("sandbox.guest").joinpath(name).read_bytes())
+    (hidden / "secret").write_text("for nobody inside\n")
+    for each in (folder, readable, readable / _PACKAGE, hidden):
+        each.chmod(0o755)  # so that only containment, and no mode, keeps it out
+    argument = json.dumps(
+        {"readable": [str(readable)], "writable": [str(writable)], "hidden": [str(hidden / "secret"), *_host_marks()]}
+    )
+    command = Command(
+        argv=(python, "-I", "-S", "-c", _START, argument),
+        cwd=readable,
+        role="probe",
+        env={"PATH": os.defpath},
+        readable=(readable,),
+        writable=(writable,),
+        limits=_LIMITS,
+    )
+    process = start(command)
+    try:
+        told = process.channel.receive(_TIMEOUT_S)
+        return command, Facts.model_validate(told.get("facts"))
+    except (ProcessEnded, ChannelClosed) as error:
+        said = process.stop().output_tail.strip().splitlines()
+        raise SandboxUnavailable(
+            f"{python} does not run in the sandbox: {said[-1] if said else error}",
+            hint="--python names another interpreter, --mount shows what it needs besides its own folder.",
+        ) from error
+    except (BadFrame, TimeoutError, ValidationError) as error:
+        raise SandboxError(f"the probe of the sandbox answers with nonsense: {error}") from error
+    finally:
+        process.stop()
+
+
+def _host_marks() -> list[str]:
+    """Files of this machine that no command needs."""
+    return [
+        "/etc/shadow",
+        "/etc/ssh",
+        "/var/run/docker.sock",
+        "/run/docker.sock",
+        str(Path.home() / ".ssh"),
+        "/proc/1/root/etc/shadow",
+    ]
+
+
+def shortcomings(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
+    """What does not hold, each with a sentence."""
+    yield from _rights(told)
+    yield from _reach(told, asked)
+    yield from _limits(told, asked.command.limits)
+
+
+def _rights(told: Facts) -> Iterator[tuple[Control, str]]:
+    def status(name: str) -> str:
+        return " ".join(told.status.get(name, ["?"]))
+
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        if status(name).strip("0"):
+            yield "capabilities", f"it has capabilities ({name} {status(name)})"
+    if status("NoNewPrivs") != "1":
+        yield "new privileges", "a set-user-id program could give it new rights"
+    if status("Seccomp") != "2":
+        yield "system calls", "no filter of system calls is in force"
+    if "0" in told.status.get("Uid", ["0"]):
+        yield "user", "it runs as root"
+
+
+def _reach(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
+    for name in _NAMESPACES:
+        try:
+            ours = os.stat(f"/proc/self/ns/{name}").st_ino
+        except OSError:
+            ours = None
+        if ours is None or told.namespaces.get(name) in (None, ours):
+            yield "namespaces", f"it shares the {name} namespace of the agent"
+    if told.interfaces != ["lo"]:
+        yield "network", f"it has network interfaces ({', '.join(told.interfaces)})"
+    if more := sorted(set(told.environment) - set(asked.command.env) - _ADDED):
+        yield "environment", f"its environment has variables that were not given ({', '.join(more)})"
+    allowed = {str(folder) for folder in asked.command.writable}
+    for folder in told.written:
+        if folder not in allowed:
+            yield (
+                ("read-only mounts" if folder.startswith(str(asked.command.cwd)) else "read-only root"),
+                (f"it can write to {folder}"),
+            )
+    for folder in sorted(allowed - set(told.written)):
+        yield "writable mounts", f"it cannot write to {folder}, which it was given"
+    for path in told.seen:
+        yield "host files", f"it sees {path}"
+    if nodes := sorted(set(told.nodes) - _ALWAYS - asked.devices):
+        yield "devices", f"it sees devices that were not given ({', '.join(nodes[:5])})"
+    if told.host_settings:
+        yield "host settings", f"it may change settings of the kernel ({', '.join(told.host_settings)})"
+
+
+def _limits(told: Facts, limits: Limits) -> Iterator[tuple[Control, str]]:
+    if told.limits.get("core") != [0, 0]:
+        yield "core dumps", "it may write core dumps"
+    if told.limits.get("fsize") != [limits.file_bytes, limits.file_bytes]:
+        yield "file size", "the size of its files is not limited"
+    sizes: Mapping[Control, tuple[str, int]] = {
+        "tmp": ("/tmp", limits.tmp_bytes),
+        "shm": ("/dev/shm", limits.shm_bytes),
+    }
+    for control, (folder, most) in sizes.items():
+        size = told.sizes.get(folder)
+        if size is not None and size > most:
+            yield control, f"{folder} holds {size} bytes where {most} were allowed"
+    assert limits.memory_bytes is not None and limits.processes is not None
+    slack = 2  # the kernel's limits lie a little above ours, so that ours are met first
+    kernel: Mapping[Control, int] = {"memory": slack * limits.memory_bytes, "processes": slack * limits.processes}
+    for control, most in kernel.items():
+        found = told.cgroups.get(control)
+        if found is None or not found.isdigit() or int(found) > most:
+            yield control, f"the kernel does not limit its {control} ({found})"
+    swap = told.cgroups.get("swap")
+    if swap is None or not swap.isdigit() or int(swap) > slack * limits.memory_bytes:
+        yield "swap", f"the kernel does not limit its swap ({swap})"
