@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from agent.step_names import STEPS
 
 if TYPE_CHECKING:
     from agent.config import RunConfig
+    from sandbox.errors import SandboxUnavailable
 
 # Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
 _NOT_CONFIG = {"command", "handler", "debug", "json", "yes"}
@@ -64,7 +66,12 @@ def _add_run(commands: Any) -> None:
     add("--python", type=Path, metavar="FILE", help="interpreter for the target (default: the active environment's)")
     add("--run-id", metavar="ID", help="name of the run and of the branch ratchet/ID (default: date and time)")
     add("--runs-dir", type=Path, metavar="DIR", help="folder for the run's files (default: .ratchet/runs)")
-    add("--sandbox", choices=("local",), help="where the target's code runs (default: local, which contains nothing)")
+    add("--sandbox", choices=("auto", "docker", "bwrap", "local"),
+        help="where the target's code runs (default: auto, which takes docker or else bwrap; local contains nothing)")  # fmt: skip
+    add("--image", metavar="NAME", help="container image to run it in (default: this machine's own software)")
+    add("--mount", dest="mounts", type=Path, action="append", metavar="PATH",
+        help="what it may read besides, such as weights; may be repeated")  # fmt: skip
+    add("--gpu", type=_count_or_zero, metavar="N", help="GPU to use (default: the first that is visible)")
     add("--steps", type=_names, metavar="NAMES", help="only these, separated by commas: " + ", ".join(STEPS))
     add("--time-limit", dest="time_limit_s", type=_positive, metavar="SECONDS",
         help="for one start of the entry (default: 120)")  # fmt: skip
@@ -78,7 +85,7 @@ def _add_run(commands: Any) -> None:
     clock.add_argument("--record-clock", type=Path, metavar="FILE", help="write every timing to FILE")
     clock.add_argument("--replay-clock", type=Path, metavar="FILE", help="judge by the timings in FILE")
     add("--json", action="store_true", help="events on stdout, one JSON object a line")
-    add("--yes", action="store_true", help="do not ask before running the target uncontained")
+    add("--yes", action="store_true", help="where nothing contains the target, run it uncontained without asking")
 
 
 def _add_resume(commands: Any) -> None:
@@ -94,7 +101,7 @@ def _run(arguments: argparse.Namespace, doing: Doing) -> int:
 
     config = _config(arguments)
     doing.run_dir, doing.reference = config.run_dir, _reference(config.run_dir)
-    _consent(arguments, config)
+    config = run.settle(config, agree=partial(_agree, arguments, config.target))
     with open_progress(as_json=arguments.json) as progress:
         return run.start(config, progress)
 
@@ -151,16 +158,24 @@ def _config(arguments: argparse.Namespace) -> RunConfig:
         raise WrongUsage(message, hint="`agent run --help` lists the options.") from error
 
 
-def _consent(arguments: argparse.Namespace, config: RunConfig) -> None:
-    """Ask the person at the terminal, once, before code that is not theirs runs as them. Raises: Declined."""
-    if arguments.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return
+def _agree(arguments: argparse.Namespace, target: Path, reasons: list[SandboxUnavailable]) -> bool:
+    """Ask the person at the terminal before code that is not theirs runs as them, since nothing here contains it.
+
+    False when there is nobody to ask. Raises: Declined.
+    """
+    if arguments.yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
     from agent.errors import Declined
 
-    print(f"The sandbox `{config.sandbox}` contains nothing: the code in {config.target} will run as you, with your "
-          "files and rights. Run it? [y/N] ", end="", file=sys.stderr, flush=True)  # fmt: skip
+    for reason in reasons:
+        print(f"{reason.message}. {reason.hint}", file=sys.stderr)
+    print(f"So nothing contains the code in {target}: it will run as you, with your files and rights. Run it? [y/N] ",
+          end="", file=sys.stderr, flush=True)  # fmt: skip
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Declined("Nothing was run.", hint="With --yes it does not ask.")
+    return True
 
 
 def _runs_dirs(arguments: argparse.Namespace) -> tuple[Path, ...]:

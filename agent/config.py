@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
@@ -42,6 +42,10 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
+def _program(path: Path) -> Path:
+    return path if path.name == str(path) else _absolute(path)
+
+
 def _known_steps(names: tuple[str, ...]) -> tuple[str, ...]:
     unknown = [name for name in names if name not in STEPS]
     if unknown or not names:
@@ -63,8 +67,8 @@ class RunConfig(BaseModel):
     entry: str = Field(min_length=1)
     """Script that shows how the target is used, relative to the target."""
 
-    python: HostPath = Field(default_factory=active_python)
-    """Interpreter that runs the target; its environment has the target's torch."""
+    python: Annotated[Path, AfterValidator(_program)] = Field(default_factory=active_python)
+    """Interpreter that runs the target; its environment has the target's torch. In an image, a name will do."""
 
     run_id: str = Field(default_factory=new_run_id, pattern=RUN_ID_PATTERN, max_length=64)
     """Name of the run, of its folder and of the branch `ratchet/<id>`."""
@@ -72,8 +76,17 @@ class RunConfig(BaseModel):
     runs_dir: HostPath
     """Folder that holds the run's folder."""
 
-    sandbox: Literal["local"] = "local"
-    """Provider that runs the target's code."""
+    sandbox: Literal["auto", "docker", "bwrap", "local"] = "auto"
+    """Provider that runs the target's code; "auto" is the first that contains it here, and is settled at the start."""
+
+    image: str | None = Field(default=None, min_length=1)
+    """Container image to run the target in, instead of showing it this machine's own software."""
+
+    mounts: tuple[HostPath, ...] = ()
+    """Further folders and files that the target may read, such as weights and data."""
+
+    gpu: int | None = Field(default=None, ge=0)
+    """Number of the GPU to use; None is the first that the environment leaves visible."""
 
     steps: Annotated[tuple[str, ...], AfterValidator(_known_steps)] = STEPS
     """Steps to walk, in the order of the ten; the others are reported as skipped."""
@@ -99,10 +112,23 @@ class RunConfig(BaseModel):
     replay_clock: HostPath | None = None
     """File of timings to judge by instead of the clock, for tests and audits."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _in_an_image(cls, given: Any) -> Any:
+        """An image has an interpreter of its own."""
+        if isinstance(given, dict) and given.get("image") and not given.get("python"):
+            return {**given, "python": "python3"}
+        return given
+
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
         if self.run_dir.resolve().is_relative_to(self.target.resolve()):
             raise ValueError(f"the runs folder {self.runs_dir} lies in the target, which is never written to")
+        if self.image and self.sandbox not in ("auto", "docker"):
+            raise ValueError("only --sandbox docker has images")
+        for mount in self.mounts:
+            if not mount.exists():
+                raise ValueError(f"there is no {mount} to mount")
         if self.record_clock and self.replay_clock:
             raise ValueError("a run either records its clock or replays one")
         return self

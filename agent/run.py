@@ -7,7 +7,9 @@ that was proven is lost and nothing is left running.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,8 +32,12 @@ from agent.repository.stack import Stack
 from agent.repository.target import find_entry, find_target, import_target, tree_hash
 from agent.step_names import STEPS
 from agent.steps.profile_baseline import compile_builds
+from sandbox import choose
+from sandbox.choose import Wanted
 from sandbox.contract import Sandbox
-from sandbox.local.provider import LocalSandbox
+from sandbox.devices import lock
+from sandbox.devices.gpus import Gpu, find_gpus, first_visible
+from sandbox.errors import NoSuchGpu, SandboxUnavailable
 from tools.diff.patch_rules import PatchRules
 from tools.judging.measure import Clock, RecordedClock, RecordingClock
 from tools.judging.open_referee import open_referee
@@ -40,8 +46,22 @@ from tools.observe import Observer
 from tools.tree_removal import remove_tree
 
 
+def settle(config: RunConfig, agree: Callable[[list[SandboxUnavailable]], bool]) -> RunConfig:
+    """The run with its sandbox chosen: the first that contains the target here, or none if that is agreed to.
+
+    Raises: TargetError, SandboxUnavailable, SandboxError; what `agree` raises.
+    """
+    find_entry(find_target(config.target), config.entry)  # before anything is tried for it
+    if config.sandbox != "auto":
+        return config
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
+        found = choose.choose(_wanted(config, Path(folder)), agree)
+    return config.model_copy(update={"sandbox": found.name})
+
+
 def start(config: RunConfig, progress: Progress) -> int:
     """Walk the steps for a new run; returns the exit status (0 also when nothing was kept). Raises: RatchetError."""
+    config = settle(config, agree=lambda reasons: False)
     target = find_target(config.target)
     entry = find_entry(target, config.entry)
     folder = run_folder.create(config.model_copy(update={"target": target, "entry": entry}))
@@ -87,13 +107,34 @@ def _scratch(run_dir: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _sandbox(config: RunConfig, scratch: Path) -> Iterator[Sandbox]:
     place = config.run_dir / "sandbox"
-    sandbox = LocalSandbox(config.python, place, imports=("torch",), owned=(scratch, config.run_dir / "pristine"))
-    sandbox.reap()
-    try:
-        yield sandbox
-    finally:
+    wanted = _wanted(config, place, owned=(scratch, config.run_dir / "pristine"))
+    with contextlib.ExitStack() as held:
+        if wanted.gpu is not None:
+            held.enter_context(lock.acquire(wanted.gpu, run_id=config.run_id))
+        assert config.sandbox != "auto"
+        sandbox = choose.make(config.sandbox, wanted)
         sandbox.reap()
-        shutil.rmtree(place, ignore_errors=True)
+        try:
+            yield sandbox
+        finally:
+            sandbox.reap()
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _wanted(config: RunConfig, scratch: Path, owned: tuple[Path, ...] = ()) -> Wanted:
+    return Wanted(str(config.python), scratch, owned, config.mounts, config.image, _gpu(config.gpu))
+
+
+def _gpu(number: int | None) -> Gpu | None:
+    """The GPU a run uses; None on a machine without. Raises: NoSuchGpu."""
+    usable = [gpu for gpu in find_gpus().gpus if gpu.accessible]
+    if number is None:
+        number = first_visible(os.environ)
+    found = [gpu for gpu in usable if gpu.index == number]
+    if usable and not found:
+        have = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in usable)
+        raise NoSuchGpu(f"There is no GPU {number}. This machine has {have}.", hint="--gpu takes one of these numbers.")
+    return found[0] if found else None
 
 
 def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Progress, *, resumed: bool) -> RunContext:

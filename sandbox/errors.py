@@ -5,7 +5,8 @@
     │   ├── SandboxUnavailable     31   the provider cannot work on this machine
     │   ├── DiskFull               32   no space left for trees, inputs or outputs
     │   ├── DeviceBusy             33   another run is timing on this card
-    │   └── ContainmentNotHeld     34   a control that was asked for is not found from inside
+    │   ├── ContainmentNotHeld     34   a control that was asked for is not found from inside
+    │   └── NoSuchGpu              37   the GPU that was asked for is not there
     ├── ToolError …                     (tools/errors.py: workload, target, judge)
     └── AgentError …                    (agent/errors.py: run, resume, command line)
 
@@ -48,6 +49,12 @@ class DeviceBusy(SandboxError):
     """Another run is timing on this card."""
 
     exit_status = 33
+
+
+class NoSuchGpu(SandboxError):
+    """The GPU that was asked for is not there."""
+
+    exit_status = 37
 
 
 class ContainmentNotHeld(SandboxError):

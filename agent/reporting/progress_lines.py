@@ -85,8 +85,8 @@ def _words(event: Event) -> list[str]:
             verb = "resuming" if event.resumed else "run"
             lines = [f"{verb} {event.run_id}: {event.target}, entry {event.entry}, on {event.device}"]
             lines.append(f"files of this run: {event.run_dir}")
-            if not event.contained:
-                lines.append(f"sandbox {event.sandbox}: uncontained, the target's code can do what you can do")
+            held = "contained" if event.contained else "uncontained, the target's code can do what you can do"
+            lines.append(f"sandbox {event.sandbox}: {held}")
             return lines
         case StepStarted():
             return [f"step {event.step}"]

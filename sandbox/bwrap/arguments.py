@@ -84,7 +84,13 @@ def _inner(command: Command, outside: Outside) -> list[str]:
     given = {**command.env, "RATCHET_CHANNEL": str(outside.channel)}
     keep = [] if "environment" in outside.without else ["-i"]
     # the folder is entered last: it may be closed to all but the user that the command becomes
-    told = ["/usr/bin/env", *keep, f"--chdir={command.cwd}", *(f"{name}={value}" for name, value in given.items()), *command.argv]
+    told = [
+        "/usr/bin/env",
+        *keep,
+        f"--chdir={command.cwd}",
+        *(f"{name}={value}" for name, value in given.items()),
+        *command.argv,
+    ]
     if outside.uid is None or outside.setpriv is None or "user" in outside.without:
         return told
     who = [f"--reuid={outside.uid}", f"--regid={outside.uid}"]

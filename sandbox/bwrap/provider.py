@@ -11,11 +11,14 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from sandbox import verification, view
 from sandbox.bwrap.arguments import Guard, Outside, argv
 from sandbox.contract import Command, Promises
+from sandbox.devices.access import by_nodes
+from sandbox.devices.record import Gpu
 from sandbox.errors import SandboxUnavailable, Unusable
 from sandbox.kernel import cgroup, process_tree
 from sandbox.kernel.freezer import Freezer
@@ -52,12 +55,13 @@ class BwrapSandbox:
         *,
         owned: tuple[Path, ...] = (),
         mounts: tuple[Path, ...] = (),
+        gpu: Gpu | None = None,
         connect_timeout_s: float = 60.0,
         without: frozenset[Guard] = frozenset(),
         verified: bool = True,
     ) -> None:
         self._python, self._mounts = os.path.abspath(python), mounts
-        self._without, self._verified = without, verified
+        self._access, self._without, self._verified = by_nodes(gpu), without, verified
         self._place = Place(scratch.absolute(), (scratch.absolute(), *owned), connect_timeout_s)
         self._user_ids = user_ids.fresh_ids()
         self._settling = threading.RLock()
@@ -70,7 +74,8 @@ class BwrapSandbox:
         with self._settling:
             if self._promises is None:
                 if self._verified:
-                    verification.verify(self._start, self._python, self._place.scratch, EVERYTHING - _BEYOND)
+                    nodes = frozenset(map(str, self._access.nodes))
+                    verification.verify(self._start, self._python, self._place.scratch, EVERYTHING - _BEYOND, nodes)
                 self._promises = Promises(
                     contained=True,
                     no_network=True,
@@ -106,6 +111,7 @@ class BwrapSandbox:
             join = list(dict.fromkeys((*chosen.join, *([] if cpuset is None else [cpuset.join_file]))))
             prepared = prepare(name, command, self._place, uid, undo, tuple(file.parent for file in join))
             outside = self._outside(prepared, uid)
+            command = replace(command, env=self._access.merged(command.env))
             order = _order(command, outside, prepared, join)
             supervisor, started = spawner.start(order, prepared.filed.log)
             filed = prepared.filed.naming(supervisor.pid)
@@ -159,6 +165,8 @@ class BwrapSandbox:
             uid=uid,
             channel=Path(prepared.filed.record.channel),
             view=self._view,
+            devices=self._access.nodes,
+            groups=self._access.groups,
             without=self._without,
         )
 

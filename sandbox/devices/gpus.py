@@ -6,13 +6,15 @@ Refuses to open a device, to start a tool and to import torch; what cannot be re
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.devices import kfd, nvidia, sysfs
 from sandbox.devices.record import Found, Gpu
 
-__all__ = ["HIDING_VARIABLES", "DriverVersions", "Found", "Gpu", "driver_versions", "find_gpus", "visible_environment"]
+__all__ = ["HIDING_VARIABLES", "DriverVersions", "Found", "Gpu", "driver_versions", "find_gpus", "first_visible",
+           "visible_environment"]  # fmt: skip
 
 HIDING_VARIABLES = frozenset(
     {
@@ -55,6 +57,15 @@ def visible_environment(gpu: Gpu, *, alone: bool = False) -> dict[str, str]:
     if gpu.vendor == "amd":
         return {"HIP_VISIBLE_DEVICES": number}
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": number}
+
+
+def first_visible(environment: Mapping[str, str]) -> int:
+    """The number of the first GPU that these variables leave visible; 0 where they hide none, or speak of ids."""
+    for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        first = environment.get(name, "").partition(",")[0].strip()
+        if first.isdigit():
+            return int(first)
+    return 0
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 from sandbox import verification, view
 from sandbox.contract import Command, Promises
+from sandbox.devices import access
+from sandbox.devices.access import Access
+from sandbox.devices.cdi import cdi_devices
+from sandbox.devices.record import Gpu
 from sandbox.docker import container, watcher
 from sandbox.docker.container import Guard, Outside
 from sandbox.docker.engine import AGENT_LABEL, Engine
@@ -38,8 +43,8 @@ class DockerSandbox:
 
     `python` is the interpreter that commands will use. `scratch` and `owned` are as for `LocalSandbox`. `image` is an
     image to use instead of this machine's own software; `python` is then looked up in it. `mounts` are further
-    folders that every command may read. `without` leaves guards out, which is noticed unless it
-    is not `verified`: both for tests.
+    folders that every command may read, and `gpu` is the one GPU that it sees. `without` leaves guards out, which is
+    noticed unless it is not `verified`: both for tests.
     """
 
     name = "docker"
@@ -52,13 +57,14 @@ class DockerSandbox:
         owned: tuple[Path, ...] = (),
         image: str | None = None,
         mounts: tuple[Path, ...] = (),
+        gpu: Gpu | None = None,
         connect_timeout_s: float = 60.0,
         without: frozenset[Guard] = frozenset(),
         verified: bool = True,
     ) -> None:
         self._verified = verified
         self._python = str(python) if image else os.path.abspath(python)
-        self._image, self._mounts, self._without = image, mounts, without
+        self._image, self._mounts, self._gpu, self._without = image, mounts, gpu, without
         self._place = Place(scratch.absolute(), (scratch.absolute(), *owned), connect_timeout_s)
         self._user_ids = user_ids.fresh_ids()
         self._settling = threading.Lock()
@@ -70,7 +76,8 @@ class DockerSandbox:
         with self._settling:
             if self._promises is None:
                 if self._verified:
-                    verification.verify(self._start, self._python, self._place.scratch)
+                    nodes = frozenset(map(str, self._access().nodes))
+                    verification.verify(self._start, self._python, self._place.scratch, devices=nodes)
                 self._promises = Promises(
                     contained=True,
                     no_network=True,
@@ -113,7 +120,7 @@ class DockerSandbox:
 
     def _start(self, command: Command) -> SupervisedProcess:
         engine, image, shown = self._base()
-        name = fresh_name()
+        given, name = self._access(), fresh_name()
         root = os.geteuid() == 0
         uid = next(self._user_ids) if root else None
         with disk_errors(f"starting {command.role}"), contextlib.ExitStack() as undo:
@@ -129,8 +136,12 @@ class DockerSandbox:
                 channel=Path(prepared.filed.record.channel),
                 init=(self._python, "-I", "-S", str(self._init())),
                 view=shown,
+                devices=given.nodes,
+                groups=given.groups,
+                requests=given.requests,
                 without=self._without,
             )
+            command = replace(command, env=given.merged(command.env))
             made = engine.create(
                 name,
                 image,
@@ -164,6 +175,15 @@ class DockerSandbox:
             filed.write()
             undo.pop_all()
             return process
+
+    def _access(self) -> Access:
+        engine, _, _ = self._base()
+        if self._image is None:
+            return access.by_nodes(self._gpu)  # the driver's libraries are among what is seen of this machine
+        cdi = cdi_devices().devices
+        return access.by_engine(
+            self._gpu, engine.info, frozenset(f"{kind}={each}" for kind, names in cdi.items() for each in names)
+        )
 
     def _init(self) -> Path:
         copy = self._place.scratch / "init.py"

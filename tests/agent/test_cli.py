@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from agent.config import RunConfig
 from agent.errors import Declined, RunNotFound
 from agent.reporting.progress import Progress
 from agent.step_names import STEPS
+from sandbox.errors import SandboxUnavailable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +29,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[RunConfig]:
         asked.append(config)
         return 0
 
+    monkeypatch.setattr(run, "settle", lambda config, agree: config)
     monkeypatch.setattr(run, "start", start)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
@@ -38,14 +41,16 @@ def test_a_run_is_asked_for_with_sensible_defaults(started: list[RunConfig], tmp
     (config,) = started
     assert (config.target, config.entry) == (tmp_path / "repo", "bench.py")
     assert config.runs_dir == tmp_path / ".ratchet" / "runs"
-    assert (config.steps, config.threads, config.seed, config.sandbox) == (STEPS, 1, None, "local")
+    assert (config.steps, config.threads, config.seed, config.sandbox) == (STEPS, 1, None, "auto")
 
 
 def test_every_option_of_a_run_arrives(started: list[RunConfig], tmp_path: Path) -> None:
+    for mount in ("repo", "other"):
+        (tmp_path / mount).mkdir()
     given = (
         "run --target repo --entry bench.py --python /usr/bin/python3 --run-id mine --runs-dir runs --sandbox local "
-        "--steps compile_model,audit_compute --time-limit 7.5 --budget-minutes 3 --threads 2 "
-        "--seed 0 --record-clock clock.json --json --yes"
+        "--gpu 1 --mount repo --mount other --steps compile_model,audit_compute --time-limit 7.5 "
+        "--budget-minutes 3 --threads 2 --seed 0 --record-clock clock.json --json --yes"
     )
     assert cli.main(given.split()) == 0
     assert started == [
@@ -55,6 +60,9 @@ def test_every_option_of_a_run_arrives(started: list[RunConfig], tmp_path: Path)
             python=Path("/usr/bin/python3"),
             run_id="mine",
             runs_dir=tmp_path / "runs",
+            sandbox="local",
+            mounts=(tmp_path / "repo", tmp_path / "other"),
+            gpu=1,
             steps=("audit_compute", "compile_model"),
             time_limit_s=7.5,
             budget_minutes=3,
@@ -124,15 +132,32 @@ class Terminal(io.StringIO):
         return True
 
 
+def nothing_contains(config: RunConfig, agree: Callable[[list[SandboxUnavailable]], bool]) -> RunConfig:
+    if not agree([SandboxUnavailable("there is no engine", hint="Start it.")]):
+        raise SandboxUnavailable("nothing here contains the target's code")
+    return config
+
+
 @pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", Declined.exit_status), ("", Declined.exit_status)])
 def test_a_person_is_asked_before_code_runs_uncontained(
     answer: str, status: int, started: list[RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run, "settle", nothing_contains)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert cli.main(["run", "--target", "repo", "--entry", "bench.py"]) == status
     assert len(started) == (0 if status else 1)
+
+
+def test_where_nobody_can_be_asked_nothing_runs_uncontained_unless_it_was_said(
+    started: list[RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "settle", nothing_contains)
+    assert cli.main(["run", "--target", "repo", "--entry", "bench.py"]) == SandboxUnavailable.exit_status
+    assert not started
+    assert cli.main(["run", "--target", "repo", "--entry", "bench.py", "--yes"]) == 0
+    assert len(started) == 1
 
 
 def test_a_resumed_run_is_found_by_its_id_or_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

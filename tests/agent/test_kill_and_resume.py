@@ -48,7 +48,8 @@ def begin(target: Path, runs: Path) -> subprocess.Popen[bytes]:
         "one",
         "--steps",
         STEPS,
-        "--yes",
+        "--sandbox",
+        "local",
         "--python",
         sys.executable,
     )

@@ -60,7 +60,7 @@ class Ran:
 
 def agent(target: Path, runs: Path, *options: str) -> Ran:
     command = [sys.executable, "-m", "tests.agent.synthetic_clock", "run", "--target", str(target), "--entry",
-               "bench.py", "--runs-dir", str(runs), "--run-id", "one", "--yes", "--python",
+               "bench.py", "--runs-dir", str(runs), "--run-id", "one", "--sandbox", "local", "--python",
                sys.executable, *options]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     return Ran(done.returncode, done.stderr, runs / "one")
