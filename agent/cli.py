@@ -67,7 +67,7 @@ def _add_run(commands: Any) -> None:
     add("--run-id", metavar="ID", help="name of the run and of the branch ratchet/ID (default: date and time)")
     add("--runs-dir", type=Path, metavar="DIR", help="folder for the run's files (default: .ratchet/runs)")
     add("--sandbox", choices=("auto", "docker", "bwrap", "local"),
-        help="where the target's code runs (default: auto, which takes docker or else bwrap; local contains nothing)")  # fmt: skip
+        help="where its code runs (default: auto, which takes docker, else bwrap; local contains nothing)")  # fmt: skip
     add("--image", metavar="NAME", help="container image to run it in (default: this machine's own software)")
     add("--mount", dest="mounts", type=Path, action="append", metavar="PATH",
         help="what it may read besides, such as weights; may be repeated")  # fmt: skip

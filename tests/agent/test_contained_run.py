@@ -1,0 +1,154 @@
+"""Whole runs inside the providers that contain: the same result as without, and no secret of ours anywhere.
+
+Everything is real but the clock; see `synthetic_clock.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agent.reporting import report
+from sandbox import choose
+from sandbox.choose import Name, Wanted
+from sandbox.errors import SandboxUnavailable
+from tests.files import write_files
+
+ROOT = Path(__file__).parents[2]
+TASK = ROOT / "evals" / "tasks" / "kb_mlp" / "bench.py"
+CANARY = f"canary-{secrets.token_hex(16)}"
+KEPT_FROM_ALL = ("OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "SOME_PASSWORD")
+# the target looks for it wherever a program may look, and does not load when it finds it
+HUNT = """
+import glob, os, re
+def _hunt():
+    yield from (f"{name}={value}".encode() for name, value in os.environ.items())
+    for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            yield open(path, "rb").read()
+        except OSError:
+            pass
+assert not any(re.search(rb"canary-[0-9a-f]{32}", found) for found in _hunt()), "a secret is in reach"
+"""
+LEAKY = re.compile(rb"canary-[0-9a-f]{32}")
+
+
+@dataclass
+class Ran:
+    provider: str
+    run_dir: Path
+    said: str
+    inspected: set[str] = field(default_factory=set)  # what the engine told of its containers meanwhile
+
+    @property
+    def kept(self) -> list[str]:
+        return [kept.title for kept in report.read(self.run_dir).kept]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(tmp_path_factory.mktemp("contained") / "target", {"bench.py": HUNT + TASK.read_text()})
+
+
+def walk(provider: Name, target: Path, runs: Path) -> Ran:
+    if provider != "local":
+        try:
+            choose.make(provider, Wanted(sys.executable, runs / "trial")).promises()
+        except SandboxUnavailable as error:
+            if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
+                raise
+            pytest.skip(f"{provider} is not available here: {error}")
+    command = [sys.executable, "-m", "tests.agent.synthetic_clock", "run", "--target", str(target), "--entry",
+               "bench.py", "--runs-dir", str(runs), "--run-id", "one", "--sandbox", provider, "--python",
+               sys.executable]  # fmt: skip
+    environment = {**os.environ, **dict.fromkeys(KEPT_FROM_ALL, CANARY if provider != "local" else "")}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
+        found = Ran(provider, runs / "one", "")
+        over = threading.Event()
+        watcher = threading.Thread(target=inspect_containers, args=(found, over))
+        watcher.start()
+        try:
+            eventually((runs / "one").exists)
+            carried = Path(f"/proc/{running.pid}/environ").read_bytes()
+            assert provider == "local" or LEAKY.search(carried), "the agent itself does not have the secret"
+            found.said = running.communicate(timeout=400)[0]
+        finally:
+            over.set()
+            watcher.join()
+            running.kill()
+    assert running.returncode == 0, found.said
+    return found
+
+
+def eventually(claim: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not claim():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.05)
+
+
+def inspect_containers(found: Ran, over: threading.Event) -> None:
+    while found.provider == "docker" and not over.wait(0.3):
+        ids = subprocess.run(["docker", "ps", "-aq"], capture_output=True, text=True, check=False).stdout.split()
+        if ids:
+            told = subprocess.run(["docker", "inspect", *ids], capture_output=True, text=True, check=False).stdout
+            found.inspected.add(told)
+
+
+@pytest.fixture(scope="module")
+def uncontained(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return walk("local", target, tmp_path_factory.mktemp("local"))
+
+
+@pytest.fixture(scope="module", params=["docker", "bwrap"])
+def ran(request: pytest.FixtureRequest, target: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    yield walk(request.param, target, tmp_path_factory.mktemp(request.param))
+
+
+def test_the_same_changes_are_kept_as_without_containment(ran: Ran, uncontained: Ran) -> None:
+    assert ran.kept
+    assert ran.kept == uncontained.kept
+    found = report.read(ran.run_dir).sandbox
+    assert (found.provider, found.contained) == (ran.provider, True)
+    assert report.read(uncontained.run_dir).sandbox.containment == "uncontained"
+
+
+def test_no_file_of_the_run_holds_a_secret(ran: Ran) -> None:
+    files = [path for path in ran.run_dir.rglob("*") if path.is_file()]
+    assert {"ledger.jsonl", "report.json", "checkpoint.sqlite", "run.json"} <= {path.name for path in files}
+    assert [path for path in files if LEAKY.search(path.read_bytes())] == []
+    assert not LEAKY.search(ran.said.encode())
+
+
+def test_the_engine_never_learns_a_secret(ran: Ran) -> None:
+    if ran.provider != "docker":
+        return
+    assert any(json.loads(told) for told in ran.inspected), "no container was seen"
+    assert [told for told in ran.inspected if LEAKY.search(told.encode())] == []
+
+
+def test_nothing_is_left_behind(ran: Ran) -> None:
+    assert not (ran.run_dir / "sandbox").exists()
+    assert not (ran.run_dir / "work").exists()
+    if ran.provider == "docker":
+        asked = ["docker", "ps", "-aq", "--filter", "label=ratchet.agent"]
+        labels = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+        mine = [each for each in labels if str(ran.run_dir) in inspect(each)]
+        assert mine == []
+
+
+def inspect(container: str) -> str:
+    return subprocess.run(["docker", "inspect", container], capture_output=True, text=True, check=False).stdout
