@@ -134,9 +134,10 @@ def _graph(arguments: argparse.Namespace, doing: Doing) -> int:
 
 def _doctor(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import doctor
-    from agent.config import active_python
+    from agent.config import active_python, program
 
-    return doctor.check(target=arguments.target, entry=arguments.entry, python=arguments.python or active_python())
+    python = program(arguments.python or active_python())
+    return doctor.check(target=arguments.target, entry=arguments.entry, python=python)
 
 
 def _config(arguments: argparse.Namespace) -> RunConfig:

@@ -42,7 +42,8 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
-def _program(path: Path) -> Path:
+def program(path: Path) -> Path:
+    """A path is made absolute; a bare name is left to be looked up."""
     return path if path.name == str(path) else _absolute(path)
 
 
@@ -67,7 +68,7 @@ class RunConfig(BaseModel):
     entry: str = Field(min_length=1)
     """Script that shows how the target is used, relative to the target."""
 
-    python: Annotated[Path, AfterValidator(_program)] = Field(default_factory=active_python)
+    python: Annotated[Path, AfterValidator(program)] = Field(default_factory=active_python)
     """Interpreter that runs the target; its environment has the target's torch. In an image, a name will do."""
 
     run_id: str = Field(default_factory=new_run_id, pattern=RUN_ID_PATTERN, max_length=64)

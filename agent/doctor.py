@@ -1,71 +1,186 @@
 """Check a machine, and a target when one is given: what is there, what is missing, what a run would do.
 
-Refuses to change anything; what it starts is ended and removed again.
+Refuses to change anything; what it starts is ended and removed again. For each problem it says what mends it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agent import environment
 from agent.reporting import wording
 from agent.repository.private_git import git_program
 from agent.repository.target import find_entry, find_target, import_target
-from sandbox.local.provider import LocalSandbox
+from sandbox import choose
+from sandbox.choose import Wanted
+from sandbox.contract import Command, Sandbox
+from sandbox.devices.gpus import driver_versions, find_gpus
+from sandbox.errors import RatchetError, SandboxUnavailable
 from tools.judging.open_referee import open_referee
 from tools.judging.workload import Workload
+
+LITTLE_DISK = 10 << 30  # trees, inputs and compile caches of a run with a large model
+_VERSIONS = """
+import importlib.util, json, sys
+found = {"python": sys.version.split()[0]}
+for name in ("torch", "triton"):
+    if importlib.util.find_spec(name):
+        module = __import__(name)
+        found[name] = module.__version__
+        if name == "torch":
+            found["hip"], found["cuda"] = module.version.hip, module.version.cuda
+            found["device"] = module.cuda.get_device_name(0) if module.cuda.is_available() else "cpu"
+print(json.dumps(found))
+"""
+_VERSIONS_S = 120.0
 
 
 def check(target: Path | None, entry: str | None, python: Path) -> int:
     """Print what was found; returns 0 when a run could start. Raises: RatchetError."""
-    host = environment.read_host()
-    print(f"machine    {host.cpu_model}, {host.cpu_cores} cores, "
-          f"{wording.gibibytes(host.memory_bytes or 0)} of memory, {host.os}")  # fmt: skip
-    print(f"disk       {wording.gibibytes(shutil.disk_usage(Path.cwd()).free)} free here")
-    print(f"git        {git_program()}")
-    for name, value in environment.result_changing(os.environ).items():
-        print(f"variable   {name}={value}")
+    for line in (*_machine(), *_containers(), *_gpus(), *_model(os.environ)):
+        print(line)
     with tempfile.TemporaryDirectory(prefix="ratchet-doctor-") as folder:
-        sandbox = LocalSandbox(python, Path(folder) / "sandbox", imports=("torch",), owned=(Path(folder),))
-        promises = sandbox.promises()
-        held = [name for name in ("no_network", "separate_users", "ends_whole_tree", "enforced_cpus")
-                if getattr(promises, name)]  # fmt: skip
-        print(f"sandbox    local: uncontained; holds {', '.join(held).replace('_', ' ') or 'nothing'}")
-        for note in promises.notes:
-            print(f"           {note}")
+        wanted = Wanted(str(python), Path(folder) / "sandbox", (Path(folder),))
+        sandbox = choose.choose(wanted, agree=lambda reasons: True)
+        for line in (*_sandbox(sandbox), *_interpreter(sandbox, python, Path(folder))):
+            print(line)
         if target is None or entry is None:
-            print("target     none given; --target and --entry say what a run would do with one")
+            print(_line("target", "none given; --target and --entry say what a run would do with one"))
             return 0
         for line in _target(target, entry, python, sandbox, Path(folder)):
             print(line)
     return 0
 
 
-def _target(target: Path, entry: str, python: Path, sandbox: LocalSandbox, folder: Path) -> Iterator[str]:
+def _line(topic: str, text: str) -> str:
+    return f"{topic:<10} {text}"
+
+
+def _mend(problem: RatchetError) -> str:
+    return _line("", f"to mend it: {problem.hint}") if problem.hint else ""
+
+
+def _machine() -> Iterator[str]:
+    host = environment.read_host()
+    yield _line("machine", f"{host.cpu_model}, {host.cpu_cores} cores, {wording.gibibytes(host.memory_bytes or 0)} of "
+                "memory, " + host.os)  # fmt: skip
+    free = shutil.disk_usage(Path.cwd()).free
+    yield _line("disk", f"{wording.gibibytes(free)} free here")
+    if free < LITTLE_DISK:
+        yield _line("", "to mend it: free some, or start runs with --runs-dir on another disk")
+    yield _line("git", str(git_program()))
+    for name, value in environment.result_changing(os.environ).items():
+        yield _line("variable", f"{name}={value}")
+
+
+def _containers() -> Iterator[str]:
+    from sandbox.docker.engine import Engine
+
+    try:
+        engine = Engine()
+        info = engine.info
+        yield _line("engine", f"docker {engine.version}, storage {info.get('Driver')}, control groups version "
+                    f"{info.get('CgroupVersion', '1')}")  # fmt: skip
+    except SandboxUnavailable as problem:
+        yield _line("engine", problem.message)
+        yield _mend(problem)
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        yield _line("bubblewrap", "not installed (apt-get install bubblewrap); needed only where no engine answers")
+    else:
+        said = subprocess.run([bwrap, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        yield _line("bubblewrap", said.strip().removeprefix("bubblewrap "))
+
+
+def _gpus() -> Iterator[str]:
+    found, drivers = find_gpus(), driver_versions()
+    for gpu in found.gpus:
+        facts = [gpu.gfx, gpu.pci, gpu.partition, wording.gibibytes(gpu.memory_bytes) if gpu.memory_bytes else None]
+        yield _line("gpu", f"{gpu.index}: {gpu.name} ({', '.join(fact for fact in facts if fact)})")
+        if not gpu.accessible:
+            missing = ", ".join(str(node) for node in gpu.devices if not node.exists())
+            yield _line("", f"it cannot be used: {missing} is missing (a container must be given its device nodes)")
+        elif closed := [node for node in gpu.devices if not os.access(node, os.R_OK | os.W_OK)]:
+            groups = ", ".join(map(str, gpu.groups)) or "that owns it"
+            yield _line("", f"it cannot be used: {closed[0]} is closed to you")
+            yield _line(
+                "", f"to mend it: become a member of group {groups} (sudo usermod -aG {groups} $USER), log in again"
+            )
+    if not found.gpus:
+        yield _line("gpu", "none: runs are on the CPU")
+    for note in found.notes:
+        yield _line("", note)
+    known = {"amdgpu": drivers.amdgpu, "ROCm": drivers.rocm, "NVIDIA": drivers.nvidia}
+    if any(known.values()):
+        yield _line("driver", ", ".join(f"{name} {version}" for name, version in known.items() if version))
+
+
+def _model(variables: Mapping[str, str]) -> Iterator[str]:
+    endpoint = variables.get("OPENAI_BASE_URL")
+    if endpoint or variables.get("OPENAI_API_KEY"):
+        yield _line(
+            "model", f"{'an endpoint' if endpoint else 'a key'} is set; nothing uses it yet: the playbook needs none"
+        )
+    else:
+        yield _line("model", "no endpoint is set; the playbook needs none")
+
+
+def _sandbox(sandbox: Sandbox) -> Iterator[str]:
+    promises = sandbox.promises()
+    held = [name for name in ("no_network", "separate_users", "ends_whole_tree", "enforced_cpus")
+            if getattr(promises, name)]  # fmt: skip
+    how = "contained, verified from inside" if promises.contained else "uncontained"
+    yield _line("sandbox", f"{sandbox.name}: {how}; holds {', '.join(held).replace('_', ' ') or 'nothing'}")
+    for note in promises.notes:
+        yield _line("", note)
+
+
+def _interpreter(sandbox: Sandbox, python: Path, folder: Path) -> Iterator[str]:
+    """What the target's interpreter says of itself, inside."""
+    home = folder / "home"
+    home.mkdir()
+    environ = {"PATH": os.defpath, "HOME": str(home), "TMPDIR": str(home)}
+    process = sandbox.start(Command((str(python), "-c", _VERSIONS), home, "versions", environ, writable=(home,)))
+    process.wait(_VERSIONS_S)
+    ended = process.stop()
+    lines = ended.output_tail.strip().splitlines()
+    if ended.status != 0 or not lines:
+        yield _line("python", f"{python} cannot load torch: {lines[-1] if lines else ended.reason}")
+        yield _line("", "to mend it: --python names the interpreter that your repository runs with")
+        return
+    found = json.loads(lines[-1])
+    if "torch" not in found:
+        yield _line("python", f"{python} ({found['python']}) has no torch")
+        yield _line("", "to mend it: --python names the interpreter that your repository runs with")
+        return
+    built = f"ROCm {found['hip']}" if found.get("hip") else f"CUDA {found['cuda']}" if found.get("cuda") else "CPU only"
+    yield _line("python", f"{python}: {found['python']}, torch {found['torch']} ({built}), device {found['device']}, "
+                f"triton {found.get('triton', 'none')}")  # fmt: skip
+
+
+def _target(target: Path, entry: str, python: Path, sandbox: Sandbox, folder: Path) -> Iterator[str]:
     found = find_target(target)
     name = find_entry(found, entry)
     imported = import_target(found, folder / "pristine")
-    yield f"target     {found}: {wording.count(len(imported.files), 'file')}"
+    yield _line("target", f"{found}: {wording.count(len(imported.files), 'file')}")
     for note in imported.notes:
-        yield f"           {note}"
+        yield _line("", note)
     scratch = folder / "scratch"
     scratch.mkdir()
     workload = open_referee(folder / "pristine", name, python=str(python), sandbox=sandbox, scratch=scratch).workload
-    told = workload.environment
-    gpu = f", {told['gpu_name']}" if told.get("gpu_name") else ""
-    triton = told.get("triton") or "none"
-    yield f"python     {python}: torch {told['torch']}, device {told['device']}{gpu}, triton {triton}"
     yield from _workload(workload, name)
 
 
 def _workload(workload: Workload, entry: str) -> Iterator[str]:
     kind = "a module" if workload.is_module else "a function, so no state dict is tested"
-    yield f"entry      {entry}: form {workload.form}, {workload.mode}, {kind}"
+    yield _line("entry", f"{entry}: form {workload.form}, {workload.mode}, {kind}")
     for case in workload.cases:
-        yield f"           {case.name}: about {1e3 * case.call_s:.3g} ms a call"
+        yield _line("", f"{case.name}: about {1e3 * case.call_s:.3g} ms a call")
     unseen = ", ".join(case.name for case in workload.unseen) or "none: shapes() declares no numbers to vary"
-    yield f"           judged against {workload.precision or 'its own precision'}; unseen shapes: {unseen}"
+    yield _line("", f"judged against {workload.precision or 'its own precision'}; unseen shapes: {unseen}")

@@ -126,6 +126,16 @@ def test_the_same_changes_are_kept_as_without_containment(ran: Ran, uncontained:
     assert report.read(uncontained.run_dir).sandbox.containment == "uncontained"
 
 
+def test_the_judge_sees_no_less(ran: Ran, uncontained: Ran) -> None:
+    """A worker that cannot read what it needs may only look like a model that cannot run in float64."""
+    assert truths(ran) == truths(uncontained) == {"float64"}
+
+
+def truths(ran: Ran) -> set[str]:
+    return {each.evidence["correctness"]["truth"] for each in report.read(ran.run_dir).attempts
+            if "correctness" in each.evidence}  # fmt: skip
+
+
 def test_no_file_of_the_run_holds_a_secret(ran: Ran) -> None:
     files = [path for path in ran.run_dir.rglob("*") if path.is_file()]
     assert {"ledger.jsonl", "report.json", "checkpoint.sqlite", "run.json"} <= {path.name for path in files}

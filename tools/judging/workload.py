@@ -307,7 +307,7 @@ def _precision(found: _Inspection, case: Case, states: Mapping[str, Path], rng: 
     for name in ("float64", "float32"):
         try:
             found.worker.ask("precision", name=name)
-            found.worker.ask("load_state", path=str(states["a"]))
+            found.worker.ask("load_state", path=found.worker.reveal(states["a"]))
             if found.possible(case, rng.randrange(1 << 31)):
                 return name
         except WorkerFault as fault:
