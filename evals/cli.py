@@ -30,7 +30,13 @@ def build_parser() -> argparse.ArgumentParser:
     calibrate.set_defaults(handler=_calibrate)
     start_up = commands.add_parser("start-up", help="measure how long `agent --help` takes")
     start_up.set_defaults(handler=_start_up)
-    for command in (run, calibrate, start_up):
+    kill_runs = commands.add_parser("kill-runs", help="kill runs at random moments and look what they leave behind")
+    kill_runs.add_argument(
+        "--sandbox", choices=("docker", "bwrap", "local"), default="docker", help="(default: docker)"
+    )
+    kill_runs.add_argument("--runs", type=int, default=50, metavar="N", help="how many (default: 50)")
+    kill_runs.set_defaults(handler=_kill_runs)
+    for command in (run, calibrate, start_up, kill_runs):
         command.add_argument("--results-dir", type=Path, default=Path("evals/results"), metavar="DIR",
                              help="where the results are stored (default: evals/results)")  # fmt: skip
         command.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -47,6 +53,12 @@ def _calibrate(arguments: argparse.Namespace, doing: Doing) -> int:
     from evals import calibrate
 
     return calibrate.run(arguments.results_dir)
+
+
+def _kill_runs(arguments: argparse.Namespace, doing: Doing) -> int:
+    from evals import kill_runs
+
+    return kill_runs.run(arguments.results_dir, arguments.sandbox, arguments.runs)
 
 
 def _start_up(arguments: argparse.Namespace, doing: Doing) -> int:

@@ -51,7 +51,7 @@ def make(name: Name, wanted: Wanted) -> Sandbox:
         return BwrapSandbox(wanted.python, wanted.scratch, owned=wanted.owned, mounts=wanted.mounts, gpu=wanted.gpu)
     from sandbox.local.provider import LocalSandbox
 
-    return LocalSandbox(wanted.python, wanted.scratch, imports=("torch",), owned=wanted.owned)
+    return LocalSandbox(wanted.python, wanted.scratch, imports=("torch",), owned=wanted.owned, gpu=wanted.gpu)
 
 
 def first_that_contains(wanted: Wanted) -> Sandbox | list[SandboxUnavailable]:

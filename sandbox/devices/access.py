@@ -25,6 +25,8 @@ class Access:
 
     def merged(self, given: Mapping[str, str]) -> dict[str, str]:
         """The variables that a command was given, with those that choose a GPU replaced."""
+        if not self.environment:
+            return dict(given)
         return {name: value for name, value in given.items() if name not in HIDING_VARIABLES} | dict(self.environment)
 
 
@@ -33,6 +35,11 @@ def by_nodes(gpu: Gpu | None) -> Access:
     if gpu is None:
         return Access()
     return Access(gpu.devices, gpu.groups, visible_environment(gpu, alone=True))
+
+
+def by_variables(gpu: Gpu | None) -> Access:
+    """By asking only: for a command that sees every device node anyway. Without a GPU what it was given stays."""
+    return Access() if gpu is None else Access(environment=visible_environment(gpu))
 
 
 def by_engine(gpu: Gpu | None, info: Mapping[str, Any], cdi_names: frozenset[str]) -> Access:

@@ -10,9 +10,12 @@ import shutil
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from sandbox.contract import Command, Promises
+from sandbox.devices.access import by_variables
+from sandbox.devices.record import Gpu
 from sandbox.errors import SandboxUnavailable, Unusable
 from sandbox.local import start
 from sandbox.local.plan import Feature, Plan
@@ -35,6 +38,7 @@ class LocalSandbox:
     `python` is the interpreter that commands will use and `imports` are modules it must find: a separate user id is
     only used if that user can run it. `scratch` is a folder of ours alone. `owned` are further folders that the agent
     made: what lies in them is made readable for a separate user who needs it; nothing else has its mode changed.
+    `gpu` is the one that commands are told to use; they see the others too.
     `without` switches features off, for tests and for machines where one misbehaves.
 
     What it cannot hold, whatever it promises: a command reads every file that is open to all users and writes every
@@ -51,11 +55,13 @@ class LocalSandbox:
         *,
         imports: tuple[str, ...] = (),
         owned: tuple[Path, ...] = (),
+        gpu: Gpu | None = None,
         connect_timeout_s: float = 60.0,
         without: frozenset[Feature] = frozenset(),
     ) -> None:
         self._python, self._imports, self._without = str(python), imports, without
         self._place = Place(scratch.absolute(), (scratch.absolute(), *owned), connect_timeout_s)
+        self._access = by_variables(gpu)
         self._user_ids = user_ids.fresh_ids()
         self._planning = threading.Lock()
         self._plan: Plan | None = None
@@ -66,7 +72,7 @@ class LocalSandbox:
 
     def start(self, command: Command) -> SupervisedProcess:
         """Returns once it is executed. Raises: SandboxUnavailable; DiskFull; SandboxError."""
-        return self._start(command, self._settled())
+        return self._start(replace(command, env=self._access.merged(command.env)), self._settled())
 
     def reap(self) -> list[str]:
         return records.reap(self._place.records)
