@@ -15,6 +15,7 @@ from sandbox.errors import SandboxUnavailable
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt/rocm", "/nix/store", "/gnu/store")
 _SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime",
              "/etc/OpenCL", "/etc/vulkan")  # fmt: skip
+_DEEPEST = 4  # virtual environments made from virtual environments
 _TOO_MUCH = frozenset(map(Path, ("/", "/etc", "/home", "/root", "/tmp", "/var", "/proc", "/sys", "/dev", "/run")))
 
 
@@ -51,11 +52,20 @@ def of_python(python: str) -> tuple[Path, ...]:
     return _outermost(found)
 
 
-def _installation(program: Path) -> list[Path]:
-    """The folder above `bin`, and where a virtual environment says that it comes from."""
-    prefix = program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent
-    home = _home_of(prefix)
-    return [prefix] if home is None else [prefix, *_installation(home / program.name)]
+def _installation(program: Path, depth: int = 0) -> list[Path]:
+    """The folder above `bin`, as it is named and as it is, and where a virtual environment says that it comes from."""
+    folder = program.parent
+    # /bin is a link to usr/bin: what it is named by is not the folder above
+    named = [] if folder.is_symlink() else [_prefix(folder)]
+    found = list(dict.fromkeys([*named, _prefix(folder.resolve())]))
+    if depth == _DEEPEST:  # one that says that it comes from itself
+        return found
+    homes = [home for prefix in found if (home := _home_of(prefix)) is not None]
+    return [*found, *(path for home in dict.fromkeys(homes) for path in _installation(home / program.name, depth + 1))]
+
+
+def _prefix(folder: Path) -> Path:
+    return folder.parent if folder.name in ("bin", "sbin") else folder
 
 
 def _home_of(prefix: Path) -> Path | None:
