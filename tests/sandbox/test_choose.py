@@ -1,0 +1,85 @@
+"""Which provider a run gets, and that nothing runs uncontained unless a person agreed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox import choose
+from sandbox.choose import Name, Wanted
+from sandbox.contract import Promises
+from sandbox.errors import ContainmentNotHeld, SandboxUnavailable
+
+WANTED = Wanted("/usr/bin/python3", Path("/nowhere"))
+AGREES, DECLINES = (lambda reasons: True), (lambda reasons: False)
+
+
+class Provider:
+    """Works, or fails the way it was told to."""
+
+    def __init__(self, name: Name, failure: Exception | None) -> None:
+        self.name, self.failure = name, failure
+
+    def promises(self) -> Promises:
+        if self.failure is not None:
+            raise self.failure
+        return Promises(self.name != "local", True, True, True, True)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> dict[Name, Exception | None]:
+    """What is wrong with each provider here; None is nothing."""
+    wrong: dict[Name, Exception | None] = {"docker": None, "bwrap": None, "local": None}
+    monkeypatch.setattr(choose, "make", lambda name, wanted: Provider(name, wrong[name]))
+    return wrong
+
+
+def missing(what: str) -> SandboxUnavailable:
+    return SandboxUnavailable(f"there is no {what}", hint=f"Install {what}.")
+
+
+def test_containers_come_first(machine: dict[Name, Exception | None]) -> None:
+    assert choose.choose(WANTED, DECLINES).name == "docker"
+
+
+def test_namespaces_where_there_is_no_engine(machine: dict[Name, Exception | None]) -> None:
+    machine["docker"] = missing("engine")
+    assert choose.choose(WANTED, DECLINES).name == "bwrap"
+
+
+def test_nothing_contains_only_when_a_person_agreed(machine: dict[Name, Exception | None]) -> None:
+    machine.update(docker=missing("engine"), bwrap=missing("bubblewrap"))
+    told: list[str] = []
+
+    def agrees(reasons: list[SandboxUnavailable]) -> bool:
+        told.extend(reason.message for reason in reasons)
+        return True
+
+    assert choose.choose(WANTED, agrees).name == "local"
+    assert told == ["there is no engine", "there is no bubblewrap"]
+    with pytest.raises(SandboxUnavailable, match="docker: there is no engine; bwrap: there is no bubblewrap") as caught:
+        choose.choose(WANTED, DECLINES)
+    assert caught.value.hint == "Install engine. --sandbox local runs it uncontained."
+
+
+@pytest.mark.parametrize("broken", ["docker", "bwrap"])
+def test_a_provider_that_does_not_hold_what_was_asked_stops_the_run(
+    machine: dict[Name, Exception | None], broken: Name
+) -> None:
+    machine["docker"] = missing("engine")
+    machine[broken] = ContainmentNotHeld("it has network interfaces")
+    with pytest.raises(ContainmentNotHeld):
+        choose.choose(WANTED, AGREES)
+
+
+def test_an_image_is_never_given_up_for_no_container_at_all(machine: dict[Name, Exception | None]) -> None:
+    machine.update(docker=missing("engine"), bwrap=missing("bubblewrap"))
+    with pytest.raises(SandboxUnavailable):
+        choose.choose(Wanted("python3", Path("/nowhere"), image="some/image"), AGREES)
+
+
+@pytest.mark.parametrize("name", ["bwrap", "local"])
+def test_only_containers_have_images(name: Name) -> None:
+    with pytest.raises(SandboxUnavailable, match="has no images"):
+        choose.make(name, Wanted("python3", Path("/nowhere"), image="some/image"))
