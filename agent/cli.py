@@ -7,6 +7,7 @@ Imports argparse and next to nothing else; each subcommand imports what it needs
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -48,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--target", type=Path, metavar="DIR", help="folder of the repository")
     doctor.add_argument("--entry", metavar="FILE", help="script that shows how the target is used")
     doctor.add_argument("--python", type=Path, metavar="FILE", help="interpreter for the target")
+    _add_image(commands)
     return parser
 
 
@@ -95,6 +97,22 @@ def _add_resume(commands: Any) -> None:
     resume.add_argument("--json", action="store_true", help="events on stdout, one JSON object a line")
 
 
+def _add_image(commands: Any) -> None:
+    image = commands.add_parser("image", help="make container images for targets, and list them")
+    subcommands = image.add_subparsers(dest="image_command", metavar="COMMAND", required=True)
+    build = _command(subcommands, "build", _image_build, "make an image that targets can run in")
+    add = build.add_argument
+    add("kind", nargs="?", choices=("rocm", "cuda", "cpu"), help="for which machines (default: as this one)")
+    add("--base", metavar="IMAGE", help="image to start from (default: one of AMD, PyTorch or Python, by its tag)")
+    add("--for", dest="target", type=Path, metavar="DIR",
+        help="then install what this repository requires; none of its code is run")  # fmt: skip
+    add("--tag", type=_image_name, metavar="NAME", help="what to call it (default: a name that tells its recipe)")
+    add("--arg", dest="args", type=_pair, action="append", default=[], metavar="NAME=VALUE",
+        help="argument of its Dockerfile; the image keeps it, so no secrets; may be repeated")  # fmt: skip
+    add("--yes", action="store_true", help="do not ask before using the network")
+    _command(subcommands, "list", _image_list, "list the images that were made")
+
+
 def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import run
     from agent.reporting.progress import open_progress
@@ -138,6 +156,18 @@ def _doctor(arguments: argparse.Namespace, doing: Doing) -> int:
 
     python = program(arguments.python or active_python())
     return doctor.check(target=arguments.target, entry=arguments.entry, python=python)
+
+
+def _image_build(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent import images
+
+    return images.build(arguments)
+
+
+def _image_list(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent import images
+
+    return images.show()
 
 
 def _config(arguments: argparse.Namespace) -> RunConfig:
@@ -194,6 +224,19 @@ def _reference(run_dir: Path) -> str:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _image_name(text: str) -> str:
+    if not re.fullmatch(r"(?:[a-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*:\w[\w.-]{0,127}", text):
+        raise argparse.ArgumentTypeError(f"{text} is no name for an image with a tag; one looks like mine/rocm:1")
+    return text
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (equals and re.fullmatch(r"[A-Za-z_]\w*", name)):
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
+    return name, value
 
 
 def _positive(text: str) -> float:

@@ -6,6 +6,8 @@
     │   ├── DiskFull               32   no space left for trees, inputs or outputs
     │   ├── DeviceBusy             33   another run is timing on this card
     │   ├── ContainmentNotHeld     34   a control that was asked for is not found from inside
+    │   ├── ImageUnusable          35   an image is missing, or not one that targets can run in
+    │   ├── ImageBuildFailed       36   an image could not be made
     │   └── NoSuchGpu              37   the GPU that was asked for is not there
     ├── ToolError …                     (tools/errors.py: workload, target, judge)
     └── AgentError …                    (agent/errors.py: run, resume, command line)
@@ -49,6 +51,18 @@ class DeviceBusy(SandboxError):
     """Another run is timing on this card."""
 
     exit_status = 33
+
+
+class ImageUnusable(SandboxError):
+    """An image is missing, made for another kind of machine, or without a Python and a PyTorch that will do."""
+
+    exit_status = 35
+
+
+class ImageBuildFailed(SandboxError):
+    """An image could not be made; what was there before is as it was."""
+
+    exit_status = 36
 
 
 class NoSuchGpu(SandboxError):

@@ -30,7 +30,8 @@ EVERYTHING: frozenset[Control] = frozenset(get_args(Control))
 _TIMEOUT_S = 60.0
 _PACKAGE = "_ratchet_guest"
 _START = f"import os, sys; sys.path.insert(0, os.getcwd()); from {_PACKAGE}.probe import main; main()"
-_LIMITS = Limits(memory_bytes=1 << 30, processes=256, file_bytes=1 << 30, tmp_bytes=64 << 20, shm_bytes=64 << 20)
+_LIMITS = Limits(memory_bytes=1 << 30, processes=256, file_bytes=1 << 30, tmp_bytes=32 << 20, shm_bytes=32 << 20)
+_SCRATCH = ("/tmp", "/dev/shm")  # of its own, to write to
 _NAMESPACES = ("ipc", "mnt", "net", "pid", "uts")
 _ALWAYS = frozenset({"/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero", "/dev/core"})
 _ADDED = frozenset({"RATCHET_CHANNEL", "LC_CTYPE"})  # the latter by Python itself, in the C locale
@@ -87,16 +88,22 @@ def verify(
 
 def _run(start: Callable[[Command], Process], python: str, folder: Path) -> tuple[Command, Facts]:
     readable, writable, hidden = folder / "readable", folder / "writable", folder / "hidden"
-    for each in (folder, readable, writable, hidden):
+    for each in (folder, readable, readable / "open", writable, hidden):
         each.mkdir(mode=0o755)
     (readable / _PACKAGE).mkdir(mode=0o755)
     for name in ("__init__.py", "probe.py", "wire.py"):
         (readable / _PACKAGE / name).write_bytes(resources.files("sandbox.guest").joinpath(name).read_bytes())
     (hidden / "secret").write_text("for nobody inside\n")
+    # so that only containment, and no mode, keeps it out
     for each in (folder, readable, readable / _PACKAGE, hidden):
-        each.chmod(0o755)  # so that only containment, and no mode, keeps it out
+        each.chmod(0o755)
+    (readable / "open").chmod(0o777)
     argument = json.dumps(
-        {"readable": [str(readable)], "writable": [str(writable)], "hidden": [str(hidden / "secret"), *_host_marks()]}
+        {
+            "readable": [str(readable), str(readable / "open"), "/dev"],
+            "writable": [str(writable), *_SCRATCH],
+            "hidden": [str(hidden / "secret"), *_host_marks()],
+        }
     )
     command = Command(
         argv=(python, "-I", "-S", "-c", _START, argument),
@@ -169,7 +176,7 @@ def _reach(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
         yield "network", f"it has network interfaces ({', '.join(told.interfaces)})"
     if more := sorted(set(told.environment) - set(asked.command.env) - _ADDED):
         yield "environment", f"its environment has variables that were not given ({', '.join(more)})"
-    allowed = {str(folder) for folder in asked.command.writable}
+    allowed = {str(folder) for folder in asked.command.writable} | set(_SCRATCH)
     for folder in told.written:
         if folder not in allowed:
             yield (
@@ -177,7 +184,7 @@ def _reach(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
                 (f"it can write to {folder}"),
             )
     for folder in sorted(allowed - set(told.written)):
-        yield "writable mounts", f"it cannot write to {folder}, which it was given"
+        yield "writable mounts", f"it cannot write to {folder}, which is its own"
     for path in told.seen:
         yield "host files", f"it sees {path}"
     if nodes := sorted(set(told.nodes) - _ALWAYS - asked.devices):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.local_image import Images
 
 LOOK = "import torch; print(torch.cuda.is_available())"
 
@@ -31,3 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = "torch sees no accelerator" if seen.returncode == 0 else f"torch: {seen.stderr.strip().splitlines()[-1]}"
     for item in marked:
         item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def local_images() -> Iterator[Images]:
+    """Container images made of this machine's own files, for the whole session: engines remember what they built."""
+    from tests.local_image import Images, engine_here
+
+    with contextlib.closing(Images(engine_here())) as images:
+        yield images

@@ -19,8 +19,15 @@ ONLY_IN = {"langgraph": "agent/graph.py", "openai": "agent/llm/", "docker": "san
 GUEST = "sandbox/guest/"
 GUEST_MAY = {*sys.stdlib_module_names, "torch", "triton"}
 GUEST_MAY_IF_THERE = {"sandbox/guest/suite.py": "pytest"}  # the target's own, to run the target's own tests
-# Code of targets, cheats and kernel templates: read, copied and run elsewhere, never imported by us.
-DATA = ("evals/calibration_target/", "evals/tasks/", "evals/red_team/cheats/", "evals/red_team/target/", "skills/")
+# Code of targets, cheats, kernel templates and images: read, copied and run elsewhere, never imported by us.
+DATA = (
+    "evals/calibration_target/",
+    "evals/tasks/",
+    "evals/red_team/cheats/",
+    "evals/red_team/target/",
+    "sandbox/images/",
+    "skills/",
+)
 LONGEST_FILE = 400
 
 

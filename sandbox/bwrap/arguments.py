@@ -13,8 +13,9 @@ from typing import Literal
 
 from sandbox.contract import Command
 
-Guard = Literal["network", "read-only root", "capabilities", "user", "ipc", "tmp", "read-only mounts", "environment",
-                "pid namespace", "host files"]  # fmt: skip
+Guard = Literal["network", "read-only root", "capabilities", "user", "ipc", "tmp", "shm", "read-only mounts",
+                "environment", "pid namespace", "host files", "devices", "control groups",
+                "user namespaces"]  # fmt: skip
 
 # What a set-user-id root needs to become somebody else; the command itself keeps none of them.
 _TO_CHANGE_USER = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
@@ -45,33 +46,52 @@ def _isolation(outside: Outside) -> list[str]:
         if guard not in without:
             told.append(option)
     if outside.uid is None:
-        return [*told, "--unshare-user", "--disable-userns"]
+        return [*told, "--unshare-user", *([] if "user namespaces" in without else ["--disable-userns"])]
     if "capabilities" in without:
         return told
     return [*told, "--cap-drop", "ALL", *(word for name in _TO_CHANGE_USER for word in ("--cap-add", name))]
 
 
 def _folders(command: Command, outside: Outside) -> list[str]:
-    without, limits = outside.without, command.limits
-    also_readable = [path for path in (*command.readable, outside.channel.parent) if path not in command.writable]
+    without = outside.without
     told = ["--ro-bind", "/", "/"] if "host files" in without else []
-    told += ["--proc", "/proc", "--dev", "/dev"]
-    if "tmp" not in without:
-        told += ["--perms", "1777", "--size", str(limits.tmp_bytes), "--tmpfs", "/tmp"]
-        told += ["--perms", "1777", "--size", str(limits.shm_bytes), "--tmpfs", "/dev/shm"]
+    told += ["--proc", "/proc", *(["--dev-bind", "/dev", "/dev"] if "devices" in without else ["--dev", "/dev"])]
+    told += _scratch(command, outside)
+    given = dict(_given(command, outside))
     if "host files" not in without:
-        told += _ways([*outside.view, *also_readable, *command.writable])
-        told += [word for path in (*outside.view, Path("/sys")) for word in ("--ro-bind", str(path), str(path))]
-    readable = "--bind" if "read-only mounts" in without else "--ro-bind"
-    for path in dict.fromkeys(also_readable):
-        told += [readable, str(path), str(path)]
-    for path in dict.fromkeys(command.writable):
-        told += ["--bind", str(path), str(path)]
+        told += [*_ways(given), "--ro-bind", "/sys", "/sys"]
+        if "control groups" not in without and Path("/sys/fs/cgroup").is_dir():  # they tell of what else runs here
+            told += ["--perms", "0555", "--size", "4096", "--tmpfs", "/sys/fs/cgroup", "--remount-ro", "/sys/fs/cgroup"]
+    # what lies in another comes after it, or would be hidden by it: a folder to read in one to write stays read-only
+    for path, how in sorted(given.items(), key=lambda each: len(each[0].parts)):
+        told += [how, str(path), str(path)]
     for device in outside.devices:
         told += ["--dev-bind", str(device), str(device)]
     if "read-only root" not in without:
-        told += ["--remount-ro", "/"]
+        # without root the user owns both, and they are in memory that no limit bounds
+        told += ["--remount-ro", "/", *([] if "devices" in without else ["--remount-ro", "/dev"])]
     return [*told, "--chdir", "/"]
+
+
+def _scratch(command: Command, outside: Outside) -> list[str]:
+    limits, without = command.limits, outside.without
+    told = []
+    for guard, path, size in (("tmp", "/tmp", limits.tmp_bytes), ("shm", "/dev/shm", limits.shm_bytes)):
+        if guard == "tmp" and "host files" in without:
+            continue
+        told += ["--perms", "1777", *([] if guard in without else ["--size", str(size)]), "--tmpfs", path]
+    return told
+
+
+def _given(command: Command, outside: Outside) -> Iterable[tuple[Path, str]]:
+    """Every path that is shown, and how; the last word on one counts."""
+    if "host files" not in outside.without:
+        for path in outside.view:
+            yield path, "--ro-bind"
+    for path in (*command.readable, outside.channel.parent):
+        yield path, "--bind" if "read-only mounts" in outside.without else "--ro-bind"
+    for path in command.writable:
+        yield path, "--bind"
 
 
 def _ways(paths: Iterable[Path]) -> list[str]:

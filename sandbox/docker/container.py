@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from sandbox.contract import Command
+from sandbox.contract import Command, Limits
 
 Guard = Literal["network", "read-only root", "capabilities", "new privileges", "system calls", "user", "processes",
-                "memory", "file size", "ipc", "tmp", "read-only mounts", "environment", "pid namespace"]  # fmt: skip
+                "memory", "swap", "file size", "core dumps", "ipc", "tmp", "shm", "read-only mounts", "environment",
+                "pid namespace", "host files"]  # fmt: skip
 
 _SPARE_TASKS = 64  # the kernel's limit lies this far above ours, so that ours is seen to be passed and named
 _SPARE_MEMORY = 64 << 20
@@ -38,7 +39,7 @@ class Outside:
 def host_options(command: Command, outside: Outside) -> dict[str, Any]:
     """Arguments of docker's `create_host_config`."""
     limits, without = command.limits, outside.without
-    ulimits = [_ulimit("core", 0)]
+    ulimits = [] if "core dumps" in without else [_ulimit("core", 0)]
     if limits.file_bytes is not None and "file size" not in without:
         ulimits.append(_ulimit("fsize", limits.file_bytes))
     options: dict[str, Any] = {
@@ -51,8 +52,8 @@ def host_options(command: Command, outside: Outside) -> dict[str, Any]:
         ],
         "pid_mode": "host" if "pid namespace" in without else None,
         "ipc_mode": "host" if "ipc" in without else "private",
-        "shm_size": None if "ipc" in without else limits.shm_bytes,
-        "tmpfs": {"/tmp": f"rw,nosuid,nodev,mode=1777,size={limits.tmp_bytes}"} if "tmp" not in without else {},
+        "shm_size": None if without & {"ipc", "shm"} else limits.shm_bytes,
+        "tmpfs": {} if "host files" in without else {"/tmp": _tmp(limits, outside)},
         "mounts": list(_mounts(command, outside)),
         "ulimits": ulimits,
         "log_config": {"Type": "none", "Config": {}},
@@ -65,7 +66,7 @@ def host_options(command: Command, outside: Outside) -> dict[str, Any]:
         options["pids_limit"] = limits.processes + _SPARE_TASKS
     if limits.memory_bytes is not None and "memory" not in without:
         options["mem_limit"] = limits.memory_bytes + _SPARE_MEMORY
-        options["memswap_limit"] = options["mem_limit"]  # both together: no swap
+        options["memswap_limit"] = -1 if "swap" in without else options["mem_limit"]  # both together: no swap
     if command.cpus is not None:
         options["cpuset_cpus"] = ",".join(map(str, command.cpus))
     return {name: value for name, value in options.items() if value not in (None, [], {})}
@@ -87,14 +88,23 @@ def other_options(command: Command, outside: Outside) -> dict[str, Any]:
         "network_disabled": "network" not in outside.without,
         "stdin_open": False,
         "entrypoint": [],
+        "use_config_proxy": False,  # would put the user's proxies, passwords included, into process 1's environment
+        "healthcheck": {"test": ["NONE"]},  # an image's own would run beside the command, where nobody looks
     }
+
+
+def _tmp(limits: Limits, outside: Outside) -> str:
+    # owned by the user: runc gives it the mode of the image's /tmp, whatever is asked for
+    size = "" if "tmp" in outside.without else f",size={limits.tmp_bytes}"
+    return f"rw,nosuid,nodev,mode=1777,uid={outside.uid},gid={outside.gid}{size}"
 
 
 def _mounts(command: Command, outside: Outside) -> Iterable[dict[str, Any]]:
     writable = set(command.writable)
+    everything = _host_folders() if "host files" in outside.without else ()
     read_only = [
         path
-        for path in (*outside.view, Path(outside.init[-1]), *command.readable, outside.channel.parent)
+        for path in (*everything, *outside.view, Path(outside.init[-1]), *command.readable, outside.channel.parent)
         if path not in writable
     ]
     for path in dict.fromkeys(read_only):
@@ -107,6 +117,11 @@ def _mount(path: Path, *, read_only: bool) -> dict[str, Any]:
     # not recursive: engines before 25 leave what is mounted below a read-only folder writable
     options = {"Propagation": "rprivate", "NonRecursive": True}
     return {"Type": "bind", "Source": str(path), "Target": str(path), "ReadOnly": read_only, "BindOptions": options}
+
+
+def _host_folders() -> Iterable[Path]:
+    """What is shown without the guard that keeps this machine's files away."""
+    return (path for path in map(Path, ("/etc", "/home", "/root", "/tmp")) if path.is_dir())
 
 
 def _ulimit(name: str, value: int) -> dict[str, Any]:

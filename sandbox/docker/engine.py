@@ -6,20 +6,25 @@ that imports docker.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
+import select
 import socket
 import tarfile
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import docker
+import docker.credentials.errors
 import docker.errors
 import requests.exceptions
 
+from sandbox.docker.watcher import FramedOutput
 from sandbox.errors import DiskFull, SandboxError, SandboxUnavailable
 
 DEFAULT_SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
@@ -29,7 +34,22 @@ AGENT_LABEL = "ratchet.agent"
 _TIMEOUT_S = 120.0
 _MOST_HEADERS = 1 << 14
 _REMOVAL_S = 30.0
-_BAD = (docker.errors.DockerException, requests.exceptions.RequestException)
+_WAIT_S = 10.0
+_BAD = (
+    docker.errors.DockerException,
+    docker.credentials.errors.StoreError,
+    requests.exceptions.RequestException,
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a container that was run to its end has ended."""
+
+    status: int | None  # None when it had to be ended
+    output: str  # the end of what it printed
+    output_bytes: int
+    out_of_memory: bool = False
 
 
 class Engine:
@@ -66,11 +86,53 @@ class Engine:
 
     def has_image(self, name: str) -> bool:
         """Raises: SandboxError."""
+        return self.image(name) is not None
+
+    def image(self, name: str) -> dict[str, Any] | None:
+        """What the engine knows of an image; None when it has none of that name. Raises: SandboxError."""
         try:
-            self._do("look for an image", self._api.inspect_image, name)
+            found: dict[str, Any] = self._do("look for an image", self._api.inspect_image, name)
         except _NotThere:
-            return False
-        return True
+            return None
+        return found
+
+    def images(self, label: str) -> list[dict[str, Any]]:
+        """Every image with a name that carries this label. Raises: SandboxError."""
+        return list(self._do("list images", self._api.images, filters={"label": label, "dangling": False}))
+
+    def remove_image(self, name: str) -> None:
+        """Nothing happens if it is gone, or if something is made of it. Raises: SandboxError."""
+        with contextlib.suppress(_NotThere, _Conflict):
+            self._do("remove an image", self._api.remove_image, name)
+
+    def networks(self) -> frozenset[str]:
+        """The names of its networks. Raises: SandboxError."""
+        return frozenset(str(each["Name"]) for each in self._do("list networks", self._api.networks))
+
+    def fetching(self, name: str) -> Iterator[dict[str, Any]]:
+        """Fetch an image over the network: what the engine tells meanwhile. Raises: SandboxError, DiskFull."""
+        repository, tag = docker.utils.parse_repository_tag(name)
+        yield from self._events(
+            f"fetch the image {name}", self._api.pull, repository, tag or "latest", stream=True, decode=True
+        )
+
+    def building(self, context: bytes, network: str, **options: Any) -> Iterator[dict[str, Any]]:
+        """Build from a tar with a Dockerfile and what it copies: what the engine tells meanwhile.
+
+        Its steps get this network. Raises: SandboxError, DiskFull.
+        """
+        yield from self._events(
+            "build an image",
+            self._api.build,
+            fileobj=io.BytesIO(context),
+            custom_context=True,
+            network_mode=network,
+            use_config_proxy=network != "none",
+            rm=True,
+            forcerm=True,
+            decode=True,
+            **options,
+        )
 
     def create(self, name: str, image: str, argv: list[str], host: Mapping[str, Any], **options: Any) -> str:
         """A container that does not run yet; returns its id. `host` are arguments of `create_host_config`.
@@ -145,6 +207,35 @@ class Engine:
                     raise
                 time.sleep(0.05)
 
+    def run_once(
+        self, name: str, image: str, argv: list[str], host: Mapping[str, Any], timeout_s: float, output_bytes: int,
+        **options: Any,
+    ) -> Ran:  # fmt: skip
+        """Run a container to its end, or to the end of its time or of what it may print; then remove it.
+
+        Raises: SandboxError, DiskFull.
+        """
+        made = self.create(name, image, argv, host, **options)
+        output = None
+        try:
+            output, deadline = FramedOutput(self.attach(made)), time.monotonic() + timeout_s
+            self.start(made)
+            while output.descriptor is not None and output.count <= output_bytes:
+                left = deadline - time.monotonic()
+                if left <= 0 or not select.select([output.descriptor], [], [], left)[0]:
+                    break
+                output.drain()
+            if output.descriptor is None:
+                with contextlib.suppress(SandboxError):  # it has closed its output and goes on
+                    self._do("wait for a container", self._api.wait, made, timeout=_WAIT_S)
+            state = self.inspect(made)["State"]
+            status = None if state["Running"] else int(state["ExitCode"])
+            return Ran(status, output.tail(), output.count, bool(state.get("OOMKilled")))
+        finally:
+            if output is not None:
+                output.close()  # the engine waits for whoever reads a container's output before it removes it
+            self.remove(made)
+
     def labelled(self) -> list[tuple[str, Mapping[str, str]]]:
         """(id, labels) of every container that an agent has made and that is still there. Raises: SandboxError."""
         found = self._do("list containers", self._api.containers, all=True, filters={"label": AGENT_LABEL})
@@ -159,10 +250,21 @@ class Engine:
             said = _short(error)
             if isinstance(error, docker.errors.APIError) and error.status_code == 409:
                 raise _Conflict(f"the engine cannot {what}: {said}") from error
-            if "no space left on device" in said.lower():
-                hint = "`docker system df` tells what it holds."
-                raise DiskFull(f"the engine's disk is full: {said}", hint=hint) from error
-            raise SandboxError(f"the engine cannot {what}: {said}") from error
+            raise failure(what, said) from error
+
+    def _events(self, what: str, call: Any, *arguments: Any, **named: Any) -> Iterator[dict[str, Any]]:
+        """What the engine tells while it works."""
+        stream = self._do(what, call, *arguments, **named)
+        with contextlib.closing(stream):
+            while (event := self._do(what, next, stream, None)) is not None:
+                yield event
+
+
+def failure(what: str, said: str) -> SandboxError:
+    """The error for what the engine says when it cannot do something."""
+    if "no space left on device" in said.lower():
+        return DiskFull(f"the engine's disk is full: {said}", hint="`docker system df` tells what it holds.")
+    return SandboxError(f"the engine cannot {what}: {said}")
 
 
 class _Conflict(SandboxError):

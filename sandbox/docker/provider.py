@@ -19,7 +19,7 @@ from sandbox.devices import access
 from sandbox.devices.access import Access
 from sandbox.devices.cdi import cdi_devices
 from sandbox.devices.record import Gpu
-from sandbox.docker import container, watcher
+from sandbox.docker import container, image_check, owner, watcher
 from sandbox.docker.container import Guard, Outside
 from sandbox.docker.engine import AGENT_LABEL, Engine
 from sandbox.errors import SandboxUnavailable, Unusable
@@ -63,7 +63,7 @@ class DockerSandbox:
         verified: bool = True,
     ) -> None:
         self._verified = verified
-        self._python = str(python) if image else os.path.abspath(python)
+        self._python = self._inside = str(python) if image else os.path.abspath(python)
         self._image, self._mounts, self._gpu, self._without = image, mounts, gpu, without
         self._place = Place(scratch.absolute(), (scratch.absolute(), *owned), connect_timeout_s)
         self._user_ids = user_ids.fresh_ids()
@@ -72,7 +72,7 @@ class DockerSandbox:
         self._promises: Promises | None = None
 
     def promises(self) -> Promises:
-        """Raises: SandboxUnavailable, SandboxError (ContainmentNotHeld)."""
+        """Raises: SandboxUnavailable, SandboxError (ContainmentNotHeld, ImageUnusable)."""
         with self._settling:
             if self._promises is None:
                 if self._verified:
@@ -98,7 +98,7 @@ class DockerSandbox:
         ended = records.reap(self._place.records)
         engine, _, _ = self._base()
         for found, labels in engine.labelled():
-            if not _agent_lives(labels.get(AGENT_LABEL, "")):
+            if not owner.lives(labels.get(AGENT_LABEL, "")):
                 engine.remove(found)
                 ended.append(f"container {found[:12]} of an agent that was killed")
         return ended
@@ -110,17 +110,20 @@ class DockerSandbox:
             if self._image is None:
                 shown = view.of_machine(self._python)
                 self._settled = (engine, engine.make_empty_image(), (*shown, *self._mounts))
-            elif engine.has_image(self._image):
-                self._settled = (engine, self._image, self._mounts)
             else:
-                raise SandboxUnavailable(
-                    f"the engine has no image {self._image}", hint="`agent image list` shows those it has."
-                )
+                image = image_check.usable(engine, self._image)
+                self._inside = image_check.interpreter(engine, self._image, self._python)
+                self._settled = (engine, image, self._mounts)
         return self._settled
+
+    def _as_inside(self, command: Command) -> Command:
+        """The same with the interpreter's path: what PATH a command is given is none of the image's."""
+        program, *rest = command.argv
+        return replace(command, argv=(self._inside, *rest)) if program == self._python else command
 
     def _start(self, command: Command) -> SupervisedProcess:
         engine, image, shown = self._base()
-        given, name = self._access(), fresh_name()
+        command, given, name = self._as_inside(command), self._access(), fresh_name()
         root = os.geteuid() == 0
         uid = next(self._user_ids) if root else None
         with disk_errors(f"starting {command.role}"), contextlib.ExitStack() as undo:
@@ -134,7 +137,7 @@ class DockerSandbox:
                 uid=os.geteuid() if uid is None else uid,
                 gid=os.getegid() if uid is None else uid,
                 channel=Path(prepared.filed.record.channel),
-                init=(self._python, "-I", "-S", str(self._init())),
+                init=(self._inside, "-I", "-S", str(self._init())),
                 view=shown,
                 devices=given.nodes,
                 groups=given.groups,
@@ -147,7 +150,7 @@ class DockerSandbox:
                 image,
                 container.argv(command, outside),
                 container.host_options(command, outside),
-                labels={AGENT_LABEL: _own_label(), "ratchet.role": command.role},
+                labels={AGENT_LABEL: owner.own_label(), "ratchet.role": command.role},
                 **container.other_options(command, outside),
             )
             undo.callback(engine.remove, made)
@@ -272,22 +275,3 @@ def _identity(pid: int, engine: Engine) -> Identity:
     if pid and not any(process_tree.every_process()):
         raise SandboxUnavailable("no process can be seen here", hint="Is /proc mounted?")
     return Identity(pid=pid or 1, started_ticks=-1)  # it ended at once: nothing is below it
-
-
-def _own_label() -> str:
-    mine = Identity.of_living(os.getpid())
-    return f"{_where_pids_count()}:{mine.pid}:{mine.started_ticks}"
-
-
-def _agent_lives(label: str) -> bool:
-    """Also true when nobody here can tell: of another machine or pid namespace that shares the engine."""
-    where, _, process = label.partition(":")
-    pid, _, ticks = process.partition(":")
-    if not (pid.isdigit() and ticks.isdigit()):
-        return False
-    return where != _where_pids_count() or Identity(pid=int(pid), started_ticks=int(ticks)).alive
-
-
-def _where_pids_count() -> str:
-    """This pid namespace. After another start of the machine its containers do not run, and are removed as ours."""
-    return f"{os.stat('/proc/self/ns/pid').st_ino}"

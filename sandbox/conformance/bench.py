@@ -1,0 +1,228 @@
+"""The bench that a sandbox is put on: folders, a guest that attacks on demand, and what was seen of it.
+
+Refuses to leave anything behind, and to take an attack that could not be made for one that failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sandbox
+from sandbox.guest.wire import BadFrame, ChannelClosed
+
+# What a check holds a provider to, in few words: `suite.HELD_TO` says which provider promises it, and when.
+Promise = Literal["no network", "no way to the hypervisor", "no host files", "nothing written", "own processes",
+                  "own shared memory", "own keys", "own control groups", "clean environment", "no rights",
+                  "no new rights", "system calls filtered", "no namespaces of its own", "usual devices",
+                  "kernel settings", "plain files", "process limit", "process limit by the kernel", "memory limit",
+                  "memory limit on everything", "disk limit", "disk limit on everything", "file size limit",
+                  "output limit", "bounded scratch", "no core dumps", "ends whole tree",
+                  "nothing left behind"]  # fmt: skip
+Weakening = Literal["memory_bytes", "processes", "file_bytes", "disk_bytes", "output_bytes"]
+
+_T = TypeVar("_T")
+
+PATIENCE_S = 20.0  # for what takes milliseconds, on a machine that is busy
+_ENDING_S = 2.0  # for a limit to be noticed
+_PACKAGE = "_ratchet_guest"
+_FILES = ("__init__.py", "attack.py", "attack_bounds.py", "attack_reach.py", "attack_rights.py", "wire.py")
+_START = f"import os, sys; sys.path.insert(0, os.getcwd()); from {_PACKAGE}.attack import main; main()"
+# of the guest that looks around; small, so that one that breaks out of a check does no harm
+_OWN_LIMITS = Limits(
+    memory_bytes=256 << 20,
+    processes=64,
+    file_bytes=64 << 20,
+    disk_bytes=128 << 20,
+    tmp_bytes=8 << 20,
+    shm_bytes=8 << 20,
+)
+
+
+class Unanswered(Exception):
+    """An attack could not be made, or its guest ended over it: nothing is known of what it would have got."""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A process inside that waits to be told what to do, and `kept`, the one folder that it may write to."""
+
+    name: str  # its role
+    process: Process
+    kept: Path
+
+    @property
+    def mark(self) -> str:
+        """One of its variables, with its value: who has it is the guest or a child of its."""
+        return f"RATCHET_CHECK={self.name}"
+
+    def ask(self, attack: str, **arguments: Any) -> Any:
+        """What it tells of an attack. Raises: Unanswered."""
+        self.tell(attack, **arguments)
+        return self.hear()
+
+    def tell(self, attack: str, **arguments: Any) -> None:
+        """Without waiting for an answer. Raises: Unanswered."""
+        with self._answering():
+            self.process.channel.send({"attack": attack, "arguments": arguments})
+
+    def hear(self) -> Any:
+        """The answer to what it was told. Raises: Unanswered."""
+        with self._answering():
+            told = self.process.channel.receive(PATIENCE_S)
+        if "failed" in told:
+            raise Unanswered(f"the attack broke off: {told['failed']}")
+        return told["told"]
+
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except (ProcessEnded, ChannelClosed, BadFrame, TimeoutError) as error:
+            raise Unanswered(f"its guest did not answer ({type(error).__name__}{self._last_words()})") from error
+
+    def end(self) -> Ended | str:
+        """How it was ended over what it was told; where it was not, in words what it could do."""
+        try:
+            said = f"it could, and went on (it tells {self.hear()!r})"
+        except Unanswered as unanswered:
+            said = str(unanswered)
+        return self.ended() or said
+
+    def ended(self) -> Ended | None:
+        """Gives a limit the time to be noticed."""
+        return eventually(self.process.poll, _ENDING_S)
+
+    def processes(self) -> list[int]:
+        """Of this machine, those that are the guest or its children."""
+        return carrying(self.mark)
+
+    def stop(self) -> None:
+        self.process.stop()
+        shutil.rmtree(self.kept, ignore_errors=True)
+
+    def _last_words(self) -> str:
+        ended = self.ended()
+        said = [] if ended is None else ended.output_tail.strip().splitlines()
+        return "" if ended is None else f", {ended.reason}: {said[-1][:300] if said else 'it said nothing'}"
+
+
+class Bench:
+    """One sandbox, one interpreter, and a folder of its own in `folder`.
+
+    Every user must be able to enter `folder`, and it must not lie in what the sandbox shows to every command.
+    `given` is a folder that guests may read; `secret` is a file beside it that is open to every user of this machine
+    and holds the `token`. `unlimited` are limits that guests go without, for tests; `devices` are nodes that the
+    sandbox passes in on purpose.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        python: str,
+        folder: Path,
+        *,
+        unlimited: frozenset[Weakening] = frozenset(),
+        devices: frozenset[str] = frozenset(),
+    ) -> None:
+        self.sandbox, self.python, self.devices = sandbox, python, devices
+        self.token = secrets.token_hex(16)
+        self._unlimited, self._guests = unlimited, list[Guest]()
+        self._own: Guest | None = None
+        self.folder = folder.resolve() / f"check-{self.token[:16]}"
+        self.given, self.secret = self.folder / "given", self.folder / "beside" / "secret"
+        for each in (self.folder, self.given, self.given / _PACKAGE, self.secret.parent):
+            each.mkdir()
+            each.chmod(0o755)
+        for name in _FILES:
+            (self.given / _PACKAGE / name).write_bytes(resources.files("sandbox.guest").joinpath(name).read_bytes())
+        self.secret.write_text(self.token)
+        for each in (self.secret, *(self.given / _PACKAGE).iterdir()):
+            each.chmod(0o644)
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for guest in self._guests:
+            guest.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self, limits: Limits = _OWN_LIMITS, *, nested: str | None = None) -> Guest:
+        """A guest of its own; `nested` names a folder in the one that it may write to, to be read only.
+
+        Raises: SandboxError.
+        """
+        kept = self.folder / f"kept-{len(self._guests)}"
+        kept.mkdir(mode=0o755)
+        inner = () if nested is None else (kept / nested,)
+        for each in inner:
+            each.mkdir()
+        name = f"{self.token}-{len(self._guests)}"
+        weaker: dict[str, Any] = {name: 1 << 40 if name == "output_bytes" else None for name in self._unlimited}
+        command = Command(
+            argv=(self.python, "-I", "-S", "-c", _START),
+            cwd=self.given,
+            role=name,
+            env={"RATCHET_CHECK": name},
+            readable=(self.given, *inner),
+            writable=(kept,),
+            limits=replace(limits, **weaker),
+        )
+        guest = Guest(name, self.sandbox.start(command), kept)
+        self._guests.append(guest)
+        return guest
+
+    @property
+    def guest(self) -> Guest:
+        """The bench's own; there is one as soon as it is needed. Raises: SandboxError."""
+        if self._own is None or self._own.process.poll() is not None:
+            self._own = self.start()
+        return self._own
+
+    def ask(self, attack: str, **arguments: Any) -> Any:
+        """What the bench's own guest tells of an attack. Raises: Unanswered, SandboxError."""
+        return self.guest.ask(attack, **arguments)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One claim about a sandbox. `run` returns None when it holds, else one sentence of what was seen."""
+
+    name: str
+    promise: Promise
+    run: Callable[[Bench], str | None]
+
+
+def claim(name: str, promise: Promise) -> Callable[[Callable[[Bench], str | None]], Check]:
+    """Makes a check of a function."""
+    return lambda run: Check(name, promise, run)
+
+
+def eventually(look: Callable[[], _T], within_s: float) -> _T:
+    """The first true thing that is seen, or what was seen last."""
+    deadline = time.monotonic() + within_s
+    while not (seen := look()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return seen
+
+
+def carrying(mark: str) -> list[int]:
+    """The processes of this machine that were started with this among their variables."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark.encode() in file.read().split(b"\0"):
+                    found.append(int(name))
+        except OSError:  # it has ended, or is closed to us: then it is none of a guest's
+            continue
+    return found

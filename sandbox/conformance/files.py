@@ -1,0 +1,149 @@
+"""Checks that a command sees no file of this machine but what it was given, and writes to none but its own.
+
+Refuses to look for secrets: what lies beside its folders is the bench's own, and of others it only asks whether they
+are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from sandbox.conformance.bench import Bench, claim
+
+_ENGINES = ("docker.sock", "containerd/containerd.sock", "podman/podman.sock", "crio/crio.sock")
+_NOBODYS = ("/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/sudoers", "/var/lib/docker", "/var/log", "/var/spool")
+_WRITE_TO = ("/", "/etc", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/bin", "/lib", "/dev", "/sys",
+             "/sys/fs/cgroup", "/proc", "/var", "/var/tmp", "/run", "/opt", "/home", "/root")  # fmt: skip
+_OWN_SCRATCH = ("/tmp", "/dev/shm")
+# Looked at by the checks of the kernel's settings and of device nodes; the folders themselves are among `_WRITE_TO`.
+_SYSTEM = ("/proc", "/dev", "/sys/fs/cgroup")
+
+
+@claim("a file beside its folders cannot be read, though it is open to every user", "no host files")
+def beside(bench: Bench) -> str | None:
+    return _told(bench, bench.ask("read", paths=[str(bench.secret)]))
+
+
+@claim("a file in this machine's /tmp or /dev/shm cannot be read", "no host files")
+def scratch(bench: Bench) -> str | None:
+    paths = [Path(folder) / f"ratchet-check-{bench.token}" for folder in ("/tmp", "/dev/shm", "/var/tmp")]
+    try:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                path.write_text(bench.token)
+                path.chmod(0o644)
+        return _told(bench, bench.ask("read", paths=list(map(str, paths))))
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+@claim("homes, passwords, keys and logs of this machine cannot be seen", "no host files")
+def private(bench: Bench) -> str | None:
+    homes = (path for path in Path("/home").glob("*") if path.is_dir())
+    return _same(bench, [*_NOBODYS, str(Path.home()), str(Path.home() / ".ssh"), *map(str, homes)])
+
+
+@claim("the socket of a container engine cannot be seen", "no host files")
+def engines(bench: Bench) -> str | None:
+    folders = ("/run", "/var/run", os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}"))
+    return _same(bench, [f"{folder}/{name}" for folder in folders for name in _ENGINES])
+
+
+@claim("no process that it sees leads to a file beside its folders", "no host files")
+def through_processes(bench: Bench) -> str | None:
+    return _told(bench, bench.ask("read_through_processes", path=str(bench.secret)))
+
+
+@claim("climbing out of a given folder leads to no file beside it", "no host files")
+def climbing(bench: Bench) -> str | None:
+    found = {
+        str(folder): bench.ask("read_by_climbing", folder=str(folder), path=str(bench.secret))
+        for folder in (bench.given, bench.guest.kept)
+    }
+    return _told(bench, found)
+
+
+@claim("a link that it makes in its folder leads to no file beside it", "no host files")
+def own_link(bench: Bench) -> str | None:
+    link = bench.guest.kept / f"link-{secrets.token_hex(4)}"
+    return _told(bench, {str(link): bench.ask("read_by_link", link=str(link), path=str(bench.secret))})
+
+
+@claim("a link that lies in a given folder leads to no file beside it", "no host files")
+def given_link(bench: Bench) -> str | None:
+    link = bench.given / "link"
+    link.symlink_to(bench.secret)
+    return _told(bench, bench.ask("read", paths=[str(link)]))
+
+
+def _told(bench: Bench, found: dict[str, str]) -> str | None:
+    read = [path for path, text in found.items() if bench.token in text]
+    return f"it read {', '.join(read[:3])}" if read else None
+
+
+def _same(bench: Bench, paths: list[str]) -> str | None:
+    """Those of which it sees this machine's own, and not another of the same name."""
+    seen = []
+    for path, facts in bench.ask("identify", paths=paths).items():
+        with contextlib.suppress(OSError):
+            ours = os.stat(path)
+            if facts == [ours.st_dev, ours.st_ino]:
+                seen.append(path)
+    return f"it sees {', '.join(seen[:3])}" if seen else None
+
+
+@claim("a file that it may read cannot be changed, though it is open to every user", "nothing written")
+def given_file(bench: Bench) -> str | None:
+    folder = bench.given / "open"
+    file = folder / "file"
+    folder.mkdir()
+    folder.chmod(0o777)
+    file.write_text(bench.token)
+    file.chmod(0o666)
+    before = file.stat()
+    done = bench.ask("change", path=str(file), folder=str(bench.guest.kept))
+    try:
+        after = file.stat()
+        same = [getattr(after, name) == getattr(before, name) for name in ("st_mode", "st_nlink", "st_mtime_ns")]
+        whole = all(same) and file.read_text() == bench.token
+    except FileNotFoundError:
+        whole = False
+    return None if whole and not done else f"it could {', '.join(done) or 'change it'}"
+
+
+@claim("no file can be made among this machine's programs and settings, the interpreter's, or beside its channel",
+       "nothing written")  # fmt: skip
+def system(bench: Bench) -> str | None:
+    channel = bench.ask("read", paths=["/proc/self/environ"])["/proc/self/environ"]
+    beside_channel = [os.path.dirname(line[16:]) for line in channel.split("\0") if line.startswith("RATCHET_CHANNEL=")]
+    python = Path(bench.python).resolve().parent
+    folders = [*_WRITE_TO, str(bench.given), str(python), str(Path(bench.python).parent), *beside_channel]
+    made = bench.ask("create_in", folders=folders)
+    return f"it made a file in {', '.join(made[:3])}" if made else None
+
+
+@claim("nothing but its own folders is mounted to be written to", "nothing written")
+def mounts(bench: Bench) -> str | None:
+    allowed = {str(bench.guest.kept), *_OWN_SCRATCH}
+    told: list[tuple[str, list[str], str]] = bench.ask("mounts")
+    loose = [
+        point
+        for point, options, _ in told
+        if "ro" not in options and point not in allowed and not any(Path(point).is_relative_to(top) for top in _SYSTEM)
+    ]
+    return f"{', '.join(loose[:3])} can be written to" if loose else None
+
+
+@claim("a folder to read that lies in one to write cannot be written to", "nothing written")
+def nested(bench: Bench) -> str | None:
+    guest = bench.start(nested="inner")
+    made = guest.ask("create_in", folders=[str(guest.kept / "inner")])
+    return "it made a file there" if made else None
+
+
+CHECKS = (beside, scratch, private, engines, through_processes, climbing, own_link, given_link, given_file, system,
+          mounts, nested)  # fmt: skip

@@ -1,0 +1,91 @@
+"""Checks that a command reaches nobody over a network: addresses of this machine, abstract sockets, its hypervisor.
+
+Refuses to call anybody but this machine: what listens here is our own, for a moment, and takes nothing but a token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import select
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from sandbox.conformance.bench import Bench, claim
+
+_SIOCGIFADDR = 0x8915
+
+
+def _own_addresses() -> Iterator[tuple[socket.AddressFamily, str]]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                told = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                yield socket.AF_INET, socket.inet_ntoa(told[20:24])
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0]))
+            if not address.startswith("fe80:"):  # which would need the name of a device
+                yield socket.AF_INET6, address
+
+
+@contextlib.contextmanager
+def _listening(kind: socket.SocketKind) -> Iterator[dict[tuple[int, str, int], socket.socket]]:
+    """A socket on every address of this machine, each on a port of its own."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for family, host in _own_addresses():
+            sock = stack.enter_context(socket.socket(family, kind))
+            with contextlib.suppress(OSError):
+                sock.bind((host, 0))
+                if kind == socket.SOCK_STREAM:
+                    sock.listen(1)
+                found[int(family), host, int(sock.getsockname()[1])] = sock
+        yield found
+
+
+def _heard(sock: socket.socket, token: str) -> bool:
+    """Whether somebody has said it to this socket."""
+    if not select.select([sock], [], [], 0)[0]:
+        return False
+    if sock.type == socket.SOCK_STREAM:
+        with sock.accept()[0] as peer:
+            peer.settimeout(1.0)
+            return peer.recv(256) == token.encode()
+    return sock.recv(256) == token.encode()
+
+
+@claim("a listener of this machine cannot be reached, on any of its addresses", "no network")
+def tcp(bench: Bench) -> str | None:
+    with _listening(socket.SOCK_STREAM) as sockets:
+        bench.ask("connect_to", addresses=list(sockets), token=bench.token)
+        reached = [f"{host}:{port}" for (_, host, port), sock in sockets.items() if _heard(sock, bench.token)]
+    return f"it connected to {', '.join(reached)}" if reached else None
+
+
+@claim("a datagram reaches nobody, as a question to a name server would", "no network")
+def udp(bench: Bench) -> str | None:
+    with _listening(socket.SOCK_DGRAM) as sockets:
+        bench.ask("send_to", addresses=list(sockets), token=bench.token)
+        reached = [f"{host}:{port}" for (_, host, port), sock in sockets.items() if _heard(sock, bench.token)]
+    return f"its datagrams came to {', '.join(reached)}" if reached else None
+
+
+@claim("an abstract socket of this machine cannot be reached", "no network")
+def abstract(bench: Bench) -> str | None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.bind(f"\0ratchet-check-{bench.token}")
+        sock.listen(1)
+        bench.ask("connect_to_abstract", name=f"ratchet-check-{bench.token}", token=bench.token)
+        return "it connected to one" if _heard(sock, bench.token) else None
+
+
+@claim("no socket leads past the namespace of the network, to the machine's hypervisor", "no way to the hypervisor")
+def vsock(bench: Bench) -> str | None:
+    made = bench.ask("make_sockets", families=[int(getattr(socket, "AF_VSOCK", 40))])
+    return "it can make sockets of AF_VSOCK, which no network namespace holds back" if made else None
+
+
+CHECKS = (tcp, udp, abstract, vsock)

@@ -1,0 +1,105 @@
+"""Checks that a command is nobody and may nothing: capabilities, users, mounts, devices, the kernel's settings.
+
+Refuses to try anything whose success would outlive the guest, or would change this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+
+from sandbox.conformance.bench import Bench, claim
+
+_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+_USUAL_DEVICES = frozenset(
+    f"/dev/{name}" for name in ("full", "null", "random", "tty", "urandom", "zero", "ptmx", "console")
+)
+# Each namespace has its own of these, so that nobody else's change; that the namespaces are its own, others check.
+_OF_NAMESPACES = ("/proc/sys/fs/mqueue/", "/proc/sys/net/", "/proc/sys/user/",
+                  *(f"/proc/sys/kernel/{name}" for name in ("auto_msgmni", "msg", "ns_last_pid", "pid_max", "sem",
+                                                            "shm")))  # fmt: skip
+_PLAIN = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK, stat.S_ISFIFO)
+
+
+@claim("it has no capability, and could not get one", "no rights")
+def capabilities(bench: Bench) -> str | None:
+    told = bench.ask("status")
+    held = [f"{name} {told[name][0]}" for name in _SETS if told[name][0].strip("0")]
+    return f"it has {', '.join(held)}" if held else None
+
+
+@claim("it is not root, nor in its group", "no rights")
+def user(bench: Bench) -> str | None:
+    told = bench.ask("status")
+    zero = [name for name in ("Uid", "Gid", "Groups") if "0" in told[name]]
+    return f"it is root by {', '.join(zero)}" if zero else None
+
+
+@claim("no program can give it new rights", "no new rights")
+def new_privileges(bench: Bench) -> str | None:
+    return None if bench.ask("status")["NoNewPrivs"] == ["1"] else "nothing forbids it"
+
+
+@claim("a program with the set-user-id bit gives it no other user", "no new rights")
+def set_user_id(bench: Bench) -> str | None:
+    """One of ours in a folder that it may read, and one that it makes itself."""
+    source = shutil.which("id")
+    if source is None:
+        return "there is no program `id` to try it with"
+    ours = bench.given / "id"
+    shutil.copyfile(source, ours)
+    ours.chmod(0o6755)
+    try:
+        own = bench.ask("status")["Uid"][1]
+        became = {
+            bench.ask("run", program=str(ours), arguments=["-u"]).strip(),
+            bench.ask("run_copy_as_owner", program=source, copy=str(bench.guest.kept / "id")).strip(),
+        }
+    finally:
+        ours.unlink()
+    return None if became == {own} else f"it became {', '.join(sorted(became - {own})) or 'nobody: it does not run'}"
+
+
+@claim("system calls are filtered", "system calls filtered")
+def system_calls(bench: Bench) -> str | None:
+    return None if bench.ask("status")["Seccomp"] == ["2"] else "no filter is in force"
+
+
+@claim("it cannot make a user namespace and be root there", "no namespaces of its own")
+def user_namespace(bench: Bench) -> str | None:
+    got = bench.ask("new_user_namespace")
+    return f"it has capabilities {got} in one of its own" if got.strip("0") else None
+
+
+@claim("it cannot mount anything", "no namespaces of its own")
+def mounting(bench: Bench) -> str | None:
+    way = bench.ask("mount_on", folder=str(bench.guest.kept))
+    return f"it mounted a file system ({way})" if way else None
+
+
+@claim("what it leaves in its folder are plain files, folders, links and pipes", "plain files")
+def special_files(bench: Bench) -> str | None:
+    bench.ask("make_special_files", folder=str(bench.guest.kept))
+    made = [entry for entry in os.scandir(bench.guest.kept) if not _is_plain(entry.stat(follow_symlinks=False).st_mode)]
+    return f"it left a {made[0].name}" if made else None
+
+
+def _is_plain(mode: int) -> bool:
+    return any(is_kind(mode) for is_kind in _PLAIN)
+
+
+@claim("it sees no device but those of every machine, and those that it was given", "usual devices")
+def devices(bench: Bench) -> str | None:
+    more = sorted(set(bench.ask("devices")) - _USUAL_DEVICES - bench.devices)
+    return f"it sees {len(more)} more, such as {', '.join(more[:3])}" if more else None
+
+
+@claim("the kernel's settings cannot be written to", "kernel settings")
+def settings(bench: Bench) -> str | None:
+    found = [path for path in bench.ask("writable_settings") if not path.startswith(_OF_NAMESPACES)]
+    return f"it may write to {', '.join(found[:3])}" if found else None
+
+
+CHECKS = (capabilities, user, new_privileges, set_user_id, system_calls, user_namespace, mounting, special_files,
+          devices, settings)  # fmt: skip

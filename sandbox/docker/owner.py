@@ -1,0 +1,30 @@
+"""Whose a container is: a label that says which agent has made it, and whether that agent still lives.
+
+Refuses to call an agent dead that it cannot see, such as one of another machine that shares the engine.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.supervision.records import Identity
+
+
+def own_label() -> str:
+    """For what this process makes."""
+    mine = Identity.of_living(os.getpid())
+    return f"{_where_pids_count()}:{mine.pid}:{mine.started_ticks}"
+
+
+def lives(label: str) -> bool:
+    """Also true when nobody here can tell: of another machine or pid namespace that shares the engine."""
+    where, _, process = label.partition(":")
+    pid, _, ticks = process.partition(":")
+    if not (pid.isdigit() and ticks.isdigit()):
+        return False
+    return where != _where_pids_count() or Identity(pid=int(pid), started_ticks=int(ticks)).alive
+
+
+def _where_pids_count() -> str:
+    """This pid namespace. After another start of the machine its containers do not run, and are removed as ours."""
+    return f"{os.stat('/proc/self/ns/pid').st_ino}"

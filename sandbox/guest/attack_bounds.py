@@ -1,0 +1,124 @@
+"""What a hostile command tries in order to use up the machine, and to stay: processes, memory, disk, output, orphans.
+
+Judges nothing, and refuses to try without end: it takes the amount it is told and holds it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import socket
+import time
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_MIB = 1 << 20
+_held: list[object] = []  # what is taken stays taken when the attack has told of it
+
+
+def fork(count, counted):
+    """So many children, none of them ending before it does; how many it got is in the file `counted` all along."""
+    file = os.open(counted, os.O_CREAT | os.O_WRONLY, 0o600)
+    for made in range(1, count + 1):
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+        os.pwrite(file, b"%d" % made, 0)
+
+
+def hold_memory(mib):
+    _held.extend(bytearray(b"x" * _MIB) for _ in range(mib))
+    return mib
+
+
+def hold_memory_in_files(mib):
+    """Memory that no process maps: of files that have no name and are not written to any disk."""
+    held = 0
+    for _ in range(mib // 16):
+        descriptor = os.memfd_create("held")
+        for _ in range(16):
+            held += os.write(descriptor, bytes(_MIB)) // _MIB
+    return held
+
+
+def hold_disk(folder, mib, how):
+    """`how` is "files"; or, where they are not looked for: "unlinked", "mapped", "sent", "deep" or "closed"."""
+    if how == "closed":
+        folder = os.path.join(folder, how)
+        os.mkdir(folder, 0o300)
+    if how == "deep":
+        os.chdir(folder)
+        for _ in range(20):
+            os.mkdir("n" * 250)
+            os.chdir("n" * 250)
+    for number in range(mib // 4):
+        path = f"held{number}" if how == "deep" else os.path.join(folder, f"held{number}")
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        for _ in range(4):
+            os.write(descriptor, bytes(_MIB))
+        os.fsync(descriptor)
+        if how in ("unlinked", "mapped", "sent"):
+            os.unlink(path)
+        if how == "mapped":
+            _map(descriptor)
+        if how == "sent":
+            _held.append(socket.socketpair())
+            socket.send_fds(_held[-1][0], [b"x"], [descriptor])
+        if how != "unlinked":
+            os.close(descriptor)
+    return mib
+
+
+def _map(descriptor):
+    """Without the second descriptor that Python's own mmap keeps."""
+    read, shared = 1, 1
+    _libc.mmap.restype = ctypes.c_ssize_t
+    if _libc.mmap(None, ctypes.c_size_t(4096), read, shared, descriptor, ctypes.c_long(0)) == -1:
+        raise OSError(ctypes.get_errno(), "it cannot be mapped")
+
+
+def write_file(path, mib, stays=True):
+    """How many bytes of it could be written."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    written = 0
+    with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
+        if not stays:
+            os.unlink(path)
+        for _ in range(mib * 16):
+            written += file.write(bytes(_MIB // 16))
+    return written
+
+
+def print_much(mib):
+    for _ in range(mib):
+        os.write(1, b"x" * _MIB)
+
+
+def crash_in(folder):
+    """A child that leaves its memory behind, if it may; in this folder, where the machine keeps that simple."""
+    os.chdir(folder)
+    child = os.fork()
+    if child == 0:
+        most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return os.WCOREDUMP(os.waitpid(child, 0)[1])
+
+
+def leave_children():
+    """A grandchild in a session of its own whose parent is gone, deaf to what it may be deaf to."""
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            os.write(theirs, b"x")
+            while True:
+                select.select([], [], [], 60)
+        os._exit(0)
+    os.wait()
+    return os.read(ours, 1).decode()

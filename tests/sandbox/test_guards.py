@@ -1,0 +1,250 @@
+"""Every guard is missed: with one taken away, the check that it serves fails, and so does the look from inside.
+
+A check that holds whatever is taken away would tell nothing. What cannot be seen to be missing is listed as that.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import pytest
+
+from sandbox.bwrap import arguments
+from sandbox.bwrap.provider import BwrapSandbox
+from sandbox.conformance import bounds, files, neighbours, network, rights
+from sandbox.conformance.bench import Bench, Check
+from sandbox.conformance.suite import ALL, tried
+from sandbox.contract import Command, Process, Sandbox
+from sandbox.docker import container
+from sandbox.docker.provider import DockerSandbox
+from sandbox.errors import ContainmentNotHeld
+from tests.sandbox.conftest import available, folder_open_to_all, local, open_interpreter
+
+KINDS: dict[str, Any] = {"docker": DockerSandbox, "bwrap": BwrapSandbox}
+GUARDS = {"docker": get_args(container.Guard), "bwrap": get_args(arguments.Guard)}
+# one that every user may run: a sandbox that shows the real folders does not get past a closed home
+PYTHON = open_interpreter() or sys.executable
+as_root = os.geteuid() == 0
+
+
+class Case(NamedTuple):
+    provider: str
+    guards: frozenset[str]  # taken away together: those that stand for each other
+    limit: str | None  # not set
+    check: Check
+
+    def __str__(self) -> str:
+        taken = f"a limit on {self.limit}" if self.limit else "+".join(sorted(self.guards))
+        return f"{self.provider} without {taken}: {self.check.name}"
+
+
+WITHOUT_LIMIT: dict[str, tuple[Check, ...]] = {
+    "memory_bytes": (bounds.memory,),
+    "processes": (bounds.fork_bomb,),
+    "file_bytes": (bounds.file_size,),
+    "disk_bytes": (bounds.disk, bounds.disk_unlinked),
+    "output_bytes": (bounds.output,),
+}
+WITHOUT_FILES = (files.beside, files.private, files.scratch, files.through_processes, files.climbing, files.own_link,
+                 files.given_link)  # fmt: skip
+WITHOUT: dict[str, dict[str, tuple[Check, ...]]] = {
+    "docker": {
+        "network": (network.tcp, network.udp, network.abstract),
+        "host files": WITHOUT_FILES,
+        "read-only root": (files.mounts,),
+        "read-only root+user+capabilities": (files.system,),
+        "read-only mounts": (files.given_file, files.system, files.mounts, files.nested),
+        "pid namespace": (neighbours.visible, neighbours.signals, neighbours.tracing),
+        "ipc": (neighbours.system_v, files.scratch, bounds.shm),
+        "environment": (neighbours.environment,),
+        "capabilities": (rights.capabilities,),
+        "user+capabilities": (rights.user, rights.special_files),
+        "new privileges": (rights.new_privileges, rights.set_user_id),
+        "system calls": (rights.system_calls, rights.user_namespace, rights.mounting),
+        "processes": (bounds.fork_bomb, bounds.fork_burst),
+        "memory": (bounds.memory, bounds.hidden_memory),
+        "file size": (bounds.file_size,),
+        "core dumps": (bounds.core_dump,),
+        "tmp": (bounds.tmp,),
+        "shm": (bounds.shm,),
+    },
+    "bwrap": {
+        "network": (network.tcp, network.udp, network.abstract),
+        "host files": (*WITHOUT_FILES, files.engines),
+        "read-only root": (files.mounts,),
+        "read-only mounts": (files.given_file, files.system, files.mounts, files.nested),
+        "pid namespace": (neighbours.visible, neighbours.signals, neighbours.tracing),
+        "ipc": (neighbours.system_v,),
+        "control groups": (neighbours.groups,),
+        "environment": (neighbours.environment,),
+        "capabilities": (rights.capabilities,),
+        "user+capabilities": (rights.user, rights.special_files, rights.mounting, rights.settings),
+        "user namespaces": (rights.user_namespace, rights.mounting),
+        "devices": (rights.devices,),
+        "tmp": (bounds.tmp,),
+        "shm": (bounds.shm,),
+    },
+}
+CASES = [
+    *(Case(name, frozenset(guards.split("+")), None, check)
+      for name, table in WITHOUT.items() for guards, checks in table.items() for check in checks),
+    *(Case(name, frozenset(), limit, check)
+      for name in WITHOUT for limit, checks in WITHOUT_LIMIT.items() for check in checks),
+]  # fmt: skip
+# Guards that no check misses, and why.
+UNSERVED = {"swap": "only the look from inside misses it: few machines have any, and to fill it would take too long"}
+# Only root, or only somebody else, has these to lose, or gets a command to run at all without them.
+FOR_ROOT = {("docker", "user"), ("bwrap", "user"), ("bwrap", "capabilities"), ("bwrap", "pid namespace"),
+            ("docker", rights.set_user_id)}  # fmt: skip
+FOR_OTHERS = {("bwrap", "user namespaces")}
+
+
+def says_nothing(provider: str, *about: str | Check) -> bool:
+    return any((provider, each) in (FOR_OTHERS if as_root else FOR_ROOT) for each in about)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_check_fails_without_its_guard(case: Case, open_folder: Path) -> None:
+    if says_nothing(case.provider, *case.guards, case.check):
+        pytest.skip("it says nothing about this user")
+    _available(case.provider)
+    sandbox = KINDS[case.provider](PYTHON, open_folder / "scratch", without=case.guards, verified=False)
+    unlimited: Any = frozenset({case.limit} if case.limit else ())
+    with Bench(sandbox, PYTHON, open_folder, unlimited=unlimited) as bench:
+        seen = tried(case.check, bench)
+    assert seen is not None
+    assert not any(words in seen for words in ("could not be tried", "did not answer", "broke off", "does not run"))
+
+
+@functools.cache
+def _available(provider: str) -> None:
+    with folder_open_to_all() as folder:
+        available(KINDS[provider](PYTHON, folder / "scratch"))
+
+
+@pytest.mark.parametrize("provider", KINDS)
+def test_every_guard_is_missed_by_a_check(provider: str) -> None:
+    missed = {guard for case in CASES if case.provider == provider for guard in case.guards}
+    assert missed | (set(UNSERVED) & set(GUARDS[provider])) == set(GUARDS[provider])
+
+
+# What the look from inside, before the first command, says of each.
+SAYS: dict[str, dict[str, str]] = {
+    "docker": {
+        "network": "network interfaces",
+        "host files": "it sees /",
+        "read-only mounts": "it can write to",
+        "pid namespace": "shares the pid namespace",
+        "ipc": "shares the ipc namespace",
+        "environment": "variables that were not given",
+        "capabilities": "it has capabilities",
+        "user": "it runs as root",
+        "new privileges": "set-user-id",
+        "system calls": "no filter of system calls",
+        "processes": "does not limit its processes",
+        "memory": "does not limit its memory",
+        "swap": "does not limit its swap",
+        "file size": "the size of its files is not limited",
+        "core dumps": "core dumps",
+        "tmp": "/tmp holds",
+        "shm": "/dev/shm holds",
+    },
+    "bwrap": {
+        "network": "network interfaces",
+        "host files": "it sees /",
+        "read-only mounts": "it can write to",
+        "pid namespace": "shares the pid namespace",
+        "ipc": "shares the ipc namespace",
+        "environment": "variables that were not given",
+        "capabilities": "it has capabilities",
+        "user": "it runs as root",
+        "devices": "devices that were not given",
+        "tmp": "/tmp holds",
+        "shm": "/dev/shm holds",
+    },
+}
+# What it cannot see to be missing, and why; the checks above can.
+BLIND: dict[str, dict[str, str]] = {
+    "docker": {"read-only root": "the user may write to none of it anyway, and how it is mounted is not looked at"},
+    "bwrap": {
+        "read-only root": "as for docker; but without root all of it is the user's own, and then it is seen",
+        "control groups": "those of others are not looked for",
+        "user namespaces": "none is tried",
+    },
+}
+# Who runs as root without capabilities cannot enter its own folders: there is nothing to look from.
+TOGETHER = {"user": frozenset({"user", "capabilities"})}
+
+
+@pytest.mark.parametrize(("provider", "guard"), [(name, guard) for name, says in SAYS.items() for guard in says])
+def test_the_look_from_inside_misses_a_guard(provider: str, guard: str, open_folder: Path) -> None:
+    if says_nothing(provider, guard):
+        pytest.skip("it says nothing about this user")
+    _available(provider)
+    guards = TOGETHER.get(guard, frozenset({guard}))
+    with pytest.raises(ContainmentNotHeld) as caught:
+        KINDS[provider](PYTHON, open_folder / "scratch", without=guards).promises()
+    assert SAYS[provider][guard] in caught.value.message
+
+
+@pytest.mark.skipif(not as_root, reason="without root more can be seen")
+@pytest.mark.parametrize(("provider", "guard"), [(name, guard) for name, blind in BLIND.items() for guard in blind])
+def test_what_the_look_from_inside_is_blind_to_is_listed(provider: str, guard: str, open_folder: Path) -> None:
+    _available(provider)
+    assert KINDS[provider](PYTHON, open_folder / "scratch", without=frozenset({guard})).promises().contained
+
+
+@pytest.mark.parametrize("provider", KINDS)
+def test_of_every_guard_it_is_known_whether_it_is_seen_to_be_missing(provider: str) -> None:
+    assert set(SAYS[provider]) | set(BLIND[provider]) == set(GUARDS[provider])
+    assert not set(SAYS[provider]) & set(BLIND[provider])
+
+
+class Careless:
+    """A sandbox whose processes are not ended when they are asked to be."""
+
+    name = "local"
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox, self.started = sandbox, list[Process]()
+
+    def start(self, command: Command) -> Any:
+        self.started.append(self.sandbox.start(command))
+        return Unstoppable(self.started[-1])
+
+
+class Unstoppable:
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._process, name)
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [(bounds.orphans, "processes went on"), (bounds.leftovers, "there is still")],
+    ids=["orphans", "rest"],
+)
+def test_a_sandbox_that_leaves_something_behind_is_found_out(check: Check, says: str, open_folder: Path) -> None:
+    careless: Any = Careless(local(open_folder / "scratch", PYTHON)[0])
+    try:
+        with Bench(careless, PYTHON, open_folder) as bench:
+            assert says in (tried(check, bench) or "it held")
+    finally:
+        for process in careless.started:
+            process.stop()
+
+
+def test_a_guest_that_does_not_run_holds_nothing(open_folder: Path) -> None:
+    sandbox, _ = local(open_folder / "scratch", PYTHON)
+    with Bench(sandbox, "/bin/false", open_folder) as bench:
+        for check in ALL:
+            assert tried(check, bench) is not None
