@@ -98,14 +98,15 @@ def print_much(mib):
 
 
 def crash_in(folder):
-    """A child that leaves its memory behind, if it may; in this folder, where the machine keeps that simple."""
+    """A child leaves its memory behind in this folder, if it may, and if the machine keeps that simple; the limit."""
     os.chdir(folder)
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
     child = os.fork()
     if child == 0:
-        most = resource.getrlimit(resource.RLIMIT_CORE)[1]
         resource.setrlimit(resource.RLIMIT_CORE, (most, most))
         os.kill(os.getpid(), signal.SIGSEGV)
-    return os.WCOREDUMP(os.waitpid(child, 0)[1])
+    os.waitpid(child, 0)
+    return most
 
 
 def leave_children():

@@ -139,7 +139,10 @@ def mounts():
         for line in file:
             before, _, after = line.partition(" - ")
             kind, _, of_all = after.split(maxsplit=2)
-            found.append([before.split()[4], before.split()[5].split(",") + of_all.strip().split(","), kind])
+            _, _, _, _, point, options, *_ = before.split()
+            for code, sign in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+                point = point.replace(code, sign)
+            found.append([point, options.split(",") + of_all.strip().split(","), kind])
     return found
 
 
