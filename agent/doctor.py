@@ -133,8 +133,7 @@ def _model(variables: Mapping[str, str]) -> Iterator[str]:
 
 def _sandbox(sandbox: Sandbox) -> Iterator[str]:
     promises = sandbox.promises()
-    held = [name for name in ("no_network", "separate_users", "ends_whole_tree", "enforced_cpus")
-            if getattr(promises, name)]  # fmt: skip
+    held = [name for name, holds in promises.by_name().items() if holds]
     how = "contained, verified from inside" if promises.contained else "uncontained"
     yield _line("sandbox", f"{sandbox.name}: {how}; holds {', '.join(held).replace('_', ' ') or 'nothing'}")
     for note in promises.notes:

@@ -7,7 +7,7 @@ sandbox that broke is an exception (`SandboxError`). Paths are the same inside a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Protocol
 
@@ -92,7 +92,11 @@ class Promises:
     separate_users: bool
     ends_whole_tree: bool
     enforced_cpus: bool
+    kernel_limits: bool  # the kernel itself limits memory, also what no process maps, and processes
     notes: tuple[str, ...] = ()
+
+    def by_name(self) -> dict[str, bool]:
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("contained", "notes")}
 
 
 class ProcessEnded(Exception):

@@ -91,10 +91,7 @@ def compose(
         sandbox=Sandbox(
             provider=ctx.config.sandbox,
             contained=promises.contained,
-            promises={
-                name: getattr(promises, name)
-                for name in ("no_network", "separate_users", "ends_whole_tree", "enforced_cpus")
-            },
+            promises=promises.by_name(),
             notes=list(promises.notes),
         ),
         branch=exported.branch,

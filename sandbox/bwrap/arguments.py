@@ -15,7 +15,7 @@ from sandbox.contract import Command
 
 Guard = Literal["network", "read-only root", "capabilities", "user", "ipc", "tmp", "shm", "read-only mounts",
                 "environment", "pid namespace", "host files", "devices", "control groups",
-                "user namespaces"]  # fmt: skip
+                "user namespaces", "kernel limits", "keyring"]  # fmt: skip
 
 # What a set-user-id root needs to become somebody else; the command itself keeps none of them.
 _TO_CHANGE_USER = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")

@@ -1,7 +1,7 @@
 """The bwrap provider: each command in namespaces of its own, which bubblewrap makes, with nothing but what it is given.
 
 Refuses to run when a control that it asked for is not found from inside. What bubblewrap alone cannot do (a filter of
-system calls, the kernel's own limits on memory and processes) is told by `promises`.
+system calls) is told by `promises`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from sandbox.contract import Command, Promises
 from sandbox.devices.access import by_nodes
 from sandbox.devices.record import Gpu
 from sandbox.errors import SandboxUnavailable, Unusable
-from sandbox.kernel import cgroup, process_tree
-from sandbox.kernel.freezer import Freezer
+from sandbox.kernel import process_tree
 from sandbox.supervision import control_groups, records, spawner, user_ids
+from sandbox.supervision.control_groups import EVERY_KIND, ControlGroups, Kind
 from sandbox.supervision.launch import Order
 from sandbox.supervision.preparing import Place, Prepared, disk_errors, fresh_name, prepare
 from sandbox.supervision.process import SupervisedProcess, Tree
@@ -35,11 +36,11 @@ _NOTES = (
     "a namespace shares the kernel with this machine: a fault of the kernel, or of a device driver that is passed in, "
     "is a way out",
     "no filter of system calls is in force, so that more of the kernel can be reached than from a container",
-    "memory and processes are watched from outside and ended when they pass a limit, not held back by the kernel",
 )
-_HELD_BY_TRYING = {
+_HELD_BY_TRYING: Mapping[Kind, str] = {
     "groups": "freezing is by signals, and CPU time is counted in steps of 10 ms",
     "cpusets": "CPUs are assigned but not enforced: a command can give itself more",
+    "limits": "memory and processes are watched and ended when they pass a limit, not held back by the kernel",
 }
 
 
@@ -66,7 +67,7 @@ class BwrapSandbox:
         self._user_ids = user_ids.fresh_ids()
         self._settling = threading.RLock()
         self._promises: Promises | None = None
-        self._lacks: set[str] = set()
+        self._lacks: set[Kind] = set()
         self._view: tuple[Path, ...] | None = None
 
     def promises(self) -> Promises:
@@ -82,6 +83,7 @@ class BwrapSandbox:
                     separate_users=os.geteuid() == 0,
                     ends_whole_tree=True,
                     enforced_cpus="cpusets" not in self._lacks,
+                    kernel_limits="limits" not in self._lacks,
                     notes=(*_NOTES, *(_HELD_BY_TRYING[each] for each in sorted(self._lacks))),
                 )
             return self._promises
@@ -103,16 +105,12 @@ class BwrapSandbox:
             self._place.make(for_others=root)
             if uid is not None:
                 user_ids.hand_over_mounted(uid, command, self._place.owned)
-            chosen = self._freezer(name)
-            undo.callback(chosen.close)
-            cpuset = self._cpuset(name, chosen, command)
-            if cpuset is not None:
-                undo.callback(cpuset.close)
-            join = list(dict.fromkeys((*chosen.join, *([] if cpuset is None else [cpuset.join_file]))))
-            prepared = prepare(name, command, self._place, uid, undo, tuple(file.parent for file in join))
+            groups = self._groups(name, command)
+            undo.callback(groups.close)
+            prepared = prepare(name, command, self._place, uid, undo, groups.folders)
             outside = self._outside(prepared, uid)
             command = replace(command, env=self._access.merged(command.env))
-            order = _order(command, outside, prepared, join)
+            order = _order(command, outside, prepared, groups)
             supervisor, started = spawner.start(order, prepared.filed.log)
             filed = prepared.filed.naming(supervisor.pid)
             process = SupervisedProcess(
@@ -120,8 +118,7 @@ class BwrapSandbox:
                 supervisor,
                 Tree(_init_below(started.child or 0)),
                 prepared.listener,
-                chosen,
-                cpuset,
+                groups,
                 filed,
                 self._place.connect_timeout_s,
                 own_uid=uid,
@@ -132,19 +129,17 @@ class BwrapSandbox:
             undo.pop_all()
             return process
 
-    def _freezer(self, name: str) -> Freezer:
-        try:
-            return control_groups.freezer_for(name, groups=True)
-        except Unusable:
-            self._lacks.add("groups")
-            return control_groups.freezer_for(name, groups=False)
-
-    def _cpuset(self, name: str, chosen: Freezer, command: Command) -> cgroup.CpuSet | None:
-        try:
-            return control_groups.cpuset_for(name, chosen, command.cpus)
-        except Unusable:
-            self._lacks.add("cpusets")
-            return None
+    def _groups(self, name: str, command: Command) -> ControlGroups:
+        """As many as can be had."""
+        wanted = EVERY_KIND - {"limits"} if "kernel limits" in self._without else EVERY_KIND
+        while True:
+            try:
+                return control_groups.make(name, command, wanted - self._lacks)
+            except Unusable as failure:
+                lacking = {kind for kind in EVERY_KIND if kind == failure.stage}
+                if not lacking:
+                    raise
+                self._lacks |= lacking
 
     def _outside(self, prepared: Prepared, uid: int | None) -> Outside:
         if self._view is None:
@@ -171,7 +166,7 @@ class BwrapSandbox:
         )
 
 
-def _order(command: Command, outside: Outside, prepared: Prepared, join: list[Path]) -> Order:
+def _order(command: Command, outside: Outside, prepared: Prepared, groups: ControlGroups) -> Order:
     limits = command.limits
     return Order(
         host_pid=os.getpid(),
@@ -185,9 +180,11 @@ def _order(command: Command, outside: Outside, prepared: Prepared, join: list[Pa
         disk_bytes=limits.disk_bytes,
         writable=[str(folder) for folder in command.writable],
         file_bytes=limits.file_bytes,
-        join=[str(file) for file in join],
+        memory_events=None if groups.memory_events is None else str(groups.memory_events),
+        join=[str(file) for file in groups.join],
         litter=prepared.litter,
         contains=True,
+        keyring="keyring" in outside.without,
         becomes=outside.uid,
     )
 

@@ -66,6 +66,13 @@ def hidden_memory(bench: Bench) -> str | None:
     return _ended_for_memory(guest.end())
 
 
+@claim("a command goes no further when the kernel has ended a part of it for its memory", "memory limit on everything")
+def memory_of_child(bench: Bench) -> str | None:
+    guest = bench.start(Limits(memory_bytes=96 * _MIB))
+    guest.tell("hold_memory_in_files", mib=256, in_child=True)
+    return _ended_by("memory limit", guest.end())
+
+
 def _disk(name: str, how: str, promise: Promise) -> Check:
     def run(bench: Bench) -> str | None:
         guest = bench.start(Limits(disk_bytes=8 * _MIB))
@@ -168,5 +175,5 @@ def _groups_of(pid: int) -> set[Path]:
     return {place for place in places if place.exists()}
 
 
-CHECKS = (fork_bomb, fork_burst, memory, hidden_memory, disk, disk_unlinked, disk_mapped, disk_sent, disk_deep,
-          disk_closed, file_size, tmp, shm, output, core_dump, orphans, leftovers)  # fmt: skip
+CHECKS = (fork_bomb, fork_burst, memory, hidden_memory, memory_of_child, disk, disk_unlinked, disk_mapped, disk_sent,
+          disk_deep, disk_closed, file_size, tmp, shm, output, core_dump, orphans, leftovers)  # fmt: skip

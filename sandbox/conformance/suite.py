@@ -19,7 +19,8 @@ from sandbox.guest.wire import BadFrame, ChannelClosed
 ALL: tuple[Check, ...] = (*network.CHECKS, *files.CHECKS, *neighbours.CHECKS, *rights.CHECKS, *bounds.CHECKS)
 
 # "always", "never", or when `Sandbox.promises()` says so: the field that is true then, or with "not" before it, false.
-When = Literal["always", "never", "no_network", "separate_users", "not separate_users", "ends_whole_tree"]
+When = Literal["always", "never", "no_network", "separate_users", "not separate_users", "ends_whole_tree",
+               "kernel_limits"]  # fmt: skip
 PROVIDERS = ("docker", "bwrap", "local")
 # Which provider is held to what. A check that a provider is not held to may still hold, by luck or by the machine.
 HELD_TO: Mapping[Promise, tuple[When, When, When]] = {
@@ -29,7 +30,7 @@ HELD_TO: Mapping[Promise, tuple[When, When, When]] = {
     "nothing written": ("always", "always", "never"),
     "own processes": ("always", "always", "never"),
     "own shared memory": ("always", "always", "no_network"),
-    "own keys": ("always", "never", "never"),
+    "own keys": ("always", "always", "separate_users"),
     "own control groups": ("always", "always", "never"),
     "clean environment": ("always", "always", "always"),
     "no rights": ("always", "always", "never"),
@@ -41,11 +42,11 @@ HELD_TO: Mapping[Promise, tuple[When, When, When]] = {
     "kernel settings": ("always", "always", "never"),
     "plain files": ("always", "always", "always"),
     "process limit": ("always", "always", "always"),
-    "process limit by the kernel": ("always", "separate_users", "separate_users"),
+    "process limit by the kernel": ("always", "kernel_limits", "kernel_limits"),
     "memory limit": ("always", "always", "always"),
-    "memory limit on everything": ("always", "never", "never"),
+    "memory limit on everything": ("always", "kernel_limits", "kernel_limits"),
     "disk limit": ("always", "always", "always"),
-    "disk limit on everything": ("never", "never", "never"),
+    "disk limit on everything": ("always", "always", "always"),
     "file size limit": ("always", "always", "always"),
     "output limit": ("always", "always", "always"),
     "bounded scratch": ("always", "always", "never"),

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sandbox.contract import Command, Limits
+from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
 
 Guard = Literal["network", "read-only root", "capabilities", "new privileges", "system calls", "user", "processes",
                 "memory", "swap", "file size", "core dumps", "ipc", "tmp", "shm", "read-only mounts", "environment",
                 "pid namespace", "host files"]  # fmt: skip
-
-_SPARE_TASKS = 64  # the kernel's limit lies this far above ours, so that ours is seen to be passed and named
-_SPARE_MEMORY = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,9 @@ def host_options(command: Command, outside: Outside) -> dict[str, Any]:
         "device_requests": list(outside.requests),
     }
     if limits.processes is not None and "processes" not in without:
-        options["pids_limit"] = limits.processes + _SPARE_TASKS
+        options["pids_limit"] = limits.processes + SPARE_TASKS
     if limits.memory_bytes is not None and "memory" not in without:
-        options["mem_limit"] = limits.memory_bytes + _SPARE_MEMORY
+        options["mem_limit"] = limits.memory_bytes + SPARE_MEMORY
         options["memswap_limit"] = -1 if "swap" in without else options["mem_limit"]  # both together: no swap
     if command.cpus is not None:
         options["cpuset_cpus"] = ",".join(map(str, command.cpus))

@@ -26,6 +26,7 @@ from sandbox.errors import SandboxUnavailable, Unusable
 from sandbox.kernel import cgroup, process_tree
 from sandbox.kernel.freezer import Freezer, Members, SignalFreezer
 from sandbox.supervision import records, spawner, user_ids
+from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.preparing import Place, disk_errors, fresh_name, prepare
 from sandbox.supervision.process import SupervisedProcess, Tree
 from sandbox.supervision.records import Identity
@@ -84,6 +85,7 @@ class DockerSandbox:
                     separate_users=os.geteuid() == 0,
                     ends_whole_tree=True,
                     enforced_cpus=True,
+                    kernel_limits=True,
                     notes=_NOTES,
                 )
             return self._promises
@@ -165,8 +167,7 @@ class DockerSandbox:
                 supervisor,
                 Tree(_identity(pid, engine)),
                 prepared.listener,
-                _freezer(engine, made, pid),
-                _CpuSet(engine, made),
+                ControlGroups(_freezer(engine, made, pid), _CpuSet(engine, made)),
                 filed,
                 self._place.connect_timeout_s,
                 end_remains=lambda: engine.remove(made),
@@ -198,15 +199,15 @@ class DockerSandbox:
     def _order(
         self, engine: Engine, command: Command, made: str, pid: int, attached: int, litter: list[str]
     ) -> watcher.Order:
-        limits = command.limits
+        limits, events = command.limits, cgroup.memory_events_of(pid)
         bounds = Bounds(
             limits.memory_bytes if "memory" not in self._without else None,
             limits.processes if "processes" not in self._without else None,
             limits.output_bytes,
             limits.disk_bytes,
             [str(folder) for folder in command.writable],
+            None if events is None else str(events),
         )
-        counted = cgroup.memory_events_of(pid)
         return watcher.Order(
             host_pid=os.getpid(),
             argv=list(command.argv),
@@ -215,7 +216,6 @@ class DockerSandbox:
             pid=pid,
             attached=attached,
             bounds=list(bounds),
-            out_of_memory=None if counted is None else str(counted),
             litter=litter,
         )
 

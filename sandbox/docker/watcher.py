@@ -42,7 +42,6 @@ class Order(NamedTuple):
     pid: int  # of its process 1, as we see it
     attached: int  # a descriptor from which its stdout and stderr come
     bounds: Sequence[Any]  # the fields of `Bounds`
-    out_of_memory: str | None  # a file in which the kernel counts what it killed for want of memory
     litter: Sequence[str] = ()
 
 
@@ -114,16 +113,13 @@ def supervise(order: Order, signals: Signals) -> dict[str, Any]:
     """Watch until it ends or must end; then remove it. Returns the fields of `Ended` and `cpu_time_s`."""
     engine, output, bounds = Engine(order.engine), FramedOutput(order.attached), Bounds(*order.bounds)
     limits = Limits(bounds, lambda: process_tree.descendants_quickly(order.pid))
-    killed_before = _killed(order)
     try:
         handle = os.pidfd_open(order.pid) if order.pid else _gone()
     except (ProcessLookupError, ValueError):  # it has ended already
-        reason = None
+        reason = "memory limit" if limits.killed_for_memory() else None
     else:
         reason = watch(bounds, output, limits, signals, lambda: _has_ended(handle), wake=[handle])
         os.close(handle)
-    if reason is None and _killed(order) > killed_before:
-        reason = "memory limit"
     if reason is None:
         _drain_rest(output, bounds.output_bytes)
     code = -signal.SIGKILL if reason is not None else _code(engine, order)
@@ -161,15 +157,6 @@ def _code(engine: Engine, order: Order) -> int:
     if code is None:
         return -signal.SIGKILL  # somebody has removed it
     return 128 - code if code > 128 else code
-
-
-def _killed(order: Order) -> int:
-    """How many processes of it the kernel has killed because its memory was used up."""
-    if order.out_of_memory is not None:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            words = Path(order.out_of_memory).read_text().split()
-            return int(words[words.index("oom_kill") + 1])
-    return 0
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sandbox.errors import SandboxError
@@ -53,12 +53,23 @@ def _path(controller: str, pid: int | None) -> str | None:
 
 
 def memory_events_of(pid: int) -> Path | None:
-    """Where the kernel counts what it killed in this process's group for want of memory; None where it is hidden."""
+    """Where the kernel counts what it kills in the group of this process, which is not the agent's, for want of memory.
+
+    None where it is hidden, or where the group is the agent's own.
+    """
     for kind, controller, name in (("cgroup2", "", "memory.events"), ("cgroup", "memory", "memory.oom_control")):
         home = _home(kind, controller, pid)
-        if home is not None and (home / name).exists():
+        if home is not None and home != _home(kind, controller) and (home / name).exists():
             return home / name
     return None
+
+
+def killed_for_memory(events: Path) -> int:
+    """How many processes the kernel says it has killed, in such a file; none when it is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        words = events.read_text().split()
+        return int(words[words.index("oom_kill") + 1])
+    return 0
 
 
 class Group:
@@ -101,10 +112,9 @@ class Group:
         words = (self.folder / "cpu.stat").read_text().split()
         return int(words[words.index("usage_usec") + 1]) / 1e6
 
-    @property
-    def cpuset(self) -> CpuSet | None:
-        """The cpuset controller on this group, where whoever set up the machine has switched it on."""
-        return CpuSet(self.folder) if (self.folder / "cpuset.cpus").exists() else None
+    def has(self, file: str) -> bool:
+        """Whether whoever set up the machine has switched on the controller that this file belongs to."""
+        return (self.folder / file).exists()
 
     def close(self) -> None:
         os.close(self._freeze)
@@ -119,8 +129,18 @@ class CpuSet:
         self.folder = folder
 
     @classmethod
-    def create(cls, folder: Path) -> CpuSet:
-        """A version 1 group of its own, with the CPUs and memory of its parent. Raises: OSError."""
+    def within(cls, group: Group | None, name: str) -> CpuSet:
+        """On a version 2 group that has the controller, or else a version 1 group `name`. Raises: OSError."""
+        if group is not None and group.has("cpuset.cpus"):
+            return cls(group.folder)
+        home = cpuset_home()
+        if home is None:
+            raise FileNotFoundError("no cpuset controller is there for us")
+        return cls._create(home / name)
+
+    @classmethod
+    def _create(cls, folder: Path) -> CpuSet:
+        """A version 1 group of its own, with the CPUs and memory of its parent."""
         folder.mkdir()
         try:
             for name in ("cpuset.mems", "cpuset.cpus"):  # both must be set before a task may enter
@@ -143,6 +163,53 @@ class CpuSet:
 
     def close(self) -> None:
         end_group(self.folder)
+
+
+class Ceiling:
+    """The kernel's own limits on all memory, also what no process maps, and on all tasks of what is in a group."""
+
+    def __init__(self, folders: tuple[Path, ...], memory_events: Path) -> None:
+        self._folders, self.memory_events = folders, memory_events
+
+    @classmethod
+    def within(cls, group: Group | None, name: str, *, memory_bytes: int | None, tasks: int | None) -> Ceiling:
+        """On a version 2 group that has the controllers, or else version 1 groups `name`; None is no limit.
+
+        Raises: OSError.
+        """
+        if group is not None and group.has("memory.max") and group.has("pids.max"):
+            _limit(group.folder, {"memory.max": memory_bytes, "memory.swap.max": 0, "pids.max": tasks})
+            return cls((group.folder,), group.folder / "memory.events")
+        made: list[Path] = []
+        # the second counts memory and swap together: equal to the first it leaves no swap
+        memory = {"memory.limit_in_bytes": memory_bytes, "memory.memsw.limit_in_bytes": memory_bytes}
+        try:
+            for controller, limits in (("memory", memory), ("pids", {"pids.max": tasks})):
+                home = _home("cgroup", controller)
+                if home is None:
+                    raise FileNotFoundError(f"no {controller} controller is there for us")
+                (home / name).mkdir()
+                made.append(home / name)
+                _limit(home / name, limits)
+        except OSError:
+            for folder in made:
+                folder.rmdir()
+            raise
+        return cls(tuple(made), made[0] / "memory.oom_control")
+
+    @property
+    def join(self) -> tuple[Path, ...]:
+        return tuple(folder / "cgroup.procs" for folder in self._folders)
+
+    def close(self) -> None:
+        for folder in self._folders:
+            end_group(folder)
+
+
+def _limit(folder: Path, limits: Mapping[str, int | None]) -> None:
+    for name, most in limits.items():
+        if most is not None and (folder / name).exists():  # machines that account no swap have no file for it
+            (folder / name).write_text(str(most))
 
 
 def end_group(folder: Path, *, patience_s: float = 5.0) -> list[int]:

@@ -22,6 +22,7 @@ _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 1, 2, 4, 8
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 4, 24, 36
 _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 _CAP_DAC_READ_SEARCH = 2
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
@@ -55,6 +56,15 @@ def die_with_parent(signal_number: int) -> None:
     The caller must then check that its parent still lives, and must call it again after any change of user.
     """
     _prctl(_PR_SET_PDEATHSIG, signal_number, "PR_SET_PDEATHSIG")
+
+
+def leave_keyring() -> None:
+    """A session keyring of its own, empty: the user's holds keys and tickets, and goes from process to process."""
+    number = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
+    if number is not None and _libc.syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None) < 0:
+        failed = ctypes.get_errno()
+        if failed not in (errno.ENOSYS, errno.EPERM):  # no keys in this kernel, or closed to us: to the command too
+            raise OSError(failed, f"KEYCTL_JOIN_SESSION_KEYRING: {os.strerror(failed)}")
 
 
 def adopt_orphans() -> None:

@@ -12,8 +12,9 @@ from typing import Literal
 
 from sandbox.contract import Promises
 from sandbox.errors import Unusable
+from sandbox.supervision.control_groups import EVERY_KIND, Kind
 
-Feature = Literal["namespaces", "pid namespace", "groups", "cpusets", "users"]
+Feature = Literal["namespaces", "pid namespace", "groups", "cpusets", "limits", "users"]
 
 _NOT_CONTAINED = (
     "local is not containment: the code runs as an ordinary program, can read what its user can read, and shares "
@@ -24,6 +25,7 @@ _WITHOUT: dict[Feature, str] = {
     "pid namespace": "commands can see other processes, the agent's among them",
     "groups": "freezing is by signals, and CPU time is counted in steps of 10 ms",
     "cpusets": "CPUs are assigned but not enforced: a command can give itself more",
+    "limits": "memory and processes are watched and ended when they pass a limit, not held back by the kernel",
     "users": "commands run under the agent's own user id and can read and write what it can",
 }
 _ESCAPABLE = "a process that kills its own supervisor could outlive its command"
@@ -37,6 +39,7 @@ class Plan:
     pid_namespace: bool = True
     groups: bool = True
     cpusets: bool = True
+    limits: bool = True  # by the kernel, on memory and processes
     users: bool = True
     lacks: dict[Feature, str] = field(default_factory=dict)
 
@@ -49,6 +52,10 @@ class Plan:
             plan = plan.lacking(feature, "switched off")
         return plan if root or not plan.users else plan.lacking("users", "only root can use others")
 
+    @property
+    def control_groups(self) -> frozenset[Kind]:
+        return frozenset(kind for kind in EVERY_KIND if getattr(self, kind))
+
     def lacking(self, feature: Feature, why: str) -> Plan:
         lacks = {**self.lacks, feature: why}
         if feature == "namespaces":
@@ -57,6 +64,7 @@ class Plan:
             "pid namespace": replace(self, pid_namespace=False, lacks=lacks),
             "groups": replace(self, groups=False, lacks=lacks),
             "cpusets": replace(self, cpusets=False, lacks=lacks),
+            "limits": replace(self, limits=False, lacks=lacks),
             "users": replace(self, users=False, lacks=lacks),
         }
         return changed[feature]
@@ -70,6 +78,8 @@ class Plan:
             return self.lacking("namespaces", why)
         if stage == "pid namespace" and self.pid_namespace:
             return self.lacking("pid namespace", why)
+        if stage in ("group", "limits") and self.limits:
+            return self.lacking("limits", why)
         if stage in ("group", "cpusets") and self.cpusets:
             return self.lacking("cpusets", why)
         if stage in ("group", "groups") and self.groups:
@@ -88,5 +98,6 @@ class Plan:
             separate_users=self.users,
             ends_whole_tree=ends_whole_tree,
             enforced_cpus=self.cpusets,
+            kernel_limits=self.limits,
             notes=tuple(notes if ends_whole_tree else [*notes, _ESCAPABLE]),
         )

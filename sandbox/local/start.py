@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 from sandbox.contract import Command
 from sandbox.local.plan import Plan
 from sandbox.supervision import control_groups, spawner, user_ids
+from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.launch import Order
 from sandbox.supervision.preparing import Place, Prepared, disk_errors, fresh_name, prepare
 from sandbox.supervision.process import SupervisedProcess, Tree
@@ -26,14 +26,10 @@ def start(command: Command, plan: Plan, place: Place, uid: int | None) -> Superv
         device_groups = () if uid is None else user_ids.device_groups()
         if uid is not None:
             user_ids.hand_over(uid, device_groups, command, place.owned)
-        chosen = control_groups.freezer_for(name, groups=plan.groups)
-        undo.callback(chosen.close)
-        cpuset = control_groups.cpuset_for(name, chosen, command.cpus) if plan.cpusets else None
-        if cpuset is not None:
-            undo.callback(cpuset.close)
-        join = list(dict.fromkeys((*chosen.join, *([] if cpuset is None else [cpuset.join_file]))))
-        prepared = prepare(name, command, place, uid, undo, tuple(file.parent for file in join))
-        order = _order(command, plan, prepared, join, uid, device_groups)
+        groups = control_groups.make(name, command, plan.control_groups)
+        undo.callback(groups.close)
+        prepared = prepare(name, command, place, uid, undo, groups.folders)
+        order = _order(command, plan, prepared, groups, uid, device_groups)
         supervisor, started = spawner.start(order, prepared.filed.log)
         filed = prepared.filed.naming(supervisor.pid)
         ours = [] if started.init is None else [started.init]
@@ -43,8 +39,7 @@ def start(command: Command, plan: Plan, place: Place, uid: int | None) -> Superv
             supervisor,
             tree,
             prepared.listener,
-            chosen,
-            cpuset,
+            groups,
             filed,
             place.connect_timeout_s,
             own_uid=uid,
@@ -57,7 +52,12 @@ def start(command: Command, plan: Plan, place: Place, uid: int | None) -> Superv
 
 
 def _order(
-    command: Command, plan: Plan, prepared: Prepared, join: list[Path], uid: int | None, groups: tuple[int, ...]
+    command: Command,
+    plan: Plan,
+    prepared: Prepared,
+    groups: ControlGroups,
+    uid: int | None,
+    device_groups: tuple[int, ...],
 ) -> Order:
     limits = command.limits
     return Order(
@@ -71,11 +71,12 @@ def _order(
         output_bytes=limits.output_bytes,
         disk_bytes=limits.disk_bytes,
         writable=[str(folder) for folder in command.writable],
+        memory_events=None if groups.memory_events is None else str(groups.memory_events),
         file_bytes=limits.file_bytes,
         namespaces=plan.namespaces,
         pid_namespace=plan.pid_namespace,
-        join=[str(file) for file in join],
+        join=[str(file) for file in groups.join],
         litter=prepared.litter,
         uid=uid,
-        groups=groups,
+        groups=device_groups,
     )

@@ -1,36 +1,89 @@
-"""The control groups of one command: one to freeze it by, one to hold it on its CPUs.
+"""The control groups of one command: to freeze it by, to hold it on its CPUs, to bound its memory and its processes.
 
-Refuses to choose whether they are wanted. Raises Unusable with the feature's name when the machine has none for us.
+Refuses to choose which are wanted. Raises Unusable with the kind's name when the machine has none for us.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from sandbox.contract import Command
 from sandbox.errors import Unusable
 from sandbox.kernel import cgroup, freezer
 from sandbox.kernel.freezer import CgroupFreezer, Freezer
+from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
+
+Kind = Literal["groups", "cpusets", "limits"]
+EVERY_KIND: frozenset[Kind] = frozenset({"groups", "cpusets", "limits"})
 
 
-def freezer_for(name: str, *, groups: bool) -> Freezer:
-    """Raises: Unusable."""
+class CpuLimit(Protocol):
+    """What holds a command on some CPUs, whatever affinity it asks for."""
+
+    def allow(self, cpus: tuple[int, ...]) -> None:
+        """Raises: OSError when none of them is there."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class ControlGroups:
+    """What a command is frozen by, and held by. `join` are files into which it writes 0 before it runs."""
+
+    freezer: Freezer
+    cpuset: CpuLimit | None = None
+    ceiling: cgroup.Ceiling | None = None
+    join: tuple[Path, ...] = ()
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return tuple(file.parent for file in self.join)
+
+    @property
+    def memory_events(self) -> Path | None:
+        """Where the kernel counts what it kills for want of memory; None when it bounds none."""
+        return None if self.ceiling is None else self.ceiling.memory_events
+
+    def close(self) -> None:
+        self.freezer.close()
+        for each in (self.cpuset, self.ceiling):
+            if each is not None:
+                each.close()
+
+
+def make(name: str, command: Command, wanted: frozenset[Kind]) -> ControlGroups:
+    """Raises: Unusable; what was made until then is undone."""
+    with contextlib.ExitStack() as undo:
+        with _unusable("groups", "no control group can be made"):
+            chosen = freezer.choose(name, groups="groups" in wanted)
+        undo.callback(chosen.close)
+        group = chosen.group if isinstance(chosen, CgroupFreezer) else None
+        cpuset, ceiling = None, None
+        if "cpusets" in wanted:
+            with _unusable("cpusets", "no CPU set can be made"):
+                cpuset = cgroup.CpuSet.within(group, name)
+                undo.callback(cpuset.close)
+                if command.cpus is not None:
+                    cpuset.allow(command.cpus)
+        if "limits" in wanted:
+            limits = command.limits
+            memory = None if limits.memory_bytes is None else limits.memory_bytes + SPARE_MEMORY
+            tasks = None if limits.processes is None else limits.processes + SPARE_TASKS
+            with _unusable("limits", "the kernel cannot be told to limit memory and processes"):
+                ceiling = cgroup.Ceiling.within(group, name, memory_bytes=memory, tasks=tasks)
+        undo.pop_all()
+    cpuset_join = () if cpuset is None else (cpuset.join_file,)
+    join = (*chosen.join, *cpuset_join, *(() if ceiling is None else ceiling.join))
+    return ControlGroups(chosen, cpuset, ceiling, tuple(dict.fromkeys(join)))
+
+
+@contextlib.contextmanager
+def _unusable(kind: Kind, what: str) -> Iterator[None]:
     try:
-        return freezer.choose(name, groups=groups)
+        yield
     except OSError as error:
-        raise Unusable("groups", f"no control group can be made: {error.strerror or error}") from error
-
-
-def cpuset_for(name: str, chosen: Freezer, cpus: tuple[int, ...] | None) -> cgroup.CpuSet:
-    """A CPU set for a command, holding `cpus`, in whichever hierarchy has the controller. Raises: Unusable."""
-    cpuset = chosen.group.cpuset if isinstance(chosen, CgroupFreezer) else None
-    home = cgroup.cpuset_home()
-    try:
-        if cpuset is None and home is not None:
-            cpuset = cgroup.CpuSet.create(home / name)
-        if cpuset is not None and cpus is not None:
-            cpuset.allow(cpus)
-    except OSError as error:
-        if cpuset is not None:
-            cpuset.close()
-        raise Unusable("cpusets", f"no CPU set can be made: {error.strerror or error}") from error
-    if cpuset is None:
-        raise Unusable("cpusets", "no cpuset controller is there for us")
-    return cpuset
+        raise Unusable(kind, f"{what}: {error.strerror or error}") from error

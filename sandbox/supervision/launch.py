@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, NoReturn
 
 from sandbox.kernel import isolation
-
-_SPARE_TASKS = 64  # the kernel's limit lies this far above ours, so that ours is seen to be passed and named
+from sandbox.supervision.watching import SPARE_TASKS
 
 
 class Order(NamedTuple):
@@ -33,6 +32,7 @@ class Order(NamedTuple):
     output_bytes: int = 16 << 20
     disk_bytes: int | None = None
     writable: Sequence[str] = ()
+    memory_events: str | None = None
     file_bytes: int | None = None
     namespaces: str = "none"  # "direct" (as root), "user" (inside a user namespace) or "none"
     pid_namespace: bool = False
@@ -40,6 +40,7 @@ class Order(NamedTuple):
     litter: Sequence[str] = ()  # files and folders to remove, in this order, when the agent is gone and cannot
     uid: int | None = None  # a separate user, whose group has the same number
     groups: Sequence[int] = ()
+    keyring: bool = False  # it keeps the agent's, to see whether that is noticed
     contains: bool = False  # it is a program that contains the command: it needs our rights, and tells of signals
     becomes: int | None = None  # the user whom that program makes of it
 
@@ -172,6 +173,8 @@ def _become(order: Order, joins: list[int], output_end: int, failure_end: int) -
         with _stage("cpus"):
             os.sched_setaffinity(0, order.cpus)
     with _stage("user"):
+        if not order.keyring:
+            isolation.leave_keyring()
         _give_up_rights(order)
     _die_with_supervisor(failure_end)  # the change of user has cleared it
     with _stage("folder"):
@@ -191,7 +194,7 @@ def _set_limits(order: Order) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order.file_bytes, order.file_bytes))
     if (order.uid is not None or order.becomes is not None) and order.processes is not None:
         # counted per user, so it means nothing for a user who has other processes
-        most = order.processes + _SPARE_TASKS
+        most = order.processes + SPARE_TASKS
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 

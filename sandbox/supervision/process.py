@@ -16,13 +16,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from sandbox.contract import Ended, ProcessEnded, Task, Usage
 from sandbox.guest.wire import Channel
 from sandbox.kernel import cgroup, process_tree
-from sandbox.kernel.freezer import Freezer
 from sandbox.supervision import records
+from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.records import Filed, Identity
 from sandbox.supervision.spawner import Finished, Report, Supervisor
 
@@ -30,15 +29,6 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _STOP_TIMEOUT_S = 15.0  # the supervisor gives up after 10 s on what is stuck in a driver
 _PIN_LOOKS = 50  # a process that widens its affinity again and again is the referee's to find
 _LAST_WORDS_S = 1.0  # after a process let go of its channel: closing an accelerator may take most of a second
-
-
-class CpuLimit(Protocol):
-    """What holds a command on some CPUs, whatever affinity it asks for."""
-
-    def allow(self, cpus: tuple[int, ...]) -> None:
-        """Raises: OSError when none of them is there."""
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -63,8 +53,7 @@ class SupervisedProcess:
         supervisor: Supervisor,
         tree: Tree,
         listener: socket.socket,
-        freezer: Freezer,
-        cpuset: CpuLimit | None,
+        groups: ControlGroups,
         filed: Filed,
         connect_timeout_s: float,
         end_remains: Callable[[], None] = lambda: None,
@@ -72,7 +61,7 @@ class SupervisedProcess:
     ) -> None:
         """`own_uid` is a user id that nothing but this command has; `end_remains` ends what no signal of ours does."""
         self.role = role
-        self._supervisor, self._listener, self._freezer, self._cpuset = supervisor, listener, freezer, cpuset
+        self._supervisor, self._listener, self._groups = supervisor, listener, groups
         self._tree, self._end_remains, self._own_uid = tree, end_remains, own_uid
         self._filed = filed
         self._connect_timeout_s = connect_timeout_s
@@ -137,26 +126,26 @@ class SupervisedProcess:
     def freeze(self) -> None:
         with self._ending:
             if self._ended is None:
-                self._freezer.freeze(self.members)
+                self._groups.freezer.freeze(self.members)
 
     def thaw(self) -> None:
         with self._ending:
             if self._ended is None:
-                self._freezer.thaw(self.members)
+                self._groups.freezer.thaw(self.members)
 
     def usage(self) -> Usage:
         with self._ending:
             if self.poll() is not None:
                 return Usage((), self._cpu_time_s)
             processes = process_tree.every_process()
-            frozen = self._freezer.holds()
+            frozen = self._groups.freezer.holds()
             tasks = [
                 task
                 for pid in process_tree.descendants(self._tree.root.pid, processes)
                 if pid not in self._tree.ours and processes[pid].alive
                 for task in _tasks(pid, pid in frozen)
             ]
-            used = self._freezer.cpu_time_s()
+            used = self._groups.freezer.cpu_time_s()
             if used is None:
                 used = process_tree.cpu_time_s(self._tree.root.pid, self._tree.ours, processes)
             self._cpu_time_s = max(self._cpu_time_s, used)
@@ -170,8 +159,8 @@ class SupervisedProcess:
         with self._ending:
             if self._ended is not None:
                 return
-            if self._cpuset is not None:
-                self._cpuset.allow(cpus)
+            if self._groups.cpuset is not None:
+                self._groups.cpuset.allow(cpus)
             moved: set[int] = set()
             for _ in range(_PIN_LOOKS):  # a task that was just born may still have its parent's old affinity
                 tasks = [tid for pid in self.members() for tid in process_tree.threads(pid)]
@@ -241,11 +230,9 @@ class SupervisedProcess:
         self._supervisor.dismiss(5.0)
         used = None
         with contextlib.suppress(OSError):
-            used = self._freezer.cpu_time_s()
+            used = self._groups.freezer.cpu_time_s()
         self._cpu_time_s = max(self._cpu_time_s, finished.cpu_time_s if used is None else used)
-        self._freezer.close()
-        if self._cpuset is not None:
-            self._cpuset.close()
+        self._groups.close()
         self._close_listener()
         self._filed.forget()
         self._ended = finished.as_ended()
@@ -258,8 +245,8 @@ class SupervisedProcess:
                 os.kill(pid, signal.SIGKILL)
         self._supervisor.kill()
         self._end_remains()
-        for path in self._freezer.join:
-            cgroup.end_group(path.parent)
+        for folder in self._groups.folders:
+            cgroup.end_group(folder)
         records.end_marked(self._filed.record.channel)
         used = self._cpu_time_s
         return Finished(

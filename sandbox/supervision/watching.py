@@ -11,13 +11,17 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from sandbox.kernel import process_tree
+from sandbox.kernel import cgroup, process_tree
 
 _TAIL_BYTES = 64 << 10
 _CALM_S, _ALERT_S = 0.2, 0.02  # between two looks at the limits; the second when use has just grown fast
 _GROWTH = 1 / 16  # of a limit, between two looks: fast
+_DEEPEST = 64  # folders in one another that are looked into
+# so far above ours lie the kernel's limits, where it has any, so that ours is met first, and named
+SPARE_TASKS, SPARE_MEMORY = 64, 64 << 20
 
 
 class Bounds(NamedTuple):
@@ -28,6 +32,7 @@ class Bounds(NamedTuple):
     output_bytes: int
     disk_bytes: int | None = None
     writable: Sequence[str] = ()  # the folders in which `disk_bytes` is counted
+    memory_events: str | None = None  # where the kernel counts what it kills in this tree for want of memory
 
 
 class Output:
@@ -79,6 +84,8 @@ class Limits:
 
     def broken(self) -> str | None:
         """The limit that is passed, if one is."""
+        if self.killed_for_memory():
+            return "memory limit"
         bounds, pids = self._bounds, self._members()
         memory, tasks = process_tree.resident_bytes(pids), sum(len(process_tree.threads(pid)) for pid in pids)
         grew = self._grew(memory - self._memory, bounds.memory_bytes) or self._grew(
@@ -98,29 +105,37 @@ class Limits:
         self.next_look_s = time.monotonic() + (_ALERT_S if grew else _CALM_S)
         return None
 
+    def killed_for_memory(self) -> bool:
+        """Whether the kernel was faster than we are: what it killed need not be the process that we wait for."""
+        events = self._bounds.memory_events
+        return events is not None and cgroup.killed_for_memory(Path(events)) > 0
+
     @staticmethod
     def _grew(by: int, limit: int | None) -> bool:
         return limit is not None and by > limit * _GROWTH
 
 
 class _Disk:
-    """Bytes that a tree holds on the disk. Counting files takes time, so that it is only done while the disk fills."""
+    """Bytes that a tree holds on the disk. Counting files takes time, so that it is only done while the disk fills.
+
+    What cannot be looked into is taken for everything that the disk has lost: a command has no need to hide files.
+    """
 
     def __init__(self, folders: Iterable[str]) -> None:
         self._folders = list(folders)
-        self._free_when_counted: int | None = None
+        self._free_at_first = self._free_when_counted = self._free()
         self._counted = 0
         self.busy = False  # the disk has been filling since the last count
 
-    def taken(self, limit: int, pids: Iterable[int]) -> int:
+    def taken(self, limit: int, pids: list[int]) -> int:
         free = self._free()
-        if self._free_when_counted is None:
-            self._free_when_counted = free
-        lost = self._free_when_counted - free
-        self.busy = lost > limit * _GROWTH
+        self.busy = self._free_when_counted - free > limit * _GROWTH
         if self.busy:
-            self._counted = sum(map(_bytes_below, self._folders)) + _unlinked_bytes(pids)
             self._free_when_counted = free
+            try:
+                self._counted = sum(map(_bytes_below, self._folders)) + _unlinked_bytes(pids)
+            except _Hidden:
+                self._counted = self._free_at_first - free
         return self._counted
 
     def _free(self) -> int:
@@ -132,31 +147,59 @@ class _Disk:
         return free
 
 
-def _bytes_below(folder: str) -> int:
-    """Of all files below a folder, links not followed; what cannot be looked into counts nothing."""
-    total, left = 0, [folder]
-    while left:
-        with contextlib.suppress(OSError), os.scandir(left.pop()) as inside:
+class _Hidden(Exception):
+    """There are files that cannot be counted."""
+
+
+def _bytes_below(folder: str, parent: int | None = None, levels: int = _DEEPEST) -> int:
+    """Of all files below a folder, links not followed. Raises: _Hidden."""
+    total = 0
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if parent is None else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(folder, flags, dir_fd=parent)  # by steps: the whole path may be longer than a path can be
+    except PermissionError as error:
+        raise _Hidden from error
+    except OSError:
+        return 0  # gone, or another by now
+    try:
+        with os.scandir(descriptor) as inside:
             for entry in inside:
                 with contextlib.suppress(OSError):
-                    facts = entry.stat(follow_symlinks=False)
-                    total += 512 * facts.st_blocks
+                    total += 512 * entry.stat(follow_symlinks=False).st_blocks
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
+                        if levels == 0:
+                            raise _Hidden
+                        total += _bytes_below(entry.name, descriptor, levels - 1)
+    finally:
+        os.close(descriptor)
     return total
 
 
 def _unlinked_bytes(pids: Iterable[int]) -> int:
-    """Of files that are open and have no name any more; each once."""
+    """Of files that are open or mapped and have no name any more; each once. Raises: _Hidden."""
     found: dict[tuple[int, int], int] = {}
     for pid in pids:
-        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as inside:
-            for entry in inside:
-                with contextlib.suppress(OSError):
-                    facts = os.stat(entry.path)
-                    if facts.st_nlink == 0:
-                        found[facts.st_dev, facts.st_ino] = 512 * facts.st_blocks
+        for folder in ("fd", "map_files"):  # the second is for root alone
+            with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/{folder}") as inside:
+                for entry in inside:
+                    with contextlib.suppress(OSError):
+                        facts = os.stat(entry.path)
+                        if facts.st_nlink == 0:
+                            found[facts.st_dev, facts.st_ino] = 512 * facts.st_blocks
+        if _sends_files(pid):
+            raise _Hidden
     return sum(found.values())
+
+
+def _sends_files(pid: int) -> bool:
+    """Whether descriptors are on their way through a socket of this process, where nobody sees what they are of."""
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fdinfo") as inside:
+        for entry in inside:
+            with contextlib.suppress(OSError):
+                words = Path(entry.path).read_text().split()
+                if "scm_fds:" in words and words[words.index("scm_fds:") + 1] != "0":
+                    return True
+    return False
 
 
 class Signals:
@@ -202,7 +245,7 @@ def watch(
             poll.unregister(shown)
             shown = None
         if is_over():
-            return None
+            return "memory limit" if limits.killed_for_memory() else None
         if output.count > bounds.output_bytes:
             return "output limit"
         if signals.stop_asked:

@@ -64,8 +64,10 @@ PROVIDERS: dict[str, Callable[[Path], tuple[Sandbox, str]]] = {
     "bwrap": lambda scratch: bwrap(scratch, sys.executable),
     "docker": lambda scratch: docker(scratch, sys.executable),
     "local": lambda scratch: local(scratch, open_interpreter() or sys.executable),
-    "local-with-signals": lambda scratch: local(scratch, sys.executable, "groups", "cpusets", "users"),
-    "local-with-nothing": lambda scratch: local(scratch, sys.executable, "namespaces", "groups", "cpusets", "users"),
+    "local-with-signals": lambda scratch: local(scratch, sys.executable, "groups", "cpusets", "limits", "users"),
+    "local-with-nothing": lambda scratch: local(
+        scratch, sys.executable, "namespaces", "groups", "cpusets", "limits", "users"
+    ),
 }
 CONNECT = """
 import os, sys

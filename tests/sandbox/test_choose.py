@@ -24,7 +24,7 @@ class Provider:
     def promises(self) -> Promises:
         if self.failure is not None:
             raise self.failure
-        return Promises(self.name != "local", True, True, True, True)
+        return Promises(self.name != "local", True, True, True, True, True)
 
 
 @pytest.fixture

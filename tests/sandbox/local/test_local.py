@@ -22,7 +22,7 @@ from sandbox.supervision import supervisor
 from sandbox.supervision.process import SupervisedProcess
 
 Until = Callable[..., Any]
-EVERYTHING: frozenset[Feature] = frozenset(("namespaces", "groups", "cpusets", "users"))
+EVERYTHING: frozenset[Feature] = frozenset(("namespaces", "groups", "cpusets", "limits", "users"))
 
 
 @pytest.fixture
@@ -38,9 +38,16 @@ def test_it_never_calls_itself_containment(local: LocalSandbox) -> None:
 
 def test_whatever_is_not_promised_has_a_note(tmp_path: Path) -> None:
     promises = LocalSandbox(sys.executable, tmp_path, without=EVERYTHING).promises()
-    assert not (promises.no_network or promises.separate_users or promises.enforced_cpus or promises.ends_whole_tree)
+    assert not any(promises.by_name().values())
     notes = "\n".join(promises.notes)
-    for words in ("reach the network", "own user id", "freezing is by signals", "not enforced", "outlive"):
+    for words in (
+        "reach the network",
+        "own user id",
+        "freezing is by signals",
+        "not enforced",
+        "not held back",
+        "outlive",
+    ):
         assert words in notes
 
 
@@ -181,16 +188,17 @@ def test_a_supervisor_that_breaks_says_why(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_plan_gives_up_one_thing_at_a_time() -> None:
     plan: Plan | None = Plan("direct")
     seen = []
-    for stage in ("namespaces", "group", "group", "exec"):
+    for stage in ("namespaces", "group", "group", "group", "exec"):
         assert plan is not None
         plan = plan.after(Unusable(stage, f"no {stage}"))
         assert plan is not None
-        seen.append((plan.namespaces, plan.cpusets, plan.groups, plan.users))
+        seen.append((plan.namespaces, plan.limits, plan.cpusets, plan.groups, plan.users))
     assert seen == [
-        ("none", True, True, True),
-        ("none", False, True, True),
-        ("none", False, False, True),
-        ("none", False, False, False),
+        ("none", True, True, True, True),
+        ("none", False, True, True, True),
+        ("none", False, False, True, True),
+        ("none", False, False, False, True),
+        ("none", False, False, False, False),
     ]
     assert plan is not None
     assert plan.after(Unusable("exec", "no such file")) is None
