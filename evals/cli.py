@@ -36,7 +36,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     kill_runs.add_argument("--runs", type=int, default=50, metavar="N", help="how many (default: 50)")
     kill_runs.set_defaults(handler=_kill_runs)
-    for command in (run, calibrate, start_up, kill_runs):
+    containment = commands.add_parser("containment", help="measure what containment costs")
+    containment.set_defaults(handler=_containment)
+    for command in (run, calibrate, start_up, kill_runs, containment):
         command.add_argument("--results-dir", type=Path, default=Path("evals/results"), metavar="DIR",
                              help="where the results are stored (default: evals/results)")  # fmt: skip
         command.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -59,6 +61,12 @@ def _kill_runs(arguments: argparse.Namespace, doing: Doing) -> int:
     from evals import kill_runs
 
     return kill_runs.run(arguments.results_dir, arguments.sandbox, arguments.runs)
+
+
+def _containment(arguments: argparse.Namespace, doing: Doing) -> int:
+    from evals import containment
+
+    return containment.run(arguments.results_dir)
 
 
 def _start_up(arguments: argparse.Namespace, doing: Doing) -> int:

@@ -74,13 +74,14 @@ def run(names: Sequence[str], results_dir: Path) -> int:
     file = ResultFile(results_dir, "tasks", table.date)
     for name in names or known:
         print(f"{name}:", flush=True)
-        table.rows.append(_run_one(name))
+        table.rows.append(run_one(name))
         file.write(table, _page(table))
     print(f"\n{table.markdown()}\n\n{file}")
     return 0 if all(row.exit_status == 0 for row in table.rows) else 1
 
 
-def _run_one(name: str) -> Row:
+def run_one(name: str, *options: str) -> Row:
+    """One run of a task; `options` are further ones of `agent run`."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ratchet-evals-") as folder:
         command = [
@@ -99,6 +100,7 @@ def _run_one(name: str) -> Row:
             "--run-id",
             name,
             "--yes",
+            *options,
         ]
         status = subprocess.run(command, check=False).returncode
         wall_s = time.monotonic() - begun

@@ -1,0 +1,229 @@
+"""What containment costs: starting a process, a restart of the referee, and a whole run, for every provider in turns.
+
+Refuses to judge. A cost is a ratio to the local provider within the same round, because machines differ and drift.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from statistics import median
+
+from pydantic import BaseModel, Field
+
+from agent import environment
+from agent.records import run_folder
+from agent.reporting import wording
+from evals import run_tasks
+from evals.result_file import ResultFile
+from evals.run_tasks import Row
+from sandbox import choose
+from sandbox.choose import Name, Wanted
+from sandbox.contract import Command, Sandbox
+from tools.judging import accept
+from tools.judging.measure import Request
+from tools.judging.open_referee import open_referee
+from tools.judging.referee import Referee
+
+TASK = "decoder"
+PROVIDERS: tuple[Name, ...] = ("local", "bwrap", "docker")
+STARTS, RESTARTS = 12, 12
+RUN_MINUTES = 8.0
+_TIMEOUT_S = 120.0
+_PACKAGE = "_ratchet_guest"
+_GUEST = f"""
+import os, sys, time
+sys.path.insert(0, os.getcwd())
+from {_PACKAGE}.wire import connect
+channel = connect(os.environ["RATCHET_CHANNEL"])
+begun = time.perf_counter()
+import torch
+imported = time.perf_counter()
+torch.nn.functional.linear(torch.ones(4, 64), torch.ones(64, 64))
+channel.send({{"import_s": imported - begun, "call_s": time.perf_counter() - imported}})
+channel.receive()
+"""
+
+
+class Start(BaseModel):
+    """One process: from asking for it to the answer of its first call, and from asking it to end to its being gone."""
+
+    provider: Name
+    to_first_call_s: float
+    torch_import_s: float  # of that, as the process tells
+    first_call_s: float  # likewise
+    end_s: float
+
+    @property
+    def beyond_import_s(self) -> float:
+        return self.to_first_call_s - self.torch_import_s
+
+
+class Restart(BaseModel):
+    """One restart of an A/A comparison: two workers started, warmed up, timed in turns and ended."""
+
+    provider: Name
+    wall_s: float
+    call_us: float
+
+
+class Run(BaseModel):
+    """One whole run under the same time budget."""
+
+    provider: Name
+    row: Row
+
+    @property
+    def restarts(self) -> int:
+        """Of the comparisons that decided about an attempt."""
+        attempts = (self.row.report or {}).get("attempts", [])
+        return sum(attempt["cost"].get("restarts", 0) for attempt in attempts)
+
+
+class Containment(BaseModel):
+    """One execution of `evals containment`."""
+
+    date: datetime
+    command: list[str]
+    environment: environment.Environment
+    starts: list[Start] = Field(default_factory=list)
+    restarts: list[Restart] = Field(default_factory=list)
+    runs: list[Run] = Field(default_factory=list)
+
+    def page(self) -> str:
+        host = self.environment.host
+        lines = [
+            "# What containment costs", "",
+            f"Measured {self.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}. "
+            f"Command: `{' '.join(self.command)}`. Everything in turns; ratios are to `local` in the same round, with "
+            "95 % intervals.", "",
+        ]  # fmt: skip
+        return "\n".join([*lines, *_starts(self.starts), *_restarts(self.restarts), *_runs(self.runs)]) + "\n"
+
+
+def _starts(starts: Sequence[Start]) -> Iterator[str]:
+    yield f"## Starting a process ({STARTS} each)\n"
+    yield "| provider | to the first call | of that, importing torch | beyond it | slowest | to its end |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for name in PROVIDERS:
+        if mine := [each for each in starts if each.provider == name]:
+            beyond = [each.beyond_import_s for each in mine]
+            yield (
+                f"| {name} | {median(each.to_first_call_s for each in mine):.2f} s "
+                f"| {median(each.torch_import_s for each in mine):.2f} s | {median(beyond):.2f} s "
+                f"| {max(beyond):.2f} s | {median(each.end_s for each in mine):.2f} s |"
+            )
+
+
+def _restarts(restarts: Sequence[Restart]) -> Iterator[str]:
+    yield f"\n## A restart of the referee ({TASK}, {RESTARTS} each)\n"
+    yield "| provider | restart | over local | a call | over local |"
+    yield "| --- | --- | --- | --- | --- |"
+    for name in PROVIDERS:
+        if mine := [each for each in restarts if each.provider == name]:
+            wall, call = (_over_local(restarts, name, of) for of in (lambda r: r.wall_s, lambda r: r.call_us))
+            yield (
+                f"| {name} | {median(each.wall_s for each in mine):.2f} s | {wall} "
+                f"| {median(each.call_us for each in mine) / 1e3:.2f} ms | {call} |"
+            )
+
+
+def _over_local(restarts: Sequence[Restart], name: Name, of: Callable[[Restart], float]) -> str:
+    local, mine = ([of(each) for each in restarts if each.provider == wanted] for wanted in ("local", name))
+    if name == "local":
+        return "1"
+    ratios = [math.log(mine_each / local_each) for mine_each, local_each in zip(mine, local, strict=False)]
+    return wording.speedup(accept.speedup_interval(ratios))
+
+
+def _runs(runs: Sequence[Run]) -> Iterator[str]:
+    yield f"\n## A whole run ({TASK}, a budget of {RUN_MINUTES:g} minutes)\n"
+    yield "| provider | kept | over eager | over best torch.compile | restarts | time |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for run in runs:
+        row = run.row
+        over = [wording.speedup(s) if s else "–" for s in (row.speedup, row.speedup_over_compile)]
+        kept = "; ".join(row.kept) or row.outcome
+        yield (f"| {run.provider} | {kept} | {over[0]} | {over[1]} | {run.restarts} | {wording.duration(row.wall_s)} |")
+
+
+def run(results_dir: Path) -> int:
+    """Measure and store; returns 0 when every run ended in order. Raises: RatchetError."""
+    found = Containment(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe())
+    file = ResultFile(results_dir, "containment", found.date)
+    with tempfile.TemporaryDirectory(prefix="ratchet-containment-") as folder:
+        Path(folder).chmod(0o755)  # separate users pass through
+        sandboxes = {name: _sandbox(name, Path(folder) / name) for name in PROVIDERS}
+        for number in range(STARTS):
+            found.starts += [_start(sandbox, name, Path(folder)) for name, sandbox in sandboxes.items()]
+            print(f"starts: {number + 1} of {STARTS}", flush=True)
+        with contextlib.ExitStack() as ending:
+            referees = {name: _referee(sandbox, Path(folder) / name) for name, sandbox in sandboxes.items()}
+            for referee in referees.values():
+                ending.callback(referee.close)
+            for number in range(RESTARTS):
+                found.restarts += [_restart(referee, name) for name, referee in referees.items()]
+                print(f"restarts: {number + 1} of {RESTARTS}", flush=True)
+                file.write(found, found.page())
+    for name in PROVIDERS:
+        print(f"a run in {name}:", flush=True)
+        options = ("--sandbox", name, "--budget-minutes", f"{RUN_MINUTES:g}")
+        found.runs.append(Run(provider=name, row=run_tasks.run_one(TASK, *options)))
+        file.write(found, found.page())
+    print(f"\n{found.page()}\n{file}")
+    return 0 if all(each.row.exit_status == 0 for each in found.runs) else 1
+
+
+def _sandbox(name: Name, folder: Path) -> Sandbox:
+    folder.mkdir()
+    sandbox = choose.make(name, Wanted(sys.executable, folder / "sandbox", (folder,)))
+    sandbox.promises()
+    return sandbox
+
+
+def _start(sandbox: Sandbox, name: Name, folder: Path) -> Start:
+    home = Path(tempfile.mkdtemp(prefix="start-", dir=folder))
+    (home / _PACKAGE).mkdir()
+    for file in ("__init__.py", "wire.py"):
+        (home / _PACKAGE / file).write_bytes(resources.files("sandbox.guest").joinpath(file).read_bytes())
+    for each in (home, home / _PACKAGE):
+        each.chmod(0o755)
+    environ = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    begun = time.perf_counter()
+    process = sandbox.start(Command((sys.executable, "-c", _GUEST), home, "start", environ, readable=(home,)))
+    told = process.channel.receive(_TIMEOUT_S)
+    answered = time.perf_counter()
+    process.stop()
+    ended = time.perf_counter()
+    shutil.rmtree(home)
+    return Start(
+        provider=name,
+        to_first_call_s=round(answered - begun, 4),
+        torch_import_s=round(told["import_s"], 4),
+        first_call_s=round(told["call_s"], 4),
+        end_s=round(ended - answered, 4),
+    )
+
+
+def _referee(sandbox: Sandbox, folder: Path) -> Referee:
+    shutil.copytree(run_tasks.TASKS / TASK, folder / "tree")
+    (folder / "scratch").mkdir()
+    return open_referee(
+        folder / "tree", run_tasks.ENTRY, python=sys.executable, sandbox=sandbox, scratch=folder / "scratch"
+    )
+
+
+def _restart(referee: Referee, name: Name) -> Restart:
+    """Raises: IncumbentFails."""
+    pristine = referee.pristine
+    request = Request("containment", pristine, {"candidate": pristine}, enough=lambda ratios: True)
+    measured = referee.clock.compare(request).only
+    return Restart(provider=name, wall_s=round(measured.wall_s, 4), call_us=round(measured.incumbent_us[0][0], 3))
