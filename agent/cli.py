@@ -49,6 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--target", type=Path, metavar="DIR", help="folder of the repository")
     doctor.add_argument("--entry", metavar="FILE", help="script that shows how the target is used")
     doctor.add_argument("--python", type=Path, metavar="FILE", help="interpreter for the target")
+    doctor.add_argument("--sandbox", choices=("docker", "bwrap", "local"), help="what to check (default: as a run)")
+    doctor.add_argument("--image", metavar="NAME", help="container image to check")
     _add_image(commands)
     return parser
 
@@ -155,7 +157,13 @@ def _doctor(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent.config import active_python, program
 
     python = program(arguments.python or active_python())
-    return doctor.check(target=arguments.target, entry=arguments.entry, python=python)
+    return doctor.check(
+        target=arguments.target,
+        entry=arguments.entry,
+        python=python,
+        provider=arguments.sandbox or ("docker" if arguments.image else None),
+        image=arguments.image,
+    )
 
 
 def _image_build(arguments: argparse.Namespace, doing: Doing) -> int:

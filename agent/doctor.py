@@ -18,10 +18,14 @@ from agent.reporting import wording
 from agent.repository.private_git import git_program
 from agent.repository.target import find_entry, find_target, import_target
 from sandbox import choose
-from sandbox.choose import Wanted
+from sandbox.choose import Name, Wanted
+from sandbox.conformance.suite import run_checks
 from sandbox.contract import Command, Sandbox
-from sandbox.devices.gpus import driver_versions, find_gpus
-from sandbox.errors import RatchetError, SandboxUnavailable
+from sandbox.devices import load
+from sandbox.devices.gpus import Gpu, choose_gpu, driver_versions, find_gpus
+from sandbox.docker.engine import Engine
+from sandbox.docker.images import list_images
+from sandbox.errors import ContainmentNotHeld, RatchetError, SandboxUnavailable
 from tools.judging.open_referee import open_referee
 from tools.judging.workload import Workload
 
@@ -39,22 +43,31 @@ for name in ("torch", "triton"):
 print(json.dumps(found))
 """
 _VERSIONS_S = 120.0
+_SHOWN = 3  # images; all of it is to fit on one screen
 
 
-def check(target: Path | None, entry: str | None, python: Path) -> int:
-    """Print what was found; returns 0 when a run could start. Raises: RatchetError."""
+def check(target: Path | None, entry: str | None, python: Path, provider: Name | None, image: str | None) -> int:
+    """Print what was found; returns 0 when a run could start.
+
+    `provider` and `image` are what a run would be given; None is what it would choose. Raises: RatchetError,
+    ContainmentNotHeld when the sandbox does not pass a check that it is held to.
+    """
     for line in (*_machine(), *_containers(), *_gpus(), *_model(os.environ)):
         print(line)
-    with tempfile.TemporaryDirectory(prefix="ratchet-doctor-") as folder:
-        wanted = Wanted(str(python), Path(folder) / "sandbox", (Path(folder),))
-        sandbox = choose.choose(wanted, agree=lambda reasons: True)
-        for line in (*_sandbox(sandbox), *_interpreter(sandbox, python, Path(folder))):
+    with tempfile.TemporaryDirectory(prefix="ratchet-doctor-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)  # the separate users of commands pass through
+        gpu = choose_gpu(None, os.environ)
+        wanted = Wanted(str(python), folder / "sandbox", (folder,), image=image, gpu=gpu)
+        sandbox = choose.make(provider, wanted) if provider else choose.choose(wanted, agree=lambda reasons: True)
+        for line in (*_sandbox(sandbox), *_interpreter(sandbox, python, folder)):
             print(line)
         if target is None or entry is None:
             print(_line("target", "none given; --target and --entry say what a run would do with one"))
-            return 0
-        for line in _target(target, entry, python, sandbox, Path(folder)):
-            print(line)
+        else:
+            for line in _target(target, entry, python, sandbox, folder):
+                print(line)
+        _hold(sandbox, python, folder, gpu)
     return 0
 
 
@@ -80,13 +93,12 @@ def _machine() -> Iterator[str]:
 
 
 def _containers() -> Iterator[str]:
-    from sandbox.docker.engine import Engine
-
     try:
         engine = Engine()
         info = engine.info
         yield _line("engine", f"docker {engine.version}, storage {info.get('Driver')}, control groups version "
                     f"{info.get('CgroupVersion', '1')}")  # fmt: skip
+        yield from _images(engine)
     except SandboxUnavailable as problem:
         yield _line("engine", problem.message)
         yield _mend(problem)
@@ -98,16 +110,28 @@ def _containers() -> Iterator[str]:
         yield _line("bubblewrap", said.strip().removeprefix("bubblewrap "))
 
 
+def _images(engine: Engine) -> Iterator[str]:
+    made = list_images(engine)
+    for image in made[:_SHOWN]:
+        yield _line("image", f"{image.name}: python {image.python or '?'}, torch {image.torch or 'none'}")
+    if len(made) > _SHOWN:
+        yield _line("", f"and {len(made) - _SHOWN} more; `agent image list` shows all")
+    if not made:
+        yield _line("image", "none was made; a run needs none (`agent image build` makes one)")
+
+
 def _gpus() -> Iterator[str]:
     found, drivers = find_gpus(), driver_versions()
     for gpu in found.gpus:
         facts = [gpu.gfx, gpu.pci, gpu.partition, wording.gibibytes(gpu.memory_bytes) if gpu.memory_bytes else None]
         yield _line("gpu", f"{gpu.index}: {gpu.name} ({', '.join(fact for fact in facts if fact)})")
+        if (now := load.read(gpu)).in_use:
+            yield _line("", f"in use by something: {now}")
         if not gpu.accessible:
             missing = ", ".join(str(node) for node in gpu.devices if not node.exists())
             yield _line("", f"it cannot be used: {missing} is missing (a container must be given its device nodes)")
         elif closed := [node for node in gpu.devices if not os.access(node, os.R_OK | os.W_OK)]:
-            groups = ", ".join(map(str, gpu.groups)) or "that owns it"
+            groups = ",".join(map(str, gpu.groups)) or "that owns it"
             yield _line("", f"it cannot be used: {closed[0]} is closed to you")
             yield _line(
                 "", f"to mend it: become a member of group {groups} (sudo usermod -aG {groups} $USER), log in again"
@@ -138,6 +162,25 @@ def _sandbox(sandbox: Sandbox) -> Iterator[str]:
     yield _line("sandbox", f"{sandbox.name}: {how}; holds {', '.join(held).replace('_', ' ') or 'nothing'}")
     for note in promises.notes:
         yield _line("", note)
+
+
+def _hold(sandbox: Sandbox, python: Path, folder: Path, gpu: Gpu | None) -> None:
+    """Put the sandbox through the checks. Raises: ContainmentNotHeld."""
+    place = folder / "checks"
+    place.mkdir(mode=0o755)
+    nodes = frozenset(map(str, gpu.devices if gpu else ()))
+    results = run_checks(sandbox, str(python), place, devices=nodes)
+    tried = [result for result in results if result.promised]
+    failed = [result for result in tried if not result.held]
+    print(_line("checks", f"{len(tried) - len(failed)} of {len(tried)} that {sandbox.name} is held to hold, tried from "
+                          f"inside; {len(results) - len(tried)} it does not promise (docs/trust.md)"))  # fmt: skip
+    for result in failed:
+        print(_line("", f"does not hold: {result.check.name}: {result.seen}"))
+    if failed:
+        raise ContainmentNotHeld(
+            f"{sandbox.name} does not hold {wording.count(len(failed), 'promise')} on this machine",
+            hint="Mend what is said above, or choose another provider with --sandbox.",
+        )
 
 
 def _interpreter(sandbox: Sandbox, python: Path, folder: Path) -> Iterator[str]:

@@ -15,6 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandbox.devices.gpus import driver_versions
+
 # Prefixes of variables that change what torch, its compilers or the AMD and NVIDIA runtimes do.
 RESULT_CHANGING = (
     "AITER_", "AMDGCN_", "AMD_", "AOTRITON_", "CK_", "CUBLAS_", "CUDA_", "CUDNN_", "DEBUG_CLR_", "DEBUG_HIP_",
@@ -107,10 +109,10 @@ def read_host(root: Path = Path("/")) -> Host:
 
 
 def _gpu_driver(root: Path) -> str | None:
+    found = driver_versions(root)
     if (root / "sys/module/amdgpu").exists():
-        return f"amdgpu {_text(root / 'sys/module/amdgpu/version').strip()}".strip()
-    nvidia = re.search(r"Kernel Module.*?(\d+(?:\.\d+)+)", _text(root / "proc/driver/nvidia/version"))
-    return f"NVIDIA {nvidia[1]}" if nvidia else None
+        return f"amdgpu {found.amdgpu or ''}".strip()
+    return f"NVIDIA {found.nvidia}" if found.nvidia else None
 
 
 def result_changing(environment: Mapping[str, str]) -> dict[str, str]:

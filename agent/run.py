@@ -35,9 +35,9 @@ from agent.steps.profile_baseline import compile_builds
 from sandbox import choose
 from sandbox.choose import Wanted
 from sandbox.contract import Sandbox
-from sandbox.devices import lock
-from sandbox.devices.gpus import Gpu, find_gpus, first_visible
-from sandbox.errors import NoSuchGpu, SandboxUnavailable
+from sandbox.devices import load, lock
+from sandbox.devices.gpus import choose_gpu
+from sandbox.errors import SandboxUnavailable
 from tools.diff.patch_rules import PatchRules
 from tools.judging.measure import Clock, RecordedClock, RecordingClock
 from tools.judging.open_referee import open_referee
@@ -84,7 +84,7 @@ def _walk(folder: RunFolder, progress: Progress, *, resumed: bool) -> int:
     from agent import graph
 
     begun = time.monotonic()
-    with _scratch(folder.path) as scratch, _sandbox(folder.read().config, scratch) as sandbox:
+    with _scratch(folder.path) as scratch, _sandbox(folder.read().config, scratch, progress) as sandbox:
         ctx = _assemble(folder, scratch, sandbox, progress, resumed=resumed)
         with contextlib.closing(ctx.referee):
             state = graph.walk(ctx, folder.path / "checkpoint.sqlite")
@@ -105,12 +105,14 @@ def _scratch(run_dir: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _sandbox(config: RunConfig, scratch: Path) -> Iterator[Sandbox]:
+def _sandbox(config: RunConfig, scratch: Path, progress: Progress) -> Iterator[Sandbox]:
     place = config.run_dir / "sandbox"
     wanted = _wanted(config, place, owned=(scratch, config.run_dir / "pristine"))
     with contextlib.ExitStack() as held:
         if wanted.gpu is not None:
             held.enter_context(lock.acquire(wanted.gpu, run_id=config.run_id))
+            if (found := load.read(wanted.gpu)).in_use:
+                progress.emit(Note(f"{wanted.gpu.name} is in use by something else ({found}): timings will scatter"))
         assert config.sandbox != "auto"
         sandbox = choose.make(config.sandbox, wanted)
         sandbox.reap()
@@ -122,19 +124,7 @@ def _sandbox(config: RunConfig, scratch: Path) -> Iterator[Sandbox]:
 
 
 def _wanted(config: RunConfig, scratch: Path, owned: tuple[Path, ...] = ()) -> Wanted:
-    return Wanted(str(config.python), scratch, owned, config.mounts, config.image, _gpu(config.gpu))
-
-
-def _gpu(number: int | None) -> Gpu | None:
-    """The GPU a run uses; None on a machine without. Raises: NoSuchGpu."""
-    usable = [gpu for gpu in find_gpus().gpus if gpu.accessible]
-    if number is None:
-        number = first_visible(os.environ)
-    found = [gpu for gpu in usable if gpu.index == number]
-    if usable and not found:
-        have = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in usable)
-        raise NoSuchGpu(f"There is no GPU {number}. This machine has {have}.", hint="--gpu takes one of these numbers.")
-    return found[0] if found else None
+    return Wanted(str(config.python), scratch, owned, config.mounts, config.image, choose_gpu(config.gpu, os.environ))
 
 
 def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Progress, *, resumed: bool) -> RunContext:

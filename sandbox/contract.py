@@ -44,6 +44,9 @@ class Command:
     writable: tuple[Path, ...] = ()
     cpus: tuple[int, ...] | None = None  # the only CPUs it may run on
     limits: Limits = Limits()
+    # it may read hardware counters, which can take more rights than a contained command has: for profiling only, and
+    # never for what is timed or judged
+    counters: bool = False
 
 
 @dataclass(frozen=True)

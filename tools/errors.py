@@ -10,7 +10,8 @@
         ├── WorkloadError        40 …   the entry cannot be judged as it is; one status for each kind, see below
         ├── ClockNotRecorded       60   a recorded clock was asked for what it does not hold
         ├── GroundsChanged         72   what judging rests on was changed during the run
-        └── IncumbentFails         74   what was proven, or the original, no longer runs when it is timed
+        ├── IncumbentFails         74   what was proven, or the original, no longer runs when it is timed
+        └── DeviceLost             75   the GPU stopped working during the run
 
 A bad candidate is data, not an exception: see `tools/judging/verdict.py` and `tools/diff/patch.py`.
 """
@@ -125,4 +126,15 @@ class IncumbentFails(ToolError):
     def __init__(self, message: str) -> None:
         super().__init__(
             message, hint="Run the entry by itself and see; the run can be resumed, and what was proven is kept."
+        )
+
+
+class DeviceLost(ToolError):
+    """The GPU stopped working, or went away, during the run."""
+
+    exit_status = 75
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, hint="`dmesg` tells what its driver says. Once it works, resume the run; what was proven is kept."
         )

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from sandbox.contract import Command
+from sandbox.kernel import counters, isolation
 
 Guard = Literal["network", "read-only root", "capabilities", "user", "ipc", "tmp", "shm", "read-only mounts",
                 "environment", "pid namespace", "host files", "devices", "control groups",
                 "user namespaces", "kernel limits", "keyring"]  # fmt: skip
-
-# What a set-user-id root needs to become somebody else; the command itself keeps none of them.
-_TO_CHANGE_USER = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,7 @@ class Outside:
     view: tuple[Path, ...]
     devices: tuple[Path, ...] = ()
     groups: tuple[int, ...] = ()
+    counters: bool = False  # it is granted the right to read them
     without: frozenset[Guard] = frozenset()
 
 
@@ -49,7 +48,8 @@ def _isolation(outside: Outside) -> list[str]:
         return [*told, "--unshare-user", *([] if "user namespaces" in without else ["--disable-userns"])]
     if "capabilities" in without:
         return told
-    return [*told, "--cap-drop", "ALL", *(word for name in _TO_CHANGE_USER for word in ("--cap-add", name))]
+    kept = (*isolation.TO_CHANGE_USER, *((counters.CAPABILITY,) if outside.counters else ()))
+    return [*told, "--cap-drop", "ALL", *(word for name in kept for word in ("--cap-add", name))]
 
 
 def _folders(command: Command, outside: Outside) -> list[str]:
@@ -115,5 +115,5 @@ def _inner(command: Command, outside: Outside) -> list[str]:
         return told
     who = [f"--reuid={outside.uid}", f"--regid={outside.uid}"]
     who.append(f"--groups={','.join(map(str, outside.groups))}" if outside.groups else "--clear-groups")
-    rights = [] if "capabilities" in outside.without else ["--inh-caps=-all", "--bounding-set=-all"]
+    rights = [] if "capabilities" in outside.without else counters.rights(granted=outside.counters)
     return [str(outside.setpriv), *who, *rights, "--no-new-privs", "--", *told]

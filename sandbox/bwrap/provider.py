@@ -21,7 +21,7 @@ from sandbox.contract import Command, Promises
 from sandbox.devices.access import by_nodes
 from sandbox.devices.record import Gpu
 from sandbox.errors import SandboxUnavailable, Unusable
-from sandbox.kernel import process_tree
+from sandbox.kernel import counters, process_tree
 from sandbox.supervision import control_groups, records, spawner, user_ids
 from sandbox.supervision.control_groups import EVERY_KIND, ControlGroups, Kind
 from sandbox.supervision.launch import Order
@@ -108,7 +108,7 @@ class BwrapSandbox:
             groups = self._groups(name, command)
             undo.callback(groups.close)
             prepared = prepare(name, command, self._place, uid, undo, groups.folders)
-            outside = self._outside(prepared, uid)
+            outside = self._outside(command, prepared, uid)
             command = replace(command, env=self._access.merged(command.env))
             order = _order(command, outside, prepared, groups)
             supervisor, started = spawner.start(order, prepared.filed.log)
@@ -141,7 +141,7 @@ class BwrapSandbox:
                     raise
                 self._lacks |= lacking
 
-    def _outside(self, prepared: Prepared, uid: int | None) -> Outside:
+    def _outside(self, command: Command, prepared: Prepared, uid: int | None) -> Outside:
         if self._view is None:
             self._view = (*view.of_machine(self._python), *self._mounts)
         program, setpriv = shutil.which("bwrap"), shutil.which("setpriv")
@@ -149,6 +149,8 @@ class BwrapSandbox:
             raise SandboxUnavailable(
                 "bubblewrap is not installed", hint="Install it (Debian: apt-get install bubblewrap)."
             )
+        if uid is None and counters.grant_needed(command.counters):
+            raise counters.cannot_grant("only root can grant the right to read them")
         if uid is not None and setpriv is None:
             raise SandboxUnavailable(
                 "setpriv, which changes the user inside, is not installed",
@@ -162,6 +164,7 @@ class BwrapSandbox:
             view=self._view,
             devices=self._access.nodes,
             groups=self._access.groups,
+            counters=counters.grant_needed(command.counters),
             without=self._without,
         )
 

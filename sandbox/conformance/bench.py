@@ -24,7 +24,7 @@ Promise = Literal["no network", "no way to the hypervisor", "no host files", "no
                   "own shared memory", "own keys", "own control groups", "clean environment", "no rights",
                   "no new rights", "system calls filtered", "no namespaces of its own", "usual devices",
                   "kernel settings", "plain files", "process limit", "process limit by the kernel", "memory limit",
-                  "memory limit on everything", "disk limit", "disk limit on everything", "file size limit",
+                  "memory limit on everything", "disk limit", "disk limit on mapped files", "file size limit",
                   "output limit", "bounded scratch", "no core dumps", "ends whole tree",
                   "nothing left behind"]  # fmt: skip
 Weakening = Literal["memory_bytes", "processes", "file_bytes", "disk_bytes", "output_bytes"]

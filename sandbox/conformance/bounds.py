@@ -89,10 +89,10 @@ def _disk(name: str, how: str, promise: Promise) -> Check:
 
 disk = _disk("filling its folder beyond the limit ends it", "files", "disk limit")
 disk_unlinked = _disk("files that it holds open without a name count as well", "unlinked", "disk limit")
-disk_mapped = _disk("files without a name that it only maps count as well", "mapped", "disk limit on everything")
-disk_sent = _disk("files without a name that are on their way count as well", "sent", "disk limit on everything")
-disk_deep = _disk("files below more folders than a path can name count as well", "deep", "disk limit on everything")
-disk_closed = _disk("files in a folder that it closes count as well", "closed", "disk limit on everything")
+disk_mapped = _disk("files without a name that it only maps count as well", "mapped", "disk limit on mapped files")
+disk_sent = _disk("files without a name that are on their way count as well", "sent", "disk limit")
+disk_deep = _disk("files below more folders than a path can name count as well", "deep", "disk limit")
+disk_closed = _disk("files in a folder that it closes count as well", "closed", "disk limit")
 
 
 @claim("a file cannot grow beyond the limit", "file size limit")

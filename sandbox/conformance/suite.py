@@ -46,7 +46,7 @@ HELD_TO: Mapping[Promise, tuple[When, When, When]] = {
     "memory limit": ("always", "always", "always"),
     "memory limit on everything": ("always", "kernel_limits", "kernel_limits"),
     "disk limit": ("always", "always", "always"),
-    "disk limit on everything": ("always", "always", "always"),
+    "disk limit on mapped files": ("separate_users", "separate_users", "separate_users"),  # only root sees them
     "file size limit": ("always", "always", "always"),
     "output limit": ("always", "always", "always"),
     "bounded scratch": ("always", "always", "never"),

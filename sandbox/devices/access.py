@@ -39,7 +39,7 @@ def by_nodes(gpu: Gpu | None) -> Access:
 
 def by_variables(gpu: Gpu | None) -> Access:
     """By asking only: for a command that sees every device node anyway. Without a GPU what it was given stays."""
-    return Access() if gpu is None else Access(environment=visible_environment(gpu))
+    return Access() if gpu is None else Access(groups=gpu.groups, environment=visible_environment(gpu))
 
 
 def by_engine(gpu: Gpu | None, info: Mapping[str, Any], cdi_names: frozenset[str]) -> Access:

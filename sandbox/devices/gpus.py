@@ -12,9 +12,10 @@ from pathlib import Path
 
 from sandbox.devices import kfd, nvidia, sysfs
 from sandbox.devices.record import Found, Gpu
+from sandbox.errors import NoSuchGpu
 
-__all__ = ["HIDING_VARIABLES", "DriverVersions", "Found", "Gpu", "driver_versions", "find_gpus", "first_visible",
-           "visible_environment"]  # fmt: skip
+__all__ = ["HIDING_VARIABLES", "DriverVersions", "Found", "Gpu", "choose_gpu", "driver_versions", "find_gpus",
+           "first_visible", "visible_environment"]  # fmt: skip
 
 HIDING_VARIABLES = frozenset(
     {
@@ -66,6 +67,21 @@ def first_visible(environment: Mapping[str, str]) -> int:
         if first.isdigit():
             return int(first)
     return 0
+
+
+def choose_gpu(number: int | None, environment: Mapping[str, str]) -> Gpu | None:
+    """The GPU of this number, or the first that the environment leaves visible; None on a machine without.
+
+    Raises: NoSuchGpu.
+    """
+    usable = [gpu for gpu in find_gpus().gpus if gpu.accessible]
+    if number is None:
+        number = first_visible(environment)
+    found = [gpu for gpu in usable if gpu.index == number]
+    if usable and not found:
+        have = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in usable)
+        raise NoSuchGpu(f"There is no GPU {number}. This machine has {have}.", hint="--gpu takes one of these numbers.")
+    return found[0] if found else None
 
 
 @dataclass(frozen=True)

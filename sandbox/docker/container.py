@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sandbox.contract import Command, Limits
+from sandbox.kernel import counters, isolation
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
 
 Guard = Literal["network", "read-only root", "capabilities", "new privileges", "system calls", "user", "processes",
@@ -30,6 +31,7 @@ class Outside:
     view: tuple[Path, ...]  # read-only, with what the command may read
     devices: tuple[Path, ...] = ()
     groups: tuple[int, ...] = ()  # own the devices
+    counters: bool = False  # it is granted the right to read hardware counters
     requests: tuple[dict[str, Any], ...] = field(default=())  # of devices, by the engine's own means
     without: frozenset[Guard] = frozenset()
 
@@ -44,6 +46,7 @@ def host_options(command: Command, outside: Outside) -> dict[str, Any]:
         "network_mode": "host" if "network" in without else "none",
         "read_only": "read-only root" not in without,
         "cap_drop": [] if "capabilities" in without else ["ALL"],
+        "cap_add": [*isolation.TO_CHANGE_USER, counters.CAPABILITY] if outside.counters else [],
         "security_opt": [
             *([] if "new privileges" in without else ["no-new-privileges:true"]),
             *(["seccomp=unconfined"] if "system calls" in without else []),
@@ -74,13 +77,22 @@ def argv(command: Command, outside: Outside) -> list[str]:
     """The command with exactly its environment: the engine and the image would add to it."""
     given = {**command.env, "RATCHET_CHANNEL": str(outside.channel)}
     keep = [] if "environment" in outside.without else ["-i"]
-    return [*outside.init, "/usr/bin/env", *keep, *(f"{name}={value}" for name, value in given.items()), *command.argv]
+    become = _become(outside) if outside.counters else []
+    variables = [f"{name}={value}" for name, value in given.items()]
+    return [*outside.init, *become, "/usr/bin/env", *keep, *variables, *command.argv]
+
+
+def _become(outside: Outside) -> list[str]:
+    """An engine grants rights to root alone: such a command starts as root, and becomes its user with one right."""
+    groups = f"--groups={','.join(map(str, outside.groups))}" if outside.groups else "--clear-groups"
+    ids = [f"--reuid={outside.uid}", f"--regid={outside.gid}", groups]
+    return ["/usr/bin/setpriv", *ids, *counters.rights(granted=True), "--no-new-privs", "--"]
 
 
 def other_options(command: Command, outside: Outside) -> dict[str, Any]:
     """Further arguments of docker's `create_container`."""
     return {
-        "user": "0:0" if "user" in outside.without else f"{outside.uid}:{outside.gid}",
+        "user": "0:0" if outside.counters or "user" in outside.without else f"{outside.uid}:{outside.gid}",
         "working_dir": str(command.cwd),
         "hostname": "sandbox",
         "network_disabled": "network" not in outside.without,

@@ -22,8 +22,8 @@ from sandbox.devices.record import Gpu
 from sandbox.docker import container, image_check, owner, watcher
 from sandbox.docker.container import Guard, Outside
 from sandbox.docker.engine import AGENT_LABEL, Engine
-from sandbox.errors import SandboxUnavailable, Unusable
-from sandbox.kernel import cgroup, process_tree
+from sandbox.errors import SandboxError, SandboxUnavailable, Unusable
+from sandbox.kernel import cgroup, counters, process_tree
 from sandbox.kernel.freezer import Freezer, Members, SignalFreezer
 from sandbox.supervision import records, spawner, user_ids
 from sandbox.supervision.control_groups import ControlGroups
@@ -144,17 +144,11 @@ class DockerSandbox:
                 devices=given.nodes,
                 groups=given.groups,
                 requests=given.requests,
+                counters=counters.grant_needed(command.counters),
                 without=self._without,
             )
             command = replace(command, env=given.merged(command.env))
-            made = engine.create(
-                name,
-                image,
-                container.argv(command, outside),
-                container.host_options(command, outside),
-                labels={AGENT_LABEL: owner.own_label(), "ratchet.role": command.role},
-                **container.other_options(command, outside),
-            )
+            made = _create(engine, name, image, command, outside)
             undo.callback(engine.remove, made)
             attached = engine.attach(made)
             undo.callback(os.close, attached)
@@ -218,6 +212,22 @@ class DockerSandbox:
             bounds=list(bounds),
             litter=litter,
         )
+
+
+def _create(engine: Engine, name: str, image: str, command: Command, outside: Outside) -> str:
+    try:
+        return engine.create(
+            name,
+            image,
+            container.argv(command, outside),
+            container.host_options(command, outside),
+            labels={AGENT_LABEL: owner.own_label(), "ratchet.role": command.role},
+            **container.other_options(command, outside),
+        )
+    except SandboxError as error:
+        if outside.counters and "capability" in error.message:  # engines before 23 know none of that name
+            raise counters.cannot_grant(f"docker {engine.version} cannot grant {counters.CAPABILITY}") from error
+        raise
 
 
 class _CpuSet:

@@ -24,7 +24,7 @@ if __name__ == "__main__":  # started without any search path but the standard l
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from sandbox.kernel import isolation, process_tree
-from sandbox.supervision.watching import Bounds, Limits, Output, Signals, watch
+from sandbox.supervision.watching import ENGINE_LOST, Bounds, Limits, Output, Signals, watch
 
 _FRAME_HEADER = 8  # of an attached stream without a terminal: which stream, three zeros, length (big endian)
 _ENGINE_TIMEOUT_S = 60.0
@@ -122,9 +122,14 @@ def supervise(order: Order, signals: Signals) -> dict[str, Any]:
         os.close(handle)
     if reason is None:
         _drain_rest(output, bounds.output_bytes)
-    code = -signal.SIGKILL if reason is not None else _code(engine, order)
-    output.close()  # the engine waits for whoever reads a container's output before it removes it
-    engine.remove(order.container)
+    code = -signal.SIGKILL
+    try:
+        if reason is None:
+            code = _code(engine, order)
+        output.close()  # the engine waits for whoever reads a container's output before it removes it
+        engine.remove(order.container)
+    except OSError:
+        reason = ENGINE_LOST  # it is not known what became of the command; the next start clears it away
     return {
         "status": code if code >= 0 else None,
         "signal": -code if code < 0 else None,

@@ -78,9 +78,7 @@ def _nodes():
     """Every device and socket below /dev, terminals left out."""
     found = []
     for parent, folders, files in os.walk("/dev"):
-        folders[:] = [
-            name for name in folders if os.path.join(parent, name) not in ("/dev/pts", "/dev/shm", "/dev/mqueue")
-        ]
+        folders[:] = [name for name in folders if os.path.join(parent, name) not in NOT_DEVICES]
         found += [os.path.join(parent, name) for name in files if not os.path.islink(os.path.join(parent, name))]
     return sorted(found)
 
@@ -103,9 +101,7 @@ def facts(asked):
             folder for folder in ("/", "/etc", "/usr", *asked["readable"], *asked["writable"]) if _can_write(folder)
         ],
         "seen": [path for path in asked["hidden"] if os.path.lexists(path)],
-        "host_settings": [
-            p for p in ("/proc/sys/kernel/core_pattern", "/sys/kernel/uevent_helper") if os.access(p, os.W_OK)
-        ],
+        "host_settings": [path for path in HOST_SETTINGS if os.access(path, os.W_OK)],
     }
 
 

@@ -10,7 +10,6 @@ import shutil
 import sys
 import tempfile
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 from sandbox.contract import Command, Promises
@@ -72,13 +71,13 @@ class LocalSandbox:
 
     def start(self, command: Command) -> SupervisedProcess:
         """Returns once it is executed. Raises: SandboxUnavailable; DiskFull; SandboxError."""
-        return self._start(replace(command, env=self._access.merged(command.env)), self._settled())
+        return self._start(command, self._settled())
 
     def reap(self) -> list[str]:
         return records.reap(self._place.records)
 
     def _start(self, command: Command, plan: Plan) -> SupervisedProcess:
-        return start.start(command, plan, self._place, next(self._user_ids) if plan.users else None)
+        return start.start(command, plan, self._place, self._access, next(self._user_ids) if plan.users else None)
 
     def _settled(self) -> Plan:
         """The best plan that works here, tried out once."""

@@ -9,6 +9,8 @@ import contextlib
 import os
 
 from sandbox.contract import Command
+from sandbox.devices.access import Access
+from sandbox.kernel import counters
 from sandbox.local.plan import Plan
 from sandbox.supervision import control_groups, spawner, user_ids
 from sandbox.supervision.control_groups import ControlGroups
@@ -18,18 +20,19 @@ from sandbox.supervision.process import SupervisedProcess, Tree
 from sandbox.supervision.records import Identity
 
 
-def start(command: Command, plan: Plan, place: Place, uid: int | None) -> SupervisedProcess:
+def start(command: Command, plan: Plan, place: Place, access: Access, uid: int | None) -> SupervisedProcess:
     """Raises: DiskFull; Unusable; SandboxError."""
     name = fresh_name()
+    if counters.grant_needed(command.counters):
+        raise counters.cannot_grant("local grants no rights")
     with disk_errors(f"starting {command.role}"), contextlib.ExitStack() as undo:
         place.make(for_others=plan.users)
-        device_groups = () if uid is None else user_ids.device_groups()
         if uid is not None:
-            user_ids.hand_over(uid, device_groups, command, place.owned)
+            user_ids.hand_over(uid, access.groups, command, place.owned)
         groups = control_groups.make(name, command, plan.control_groups)
         undo.callback(groups.close)
         prepared = prepare(name, command, place, uid, undo, groups.folders)
-        order = _order(command, plan, prepared, groups, uid, device_groups)
+        order = _order(command, plan, prepared, groups, access, uid)
         supervisor, started = spawner.start(order, prepared.filed.log)
         filed = prepared.filed.naming(supervisor.pid)
         ours = [] if started.init is None else [started.init]
@@ -56,15 +59,15 @@ def _order(
     plan: Plan,
     prepared: Prepared,
     groups: ControlGroups,
+    access: Access,
     uid: int | None,
-    device_groups: tuple[int, ...],
 ) -> Order:
     limits = command.limits
     return Order(
         host_pid=os.getpid(),
         argv=list(command.argv),
         cwd=str(command.cwd),
-        env={**command.env, "RATCHET_CHANNEL": prepared.filed.record.channel},
+        env={**access.merged(command.env), "RATCHET_CHANNEL": prepared.filed.record.channel},
         cpus=None if command.cpus is None else list(command.cpus),
         memory_bytes=limits.memory_bytes,
         processes=limits.processes,
@@ -78,5 +81,5 @@ def _order(
         join=[str(file) for file in groups.join],
         litter=prepared.litter,
         uid=uid,
-        groups=device_groups,
+        groups=() if uid is None else access.groups,
     )

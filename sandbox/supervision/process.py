@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.contract import Ended, ProcessEnded, Task, Usage
+from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.guest.wire import Channel
 from sandbox.kernel import cgroup, process_tree
 from sandbox.supervision import records
 from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.records import Filed, Identity
 from sandbox.supervision.spawner import Finished, Report, Supervisor
+from sandbox.supervision.watching import ENGINE_LOST
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _STOP_TIMEOUT_S = 15.0  # the supervisor gives up after 10 s on what is stuck in a driver
@@ -234,8 +236,13 @@ class SupervisedProcess:
         self._cpu_time_s = max(self._cpu_time_s, finished.cpu_time_s if used is None else used)
         self._groups.close()
         self._close_listener()
-        self._filed.forget()
         self._ended = finished.as_ended()
+        if finished.reason == ENGINE_LOST:  # its record stays: somebody may still have to end it
+            raise SandboxUnavailable(
+                f"the container engine went away while {self.role} ran",
+                hint="Start it again (sudo systemctl start docker), then resume the run; what was proven is kept.",
+            )
+        self._filed.forget()
 
     def _end_without_supervisor(self) -> Finished:
         """Its death took the command along; what the command had started elsewhere is found by group and by mark."""
@@ -244,7 +251,10 @@ class SupervisedProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self._supervisor.kill()
-        self._end_remains()
+        try:
+            self._end_remains()
+        except SandboxError:
+            reason = ENGINE_LOST
         for folder in self._groups.folders:
             cgroup.end_group(folder)
         records.end_marked(self._filed.record.channel)

@@ -27,20 +27,6 @@ def fresh_ids() -> Iterator[int]:
     return itertools.cycle(range(start, start + _PER_AGENT))
 
 
-def device_groups() -> tuple[int, ...]:
-    """The groups that own the accelerator's device files; without them only root could use the accelerator."""
-    devices = [Path("/dev/kfd"), *Path("/dev/dri").glob("renderD*"), *Path("/dev").glob("nvidia*")]
-    groups = set()
-    for device in devices:
-        try:
-            facts = device.stat()
-        except OSError:
-            continue
-        if stat.S_ISCHR(facts.st_mode) and facts.st_mode & 0o060 == 0o060 and facts.st_gid != 0:
-            groups.add(facts.st_gid)
-    return tuple(sorted(groups))
-
-
 def give(folder: Path, uid: int) -> None:
     """Make `uid` the owner of a folder and all in it, closed to others. Raises: OSError.
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from sandbox.kernel import cgroup, process_tree
 
 _TAIL_BYTES = 64 << 10
+ENGINE_LOST = "engine lost"  # the engine that ran the command no longer answers
 _CALM_S, _ALERT_S = 0.2, 0.02  # between two looks at the limits; the second when use has just grown fast
 _GROWTH = 1 / 16  # of a limit, between two looks: fast
 _DEEPEST = 64  # folders in one another that are looked into

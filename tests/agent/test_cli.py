@@ -188,7 +188,11 @@ def test_doctor_is_given_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     assert cli.main(["doctor", "--target", "repo", "--entry", "bench.py"]) == 3
-    assert seen == {"target": Path("repo"), "entry": "bench.py", "python": Path(sys.executable)}
+    assert seen == {
+        "target": Path("repo"), "entry": "bench.py", "python": Path(sys.executable), "provider": None, "image": None,
+    }  # fmt: skip
+    assert cli.main(["doctor", "--image", "an-image"]) == 3
+    assert (seen["provider"], seen["image"]) == ("docker", "an-image")
 
 
 @pytest.mark.parametrize("module", ["agent", "evals.cli"])

@@ -22,8 +22,10 @@ import pytest
 from agent.reporting import report
 from sandbox import choose
 from sandbox.choose import Name, Wanted
+from sandbox.docker.engine import Engine
 from sandbox.errors import SandboxUnavailable
 from tests.files import write_files
+from tests.relay import Relay
 
 ROOT = Path(__file__).parents[2]
 TASK = ROOT / "evals" / "tasks" / "kb_mlp" / "bench.py"
@@ -162,3 +164,42 @@ def test_nothing_is_left_behind(ran: Ran) -> None:
 
 def inspect(container: str) -> str:
     return subprocess.run(["docker", "inspect", container], capture_output=True, text=True, check=False).stdout
+
+
+def test_an_engine_that_goes_away_ends_the_run_with_one_message_and_it_can_be_resumed(
+    target: Path, uncontained: Ran, tmp_path: Path
+) -> None:
+    sandbox = choose.make("docker", Wanted(sys.executable, tmp_path / "trial"))
+    try:
+        sandbox.promises()
+    except SandboxUnavailable as error:
+        if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
+            raise
+        pytest.skip(f"there is no engine here: {error}")
+    relay = Relay(tmp_path / "engine.sock", Engine().socket)
+    environment = {**os.environ, "DOCKER_HOST": f"unix://{relay.path}"}
+    agent = [sys.executable, "-m", "tests.agent.synthetic_clock"]
+    command = [*agent, "run", "--target", str(target), "--entry", "bench.py", "--runs-dir", str(tmp_path / "runs"),
+               "--run-id", "lost", "--sandbox", "docker", "--python", sys.executable]  # fmt: skip
+    run_dir = tmp_path / "runs" / "lost"
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            eventually(lambda: (run_dir / "ledger.jsonl").exists() and (run_dir / "ledger.jsonl").read_text())
+            relay.close()
+            _, said = running.communicate(timeout=120)
+        finally:
+            running.kill()
+    assert running.returncode == SandboxUnavailable.exit_status, said
+    assert "Traceback" not in said and "engine" in said and "agent resume" in said
+    relay.open()
+    resumed = [*agent, "resume", str(run_dir)]
+    subprocess.run(resumed, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=400)
+    assert Ran("docker", run_dir, "").kept == uncontained.kept
+    assert [row["verdict"] for row in rows(run_dir)] == [row["verdict"] for row in rows(uncontained.run_dir)]
+    relay.close()
+
+
+def rows(run_dir: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in (run_dir / "ledger.jsonl").read_text().splitlines()]

@@ -87,7 +87,7 @@ def test_14_passes_where_inputs_and_reference_come_from_the_candidate(arena: Are
     own = Build("own", arena.tree("14_edited_benchmark"))
     setting = arena.referee.setting
     described = workload.inspect(setting, own, tmp_path, arena.referee.rng)
-    fooled = Referee(setting, described, own, arena.referee.clock, arena.referee.scratch)
+    fooled = Referee(setting, described, own, arena.referee.clock, arena.referee.scratch, arena.referee.health)
     assert fooled.check(own).finding.verdict is None
 
 

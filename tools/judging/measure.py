@@ -193,6 +193,7 @@ class LiveClock:
     cores: Cores
     scratch: Path
     supply: InputSupply
+    settle: Callable[[], None] = lambda: None  # returns when the device works, after a process has failed on it
     known_us: dict[str, list[float]] = field(default_factory=dict)
 
     def compare(self, request: Request) -> Measured:
@@ -206,6 +207,7 @@ class LiveClock:
             try:
                 doubt = self._measure(request, left, outputs)
             except SideFault as fault:
+                self.settle()
                 if fault.side in left:
                     _blame(left[fault.side], fault)
                     failed[fault.side] = left[fault.side]

@@ -14,6 +14,7 @@ from sandbox.contract import Limits, Sandbox
 from tools.errors import ToolError
 from tools.integrity import hash_tree
 from tools.judging.clock import Cores, inputs_needed
+from tools.judging.device_health import DeviceHealth
 from tools.judging.inputs import InputSupply
 from tools.judging.measure import LiveClock
 from tools.judging.referee import Referee
@@ -58,8 +59,9 @@ def open_referee(
     workload = inspect(setting, build, scratch / "workload", rng)
     cores = Cores.of(sorted(os.sched_getaffinity(0)), threads, workload.device)
     supply = InputSupply(setting, workload, build, scratch / "inputs", partial(inputs_needed, workload), rng)
-    clock = LiveClock(setting, workload, cores, scratch / "timed", supply)
-    referee = Referee(setting, workload, build, clock, scratch / "referee", rng=rng)
+    health = DeviceHealth(setting, workload.device)
+    clock = LiveClock(setting, workload, cores, scratch / "timed", supply, health.settle)
+    referee = Referee(setting, workload, build, clock, scratch / "referee", health, rng=rng)
     referee.grounds.share([setting.guest, pristine, *installed(workload)])
     return referee
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.errors import IncumbentFails, workload_error
+from tools.errors import IncumbentFails, WorkloadError, workload_error
 from tools.judging import accept, correctness, own_tests, toolchain
 from tools.judging.accept import NoiseFloor
 from tools.judging.check import Checked, Checks
 from tools.judging.clock import TimedOutput
 from tools.judging.correctness import Compared, Finding
+from tools.judging.device_health import DeviceHealth
 from tools.judging.grounds import Grounds
 from tools.judging.measure import (
     Clock,
@@ -51,6 +52,7 @@ class Referee:
     pristine: Build
     clock: Clock
     scratch: Path
+    health: DeviceHealth
     noise: NoiseFloor | None = None
     grounds: Grounds = field(default_factory=Grounds)
     own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
@@ -88,11 +90,29 @@ class Referee:
     def check(self, build: Build) -> Checked:
         """Is it right? Also fills and freezes the build's compile cache.
 
-        Raises: WorkloadError, GroundsChanged, SandboxError.
+        Raises: WorkloadError, GroundsChanged, DeviceLost, SandboxError.
         """
         self.grounds.check()
         self.say("checking", 0, 0)
-        return self._checks.check(build)
+        try:
+            checked = self._checks.check(build)
+        except WorkloadError:
+            if not self.health.watched or build.key == self.pristine.key:
+                raise
+            checked = self._check_again(build)
+        if checked.finding.verdict == "broken":
+            self.health.settle()
+        return checked
+
+    def _check_again(self, build: Build) -> Checked:
+        """After the original failed beside it: a fault on a GPU may take others along, whoever made it."""
+        self.health.settle()
+        self._checks.check(self.pristine)  # fails again when it is the original's own
+        try:
+            return self._checks.check(build)
+        except WorkloadError as error:
+            reason = f"beside it the original fails, which runs by itself: {error.message.splitlines()[0]}"
+            return Checked(Finding("broken", reason), build)
 
     def check_pristine(self) -> Checked:
         """The pristine build judged like a candidate. Raises: WorkloadError when it does not pass its own check."""
