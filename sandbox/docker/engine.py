@@ -35,6 +35,7 @@ _TIMEOUT_S = 120.0
 _MOST_HEADERS = 1 << 14
 _REMOVAL_S = 30.0
 _WAIT_S = 10.0
+_MAPS_USERS = frozenset({"name=rootless", "name=userns"})  # whoever is outside is somebody else inside
 _BAD = (
     docker.errors.DockerException,
     docker.credentials.errors.StoreError,
@@ -66,6 +67,12 @@ class Engine:
                 f"the container engine at {self.socket} does not answer: {_short(error)}",
                 hint="Is its daemon well? `docker info` tells; --sandbox names another provider.",
             ) from error
+        if mapped := _MAPS_USERS & set(self.info.get("SecurityOptions") or ()):
+            how = "it runs without root" if "name=rootless" in mapped else "it maps user ids"
+            raise SandboxUnavailable(
+                f"containers of the engine at {self.socket} cannot be given folders of yours: {how}",
+                hint="Choose --sandbox bwrap, which needs no root, or an engine that runs as root.",
+            )
 
     @property
     def version(self) -> str:

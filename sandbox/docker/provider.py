@@ -153,13 +153,14 @@ class DockerSandbox:
             attached = engine.attach(made)
             undo.callback(os.close, attached)
             pid = engine.start(made)
+            identity = _identity(pid, made)
             order = self._order(engine, command, made, pid, attached, prepared.litter)
             supervisor, _ = spawner.start(order, prepared.filed.log, script=_WATCHER, descriptors=[attached])
             filed = prepared.filed.naming(supervisor.pid)
             process = SupervisedProcess(
                 command.role,
                 supervisor,
-                Tree(_identity(pid, engine)),
+                Tree(identity),
                 prepared.listener,
                 ControlGroups(_freezer(engine, made, pid), _CpuSet(engine, made)),
                 filed,
@@ -277,11 +278,27 @@ def _freezer(engine: Engine, made: str, pid: int) -> Freezer:
     return SignalFreezer()
 
 
-def _identity(pid: int, engine: Engine) -> Identity:
-    """Raises: SandboxUnavailable when the engine's processes cannot be seen from here."""
+def _identity(pid: int, made: str) -> Identity:
+    """Process 1 of a container, as we see it; of nobody when it has ended already.
+
+    Raises: SandboxUnavailable when the engine's numbers are of other processes than ours, which nobody may signal.
+    """
     found = Identity.of(pid) if pid else None
-    if found is not None:
+    groups = _text(Path(f"/proc/{pid}/cgroup")) if found is not None else ""
+    if made[:12] in groups:
+        assert found is not None
         return found
-    if pid and not any(process_tree.every_process()):
-        raise SandboxUnavailable("no process can be seen here", hint="Is /proc mounted?")
+    if groups or (pid and not any(process_tree.every_process())):
+        raise SandboxUnavailable(
+            "the processes of its containers are not to be seen from here",
+            hint="Run the agent beside the engine, not in a container or on a virtual machine's outside; or choose "
+            "--sandbox bwrap.",
+        )
     return Identity(pid=pid or 1, started_ticks=-1)  # it ended at once: nothing is below it
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

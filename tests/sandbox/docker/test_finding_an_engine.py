@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from sandbox.docker import engine
 from sandbox.docker.engine import Engine
+from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import SandboxUnavailable
 
 
@@ -46,6 +48,35 @@ def test_an_engine_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     found = refusal(monkeypatch, "tcp://192.0.2.1:2375")
     assert "only one on this machine can be given files" in found.message
     assert "DOCKER_HOST" in found.hint
+
+
+@pytest.mark.parametrize(("option", "why"), [("name=rootless", "without root"), ("name=userns", "maps user ids")])
+def test_an_engine_for_which_we_are_somebody_else(option: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    available_engine()
+    monkeypatch.setattr("docker.APIClient.info", lambda self: {"SecurityOptions": ["name=seccomp", option]})
+    with pytest.raises(SandboxUnavailable, match=why) as caught:
+        Engine()
+    assert "--sandbox bwrap" in caught.value.hint
+
+
+def test_an_engine_whose_processes_are_not_those_seen_here(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from inside a container, or with a virtual machine between: its numbers are somebody else's here."""
+    available_engine()
+    bystander = os.getpid()
+    start = Engine.start
+    monkeypatch.setattr(Engine, "start", lambda self, made: start(self, made) and bystander)
+    with pytest.raises(SandboxUnavailable, match="not to be seen from here"):
+        DockerSandbox(sys.executable, open_folder / "scratch").promises()
+    assert list((open_folder / "scratch" / "records").iterdir()) == []
+
+
+def available_engine() -> None:
+    try:
+        Engine()
+    except SandboxUnavailable as error:
+        if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
+            raise
+        pytest.skip(f"there is no engine here: {error}")
 
 
 @pytest.fixture

@@ -1,0 +1,70 @@
+"""The table of devices: its figures agree with each other, and registers give the waves that compilers give."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.hardware import ARCHITECTURES, DEVICES, DTYPES, Device, find_architecture, find_device
+
+# [LLVM, review D138443, and ROCm's table of registers and waves]
+CDNA = [(1, 8), (64, 8), (65, 7), (72, 7), (73, 6), (80, 6), (81, 5), (96, 5), (97, 4), (128, 4), (129, 3), (168, 3),
+        (169, 2), (256, 2), (257, 1), (512, 1), (513, 0)]  # fmt: skip
+GFX908 = [(24, 10), (25, 9), (28, 9), (32, 8), (36, 7), (40, 6), (48, 5), (64, 4), (84, 3), (85, 2), (128, 2), (129, 1)]
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize(("used", "waves"), CDNA)
+def test_registers_decide_how_many_waves_fit(arch: str, used: int, waves: int) -> None:
+    assert ARCHITECTURES[arch].registers.waves(used) == waves
+
+
+@pytest.mark.parametrize(("used", "waves"), GFX908)
+def test_the_first_of_them_has_a_table_of_its_own(used: int, waves: int) -> None:
+    assert ARCHITECTURES["gfx908"].registers.waves(used) == waves
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950"])
+def test_the_register_file_is_as_large_as_the_specification_says(arch: str) -> None:
+    found = ARCHITECTURES[arch]
+    size = found.registers.total * found.wave_size * 4 * found.simds
+    assert size == (256 << 10 if found.registers.accumulators_apart else 512 << 10)
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+def test_figures_of_a_device_agree(device: Device) -> None:
+    assert device.source and set(device.peak_tflops) <= set(DTYPES)
+    assert device.architecture in ARCHITECTURES or device.architecture.startswith("sm_")
+    half, single = device.peak("float16"), device.peak("float32")
+    assert half is not None and single is not None and half > single >= device.vector_tflops
+    eight = device.peak("float8")
+    assert eight is None or eight == pytest.approx(2 * half, rel=0.01)
+    assert device.ridge("bfloat16") == pytest.approx(1e3 * device.peak_tflops["bfloat16"] / device.memory_gbps)
+
+
+def test_the_ridge_of_mi300x() -> None:
+    device = find_device("AMD Instinct MI300X", "gfx942:sramecc+:xnack-")
+    assert device is not None and device.ridge("bfloat16") == pytest.approx(247, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "expected"),
+    [
+        ("AMD Instinct MI300X OAM", "gfx942", "AMD Instinct MI300X"),
+        ("AMD Instinct MI325X", "gfx942:sramecc+:xnack-", "AMD Instinct MI325X"),
+        ("AMD Instinct MI250X / MI250", "gfx90a", "AMD Instinct MI250 (one die)"),
+        ("NVIDIA H200", "sm_90", "NVIDIA H200"),
+        ("NVIDIA H100 80GB HBM3", "sm_90", "NVIDIA H100 SXM"),
+        ("", "gfx908", "AMD Instinct MI100"),
+        ("AMD Radeon Graphics", "gfx942", None),
+        ("AMD Radeon RX 7900 XTX", "gfx1100", None),
+    ],
+)
+def test_a_device_is_found_by_its_name_and_architecture(name: str, arch: str, expected: str | None) -> None:
+    found = find_device(name, arch)
+    assert (found.name if found else None) == expected
+
+
+def test_an_architecture_is_known_by_its_name() -> None:
+    found = find_architecture("gfx950:sramecc+")
+    assert found is not None and found.lds_bytes == 163840
+    assert find_architecture("gfx1030") is None

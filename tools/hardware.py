@@ -1,0 +1,143 @@
+"""The one table of devices: what their compute units hold, and what they can reach at best.
+
+Refuses to guess: a device that is not in the table has no ceilings but measured ones, and a figure without a source is
+not in it. Figures of AMD's are per device as a program sees it, so for MI250 per die.
+
+Sources:
+    [A] AMD, "Accelerator and GPU hardware specifications" (ROCm documentation, reference/gpu-arch-specs): compute
+        units, LDS, registers, caches, memory.
+    [B] AMD, "GPU architecture" pages of MI100, MI250 and MI300 (ROCm documentation, conceptual/gpu-arch): peaks.
+    [C] `device_info.py` of PyTorch 2.15 (`torch/_inductor/analysis`): peaks and bandwidth of MI250X, MI350X, MI355X.
+    [D] LLVM, `getVGPRAllocGranule`, `getTotalNumVGPRs`, `getMaxWavesPerEU` of AMDGPUBaseInfo.cpp: registers, waves.
+    [E] NVIDIA, "H100 Tensor Core GPU" and "H200 Tensor Core GPU" datasheets: peaks without sparsity, bandwidth.
+    [F] Taken from MI300X, whose compute units it has; AMD's page was not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
+
+
+@dataclass(frozen=True)
+class Registers:
+    """The vector registers of one SIMD, in registers of one lane. Source: [D]."""
+
+    total: int  # a wave that uses them all is alone on its SIMD
+    granule: int  # they are handed out in multiples of this
+    most_waves: int  # on one SIMD, however few registers they use
+    accumulators_apart: bool = False  # as many again, which count for themselves
+
+    def waves(self, used: int) -> int:
+        """Waves that fit on a SIMD when each uses so many; the sum of both kinds unless those are apart.
+
+        0 when one wave does not fit.
+        """
+        given = max(self.granule, -(-used // self.granule) * self.granule)
+        return min(self.most_waves, self.total // given)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What all devices of one instruction set have in common."""
+
+    name: str  # as compilers call it: gfx942, sm_90
+    registers: Registers
+    lds_bytes: int  # local data share (shared memory) of one compute unit
+    wave_size: int = 64
+    simds: int = 4  # of one compute unit
+    matrix: str = "mfma"  # how its matrix instructions are called
+    source: str = "[A], [D]"
+
+
+_CDNA = Registers(512, 8, 8)
+_RDNA = Registers(1536, 24, 16)
+ARCHITECTURES: Mapping[str, Architecture] = {
+    each.name: each
+    for each in (
+        Architecture("gfx908", Registers(256, 4, 10, accumulators_apart=True), 64 << 10),
+        Architecture("gfx90a", _CDNA, 64 << 10),
+        Architecture("gfx942", _CDNA, 64 << 10),
+        Architecture("gfx950", _CDNA, 160 << 10),
+        # a work-group processor of two compute units shares 128 KiB
+        Architecture("gfx1100", _RDNA, 64 << 10, wave_size=32, simds=2, matrix="wmma"),
+        Architecture("gfx1201", _RDNA, 64 << 10, wave_size=32, simds=2, matrix="wmma"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device as a program sees it. Peaks are of dense products, in TFLOP/s by data type, at the highest clock."""
+
+    name: str
+    architecture: str
+    compute_units: int
+    memory_gbps: float
+    l2_bytes: int
+    peak_tflops: Mapping[str, float]
+    vector_tflops: float  # float32 outside the matrix units
+    source: str
+    dies: int = 1  # XCDs, among which workgroups are dealt out in turns
+    infinity_cache_bytes: int = 0
+    names: tuple[str, ...] = field(default=())  # what tells it from others of its architecture, in lower case
+
+    def peak(self, dtype: str) -> float | None:
+        """TFLOP/s; None where the device has no fast way for it, or no figure is known."""
+        return self.peak_tflops.get(dtype)
+
+    def ridge(self, dtype: str) -> float | None:
+        """FLOP per byte from which on it is not memory that limits."""
+        peak = self.peak(dtype)
+        return None if peak is None else 1e3 * peak / self.memory_gbps
+
+
+def _peaks(double: float, single: float, tf32: float | None, half: float, brain: float, eight: float | None
+           ) -> dict[str, float]:  # fmt: skip
+    found = zip(DTYPES, (double, single, tf32, half, brain, eight), strict=True)
+    return {dtype: peak for dtype, peak in found if peak is not None}
+
+
+_MIB = 1 << 20
+_MI300 = _peaks(163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9)
+DEVICES: tuple[Device, ...] = (
+    Device("AMD Instinct MI100", "gfx908", 120, 1228.8, 8 * _MIB, _peaks(11.5, 46.1, None, 184.6, 92.3, None), 23.1,
+           "[A], [B]", names=("mi100",)),
+    Device("AMD Instinct MI250 (one die)", "gfx90a", 104, 1638.4, 8 * _MIB,
+           _peaks(45.3, 45.3, None, 181.0, 181.0, None), 22.6, "[A], [B]", names=("mi250",)),
+    Device("AMD Instinct MI250X (one die)", "gfx90a", 110, 1638.4, 8 * _MIB,
+           _peaks(47.9, 47.9, None, 191.5, 191.5, None), 23.9, "[A], [C]", names=("mi250x",)),
+    Device("AMD Instinct MI300X", "gfx942", 304, 5300.0, 32 * _MIB, _MI300, 163.4, "[A], [B]", dies=8,
+           infinity_cache_bytes=256 * _MIB, names=("mi300x",)),
+    Device("AMD Instinct MI325X", "gfx942", 304, 6000.0, 32 * _MIB, _MI300, 163.4, "[A], [F]", dies=8,
+           infinity_cache_bytes=256 * _MIB, names=("mi325x",)),
+    Device("AMD Instinct MI350X", "gfx950", 256, 8000.0, 32 * _MIB,
+           _peaks(72.1, 144.2, None, 2309.6, 2309.6, 4614.0), 144.2, "[A], [C]", dies=8,
+           infinity_cache_bytes=256 * _MIB, names=("mi350x",)),
+    Device("AMD Instinct MI355X", "gfx950", 256, 8000.0, 32 * _MIB,
+           _peaks(78.6, 157.3, None, 2516.6, 2516.6, 5033.2), 157.3, "[A], [C]", dies=8,
+           infinity_cache_bytes=256 * _MIB, names=("mi355x",)),
+    Device("NVIDIA H100 SXM", "sm_90", 132, 3350.0, 50 * _MIB,
+           _peaks(66.9, 66.9, 494.7, 989.4, 989.4, 1978.9), 66.9, "[E]", names=("h100",)),
+    Device("NVIDIA H200", "sm_90", 132, 4800.0, 50 * _MIB,
+           _peaks(66.9, 66.9, 494.7, 989.4, 989.4, 1978.9), 66.9, "[E]", names=("h200",)),
+)  # fmt: skip
+
+
+def find_device(name: str, architecture: str) -> Device | None:
+    """The device of this marketing name and architecture (`gcnArchName`, with or without its features).
+
+    None when it is not in the table; the only one of its architecture serves where the name says nothing.
+    """
+    wanted = architecture.partition(":")[0]
+    same = [device for device in DEVICES if device.architecture == wanted]
+    words = set(re.findall(r"[a-z0-9]+", name.lower()))
+    named = [device for device in same if words & set(device.names)]
+    return named[0] if named else same[0] if len(same) == 1 else None
+
+
+def find_architecture(name: str) -> Architecture | None:
+    return ARCHITECTURES.get(name.partition(":")[0])
