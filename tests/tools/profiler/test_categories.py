@@ -1,0 +1,69 @@
+"""Every kernel gets the category of what it does, and not of the library it is written with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.profiler.categories import CATEGORIES, category_of
+
+# names as profilers print them, of ROCm, CUDA, Inductor, vLLM and aiter, and of ATen's operations
+NAMES = [
+    ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*, unsigned long)", "communication"),
+    ("rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)", "communication"),
+    ("_ZN5aiter24fmha_fwd_hd128_bf16_rtneE", "attention"),
+    ("attn_fwd", "attention"),
+    ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64>>", "attention"),
+    ("fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel)", "attention"),
+    ("aten::_scaled_dot_product_flash_attention_for_cpu", "attention"),
+    ("void ck_tile::kentry<ck_tile::FmhaFwdKernel<...>>", "attention"),
+    ("_ZN5aiter18MoeSortingKernelE", "moe and sorting"),
+    ("void at::native::(anonymous namespace)::topk::gatherTopK<float, unsigned int, 1>", "moe and sorting"),
+    ("aten::topk", "moe and sorting"),
+    ("aten::sort", "moe and sorting"),
+    ("Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1", "gemm"),
+    ("Custom_Cijk_Alik_Bljk_F8BS_BH", "gemm"),
+    ("nvjet_tst_128x128_64x6_2x1_v_bz_TNT", "gemm"),
+    ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute", "gemm"),
+    ("triton_tem_fused_addmm_3", "gemm"),
+    ("aten::addmm", "gemm"),
+    ("mkldnn_linear_pointwise", "gemm"),
+    ("void wvSplitK_hf_<__half, 64, 4>", "gemm"),
+    ("miopenSp3AsmConv_v30_3_1_gfx9", "convolution"),
+    ("aten::convolution", "convolution"),
+    ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>", "norm"),
+    ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0", "norm"),
+    ("void aiter::Rmsnorm2dFwd<...>", "norm"),
+    ("aten::native_layer_norm", "norm"),
+    ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", "softmax and reduction"),
+    ("triton_per_fused__softmax_1", "softmax and reduction"),
+    ("aten::mean", "softmax and reduction"),
+    ("void vllm::dynamic_per_token_scaled_fp8_quant_kernel", "quantization"),
+    ("void vllm::reshape_and_cache_flash_kernel", "cache"),
+    ("aten::index_put_", "cache"),
+    ("Memcpy DtoD (Device -> Device)", "copy and fill"),
+    ("__amd_rocclr_fillBufferAligned", "copy and fill"),
+    ("aten::copy_", "copy and fill"),
+    ("void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>", "copy and fill"),
+    ("void vllm::act_and_mul_kernel<c10::BFloat16, vllm::silu_kernel>", "activation and elementwise"),
+    ("triton_poi_fused_mul_silu_2", "activation and elementwise"),
+    ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
+     "activation and elementwise"),
+    ("aten::mul", "activation and elementwise"),
+    ("aten::embedding", "activation and elementwise"),
+    ("append_shared_kernel", "other Triton"),
+    ("something of which nobody has heard", "unclassified"),
+    ("", "unclassified"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "category"), NAMES)
+def test_a_name_has_the_category_of_what_it_does(name: str, category: str) -> None:
+    assert category_of(name) == category
+
+
+def test_every_category_has_a_name_that_is_one_of_it() -> None:
+    assert {category for _, category in NAMES} == set(CATEGORIES)
+
+
+def test_a_name_without_end_takes_no_time() -> None:
+    assert category_of("<" * 10_000_000 + "gemm") == "unclassified"
