@@ -1,0 +1,151 @@
+"""What a profile says: the shares of a call by category, by kernel, by module and by step, and what is behind them.
+
+Refuses to judge a change: its numbers say where to look and how much could be gained at most. Times are in
+microseconds per call unless a name says otherwise; shares are of all calls that were profiled, from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tools.profiler.categories import Category
+
+Cause = Literal["launch-bound", "memory-bound", "compute-bound", "low occupancy", "register pressure",
+                "under-filled grid", "bank conflicts", "divergence", "uncoalesced access", "unknown"]  # fmt: skip
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Ceilings(_Part):
+    """What the device can reach at best, and how that is known."""
+
+    memory_gbps: float | None = None
+    peak_tflops: dict[str, float] = Field(default_factory=dict)
+    """By data type: float64, float32, tf32, float16, bfloat16, float8."""
+    launch_us: float | None = None
+    """Shortest time between the starts of two kernels that do next to nothing."""
+    source: str = "none"
+    """"measured", or the datasheet's name."""
+
+
+class Launch(_Part):
+    """How a kernel was launched and built, from the trace, a tool or its machine code; None where it is not known."""
+
+    workgroups: int | None = None
+    workgroup_size: int | None = None
+    registers: int | None = None
+    """Of one lane, architectural and accumulation registers together."""
+    accumulators: int | None = None
+    lds_bytes: int | None = None
+    scratch_bytes: int | None = None
+    occupancy: float | None = None
+    """Waves on a SIMD over the most that it holds, by registers, LDS and workgroup size."""
+    counters: dict[str, float] = Field(default_factory=dict)
+
+
+class KernelRow(_Part):
+    """All launches of one kernel; on a CPU, of one operation."""
+
+    name: str
+    category: Category
+    calls: float
+    """Launches per call of the entry."""
+    time_us: float
+    share: float
+    """Of the device's busy time."""
+    mean_us: float
+    op: str = ""
+    """The operation that launched it most often."""
+    module: str = ""
+    """The class whose `forward` that was in."""
+    where: str = ""
+    """`file:line` of that class in the target, or in a library."""
+    bytes: float | None = None
+    """Read and written at least, per launch, from the shapes; None where they do not tell."""
+    flops: float | None = None
+    dtype: str = ""
+    gbps: float | None = None
+    tflops: float | None = None
+    speed_of_light: float | None = None
+    """The larger of the two shares of what the device can reach."""
+    cause: Cause = "unknown"
+    why: str = ""
+    launch: Launch = Launch()
+
+
+class ModuleRow(_Part):
+    """All instances of a class, without what lies in modules inside it."""
+
+    name: str
+    where: str = ""
+    instances: int = 0
+    time_us: float = 0.0
+    share: float = 0.0
+
+
+class Span(_Part):
+    """One launch on the timeline."""
+
+    start_us: float
+    duration_us: float
+    kernel: int
+    """Index of its row."""
+    stream: int = 0
+
+
+class CategoryShare(_Part):
+    category: Category
+    time_us: float
+    share: float
+
+
+class StepCeiling(_Part):
+    """The most that one of the ten steps could gain, if what it works on took no more than it must."""
+
+    step: str
+    speedup: float
+    reason: str
+
+
+class Profile(_Part):
+    """One profile of one entry on one device."""
+
+    entry: str
+    device: str
+    architecture: str = ""
+    calls: int
+    """Calls that were profiled."""
+    call_us: float
+    """Latency of a call without the profiler, its median."""
+    busy_us: float
+    """Of a call, in which the device did something."""
+    span_us: float
+    """From the first kernel's start to the last one's end, of a call."""
+    idle_share: float
+    """Of that span, in which the device did nothing."""
+    gap_us: float | None = None
+    """Median time between the end of one kernel and the start of the next."""
+    launches: float = 0.0
+    """Kernels per call."""
+    ceilings: Ceilings = Ceilings()
+    categories: list[CategoryShare] = Field(default_factory=list)
+    kernels: list[KernelRow] = Field(default_factory=list)
+    modules: list[ModuleRow] = Field(default_factory=list)
+    steps: list[StepCeiling] = Field(default_factory=list)
+    timeline: list[Span] = Field(default_factory=list)
+    """Of one call, the first."""
+    primary_bottleneck_component: str = ""
+    primary_bottleneck_type: str = ""
+    recommendations: list[str] = Field(default_factory=list)
+    deeper: list[str] = Field(default_factory=list)
+    """Commands for a closer look."""
+    notes: list[str] = Field(default_factory=list)
+    """What could not be seen, and why."""
+
+    @property
+    def unclassified(self) -> float:
+        return sum(each.share for each in self.categories if each.category == "unclassified")
