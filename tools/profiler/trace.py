@@ -1,0 +1,264 @@
+"""Read a trace of torch.profiler: what ran on the device, when, for which operation, and in which module.
+
+Refuses to trust it: the file was written beside the target's code, so that everything in it is bounded, what is garbled
+is passed over and counted, and a file that is cut off is read as far as it goes. The form is Chrome's trace events as
+Kineto writes them (`kernel`, `gpu_memcpy`, `gpu_memset`, `cpu_op`, `user_annotation`; on ROCm under the same names).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tools.plain_text import plain
+
+MARK = "ratchet|"  # begins the name of our own annotations: ratchet|call|3, ratchet|module|Attention|model.py:12|4
+MOST_BYTES = 1 << 30
+MOST_EVENTS = 2_000_000
+_LONGEST_NAME = 2000
+_ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module whose `forward` is running."""
+
+    name: str
+    where: str
+    instance: str
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation, as it was called."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One thing that the device did; on a CPU one operation, without those that it called."""
+
+    name: str
+    start_us: float
+    duration_us: float
+    stream: int = 0
+    op: Op | None = None
+    module: Module | None = None
+    call: int | None = None  # of the entry, from 0
+    workgroups: int | None = None
+    workgroup_size: int | None = None
+    registers: int | None = None
+    lds_bytes: int | None = None
+
+
+@dataclass
+class Trace:
+    launches: list[Launch] = field(default_factory=list)
+    calls: int = 0
+    on_device: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Event:
+    kind: str
+    name: str
+    start: float
+    duration: float
+    thread: tuple[Any, Any]
+    args: dict[str, Any]
+
+    @property
+    def end(self) -> float:
+        return self.start + self.duration
+
+
+def read(path: Path) -> Trace:
+    """Raises: OSError when there is no such file."""
+    if path.stat().st_size > MOST_BYTES:
+        return Trace(notes=[f"the trace is larger than {MOST_BYTES >> 20} MiB and was not read"])
+    text = path.read_text(errors="replace")
+    notes: list[str] = []
+    events = list(_events(text, notes))
+    return _assemble(events, notes)
+
+
+def _events(text: str, notes: list[str]) -> Iterator[_Event]:
+    """Event by event, so that what comes before a cut is of use."""
+    at = text.find("[", text.find('"traceEvents"')) if '"traceEvents"' in text else text.find("[")
+    decoder, garbled, count = json.JSONDecoder(), 0, 0
+    while at >= 0:
+        at += 1
+        while at < len(text) and text[at] in " \t\r\n,":
+            at += 1
+        if at >= len(text):
+            notes.append("the trace is cut off")
+            break
+        if text[at] == "]":
+            break
+        try:
+            found, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            notes.append("the trace is cut off")
+            break
+        at -= 1
+        count += 1
+        if count > MOST_EVENTS:
+            notes.append(f"only the first {MOST_EVENTS} events of the trace were read")
+            break
+        if isinstance(found, dict) and found.get("ph") == "X":
+            event = _event(found)
+            garbled += event is None
+            if event is not None:
+                yield event
+    if garbled:
+        notes.append(f"{garbled} events of the trace make no sense and were passed over")
+
+
+def _event(found: dict[str, Any]) -> _Event | None:
+    start, duration = _number(found.get("ts")), _number(found.get("dur", 0))
+    kind, name, args = found.get("cat"), found.get("name"), found.get("args", {})
+    if start is None or duration is None or duration < 0 or not isinstance(kind, str) or not isinstance(name, str):
+        return None
+    thread = (str(found.get("pid")), str(found.get("tid")))
+    return _Event(kind, plain(name[:_LONGEST_NAME]), start, duration, thread, args if isinstance(args, dict) else {})
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _assemble(events: list[_Event], notes: list[str]) -> Trace:
+    ops = [event for event in events if event.kind == "cpu_op"]
+    marks = [event for event in events if event.kind == "user_annotation" and event.name.startswith(MARK)]
+    calls = _Nesting([event for event in marks if event.name.startswith(f"{MARK}call|")])
+    modules = _Nesting([event for event in marks if event.name.startswith(f"{MARK}module|")])
+    device = [event for event in events if event.kind in _ON_DEVICE]
+    on_device = bool(device)
+    if on_device:
+        by_id = {event.args["External id"]: event for event in ops if event.args.get("External id")}
+        causes = [by_id.get(event.args.get("External id")) for event in device]
+        if missing := sum(cause is None for cause in causes):
+            notes.append(
+                f"{missing} of {len(device)} launches belong to no operation (a graph that is replayed has none)"
+            )
+        durations = [event.duration for event in device]
+    else:
+        device, causes = ops, list[_Event | None](ops)
+        durations = _self_times(ops)
+    launches = []
+    for event, cause, duration in zip(device, causes, durations, strict=True):
+        call = None if cause is None else calls.around(cause)
+        launches.append(
+            Launch(
+                name=event.name,
+                start_us=event.start,
+                duration_us=duration,
+                stream=int(_number(event.args.get("stream")) or 0),
+                op=None if cause is None else _op(cause),
+                module=None if cause is None else _module(modules.around(cause)),
+                call=None if call is None else int(_number(call.name.rpartition("|")[2]) or 0),
+                workgroups=_product(event.args.get("grid")),
+                workgroup_size=_product(event.args.get("block")),
+                registers=_whole(event.args.get("registers per thread")),
+                lds_bytes=_whole(event.args.get("shared memory")),
+            )
+        )
+    if not launches:
+        notes.append("the trace holds nothing that ran")
+    launches.sort(key=lambda launch: launch.start_us)
+    return Trace(launches, calls.count, on_device, notes)
+
+
+def _op(event: _Event) -> Op:
+    shapes, dtypes = event.args.get("Input Dims"), event.args.get("Input type")
+    return Op(
+        event.name,
+        tuple(_shape(each) for each in shapes) if isinstance(shapes, list) else (),
+        tuple(str(each)[:40] for each in dtypes) if isinstance(dtypes, list) else (),
+    )
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    """Of one operand; of a list of tensors, and of no tensor, nothing."""
+    whole = [_whole(each) for each in value] if isinstance(value, list) else []
+    return tuple(each for each in whole if each is not None) if None not in whole else ()
+
+
+def _module(event: _Event | None) -> Module | None:
+    parts = [] if event is None else event.name.split("|")
+    return Module(*parts[2:5]) if len(parts) == 5 else None
+
+
+def _whole(value: object) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and 0 <= number < 2**53 and number == int(number) else None
+
+
+def _product(value: object) -> int | None:
+    parts = _shape(value)
+    return math.prod(parts) if parts else None
+
+
+def _self_times(ops: Sequence[_Event]) -> list[float]:
+    """What each took without the operations that it called, on the same thread."""
+    own = {id(event): event.duration for event in ops}
+    by_thread: dict[tuple[Any, Any], list[_Event]] = defaultdict(list)
+    for event in ops:
+        by_thread[event.thread].append(event)
+    for found in by_thread.values():
+        open_ones: list[_Event] = []
+        for event in sorted(found, key=lambda each: (each.start, -each.duration)):
+            while open_ones and open_ones[-1].end < event.end:
+                open_ones.pop()
+            if open_ones:
+                own[id(open_ones[-1])] -= event.duration
+            open_ones.append(event)
+    return [max(0.0, own[id(event)]) for event in ops]
+
+
+class _Nesting:
+    """Finds the innermost of some spans that another lies in, on the same thread."""
+
+    def __init__(self, spans: Sequence[_Event]) -> None:
+        self.count = len(spans)
+        self._by_thread: dict[tuple[Any, Any], list[_Event]] = defaultdict(list)
+        for span in sorted(spans, key=lambda each: (each.start, -each.duration)):
+            self._by_thread[span.thread].append(span)
+        self._starts = {thread: [span.start for span in found] for thread, found in self._by_thread.items()}
+        self._outer = {thread: _outer(found) for thread, found in self._by_thread.items()}
+
+    def around(self, event: _Event) -> _Event | None:
+        spans = self._by_thread.get(event.thread, [])
+        index = bisect_right(self._starts.get(event.thread, []), event.start) - 1
+        while index >= 0:
+            if spans[index].end >= event.end:
+                return spans[index]
+            index = self._outer[event.thread][index]
+        return None
+
+
+def _outer(spans: Sequence[_Event]) -> list[int]:
+    """For each span the index of the one around it, -1 for none."""
+    found, open_ones = [], list[int]()
+    for index, span in enumerate(spans):
+        while open_ones and spans[open_ones[-1]].end < span.end:
+            open_ones.pop()
+        found.append(open_ones[-1] if open_ones else -1)
+        open_ones.append(index)
+    return found

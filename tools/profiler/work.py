@@ -1,0 +1,150 @@
+"""How many bytes an operation must move at least, and how many FLOP it must do, from the shapes it was called with.
+
+Refuses to guess: where the shapes do not tell, there is nothing. Bytes are of every operand read once and every result
+written once, as if caches held nothing and forgot nothing; a multiplication and an addition are two FLOP.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tools.profiler.trace import Op
+
+Shape = tuple[int, ...]
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# as torch.profiler spells them -> (our name, bytes)
+DTYPES: dict[str, tuple[str, int]] = {
+    "double": ("float64", 8), "float": ("float32", 4), "c10::Half": ("float16", 2), "c10::BFloat16": ("bfloat16", 2),
+    "c10::Float8_e4m3fn": ("float8", 1), "c10::Float8_e4m3fnuz": ("float8", 1), "c10::Float8_e5m2": ("float8", 1),
+    "c10::Float8_e5m2fnuz": ("float8", 1), "long int": ("int64", 8), "int": ("int32", 4), "bool": ("bool", 1),
+    "unsigned char": ("uint8", 1), "signed char": ("int8", 1), "short int": ("int16", 2),
+    "c10::complex<float>": ("complex64", 8), "c10::complex<double>": ("complex128", 16),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    bytes: float | None = None
+    flops: float | None = None
+    dtype: str = ""
+
+
+def of(op: Op | None) -> Work:
+    """What one call of this operation must do."""
+    if op is None:
+        return Work()
+    operands = [(shape, DTYPES[dtype]) for shape, dtype in zip(op.shapes, op.dtypes, strict=False) if dtype in DTYPES]
+    if not operands:
+        return Work()
+    dtype, size = operands[0][1]
+    shapes = [shape for shape, _ in operands]
+    name = op.name.removeprefix("aten::").removesuffix("_")
+    found = _PRODUCTS.get(name, _nothing)(op.shapes)
+    if found is not None:
+        flops, elements = found
+        return Work(elements * size, flops, dtype)
+    if name in _VIEWS:
+        return Work(0.0, 0.0, dtype)
+    read = sum(math.prod(shape) * each for shape, (_, each) in operands)
+    if name in _READ_ONCE:
+        return Work(read + (0 if name in _REDUCTIONS else math.prod(shapes[0]) * size), None, dtype)
+    if name in _POINTWISE:
+        written = math.prod(_broadcast(shapes)) * size
+        return Work(read + written, float(math.prod(_broadcast(shapes))), dtype)
+    return Work(None, None, dtype)
+
+
+def _nothing(shapes: Sequence[Shape]) -> None:
+    return None
+
+
+Product = tuple[float, float]  # FLOP, elements moved
+
+
+def _mm(shapes: Sequence[Shape]) -> Product | None:
+    match shapes:
+        case [(m, k), (other, n), *_] if k == other:
+            return 2.0 * m * n * k, m * k + k * n + m * n
+    return None
+
+
+def _addmm(shapes: Sequence[Shape]) -> Product | None:
+    found = _mm(shapes[1:])
+    return None if found is None else (found[0], found[1] + math.prod(shapes[0]))
+
+
+def _bmm(shapes: Sequence[Shape]) -> Product | None:
+    match shapes:
+        case [(b, m, k), (also, other, n), *_] if (b, k) == (also, other):
+            return 2.0 * b * m * n * k, b * (m * k + k * n + m * n)
+    return None
+
+
+def _baddbmm(shapes: Sequence[Shape]) -> Product | None:
+    found = _bmm(shapes[1:])
+    return None if found is None else (found[0], found[1] + math.prod(shapes[0]))
+
+
+def _linear(shapes: Sequence[Shape]) -> Product | None:
+    match shapes:
+        case [(*rows, k), (n, other), *_] if k == other:
+            m = math.prod(rows)
+            return 2.0 * m * n * k, m * k + k * n + m * n
+    return None
+
+
+def _attention(shapes: Sequence[Shape]) -> Product | None:
+    match shapes:
+        case [(b, heads, rows, width), (_, shared, columns, _), (_, _, _, out), *_]:
+            flops = 2.0 * b * heads * rows * columns * (width + out)
+            return flops, b * (heads * rows * (width + out) + shared * columns * (width + out))
+    return None
+
+
+def _convolution(shapes: Sequence[Shape]) -> Product | None:
+    """Without padding, stride and dilation the result is as large as what comes in; with them it is an estimate."""
+    match shapes:
+        case [(b, _, *space), (out, per_group, *window), *_] if space and len(space) == len(window):
+            places = b * math.prod(space)
+            return 2.0 * places * out * per_group * math.prod(window), math.prod(shapes[0]) + math.prod(
+                shapes[1]
+            ) + places * out
+    return None
+
+
+_PRODUCTS: dict[str, Callable[[Sequence[Shape]], Product | None]] = {
+    "mm": _mm, "addmm": _addmm, "bmm": _bmm, "baddbmm": _baddbmm, "linear": _linear,
+    "scaled_dot_product_attention": _attention, "_scaled_dot_product_flash_attention": _attention,
+    "_scaled_dot_product_efficient_attention": _attention, "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_cudnn_attention": _attention, "_scaled_dot_product_attention_math": _attention,
+    "convolution": _convolution, "_convolution": _convolution, "miopen_convolution": _convolution,
+    "cudnn_convolution": _convolution, "mkldnn_convolution": _convolution,
+}  # fmt: skip
+_VIEWS = _names("""
+    view reshape _unsafe_view transpose t permute expand squeeze unsqueeze slice select as_strided unbind split chunk
+    narrow detach alias unfold empty empty_strided empty_like resize size _reshape_alias
+""")
+_REDUCTIONS = _names("sum mean amax amin max min any all var std prod argmax argmin norm logsumexp")
+_READ_ONCE = _REDUCTIONS | _names("""
+    copy clone contiguous _to_copy to softmax _softmax log_softmax native_layer_norm layer_norm native_group_norm
+    rms_norm _fused_rms_norm native_batch_norm cumsum sort topk gather index_select repeat relu gelu silu sigmoid tanh
+    exp log sqrt rsqrt neg abs sin cos pow erf reciprocal tril triu flip roll bitwise_not logical_not
+""")
+_POINTWISE = _names("""
+    add sub mul div rsub where masked_fill eq ne lt gt le ge maximum minimum clamp logical_and logical_or lerp addcmul
+    addcdiv bitwise_and bitwise_or remainder fmod atan2
+""")
+
+
+def _broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The shape of the result; what does not go together gives the largest of each."""
+    longest = max(map(len, shapes))
+    padded = [(1,) * (longest - len(shape)) + shape for shape in shapes]
+    return tuple(max(sizes) for sizes in zip(*padded, strict=True))
