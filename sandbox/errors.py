@@ -41,6 +41,17 @@ class SandboxUnavailable(SandboxError):
     exit_status = 31
 
 
+class EngineLost(SandboxUnavailable):
+    """The container engine went away while something ran in it."""
+
+    def __init__(self, during: str) -> None:
+        super().__init__(
+            f"the container engine went away {during}",
+            hint="Start it again (sudo systemctl start docker), then resume it with `agent resume`; what was proven "
+            "is kept.",
+        )
+
+
 class DiskFull(SandboxError):
     """The disk is full; nothing already proven is lost."""
 

@@ -44,18 +44,14 @@ def new_privileges(bench: Bench) -> str | None:
 @claim("a program with the set-user-id bit gives it no other user", "no new rights")
 def set_user_id(bench: Bench) -> str | None:
     """One of ours in a folder that it may read, and one that it makes itself."""
-    source = shutil.which("id")
-    if source is None:
-        return "there is no program `id` to try it with"
-    ours = bench.given / "id"
-    shutil.copyfile(source, ours)
+    ours, its = bench.given / "id", bench.guest.kept / "id"
+    if not bench.ask("copy_program", name="id", to=str(its)):
+        return "there is no program `id` inside to try it with"
+    shutil.copyfile(its, ours)
     ours.chmod(0o6755)
     try:
         own = bench.ask("status")["Uid"][1]
-        became = {
-            bench.ask("run", program=str(ours), arguments=["-u"]).strip(),
-            bench.ask("run_copy_as_owner", program=source, copy=str(bench.guest.kept / "id")).strip(),
-        }
+        became = {bench.ask("run", program=str(each), arguments=["-u"]).strip() for each in (ours, its)}
     finally:
         ours.unlink()
     return None if became == {own} else f"it became {', '.join(sorted(became - {own})) or 'nobody: it does not run'}"

@@ -25,7 +25,7 @@ import docker.errors
 import requests.exceptions
 
 from sandbox.docker.watcher import FramedOutput
-from sandbox.errors import DiskFull, SandboxError, SandboxUnavailable
+from sandbox.errors import DiskFull, EngineLost, SandboxError, SandboxUnavailable
 
 DEFAULT_SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
 # An image with nothing in it: what is seen in its containers is what is mounted.
@@ -257,6 +257,8 @@ class Engine:
             said = _short(error)
             if isinstance(error, docker.errors.APIError) and error.status_code == 409:
                 raise _Conflict(f"the engine cannot {what}: {said}") from error
+            if isinstance(error, requests.exceptions.ConnectionError):
+                raise EngineLost(f"when it was asked to {what}") from error
             raise failure(what, said) from error
 
     def _events(self, what: str, call: Any, *arguments: Any, **named: Any) -> Iterator[dict[str, Any]]:

@@ -57,6 +57,10 @@ def role_class(role):
         from .observe import Observer
 
         return Observer
+    if role == "profiler":
+        from .profiler import Profiler
+
+        return Profiler
     if role == "suite":
         from .suite import Suite
 

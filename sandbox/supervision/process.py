@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.contract import Ended, ProcessEnded, Task, Usage
-from sandbox.errors import SandboxError, SandboxUnavailable
+from sandbox.errors import EngineLost, SandboxError
 from sandbox.guest.wire import Channel
 from sandbox.kernel import cgroup, process_tree
 from sandbox.supervision import records
@@ -238,10 +238,7 @@ class SupervisedProcess:
         self._close_listener()
         self._ended = finished.as_ended()
         if finished.reason == ENGINE_LOST:  # its record stays: somebody may still have to end it
-            raise SandboxUnavailable(
-                f"the container engine went away while {self.role} ran",
-                hint="Start it again (sudo systemctl start docker), then resume the run; what was proven is kept.",
-            )
+            raise EngineLost(f"while {self.role} ran")
         self._filed.forget()
 
     def _end_without_supervisor(self) -> Finished:

@@ -76,7 +76,7 @@ def test_no_engine_is_a_problem_with_a_mend(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     assert check(provider="local") == 0
     told = capsys.readouterr().out
-    assert "nobody.sock" in told and "to mend it: " in told
+    assert "there is no container engine" in told and "to mend it: Start it" in told
     assert "local: uncontained" in told and "does not promise" in told
 
 

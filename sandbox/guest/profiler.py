@@ -1,0 +1,122 @@
+"""The profiler's guest: run a tree's callable under torch.profiler and leave the trace behind.
+
+It proposes nothing, and reads nothing of what it wrote: that is for the host. Calls and modules are marked in the trace
+by annotations of ours; `tools/profiler/trace.py` reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import torch
+import torch._dynamo  # before the target is on the path: it needs cProfile, and a target may have a profile.py
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from .observe_where import Where
+from .worker import Worker, synchronize
+
+MARK = "ratchet|"
+WARM_UP = 3
+
+
+class Profiler(Worker):
+    def op_profile(self, cases, calls, trace):
+        """Profile `cases`, each {"path", "phase"?, "constants"?}, so many calls of each; the trace goes to `trace`.
+
+        Returns the latency of a call of each case without the profiler, in µs, the median of `calls`.
+        """
+        call_us = []
+        for case in cases:
+            self._stage(case)
+            for _ in range(WARM_UP):
+                self._run()
+            call_us.append(self._time(calls))
+        where = Where(self.tree, self.built)
+        activities = [ProfilerActivity.CPU]
+        if on_gpu():
+            activities.append(ProfilerActivity.CUDA)
+        # a hook inside compiled code would break it up: what is profiled then would be something else
+        marks = ModuleMarks(where if torch._dynamo.utils.counters["frames"]["ok"] == 0 else None)
+        with marks:
+            self._mark(cases, 1)  # what a first marked call compiles anew is not to be profiled
+            synchronize()
+            with profile(activities=activities, record_shapes=True) as seen:
+                self._mark(cases, calls)
+                synchronize()
+        seen.export_chrome_trace(trace)
+        return {
+            "call_us": call_us,
+            "trace_bytes": os.path.getsize(trace),
+            "instances": marks.instances(),
+            "modules": marks.where is not None,
+        }
+
+    def _mark(self, cases, calls):
+        number = 0
+        for case in cases:
+            for _ in range(calls):
+                self._stage(case)
+                with record_function(MARK + f"call|{number}"):
+                    self._run()
+                number += 1
+
+    def _stage(self, case):
+        self.op_stage(case["path"], constants=tuple(case.get("constants", ())), phase=case.get("phase", ""))
+
+    def _time(self, calls):
+        seen = []
+        for _ in range(calls):
+            start = time.perf_counter()
+            self._run()  # it waits for the device
+            seen.append(time.perf_counter() - start)
+        return sorted(seen)[len(seen) // 2] * 1e6
+
+
+class ModuleMarks:
+    """Marks in the trace which module is running; a context manager. Without a `where` it marks nothing."""
+
+    def __init__(self, where):
+        self.where = where
+        self._names, self._counts = {}, {}
+        self._open, self._hooks = [], []
+
+    def __enter__(self):
+        if self.where is None:
+            return self
+        register = torch.nn.modules.module
+        self._hooks = [
+            register.register_module_forward_pre_hook(self._before),
+            register.register_module_forward_hook(self._after, always_call=True),
+        ]
+        return self
+
+    def __exit__(self, *error):
+        for hook in self._hooks:
+            hook.remove()
+
+    def instances(self):
+        """How many there are of each class that ran."""
+        return dict(self._counts)
+
+    def _before(self, module, _):
+        mark = record_function(self._name(module))
+        mark.__enter__()
+        self._open.append(mark)
+
+    def _after(self, module, *_):
+        self._open.pop().__exit__(None, None, None)
+
+    def _name(self, module):
+        name = self._names.get(id(module))
+        if name is None:
+            about = self.where.describe_class(type(module))
+            kind = str(about["class"]).replace("|", "/")
+            self._counts[kind] = number = self._counts.get(kind, 0) + 1
+            place = f"{about.get('file') or ''}:{about.get('line') or ''}".strip(":").replace("|", "/")
+            name = self._names[id(module)] = MARK + f"module|{kind}|{place}|{number}"
+        return name
+
+
+def on_gpu():
+    return torch.cuda.is_available() and torch.cuda.is_initialized()

@@ -1,0 +1,154 @@
+"""A profile of a trace: shares add up, each kernel has a cause with a number, no step may gain more than it says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tools.profiler import analysis, causes, ceilings, timeline
+from tools.profiler.analysis import Subject
+from tools.profiler.result import Ceilings, KernelRow, Launch, Profile
+from tools.profiler.trace import Launch as Launched
+from tools.profiler.trace import Module, Op, Trace
+
+H200 = Ceilings(memory_gbps=4000.0, peak_tflops={"bfloat16": 800.0}, launch_us=2.0, source="measured")
+GEMM = Op("aten::mm", ((4096, 4096), (4096, 4096)), ("c10::BFloat16", "c10::BFloat16"))
+ADD = Op("aten::add", ((4096, 4096), (4096, 4096)), ("c10::BFloat16", "c10::BFloat16"))
+TINY = Op("aten::add", ((17, 16), (17, 16)), ("c10::BFloat16", "c10::BFloat16"))
+
+
+def launch(
+    name: str, start: float, duration: float, op: Op | None = None, call: int | None = 0, **more: object
+) -> Launched:
+    return Launched(name, start, duration, op=op, call=call, **more)  # type: ignore[arg-type]
+
+
+def profiled(*launches: Launched, call_us: float = 400.0, calls: int = 1, device: str = "NVIDIA H200") -> Profile:
+    trace = Trace(list(launches), calls, on_device=device != "cpu")
+    return analysis.profile(trace, Subject("bench.py", device, call_us, "sm_90", 132, H200))
+
+
+def row(profile: Profile, name: str) -> KernelRow:
+    return next(each for each in profile.kernels if each.name == name)
+
+
+def test_two_streams_at_once_are_busy_once() -> None:
+    found = timeline.of([launch("a", 0, 10), launch("b", 5, 10, stream=1), launch("c", 20, 5)], 1)
+    assert (found.busy_us, found.span_us, found.gap_us, found.launches) == (20, 25, 5, 3)
+    assert found.idle_share == pytest.approx(0.2)
+    assert timeline.of([], 3) == timeline.Timeline(0.0, 0.0, None, 0.0)
+
+
+def test_calls_are_averaged() -> None:
+    found = timeline.of([launch("a", 100 * call, 10, call=call) for call in range(4)], 4)
+    assert (found.busy_us, found.span_us, found.gap_us, found.launches) == (10, 10, None, 1)
+
+
+def test_where_no_launch_tells_its_call_all_are_one_series() -> None:
+    found = timeline.of([launch("a", 100 * index, 10, call=None) for index in range(4)], 4)
+    assert (found.busy_us, found.span_us, found.gap_us) == (10, 77.5, 90)
+
+
+def test_a_product_near_its_peak_is_bound_by_arithmetic_and_a_sum_by_memory() -> None:
+    found = profiled(
+        launch("nvjet_gemm", 0, 200, GEMM, module=Module("MLP", "model.py:8", "1")),
+        launch("elementwise_add", 200, 30, ADD),
+    )
+    product, added = row(found, "nvjet_gemm"), row(found, "elementwise_add")
+    assert product.tflops == pytest.approx(2 * 4096**3 / 200 / 1e6)
+    assert (product.cause, product.category, product.module) == ("compute-bound", "gemm", "MLP")
+    assert added.gbps == pytest.approx(3 * 2 * 4096**2 / 30 / 1e3)
+    assert added.cause == "memory-bound" and "%" in added.why
+    assert found.primary_bottleneck_component == "MLP"
+
+
+def test_many_tiny_launches_are_what_is_paid_for() -> None:
+    """As in a pipeline for a batch of four: every kernel is over at once, and the device waits for the next."""
+    tiny = [launch(f"append_shared_kernel_{i % 3}", 40 * i, 2.0, TINY) for i in range(10)]
+    found = profiled(*tiny, call_us=420.0)
+    assert found.primary_bottleneck_type == "launch-bound"
+    assert all(each.cause == "launch-bound" and "1632 bytes" in each.why for each in found.kernels)
+    assert any("launch overhead" in each for each in found.recommendations)
+    assert any("waits for 95% of a call" in each for each in found.recommendations)
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        (Launch(scratch_bytes=512), "register pressure"),
+        (Launch(workgroups=17), "under-filled grid"),
+        (Launch(workgroups=4096, registers=255, occupancy=0.5), "unknown"),
+        (Launch(workgroups=4096, registers=320), "register pressure"),
+        (Launch(workgroups=4096, occupancy=0.12), "low occupancy"),
+    ],
+)
+def test_what_is_known_of_a_launch_tells_why_it_is_slow(changed: Launch, cause: str) -> None:
+    slow = KernelRow(name="k", category="norm", calls=1, time_us=80, share=1, mean_us=80, launch=changed,
+                     speed_of_light=0.3)  # fmt: skip
+    found, why = causes.of_kernel(slow, 2.0, 132)
+    assert found == cause
+    assert why
+
+
+def test_an_operation_tells_what_a_kernel_of_no_known_name_does() -> None:
+    found = profiled(launch("k3_v2", 0, 10, Op("aten::topk", ((4, 256),), ("float",))), launch("???", 10, 1))
+    assert row(found, "k3_v2").category == "moe and sorting"
+    assert found.unclassified == pytest.approx(1 / 11)
+    assert any("no known kind" in each for each in found.recommendations)
+
+
+def test_on_a_cpu_the_profilers_own_time_is_taken_out() -> None:
+    found = profiled(launch("aten::mm", 0, 300, GEMM), launch("aten::add", 300, 100, ADD), call_us=200.0, device="cpu")
+    assert found.busy_us == 200 and [each.time_us for each in found.kernels] == [150, 50]
+    assert any("scaled" in note for note in found.notes)
+
+
+def test_a_trace_without_anything_is_still_a_profile() -> None:
+    found = analysis.profile(Trace(notes=["the trace is cut off"]), Subject("bench.py", "cpu", 0.0))
+    assert found.kernels == [] and found.steps == [] and found.notes == ["the trace is cut off"]
+    assert [each.category for each in found.categories] == ["unclassified"]
+
+
+def test_what_a_step_could_gain_is_never_below_what_its_work_takes() -> None:
+    found = profiled(
+        launch("gemm", 0, 200, GEMM), launch("vectorized_elementwise_kernel", 210, 100, ADD), call_us=400.0
+    )
+    steps = {each.step: each for each in found.steps}
+    assert steps["capture_graph"].speedup == pytest.approx(400 / 300)  # 100 of 400 us are waiting
+    assert steps["compile_model"].speedup == pytest.approx(400 / 200)  # and 100 in light kernels
+    assert steps["route_gemm"].speedup == pytest.approx(400 / (200 + needed(found, "gemm")))
+    assert steps["compose_stack"].speedup == pytest.approx(400 / needed(found, "gemm"))
+    assert "25% of it waiting" in steps["capture_graph"].reason
+
+
+def needed(found: Profile, name: str) -> float:
+    return ceilings.needed_us(row(found, name))
+
+
+LAUNCHES = st.lists(
+    st.builds(
+        launch,
+        st.sampled_from(["gemm", "flash_fwd", "triton_poi_x", "", "Memcpy"]),
+        st.floats(0, 1e6),
+        st.floats(0, 1e5),
+        st.sampled_from([None, GEMM, ADD, TINY]),
+        st.one_of(st.none(), st.integers(0, 3)),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(LAUNCHES, st.integers(0, 4), st.floats(0, 1e6), st.sampled_from(["cpu", "NVIDIA H200"]))
+def test_whatever_is_in_a_trace_shares_add_up(
+    launches: list[Launched], calls: int, call_us: float, device: str
+) -> None:
+    found = profiled(*launches, call_us=call_us, calls=calls, device=device)
+    if sum(each.duration_us for each in launches) > 1e-9:
+        assert sum(each.share for each in found.categories) == pytest.approx(1.0)
+        assert sum(each.share for each in found.kernels) == pytest.approx(1.0)
+        assert sum(each.share for each in found.modules) == pytest.approx(1.0)
+    assert 0.0 <= found.idle_share <= 1.0
+    assert all(each.speedup >= 1.0 for each in found.steps)
+    assert Profile.model_validate_json(found.model_dump_json()) == found

@@ -1,0 +1,199 @@
+"""Make a profile of a trace: rows by kernel, module and category, what holds each back, what each step could gain.
+
+Refuses to promise: a step's ceiling is what is left when everything that it works on takes no more time than memory and
+arithmetic need. No change can gain more, most gain less.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TypeVar
+
+from tools.profiler import causes, ceilings, timeline, work
+from tools.profiler.categories import CATEGORIES, category_of
+from tools.profiler.result import CategoryShare, Ceilings, KernelRow, Launch, ModuleRow, Profile, Span
+from tools.profiler.trace import Launch as Launched
+from tools.profiler.trace import Module, Trace
+
+_T = TypeVar("_T")
+MOST_SPANS = 20_000
+_SCALED = "the profiler slows this down: times are scaled to what a call takes without it"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was profiled, on what."""
+
+    entry: str
+    device: str
+    call_us: float  # latency without the profiler, its median
+    architecture: str = ""
+    compute_units: int | None = None
+    ceilings: Ceilings = field(default_factory=Ceilings)
+
+
+def profile(trace: Trace, subject: Subject) -> Profile:
+    """Nothing in the trace can make it fail."""
+    calls = max(trace.calls, 1)
+    times = timeline.of(trace.launches, calls)
+    scale, notes = 1.0, list(trace.notes)
+    if not trace.on_device and times.busy_us > subject.call_us > 0:
+        scale = subject.call_us / times.busy_us
+        notes.append(_SCALED)
+    rows, index = _rows(trace.launches, calls, scale, subject)
+    busy_us = times.busy_us * scale
+    found = Profile(
+        entry=subject.entry,
+        device=subject.device,
+        architecture=subject.architecture,
+        calls=trace.calls,
+        call_us=subject.call_us,
+        busy_us=busy_us,
+        span_us=max(times.span_us * scale, busy_us),
+        idle_share=times.idle_share,
+        gap_us=times.gap_us,
+        launches=times.launches,
+        ceilings=subject.ceilings,
+        categories=_categories(rows),
+        kernels=rows,
+        modules=_modules(trace.launches, calls, scale),
+        timeline=list(_spans(trace.launches, index, scale)),
+        notes=notes,
+    )
+    causes.judge(found, subject.compute_units)
+    found.steps = ceilings.of(found)
+    return found
+
+
+def _rows(
+    launches: Sequence[Launched], calls: int, scale: float, subject: Subject
+) -> tuple[list[KernelRow], dict[str, int]]:
+    by_name: dict[str, list[Launched]] = defaultdict(list)
+    for launch in launches:
+        by_name[launch.name].append(launch)
+    total_us = sum(launch.duration_us for launch in launches) or 1.0
+    ranked = sorted(by_name.items(), key=lambda item: -sum(each.duration_us for each in item[1]))
+    rows = [_row(name, found, calls, scale, total_us, subject.ceilings) for name, found in ranked]
+    return rows, {row.name: index for index, row in enumerate(rows)}
+
+
+def _row(
+    name: str, launches: Sequence[Launched], calls: int, scale: float, total_us: float, reach: Ceilings
+) -> KernelRow:
+    time_us = sum(each.duration_us for each in launches)
+    needs = [work.of(each.op) for each in launches]
+    known = [each for each in needs if each.bytes is not None]
+    row = KernelRow(
+        name=name,
+        category=category_of(name if launches[0].op is None else _best_name(name, launches[0].op.name)),
+        calls=len(launches) / calls,
+        time_us=scale * time_us / calls,
+        share=time_us / total_us,
+        mean_us=scale * time_us / len(launches),
+        op=_most(each.op.name for each in launches if each.op) or "",
+        launch=_launch(launches),
+        dtype=_most(each.dtype for each in needs if each.dtype) or "",
+    )
+    module = _most(each.module for each in launches if each.module)
+    if module is not None:
+        row.module, row.where = module.name, module.where
+    if len(known) == len(launches):
+        row.bytes = sum(each.bytes or 0.0 for each in known) / len(known)
+        row.flops = sum(each.flops or 0.0 for each in known) / len(known)
+        _against_ceilings(row, reach)
+    return row
+
+
+def _best_name(kernel: str, op: str) -> str:
+    """A kernel's own name tells best; where it tells nothing, that of the operation that launched it."""
+    return (
+        op if category_of(kernel) in ("unclassified", "other Triton") and category_of(op) != "unclassified" else kernel
+    )
+
+
+def _against_ceilings(row: KernelRow, reach: Ceilings) -> None:
+    if row.mean_us < 1e-3:  # finer than the profiler's clock
+        return
+    shares = []
+    if row.bytes:
+        row.gbps = row.bytes / row.mean_us / 1e3
+        if reach.memory_gbps:
+            shares.append(row.gbps / reach.memory_gbps)
+    if row.flops:
+        row.tflops = row.flops / row.mean_us / 1e6
+        peak = reach.peak_tflops.get(row.dtype)
+        if peak:
+            shares.append(row.tflops / peak)
+    row.speed_of_light = max(shares) if shares else None
+
+
+def _launch(launches: Sequence[Launched]) -> Launch:
+    def typical(values: Iterable[int | None]) -> int | None:
+        known = [value for value in values if value is not None]
+        return round(median(known)) if known else None
+
+    return Launch(
+        workgroups=typical(each.workgroups for each in launches),
+        workgroup_size=typical(each.workgroup_size for each in launches),
+        registers=typical(each.registers for each in launches),
+        lds_bytes=typical(each.lds_bytes for each in launches),
+    )
+
+
+def _most(values: Iterable[_T]) -> _T | None:
+    """What occurs most often; None when there is nothing."""
+    counts: dict[_T, int] = defaultdict(int)
+    for value in values:
+        counts[value] += 1
+    return max(counts, key=lambda value: counts[value]) if counts else None
+
+
+def _categories(rows: Sequence[KernelRow]) -> list[CategoryShare]:
+    """The largest first; the unclassified share always, also when it is none."""
+    found = []
+    for category in CATEGORIES:
+        mine = [row for row in rows if row.category == category]
+        if mine or category == "unclassified":
+            found.append(
+                CategoryShare(
+                    category=category, time_us=sum(row.time_us for row in mine), share=sum(row.share for row in mine)
+                )
+            )
+    return sorted(found, key=lambda each: -each.share)
+
+
+def _modules(launches: Sequence[Launched], calls: int, scale: float) -> list[ModuleRow]:
+    times: dict[tuple[str, str], float] = defaultdict(float)
+    instances: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for launch in launches:
+        module = launch.module or Module("", "", "")
+        times[module.name, module.where] += launch.duration_us
+        instances[module.name, module.where].add(module.instance)
+    total_us = sum(times.values()) or 1.0
+    rows = [
+        ModuleRow(
+            name=name or "(outside of any module)",
+            where=where,
+            instances=len(instances[name, where] - {""}),
+            time_us=scale * time_us / calls,
+            share=time_us / total_us,
+        )
+        for (name, where), time_us in times.items()
+    ]
+    return sorted(rows, key=lambda row: -row.time_us)
+
+
+def _spans(launches: Sequence[Launched], index: dict[str, int], scale: float) -> Iterator[Span]:
+    """Of the first call; of the first launches where no launch tells its call."""
+    first = [each for each in launches if each.call == 0] or list(launches)
+    begun = min((each.start_us for each in first), default=0.0)
+    for each in first[:MOST_SPANS]:
+        yield Span(
+            start_us=scale * (each.start_us - begun),
+            duration_us=scale * each.duration_us,
+            kernel=index[each.name],
+            stream=each.stream,
+        )

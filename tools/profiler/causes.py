@@ -1,0 +1,102 @@
+"""What holds each kernel back, and the whole: one cause each, with the number that speaks for it.
+
+Refuses to name a cause without a number: then it is unknown. The thresholds are here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tools.profiler.result import Cause, KernelRow, Profile
+
+BOUND = 0.6  # of what the device can reach: it is bound by that
+FAR = 0.1  # below it, neither memory nor arithmetic is the reason
+SHORT_US = 10.0  # a kernel that does little in this time has hardly begun when it is over
+LITTLE_BYTES = 1 << 20
+IDLE = 0.4  # of the time: launching decides, and not the device
+LOW_OCCUPANCY = 0.25
+MANY_REGISTERS = 256  # of one lane: one or two waves on a SIMD
+_SHOWN_SHARE = 0.05  # of a kernel that a recommendation speaks of
+
+
+def judge(profile: Profile, compute_units: int | None) -> None:
+    """Fills in the causes, the primary bottleneck and the recommendations."""
+    on_device = profile.device != "cpu"
+    for row in profile.kernels:
+        if row.cause == "unknown":
+            row.cause, row.why = (
+                of_kernel(row, profile.ceilings.launch_us, compute_units) if on_device else _on_cpu(row)
+            )
+    if profile.kernels:
+        first = profile.kernels[0]
+        profile.primary_bottleneck_component = first.module or first.op or first.name
+        profile.primary_bottleneck_type = "launch-bound" if launching_decides(profile) else first.cause
+    profile.recommendations = list(dict.fromkeys(_recommendations(profile)))
+
+
+def launching_decides(profile: Profile) -> bool:
+    """Whether the device waits for the next launch more than it works, or runs little but tiny kernels."""
+    waits = profile.call_us > 0 and 1.0 - profile.busy_us / profile.call_us > IDLE
+    tiny = sum(row.share for row in profile.kernels if row.cause == "launch-bound") > 0.5
+    return profile.device != "cpu" and (waits or tiny)
+
+
+def of_kernel(row: KernelRow, launch_us: float | None, compute_units: int | None) -> tuple[Cause, str]:
+    """The cause and why, from its roofline, its launch and its machine code."""
+    light, launch = row.speed_of_light, row.launch
+    if launch.scratch_bytes:
+        return "register pressure", f"it spills {launch.scratch_bytes} bytes of every lane to memory"
+    if light is not None and light >= BOUND:
+        memory = row.gbps is not None and (row.tflops is None or not _compute_is_larger(row))
+        return ("memory-bound", f"{light:.0%} of the memory's bandwidth") if memory else (
+            "compute-bound", f"{light:.0%} of the peak of {row.dtype}")  # fmt: skip
+    little = row.bytes is not None and row.bytes < LITTLE_BYTES
+    if row.mean_us < max(SHORT_US, 2 * (launch_us or 0.0)) and (little or (light is not None and light < FAR)):
+        moved = f"{row.bytes:.0f} bytes" if row.bytes is not None else "little work"
+        return "launch-bound", f"{moved} in {row.mean_us:.1f} us: the launch is what is paid for"
+    if launch.workgroups is not None and compute_units and launch.workgroups < compute_units:
+        return "under-filled grid", f"{launch.workgroups} workgroups for {compute_units} compute units"
+    if launch.registers is not None and launch.registers >= MANY_REGISTERS:
+        return "register pressure", f"{launch.registers} registers a lane"
+    if launch.occupancy is not None and launch.occupancy < LOW_OCCUPANCY and (light is None or light < BOUND):
+        return "low occupancy", f"{launch.occupancy:.0%} of the waves that a SIMD holds"
+    return "unknown", "" if light is None else f"{light:.0%} of what the device can reach"
+
+
+def _on_cpu(row: KernelRow) -> tuple[Cause, str]:
+    light = row.speed_of_light
+    if light is not None and light >= BOUND:
+        bound: Cause = "compute-bound" if _compute_is_larger(row) else "memory-bound"
+        return bound, f"{light:.0%} of what the machine can reach"
+    if row.mean_us < SHORT_US and row.bytes is not None and row.bytes < LITTLE_BYTES:
+        return "launch-bound", f"{row.bytes:.0f} bytes in {row.mean_us:.1f} us: calling it is what is paid for"
+    return "unknown", "" if light is None else f"{light:.0%} of what the machine can reach"
+
+
+def _compute_is_larger(row: KernelRow) -> bool:
+    """Whether arithmetic is nearer to its ceiling than memory; only products have arithmetic worth the name."""
+    return row.category in ("gemm", "attention", "convolution") and (row.flops or 0.0) > 50 * (row.bytes or 1.0)
+
+
+def _recommendations(profile: Profile) -> Iterator[str]:
+    if not profile.kernels:
+        return
+    if launching_decides(profile):
+        yield (
+            f"The device waits for {1 - profile.busy_us / profile.call_us:.0%} of a call with {profile.launches:.0f} "
+            "launches: remove or merge kernels, then compile, then capture a graph."
+        )
+    for row in profile.kernels:
+        if row.share < _SHOWN_SHARE:
+            continue
+        name = row.name if len(row.name) <= 60 else row.name[:57] + "..."
+        if row.cause == "launch-bound":
+            yield f"{name} is launch overhead ({row.why}): merge it, replace it or move it to initialisation."
+        elif row.cause == "memory-bound":
+            yield f"{name} is at {row.why}: only moving fewer bytes (fusing, a smaller type) makes it faster."
+        elif row.cause == "compute-bound":
+            yield f"{name} is at {row.why}: only doing less arithmetic, or a smaller type, makes it faster."
+        elif row.cause != "unknown":
+            yield f"{name}: {row.cause} ({row.why})."
+    if profile.unclassified > 0.05:
+        yield f"{profile.unclassified:.0%} of the time is in kernels of no known kind: look at them by name."

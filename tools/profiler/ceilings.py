@@ -1,0 +1,76 @@
+"""What each of the ten steps could gain at most, by Amdahl's law on what it works on.
+
+Refuses to be low: a ceiling that a step could pass would send the search elsewhere. What a step works on is taken for
+as fast as memory and arithmetic allow where that is known, and for free where it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tools.profiler.categories import Category
+from tools.profiler.result import KernelRow, Profile, StepCeiling
+
+_PRODUCTS: frozenset[Category] = frozenset({"gemm", "convolution", "attention"})
+_LIGHT: frozenset[Category] = frozenset({"activation and elementwise", "norm", "softmax and reduction", "copy and fill",
+                                         "quantization", "cache", "other Triton", "moe and sorting",
+                                         "unclassified"})  # fmt: skip
+_AROUND_ATTENTION: frozenset[Category] = _LIGHT | {"attention", "gemm"}
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a step works on: categories, and whether it takes away launches."""
+
+    step: str
+    categories: frozenset[Category]
+    launches: bool
+    words: str
+    whole: bool = False  # it may remove what it works on altogether
+
+
+AIMS: Sequence[Aim] = (
+    Aim("audit_compute", _LIGHT, True, "copies, casts and what is computed anew in every call", whole=True),
+    Aim("write_kernels", _LIGHT, True, "norms, activations and other light kernels"),
+    Aim("fuse_projections", frozenset({"gemm"}), True, "products that share their input"),
+    Aim("swap_attention", _AROUND_ATTENTION, True, "attention with its softmax, masks and copies", whole=True),
+    Aim("compile_model", _LIGHT, True, "everything but products and attention", whole=True),
+    Aim("route_gemm", frozenset({"gemm"}), False, "products"),
+    Aim("capture_graph", frozenset(), True, "the time in which the device waits"),
+)
+
+
+def of(profile: Profile) -> list[StepCeiling]:
+    if profile.call_us <= 0:
+        return []
+    waits_us = max(0.0, profile.call_us - profile.busy_us)
+    found = []
+    for aim in AIMS:
+        mine = [row for row in profile.kernels if row.category in aim.categories]
+        saved_us = _to_save(mine, whole=aim.whole) + (waits_us if aim.launches else 0.0)
+        share = min(saved_us, profile.call_us) / profile.call_us
+        found.append(StepCeiling(step=aim.step, speedup=_speedup(share), reason=_reason(aim, share, waits_us, profile)))
+    floor_us = sum(needed_us(row) for row in profile.kernels if row.category in _PRODUCTS)
+    share = 1.0 - floor_us / profile.call_us
+    reason = f"what is left are {floor_us:.0f} us a call of products and attention at the speed of light"
+    return [*found, StepCeiling(step="compose_stack", speedup=_speedup(share), reason=reason)]
+
+
+def needed_us(row: KernelRow) -> float:
+    """What it would take at the speed of light, per call; nothing where that is not known."""
+    return row.time_us * min(1.0, row.speed_of_light) if row.speed_of_light is not None else 0.0
+
+
+def _to_save(rows: Iterable[KernelRow], *, whole: bool) -> float:
+    return sum(row.time_us - (0.0 if whole else needed_us(row)) for row in rows)
+
+
+def _speedup(share: float) -> float:
+    """When this share of the time goes away: at most a thousand, for what cannot be told from all of it."""
+    return 1.0 / max(1e-3, 1.0 - max(0.0, share))
+
+
+def _reason(aim: Aim, share: float, waits_us: float, profile: Profile) -> str:
+    waiting = f", {waits_us / profile.call_us:.0%} of it waiting" if aim.launches and waits_us > 0 else ""
+    return f"{share:.0%} of a call could go: {aim.words}{waiting}"
