@@ -55,8 +55,8 @@ class Ended:
 
     status: int | None  # exit status of the main process, None when a signal ended it
     signal: int | None
-    # "exited", "signal", "stopped", "output limit", "memory limit", "process limit", "disk limit", or "supervisor
-    # killed": whoever watched the tree was killed, which only code in the tree has a reason to do
+    # "exited", "signal", "stopped", "output limit", "memory limit", "process limit", "disk limit", "engine lost", or
+    # "supervisor killed": whoever watched the tree was killed, which only code in the tree has a reason to do
     reason: str
     output_tail: str  # last 64 KiB of stdout and stderr together, undecodable bytes replaced
     output_bytes: int = 0
@@ -110,11 +110,16 @@ class ProcessEnded(Exception):
         self.ended = ended
 
 
+class WouldNotFreeze(Exception):
+    """Raised by `freeze` and `thaw`: it did not hold still. A finding about the process, not a fault of ours."""
+
+
 class Process(Protocol):
     """A running process tree.
 
-    `freeze` returns only when no task of the tree can run; `thaw` undoes it. `usage` also sees children that
-    left the process group or the session. `stop` ends the whole tree, is idempotent, and always returns.
+    `freeze` returns only when no task of the tree can run; `thaw` undoes it, and tells when one ran all the same.
+    `usage` also sees children that left the process group or the session. `stop` ends the whole tree and is
+    idempotent. What asks a container engine that has gone away raises SandboxUnavailable.
     """
 
     role: str
@@ -123,9 +128,11 @@ class Process(Protocol):
     def channel(self) -> Channel:
         """The connected channel. Raises: ProcessEnded, TimeoutError (it never connected)."""
 
-    def freeze(self) -> None: ...
+    def freeze(self) -> None:
+        """Raises: WouldNotFreeze."""
 
-    def thaw(self) -> None: ...
+    def thaw(self) -> None:
+        """Raises: WouldNotFreeze, and then it has been thawed."""
 
     def usage(self) -> Usage: ...
 

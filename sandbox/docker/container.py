@@ -79,7 +79,7 @@ def argv(command: Command, outside: Outside) -> list[str]:
     keep = [] if "environment" in outside.without else ["-i"]
     become = _become(outside) if outside.counters else []
     variables = [f"{name}={value}" for name, value in given.items()]
-    return [*outside.init, *become, "/usr/bin/env", *keep, *variables, *command.argv]
+    return [*become, *outside.init, "/usr/bin/env", *keep, *variables, *command.argv]
 
 
 def _become(outside: Outside) -> list[str]:

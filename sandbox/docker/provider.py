@@ -160,7 +160,7 @@ class DockerSandbox:
             process = SupervisedProcess(
                 command.role,
                 supervisor,
-                Tree(identity),
+                Tree(identity, with_root=True),
                 prepared.listener,
                 ControlGroups(_freezer(engine, made, pid), _CpuSet(engine, made)),
                 filed,

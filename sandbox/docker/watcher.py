@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,13 +114,11 @@ def supervise(order: Order, signals: Signals) -> dict[str, Any]:
     """Watch until it ends or must end; then remove it. Returns the fields of `Ended` and `cpu_time_s`."""
     engine, output, bounds = Engine(order.engine), FramedOutput(order.attached), Bounds(*order.bounds)
     limits = Limits(bounds, lambda: process_tree.descendants_quickly(order.pid))
-    try:
-        handle = os.pidfd_open(order.pid) if order.pid else _gone()
-    except (ProcessLookupError, ValueError):  # it has ended already
+    handle = _opened(order.pid)
+    if handle is None:
         reason = "memory limit" if limits.killed_for_memory() else None
     else:
-        reason = watch(bounds, output, limits, signals, lambda: _has_ended(handle), wake=[handle])
-        os.close(handle)
+        reason = watch(bounds, output, limits, signals, partial(_has_ended, handle), wake=[handle])
     if reason is None:
         _drain_rest(output, bounds.output_bytes)
     code = -signal.SIGKILL
@@ -127,9 +126,12 @@ def supervise(order: Order, signals: Signals) -> dict[str, Any]:
         if reason is None:
             code = _code(engine, order)
         output.close()  # the engine waits for whoever reads a container's output before it removes it
-        engine.remove(order.container)
+        if not engine.remove(order.container):
+            reason = ENGINE_LOST
     except OSError:
-        reason = ENGINE_LOST  # it is not known what became of the command; the next start clears it away
+        reason = ENGINE_LOST
+    if reason == ENGINE_LOST:  # the next start clears the container away; nothing in it is to run until then
+        _kill(handle)
     return {
         "status": code if code >= 0 else None,
         "signal": -code if code < 0 else None,
@@ -148,8 +150,19 @@ def _drain_rest(output: Output, at_most: int) -> None:
         output.drain()
 
 
-def _gone() -> int:
-    raise ProcessLookupError
+def _opened(pid: int) -> int | None:
+    """A handle on a process; None when it has ended already."""
+    try:
+        return os.pidfd_open(pid) if pid else None
+    except (ProcessLookupError, ValueError):
+        return None
+
+
+def _kill(handle: int | None) -> None:
+    """Process 1, with which the kernel ends all others of the container."""
+    if handle is not None:
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
 
 
 def _has_ended(handle: int) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from sandbox.contract import WouldNotFreeze
 from sandbox.errors import SandboxError
 from sandbox.kernel import cgroup, process_tree
 
@@ -65,7 +66,8 @@ class CgroupFreezer:
 class SignalFreezer:
     """SIGSTOP to every process of the tree, again until two looks in a row find every thread stopped.
 
-    A process that is stopped cannot continue another, so once all are stopped they stay so.
+    A process that is stopped cannot continue another, but timers of the kernel can send it a SIGCONT: whoever freezes
+    has to see whether it ran all the same.
     """
 
     join: tuple[Path, ...] = ()
@@ -82,7 +84,9 @@ class SignalFreezer:
             told.update(pid for pid in moving if _signal(pid, signal.SIGSTOP))
             calm = None if moving else found
             if time.monotonic() > deadline:
-                raise SandboxError(f"processes {moving} could not be stopped")
+                if untold := [pid for pid in moving if pid not in told]:
+                    raise SandboxError(f"processes {untold} could not be stopped")
+                raise WouldNotFreeze(f"{len(moving)} of its processes go on though they were stopped again and again")
             if moving:
                 time.sleep(0.0001)
 

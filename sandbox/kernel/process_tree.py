@@ -132,6 +132,17 @@ def _names(folder: str) -> list[str]:
         return [entry.name for entry in entries]
 
 
+def ran_ns(pids: Iterable[int]) -> dict[int, int]:
+    """How long every thread of these has been on a CPU, by its id; nothing where the kernel keeps no such account."""
+    found = {}
+    for pid in pids:
+        for tid in threads(pid):
+            words = _read(f"/proc/{pid}/task/{tid}/schedstat").split()
+            if words:
+                found[tid] = int(words[0])
+    return found
+
+
 def allowed_cpus(pid: int, tid: int) -> frozenset[int]:
     value = _fields(_read(f"/proc/{pid}/task/{tid}/status"), (b"Cpus_allowed_list:",)).get(b"Cpus_allowed_list:", b"")
     return frozenset(parse_cpu_list(value.decode()))
@@ -178,15 +189,15 @@ def _memory(pid: int, file: str, names: tuple[bytes, ...]) -> int:
     return sum(int(value.split()[0]) * 1024 for value in found.values())
 
 
-def cpu_time_s(supervisor: int, bystanders: Iterable[int], processes: dict[int, Stat]) -> float:
-    """User and system time of everything below `supervisor`, ended and waited-for children included.
+def cpu_time_s(root: int, ours: Iterable[int], processes: dict[int, Stat]) -> float:
+    """User and system time of `root` and everything below it, ended and waited-for children included.
 
-    `supervisor` and `bystanders` are ours: their own time is left out, that of the orphans they waited for is not.
-    Counts in ticks of 10 ms, and misses children that a process ignored (SIGCHLD set to ignore).
+    Of `ours` their own time is left out, that of the orphans they waited for is not. Counts in ticks of 10 ms, and
+    misses children that a process ignored (SIGCHLD set to ignore).
     """
-    ours = {supervisor, *bystanders}
+    ours = set(ours)
     ticks = 0
-    for pid in {supervisor, *descendants(supervisor, processes)}:
+    for pid in {root, *descendants(root, processes)}:
         process = processes.get(pid)
         if process is not None:
             ticks += process.waited_ticks + (0 if pid in ours else process.own_ticks)

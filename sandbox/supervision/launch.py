@@ -132,18 +132,21 @@ def _lead_pid_namespace(order: Order, joins: list[int], output_end: int, failure
     _die_with_supervisor(failure_end)
     with _stage("pid namespace"):
         isolation.see_only_own_processes()
+    closed, go = os.pipe()
     with _stage("exec"):
         command = os.fork()
     if command == 0:
         try:
             os.close(status_end)
+            os.read(closed, 1)  # no code of the command's runs before this process is closed to it
             _become(order, joins, output_end, failure_end)
         except LaunchFailure as error:
             _tell(failure_end, error)
         finally:
             os._exit(127)
-    _keep_only(status_end)
     isolation.close_to_tracers()
+    os.write(go, b"x")
+    _keep_only(status_end)
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == command:

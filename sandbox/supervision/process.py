@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.contract import Ended, ProcessEnded, Task, Usage
+from sandbox.contract import Ended, ProcessEnded, Task, Usage, WouldNotFreeze
 from sandbox.errors import EngineLost, SandboxError
 from sandbox.guest.wire import Channel
 from sandbox.kernel import cgroup, process_tree
@@ -29,21 +29,32 @@ from sandbox.supervision.watching import ENGINE_LOST
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _STOP_TIMEOUT_S = 15.0  # the supervisor gives up after 10 s on what is stuck in a driver
+_STILL_NS = 500_000  # what the kernel itself may do in a stopped process
 _PIN_LOOKS = 50  # a process that widens its affinity again and again is the referee's to find
 _LAST_WORDS_S = 1.0  # after a process let go of its channel: closing an accelerator may take most of a second
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Where a command's processes are: all of them below `root`, which is not one, and some of ours among them."""
+    """Where a command's processes are: all of them below `root`, and some of ours among them.
+
+    `root` itself is one of them where it lives under the command's own user, who may find a way into it.
+    """
 
     root: Identity
     ours: frozenset[int] = frozenset()
+    with_root: bool = False
 
     def members(self) -> list[int]:
         if not self.root.alive:  # its pid may be another's by now
             return []
-        return [pid for pid in process_tree.descendants_quickly(self.root.pid) if pid not in self.ours]
+        below = [pid for pid in process_tree.descendants_quickly(self.root.pid) if pid not in self.ours]
+        return [self.root.pid, *below] if self.with_root else below
+
+    def everything(self, processes: dict[int, process_tree.Stat]) -> list[int]:
+        """The same from a scan of all processes, so that nothing hides."""
+        below = [pid for pid in process_tree.descendants(self.root.pid, processes) if pid not in self.ours]
+        return [self.root.pid, *below] if self.with_root and self.root.pid in processes else below
 
 
 class SupervisedProcess:
@@ -71,6 +82,7 @@ class SupervisedProcess:
         self._channel: Channel | None = None
         self._ended: Ended | None = None
         self._cpu_time_s = 0.0
+        self._frozen_at_ns: dict[int, int] | None = None
         self._connecting, self._ending = threading.Lock(), threading.RLock()
 
     @property
@@ -129,11 +141,22 @@ class SupervisedProcess:
         with self._ending:
             if self._ended is None:
                 self._groups.freezer.freeze(self.members)
+                self._frozen_at_ns = process_tree.ran_ns(self.members())
 
     def thaw(self) -> None:
         with self._ending:
             if self._ended is None:
+                ran_ns = self._ran_while_frozen_ns()
                 self._groups.freezer.thaw(self.members)
+                if ran_ns > _STILL_NS:
+                    raise WouldNotFreeze(f"it ran for {ran_ns / 1e6:.1f} ms while it was stopped")
+
+    def _ran_while_frozen_ns(self) -> int:
+        before, self._frozen_at_ns = self._frozen_at_ns, None
+        if before is None:
+            return 0
+        now = process_tree.ran_ns(self.members())
+        return sum(max(0, ran - before.get(task, 0)) for task, ran in now.items())
 
     def usage(self) -> Usage:
         with self._ending:
@@ -143,13 +166,14 @@ class SupervisedProcess:
             frozen = self._groups.freezer.holds()
             tasks = [
                 task
-                for pid in process_tree.descendants(self._tree.root.pid, processes)
-                if pid not in self._tree.ours and processes[pid].alive
+                for pid in self._tree.everything(processes)
+                if processes[pid].alive
                 for task in _tasks(pid, pid in frozen)
             ]
             used = self._groups.freezer.cpu_time_s()
             if used is None:
-                used = process_tree.cpu_time_s(self._tree.root.pid, self._tree.ours, processes)
+                ours = self._tree.ours if self._tree.with_root else {self._tree.root.pid, *self._tree.ours}
+                used = process_tree.cpu_time_s(self._tree.root.pid, ours, processes)
             self._cpu_time_s = max(self._cpu_time_s, used)
             return Usage(tuple(tasks), self._cpu_time_s)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from sandbox.contract import WouldNotFreeze
 from tools.judging import disk
 from tools.judging.inputs import Draw, Inputs
 from tools.judging.script import POSITIVE_63
@@ -156,8 +157,8 @@ class Session:
             for case in range(len(self.workload.cases)):
                 self._time_case(case, pair, sides)
             for name, worker in pair.items():  # once nothing more is timed
-                worker.process.thaw()
                 with _blamed(name):
+                    worker.process.thaw()
                     tripped[name] = worker.tripped()
         finally:
             for worker in pair.values():
@@ -176,9 +177,10 @@ class Session:
                     for worker in pair.values():
                         worker.hide()
                     self._all(pair, "call", lambda _: {"key": self._key()})
-        for worker in pair.values():
-            worker.process.pin(self.cores.timed)
-            worker.process.freeze()
+        for name, worker in pair.items():
+            with _blamed(name):
+                worker.process.pin(self.cores.timed)
+                worker.process.freeze()
 
     def _all(self, pair: dict[str, Worker], op: str, arguments: Callable[[Worker], dict[str, Any]]) -> None:
         for name, worker in pair.items():
@@ -326,3 +328,5 @@ def _blamed(side: str) -> Iterator[None]:
         yield
     except (WorkerFault, Tripwire) as fault:
         raise SideFault(side, fault) from fault
+    except WouldNotFreeze as found:
+        raise SideFault(side, Tripwire(str(found))) from found

@@ -193,7 +193,7 @@ class LiveClock:
     cores: Cores
     scratch: Path
     supply: InputSupply
-    settle: Callable[[], None] = lambda: None  # returns when the device works, after a process has failed on it
+    settle: Callable[[], None]  # returns when the device works, after a process has failed on it
     known_us: dict[str, list[float]] = field(default_factory=dict)
 
     def compare(self, request: Request) -> Measured:
@@ -207,6 +207,8 @@ class LiveClock:
             try:
                 doubt = self._measure(request, left, outputs)
             except SideFault as fault:
+                if self.workload.device != "cpu":
+                    self.supply.close()  # the fault may have taken the worker along that draws inputs
                 self.settle()
                 if fault.side in left:
                     _blame(left[fault.side], fault)

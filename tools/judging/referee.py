@@ -97,7 +97,7 @@ class Referee:
         try:
             checked = self._checks.check(build)
         except WorkloadError:
-            if not self.health.watched or build.key == self.pristine.key:
+            if build.key == self.pristine.key:
                 raise
             checked = self._check_again(build)
         if checked.finding.verdict == "broken":
@@ -105,9 +105,14 @@ class Referee:
         return checked
 
     def _check_again(self, build: Build) -> Checked:
-        """After the original failed beside it: a fault on a GPU may take others along, whoever made it."""
+        """After the original failed beside it: a fault on a GPU takes others along, and so does want of memory or time.
+
+        Raises: WorkloadError when the original fails by itself.
+        """
         self.health.settle()
-        self._checks.check(self.pristine)  # fails again when it is the original's own
+        alone = self._checks.check(self.pristine).finding
+        if alone.verdict:
+            raise workload_error("call_raised", alone.reason, "", self.setting.entry, None)
         try:
             return self._checks.check(build)
         except WorkloadError as error:

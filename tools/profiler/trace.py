@@ -22,6 +22,7 @@ MARK = "ratchet|"  # begins the name of our own annotations: ratchet|call|3, rat
 MOST_BYTES = 1 << 30
 MOST_EVENTS = 2_000_000
 _LONGEST_NAME = 2000
+_DEEPEST = 200  # modules in one another
 _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 
 
@@ -151,8 +152,8 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
     device = [event for event in events if event.kind in _ON_DEVICE]
     on_device = bool(device)
     if on_device:
-        by_id = {event.args["External id"]: event for event in ops if event.args.get("External id")}
-        causes = [by_id.get(event.args.get("External id")) for event in device]
+        by_id = {number: event for event in ops if (number := _whole(event.args.get("External id")))}
+        causes = [by_id.get(_whole(event.args.get("External id")) or 0) for event in device]
         if missing := sum(cause is None for cause in causes):
             notes.append(
                 f"{missing} of {len(device)} launches belong to no operation (a graph that is replayed has none)"
@@ -246,7 +247,9 @@ class _Nesting:
     def around(self, event: _Event) -> _Event | None:
         spans = self._by_thread.get(event.thread, [])
         index = bisect_right(self._starts.get(event.thread, []), event.start) - 1
-        while index >= 0:
+        for _ in range(_DEEPEST):
+            if index < 0:
+                break
             if spans[index].end >= event.end:
                 return spans[index]
             index = self._outer[event.thread][index]

@@ -1,0 +1,107 @@
+"""What the device can reach: measured once on this machine, cached, and preferred to the datasheet.
+
+Refuses to take a measurement above the datasheet for one: that would be a fault of the measurement, or of the table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sandbox.contract import Command
+from sandbox.errors import SandboxError
+from tools.hardware import Device, find_device
+from tools.judging.tensors import BadTensorFile, opened
+from tools.judging.worker import PASSED, Setting
+from tools.profiler.result import Ceilings
+
+_TIMEOUT_S = 300.0
+_MOST_BYTES = 1 << 16
+_ABOVE = 1.1  # a measurement may pass the datasheet by so much: clocks differ from card to card
+
+
+def device_of(environment: Mapping[str, Any]) -> Device | None:
+    """The device in the table, from what the guest says of itself; None when it is not in it."""
+    arch = str(environment.get("gfx") or "")
+    name = str(environment.get("gpu_name") or "")
+    return find_device(name, arch or "sm_90") if name or arch else None
+
+
+def ceilings(setting: Setting, environment: Mapping[str, Any], cache: Path | None = None) -> tuple[Ceilings, list[str]]:
+    """The ceilings, and notes. `cache` is a folder of the user's; None takes the usual one."""
+    device = device_of(environment)
+    file = (cache or cache_folder()) / f"ceilings-{_key(setting, environment)}.json"
+    try:
+        found, notes = Ceilings.model_validate_json(file.read_bytes()), list[str]()
+    except (OSError, ValidationError):
+        found, notes = _measure(setting)
+        if found.memory_gbps is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(found.model_dump_json(indent=1) + "\n")
+    return _with_datasheet(found, device, notes), notes
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ratchet"
+
+
+def _key(setting: Setting, environment: Mapping[str, Any]) -> str:
+    """Of a device with its software: another version may reach more."""
+    names = ("device", "gpu_name", "gfx", "torch", "rocm", "cuda")
+    parts = [str(environment.get(name)) for name in names]
+    return hashlib.sha256("|".join([*parts, str(setting.threads), os.uname().nodename]).encode()).hexdigest()[:16]
+
+
+def _measure(setting: Setting) -> tuple[Ceilings, list[str]]:
+    home = Path(tempfile.mkdtemp(prefix="ceilings-", dir=setting.scratch))
+    environ = {name: os.environ[name] for name in PASSED if name in os.environ}
+    threads = {name: str(setting.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    command = Command(
+        argv=(setting.python, str(setting.guest / "ceilings.py"), str(home / "out.json")),
+        cwd=setting.guest,
+        role="ceilings",
+        env={**environ, **threads, "HOME": str(home), "TMPDIR": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
+        readable=(setting.guest,),
+        writable=(home,),
+        limits=setting.limits,
+    )
+    try:
+        process = setting.sandbox.start(command)
+        ended = process.wait(_TIMEOUT_S)
+        process.stop()
+        with opened(home / "out.json") as told:
+            found = json.loads(told.read(_MOST_BYTES))
+        return Ceilings.model_validate({**found, "source": "measured"}), []
+    except (SandboxError, BadTensorFile, ValidationError, ValueError, TypeError) as error:
+        why = "it took too long" if isinstance(error, BadTensorFile) and ended is None else str(error).splitlines()[0]
+        return Ceilings(), [f"what the device reaches could not be measured: {why}"]
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _with_datasheet(measured: Ceilings, device: Device | None, notes: list[str]) -> Ceilings:
+    """Measured figures where there are any that can be true, the datasheet's for the rest."""
+    if device is None:
+        return measured
+    found = measured.model_copy(update={"peak_tflops": dict(device.peak_tflops) | measured.peak_tflops})
+    sheet: dict[str, float | None] = {"memory": device.memory_gbps, **device.peak_tflops}
+    got: dict[str, float | None] = {"memory": measured.memory_gbps, **measured.peak_tflops}
+    for name, value in got.items():
+        limit = sheet.get(name)
+        if value is not None and limit is not None and value > _ABOVE * limit:
+            notes.append(f"{name} was measured above the datasheet of {device.name}, whose figure is taken")
+            if name == "memory":
+                found.memory_gbps = limit
+            else:
+                found.peak_tflops[name] = limit
+    if found.memory_gbps is None:
+        found.memory_gbps, found.source = device.memory_gbps, f"datasheet of {device.name}"
+    return found
