@@ -27,6 +27,7 @@ DATA = (
     "evals/red_team/target/",
     "sandbox/images/",
     "skills/",
+    "tools/profiler/page_template/",
 )
 LONGEST_FILE = 400
 

@@ -5,6 +5,7 @@ Refuses to escape for any particular format: that is for whoever writes it.
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any
 
 _LONGEST = 4000  # characters
@@ -24,3 +25,30 @@ def plain_values(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain_values(part) for part in value]
     return value
+
+
+def one_line(text: str, columns: int = 0) -> str:
+    """`text` without line breaks and control characters, cut to `columns` of a terminal when that is above 0."""
+    clean = " ".join("".join(sign if sign.isprintable() else " " for sign in text[:_LONGEST]).split())
+    if columns <= 0 or width_of(clean) <= columns:
+        return clean
+    kept, used = [], 1  # the ellipsis
+    for sign in clean:
+        used += width_of(sign)
+        if used > columns:
+            break
+        kept.append(sign)
+    return "".join(kept) + "…"
+
+
+def width_of(text: str) -> int:
+    """Columns of a terminal that `text` takes: two for wide signs, none for signs that sit on the one before."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns(sign) for sign in text)
+
+
+def _columns(sign: str) -> int:
+    if unicodedata.category(sign) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(sign) in ("W", "F") else 1

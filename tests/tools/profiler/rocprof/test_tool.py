@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import SandboxError, Unusable
-from sandbox.kernel import counters
+from sandbox import counters
 from sandbox.local.provider import LocalSandbox
 from tests.sandbox.conftest import folder_open_to_all, open_interpreter
 from tools.profiler.rocprof import running, tool

@@ -1,0 +1,140 @@
+"""A profile in a terminal says what is known, in its units, within 100 columns, and nothing to the terminal itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.tools.profiler import sample_profile
+from tools.plain_text import one_line, width_of
+from tools.profiler import text
+from tools.profiler.result import CategoryShare, KernelRow, Profile
+
+SAMPLES = (sample_profile.h200_decoder, sample_profile.cpu_decoder, sample_profile.nothing_seen,
+           sample_profile.many_spans)  # fmt: skip
+
+
+@pytest.mark.parametrize("sample", [*SAMPLES, sample_profile.hostile], ids=lambda sample: sample.__name__)
+def test_no_line_is_wider_than_100_columns(sample: Callable[[], Profile]) -> None:
+    profile = sample()
+    if sample is sample_profile.hostile:
+        profile.deeper = []
+    assert max(width_of(line) for line in text.render(profile, most_kernels=99).splitlines()) <= 100
+
+
+def test_nothing_that_a_target_says_reaches_the_terminal_as_a_command() -> None:
+    shown = text.render(sample_profile.hostile(), most_kernels=99, most_modules=99)
+    assert [sign for sign in shown if not sign.isprintable() and sign != "\n"] == []
+    assert "[31mred" in shown, "the name itself is shown"
+    shown.encode()  # no half of a character
+
+
+def test_the_head_has_every_number_with_its_unit() -> None:
+    head = text.render(sample_profile.h200_decoder()).partition("\n\nWhere")[0]
+    assert "bench.py:generate on NVIDIA H200 (sm_90), 20 calls" in head
+    assert "2.39 ms per call" in head
+    assert "1.83 ms per call; idle for 22.2% of the 2.36 ms" in head
+    assert "243 per call; median gap between kernels 1.70 µs" in head
+    assert "4,800 GB/s" in head and "bfloat16 989" in head and "one launch every 2.30 µs" in head
+
+
+def test_categories_come_with_the_largest_first_and_what_is_unclassified_last() -> None:
+    lines = _section(sample_profile.h200_decoder(), "Where the device's time goes")
+    assert [line.split("  ")[1] for line in lines] == [
+        "gemm", "activation and elementwise", "copy and fill", "softmax and reduction", "unclassified",
+    ]  # fmt: skip
+    lengths = [line.count("█") for line in lines]
+    assert lengths == sorted(lengths, reverse=True) and lengths[0] > 16
+
+
+@pytest.mark.parametrize("sample", [sample_profile.cpu_decoder, sample_profile.nothing_seen])
+def test_the_unclassified_share_is_shown_even_when_there_is_none(sample: Callable[[], Profile]) -> None:
+    last = _section(sample(), "Where the device's time goes")[-1]
+    assert last.split() == ["unclassified", "0.0%", "0.00", "µs"]
+
+
+def test_a_kernel_has_its_numbers_on_one_line_and_its_origin_on_the_next() -> None:
+    lines = _section(sample_profile.h200_decoder(), "Kernels")
+    assert lines[0].split() == ["#", "share", "calls", "mean", "GB/s", "TFLOP/s", "limit", "cause", "name"]
+    assert lines[1].split()[:8] == ["1", "25.4%", "24", "19.4", "µs", "1,594", "609", "62%"]
+    assert lines[1].split()[8] == "compute-bound" and lines[1].split()[9].startswith("nvjet_tst_128x256")
+    assert lines[2].strip() == "aten::linear in MLP (/work/target/model.py:73): 512×2048 by 2048×5632"
+
+
+def test_kernels_that_are_not_shown_are_counted() -> None:
+    lines = _section(sample_profile.h200_decoder(), "Kernels", most_kernels=2)
+    assert lines[-1] == "  and 9 more, 57.9% of the time together"
+
+
+def test_what_is_not_known_is_a_dash_and_not_a_zero() -> None:
+    lines = _section(sample_profile.cpu_decoder(), "Kernels")
+    softmax = next(line for line in lines if line.endswith("aten::_softmax"))
+    assert softmax.split()[6:9] == ["–", "–", "memory-bound"]
+    assert "not known for this device" in text.render(sample_profile.cpu_decoder())
+
+
+def test_a_profile_without_anything_says_so() -> None:
+    shown = text.render(sample_profile.nothing_seen())
+    assert "none were seen" in shown and "idle for –" in shown and "The trace is cut off." in shown
+    assert not any(word in shown.lower() for word in ("nan", "none\n", "inf "))
+
+
+def test_the_steps_have_what_they_could_gain_and_why() -> None:
+    lines = _section(sample_profile.h200_decoder(), "What each step could gain at most")
+    assert "capture_graph 1.27× no gaps between 243 launches" in [" ".join(line.split()) for line in lines]
+
+
+def test_a_long_command_is_broken_between_words_and_can_be_pasted() -> None:
+    profile = sample_profile.h200_decoder()
+    quoted = "'" + "two words " * 15 + "'"
+    profile.deeper = [f"rocprofv3 --kernel-trace -d {'/very/long' * 6} -o trace -- python bench.py --note {quoted}"]
+    lines = _section(profile, "For a closer look")
+    assert len(lines) > 1 and all(line.endswith(" \\") for line in lines[:-1])
+    assert " ".join(line.removesuffix(" \\").strip() for line in lines) == one_line(profile.deeper[0])
+    assert any(quoted.replace("  ", " ") in line for line in lines), "a quoted word is not broken"
+
+
+def test_numbers_beyond_all_bounds_do_not_break_the_table() -> None:
+    profile = sample_profile.nothing_seen()
+    profile.kernels = [KernelRow(name="k", category="gemm", calls=1e300, time_us=1e300, share=1e300, mean_us=1e300)]
+    profile.categories = [CategoryShare(category="gemm", time_us=-1e300, share=-4.0)]
+    assert max(map(width_of, text.render(profile).splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "short"),
+    [
+        ("Memcpy DtoD (Device -> Device)", 40, "Memcpy DtoD (Device -> Device)"),
+        ("void at::native::reduce_kernel<512, 1>(int, float*)", 40, "reduce_kernel<512, 1>"),
+        ("void (anonymous namespace)::softmax_warp_forward<float, 9>(float*)", 30, "softmax_warp_forward<float, 9>"),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64", 30, "Cijk_Alik_Bljk_BBS_B…56x256x64"),
+        ("vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>", 30, "vectorized_elementwise_kernel…"),
+        ("漢字の名前" * 9, 11, "漢字の…名前"),
+        ("(((", 20, "((("),
+        ("\x1b\x00", 20, "(no name)"),
+        ("", 20, "(no name)"),
+    ],
+)
+def test_a_name_is_cut_where_it_says_least(name: str, columns: int, short: str) -> None:
+    assert text.short_name(name, columns) == short
+    assert width_of(text.short_name(name, columns)) <= columns
+
+
+def test_a_name_without_end_takes_no_time() -> None:
+    assert width_of(text.short_name("(" * 10_000_000 + ")", 30)) <= 30
+
+
+@pytest.mark.parametrize(
+    ("us", "said"),
+    [(0.0, "0.00 µs"), (0.5, "0.50 µs"), (45.12, "45.1 µs"), (999.0, "999 µs"), (1420.0, "1.42 ms"), (2.5e6, "2.50 s"),
+     (None, "–"), (float("nan"), "–"), (float("inf"), "–")],
+)  # fmt: skip
+def test_a_time_has_the_unit_that_suits_it(us: float | None, said: str) -> None:
+    assert text.time(us) == said
+
+
+def _section(profile: Profile, title: str, most_kernels: int = 15) -> list[str]:
+    shown = text.render(profile, most_kernels=most_kernels)
+    found = next(part for part in shown.split("\n\n") if part.startswith(title))
+    return shown.split("\n\n")[shown.split("\n\n").index(found) + 1].splitlines()
