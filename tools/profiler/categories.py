@@ -36,7 +36,9 @@ _TABLE: tuple[tuple[Category, str], ...] = (
     ("quantization", r"quant|scaled_.*cast|per_token|fp8_cast"),
     ("copy and fill",
      r"memcpy|memset|copybuffer|fillbuffer|fill_|direct_copy|fillfunctor|catarraybatched|copy_kernel|copy_device_to_device"
-     r"|aten::(copy_|clone|contiguous|zero_|zeros|ones|full|cat|stack|_to_copy|empty|repeat|repeat_interleave)"),
+     r"|aten::(copy_|clone|contiguous|zero_|zeros|ones|full|cat|stack|_to_copy|empty|repeat|repeat_interleave|to|t|view"
+     r"|transpose|permute|reshape|_reshape_alias|_unsafe_view|as_strided|expand|squeeze|unsqueeze|slice|narrow|split|chunk"
+     r"|select|unbind|detach|resolve_conj|resolve_neg|resize_|result_type|alias|lift_fresh|movedim|flatten|unflatten)\b"),
     ("activation and elementwise",
      r"act_and_mul|silu|gelu|swiglu|relu|sigmoid|tanh|rope|rotary|elementwise|triton_poi_|index|gather|scatter|\bwhere"
      r"|embedding|tri[ul]_|aten::(add|sub|mul|div|neg|exp|log|sqrt|rsqrt|pow|sin|cos|eq|ne|lt|gt|le|ge|abs|clamp|where"

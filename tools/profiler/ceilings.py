@@ -6,6 +6,7 @@ as fast as memory and arithmetic allow where that is known, and for free where i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ _PRODUCTS: frozenset[Category] = frozenset({"gemm", "convolution", "attention"})
 _LIGHT: frozenset[Category] = frozenset({"activation and elementwise", "norm", "softmax and reduction", "copy and fill",
                                          "quantization", "cache", "other Triton", "moe and sorting",
                                          "unclassified"})  # fmt: skip
-_AROUND_ATTENTION: frozenset[Category] = _LIGHT | {"attention", "gemm"}
+_ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)  # in the name of a module
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ AIMS: Sequence[Aim] = (
     Aim("audit_compute", _LIGHT, True, "copies, casts and what is computed anew in every call", whole=True),
     Aim("write_kernels", _LIGHT, True, "norms, activations and other light kernels"),
     Aim("fuse_projections", frozenset({"gemm"}), True, "products that share their input"),
-    Aim("swap_attention", _AROUND_ATTENTION, True, "attention with its softmax, masks and copies", whole=True),
+    Aim("swap_attention", frozenset({"attention"}), True, "attention with its softmax, masks and copies", whole=True),
     Aim("compile_model", _LIGHT, True, "everything but products and attention", whole=True),
     Aim("route_gemm", frozenset({"gemm"}), False, "products"),
     Aim("capture_graph", frozenset(), True, "the time in which the device waits"),
@@ -49,6 +50,8 @@ def of(profile: Profile) -> list[StepCeiling]:
     for aim in AIMS:
         mine = [row for row in profile.kernels if row.category in aim.categories]
         saved_us = _to_save(mine, whole=aim.whole) + (waits_us if aim.launches else 0.0)
+        if aim.step == "swap_attention":
+            saved_us += _written_out_us(profile)
         share = min(saved_us, profile.call_us) / profile.call_us
         found.append(StepCeiling(step=aim.step, speedup=_speedup(share), reason=_reason(aim, share, waits_us, profile)))
     floor_us = sum(needed_us(row) for row in profile.kernels if row.category in _PRODUCTS)
@@ -60,6 +63,19 @@ def of(profile: Profile) -> list[StepCeiling]:
 def needed_us(row: KernelRow) -> float:
     """What it would take at the speed of light, per call; nothing where that is not known."""
     return row.time_us * min(1.0, row.speed_of_light) if row.speed_of_light is not None else 0.0
+
+
+def _written_out_us(profile: Profile) -> float:
+    """Of modules that are attention by their name, what is none of a fused kernel: products of scores among it.
+
+    Where no module is known, products of batches and softmax stand for it.
+    """
+    known = [module for module in profile.modules if module.where or module.instances]
+    if known:
+        inside = sum(module.time_us for module in known if _ATTENTION.search(module.name))
+        fused = (row for row in profile.kernels if row.category == "attention" and _ATTENTION.search(row.module))
+        return max(0.0, inside - sum(row.time_us for row in fused))
+    return sum(row.time_us for row in profile.kernels if "bmm" in row.op or "softmax" in row.op)
 
 
 def _to_save(rows: Iterable[KernelRow], *, whole: bool) -> float:

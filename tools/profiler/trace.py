@@ -171,7 +171,7 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
                 start_us=event.start,
                 duration_us=duration,
                 stream=int(_number(event.args.get("stream")) or 0),
-                op=None if cause is None else _op(cause),
+                op=None if cause is None else _op(cause, passes_on=not on_device and duration < cause.duration / 2),
                 module=None if cause is None else _module(modules.around(cause)),
                 call=None if call is None else int(_number(call.name.rpartition("|")[2]) or 0),
                 workgroups=_product(event.args.get("grid")),
@@ -186,7 +186,10 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
     return Trace(launches, calls.count, on_device, notes)
 
 
-def _op(event: _Event) -> Op:
+def _op(event: _Event, *, passes_on: bool) -> Op:
+    """An operation; without operands where those that it called did its work, so that no work counts twice."""
+    if passes_on:
+        return Op(event.name)
     shapes, dtypes = event.args.get("Input Dims"), event.args.get("Input type")
     return Op(
         event.name,

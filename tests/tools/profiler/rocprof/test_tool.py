@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.errors import SandboxError, Unusable
 from sandbox import counters
+from sandbox.errors import SandboxError, Unusable
 from sandbox.local.provider import LocalSandbox
 from tests.sandbox.conftest import folder_open_to_all, open_interpreter
 from tools.profiler.rocprof import running, tool

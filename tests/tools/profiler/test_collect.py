@@ -1,0 +1,97 @@
+"""A build is profiled in the sandbox: what comes back is a profile, whatever the build does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.evals.arena import Arena
+from tools.profiler import reach
+from tools.profiler.collect import Collector
+from tools.profiler.result import Ceilings
+
+
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    opened = Arena.open(tmp_path_factory.mktemp("arena"), sys.executable)
+    yield opened
+    opened.referee.close()
+
+
+@pytest.fixture
+def collector(arena: Arena) -> Collector:
+    ceilings = Ceilings(memory_gbps=10.0, peak_tflops={"float32": 0.1}, source="made up")
+    return Collector(arena.referee.setting, arena.referee.workload, ceilings, calls=4)
+
+
+def test_a_call_is_taken_apart(arena: Arena, collector: Collector, tmp_path: Path) -> None:
+    found = collector.profile(arena.referee.pristine, tmp_path / "trace.json")
+    assert (found.calls, found.device) == (4, "cpu")
+    assert sum(each.share for each in found.categories) == pytest.approx(1.0)
+    assert found.unclassified < 0.05
+    assert {"Model"} <= {row.name for row in found.modules}
+    assert any(row.where.startswith("layers.py:") for row in found.modules)
+    assert any(row.category == "gemm" and row.tflops for row in found.kernels)
+    assert 0 < found.busy_us <= found.call_us * 1.01
+    assert [step.step for step in found.steps][-1] == "compose_stack"
+    assert (tmp_path / "trace.json").read_text().lstrip().startswith("{")
+
+
+DIES = """
+import os, torch
+
+def dies(self, x, forward=Model.forward):
+    if torch.autograd._profiler_enabled():
+        os._exit(3)
+    return forward(self, x)
+
+Model.forward = dies
+"""
+LEADS_AWAY = """
+import os, torch
+
+export = torch.profiler.profile.export_chrome_trace
+
+def lead_away(self, path):
+    os.symlink("/etc/passwd", path)
+
+torch.profiler.profile.export_chrome_trace = lead_away
+"""
+
+
+@pytest.mark.parametrize(("name", "code", "says"), [("dies", DIES, "fails under the profiler"),
+                                                    ("leads-away", LEADS_AWAY, "left no trace")])  # fmt: skip
+def test_a_build_that_fails_under_it_leaves_what_is_known(
+    name: str, code: str, says: str, arena: Arena, collector: Collector, tmp_path: Path
+) -> None:
+    found = collector.profile(arena.appended(name, code), tmp_path / "trace.json")
+    assert found.kernels == [] and found.call_us > 0
+    assert any(says in note for note in found.notes)
+
+
+def test_what_the_machine_reaches_is_measured_once(arena: Arena, tmp_path: Path) -> None:
+    environment = dict(arena.referee.workload.environment)
+    found, notes = reach.ceilings(arena.referee.setting, environment, tmp_path)
+    assert notes == [] and found.source == "measured"
+    assert found.memory_gbps and found.peak_tflops["float32"] and found.launch_us
+    (kept,) = tmp_path.iterdir()
+    kept.write_text(
+        kept.read_text()
+        .replace('"source":"measured"', '"source":"kept"')
+        .replace('"source": "measured"', '"source": "kept"')
+    )
+    again, _ = reach.ceilings(arena.referee.setting, environment, tmp_path)
+    assert again.source == "kept" and again.memory_gbps == found.memory_gbps
+
+
+def test_a_measurement_beyond_the_datasheet_is_not_believed() -> None:
+    device = reach.device_of({"gpu_name": "AMD Instinct MI300X", "gfx": "gfx942"})
+    notes: list[str] = []
+    found = reach._with_datasheet(
+        Ceilings(memory_gbps=9000.0, peak_tflops={"bfloat16": 700.0}, source="measured"), device, notes
+    )
+    assert (found.memory_gbps, found.peak_tflops["bfloat16"]) == (5300.0, 700.0)
+    assert found.peak_tflops["float8"] == 2614.9 and "memory was measured above" in notes[0]
