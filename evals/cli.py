@@ -38,7 +38,10 @@ def build_parser() -> argparse.ArgumentParser:
     kill_runs.set_defaults(handler=_kill_runs)
     containment = commands.add_parser("containment", help="measure what containment costs")
     containment.set_defaults(handler=_containment)
-    for command in (run, calibrate, start_up, kill_runs, containment):
+    isa = commands.add_parser("isa", help="measure how long kernels take to compile for AMD architectures")
+    isa.add_argument("kernels", nargs="+", type=Path, metavar="FILE", help="annotated kernels")
+    isa.set_defaults(handler=_isa)
+    for command in (run, calibrate, start_up, kill_runs, containment, isa):
         command.add_argument("--results-dir", type=Path, default=Path("evals/results"), metavar="DIR",
                              help="where the results are stored (default: evals/results)")  # fmt: skip
         command.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -67,6 +70,12 @@ def _containment(arguments: argparse.Namespace, doing: Doing) -> int:
     from evals import containment
 
     return containment.run(arguments.results_dir)
+
+
+def _isa(arguments: argparse.Namespace, doing: Doing) -> int:
+    from evals import isa_compile
+
+    return isa_compile.run(tuple(arguments.kernels), arguments.results_dir)
 
 
 def _start_up(arguments: argparse.Namespace, doing: Doing) -> int:

@@ -1,0 +1,158 @@
+"""`agent isa` as a person types it: one kernel, several architectures, two files, and what is typed wrong."""
+
+from __future__ import annotations
+
+import json
+import venv
+from pathlib import Path
+
+import pytest
+
+from agent.cli import main
+from tests.files import write_files
+from tools.hardware import ARCHITECTURES
+
+KERNELS = Path(__file__).resolve().parents[1] / "tools" / "isa" / "kernels"
+WIDTH = 100
+PLAIN = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x_ptr, n, by, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n) * by, mask=at < n)
+"""
+SIGNATURE = {"signature": {"x_ptr": "*bf16", "n": "i32:16", "by": "fp32"}, "constexprs": {"BLOCK": 2048}}
+START = """
+import torch
+from kernels import scale
+x = torch.ones(4096, dtype=torch.float16, device="cuda")
+scale[(8,)](x, x.numel(), 2.0, BLOCK=512)
+"""
+
+
+def isa(*arguments: object) -> int:
+    return main(["isa", *map(str, arguments), "--sandbox", "local"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    files = {"kernels.py": PLAIN, "signature.json": json.dumps(SIGNATURE), "start.py": START}
+    return write_files(tmp_path / "given", files)
+
+
+def test_one_kernel_on_one_architecture_is_shown_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert isa(KERNELS / "matmul.py") == 0
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    assert lines[0] == "matmul (matmul.py:8)"
+    assert all(len(line) <= WIDTH for line in lines)
+    for topic in ("registers", "spills", "LDS", "occupancy", "loads", "stores", "matrix", "waits", "layouts", "to try"):
+        assert any(line.startswith(f"  {topic}") for line in lines), topic
+    assert "gfx942, by Triton" in shown and "nothing was run" in shown
+    assert "mfma_f32_32x32x8_bf16" in shown and "instead of" in shown
+
+
+def test_several_architectures_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert isa(KERNELS / "scattered.py", "--arch", "gfx942,gfx90a", "--arch", "gfx1100") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("gfx")] == ["gfx942", "gfx90a", "gfx1100"]
+    assert all(len(line) <= WIDTH for line in lines)
+    assert any("gfx942, gfx90a: coalescing: 4 of 4 loads" in line for line in lines)
+
+
+def test_all_of_it_can_be_had_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert isa(KERNELS / "softmax.py", "--arch", "all", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["architecture"] for each in found["results"]] == list(ARCHITECTURES)
+    first = found["results"][2]
+    assert first["occupancy"]["waves"] == 8 and first["code"]["everywhere"]["loads"] == {"128": 2}
+    assert first["faults"] == [] and first["advice"] == []
+
+
+def test_a_json_file_or_a_launch_describes_a_bare_kernel(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert isa(folder / "kernels.py", "--signature", folder / "signature.json") == 0
+    assert "x_ptr *bf16, n i32 :16, by fp32; BLOCK=2048" in capsys.readouterr().out
+    assert isa(f"{folder / 'kernels.py'}:scale", "--launch", folder / "start.py") == 0
+    assert "x_ptr *fp16, n i32 :16, by fp32; BLOCK=512" in capsys.readouterr().out
+
+
+def test_two_sources_of_one_machine_code_end_the_attempt(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    renamed = PLAIN.replace("def scale", "def times").replace("at", "where")
+    other = write_files(folder / "other", {"renamed.py": renamed})
+    given = ("--signature", folder / "signature.json", "--arch", "gfx942,gfx1201")
+    assert isa(folder / "kernels.py", "--diff", other / "renamed.py", *given) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("the same machine code") == 2 and "the attempt ends here" in shown
+    write_files(other, {"renamed.py": PLAIN.replace("* by", "+ by")})
+    assert isa(folder / "kernels.py", "--diff", other / "renamed.py", *given, "--json") == 0
+    assert not json.loads(capsys.readouterr().out)["gfx942"]["same"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("reduction.py",), 76, "Name one of them: reduction.py:sum_of_squares"),
+        (("reduction.py:no_such",), 76, "holds no kernel no_such; it holds sum_of_squares, scale"),
+        (("nowhere.py",), 76, "There is no file"),
+        (("matmul.py", "--arch", "gfx940"), 78, "Known are gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1201."),
+        (("matmul.py", "--arch", "sm_90,gfx942"), 78, "sm_90 is no architecture that is known here"),
+        (("matmul.py", "--signature", "nowhere.json"), 2, "--signature: nowhere.json cannot be read"),
+        (("matmul.py", "--launch", "nowhere.py"), 2, "--launch: there is no file"),
+        (("matmul.py", "--launch", str(KERNELS / "softmax.py"), "--diff", str(KERNELS / "softmax.py")), 2, "--diff"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_said_in_one_message(
+    arguments: tuple[str, ...], status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert isa(KERNELS / arguments[0], *arguments[1:]) == status
+    said = capsys.readouterr().err
+    assert says in said and len(said.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[]", "object"),
+        ("{", "JSON"),
+        ('{"signature": ["x_ptr"]}', "signature"),
+        ('{"num_warps": "many"}', "num_warps"),
+        ('{"warps": 4}', "warps"),
+    ],
+)
+def test_a_description_of_another_form_is_refused(
+    content: str, says: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(folder, {"signature.json": content})
+    assert isa(folder / "kernels.py", "--signature", folder / "signature.json") == 2
+    assert "--signature" in (said := capsys.readouterr().err) and says in said
+
+
+def test_files_without_kernels_and_kernels_that_nobody_describes_are_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(folder, {"empty.py": "x = 1\n", "broken.py": "import nothing_like_it\n"})
+    assert isa(folder / "empty.py") == 76
+    assert "empty.py holds no Triton kernel." in capsys.readouterr().err
+    assert isa(folder / "kernels.py") == 77
+    said = capsys.readouterr().err
+    assert "Of scale it is not known what these are: x_ptr, n, by, BLOCK." in said and "--signature" in said
+    assert isa(folder / "broken.py") == 77
+    assert "broken.py cannot be loaded: ModuleNotFoundError" in capsys.readouterr().err
+
+
+def test_a_kernel_that_does_not_compile_ends_with_the_compilers_words(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {**SIGNATURE, "constexprs": {"BLOCK": 1000}}
+    write_files(folder, {"signature.json": json.dumps(given)})
+    assert isa(folder / "kernels.py", "--signature", folder / "signature.json") == 77
+    assert "scale does not compile for gfx942" in (said := capsys.readouterr().err) and "power of 2" in said
+
+
+def test_a_python_without_triton_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    venv.create(tmp_path / "bare")
+    assert isa(KERNELS / "softmax.py", "--python", tmp_path / "bare" / "bin" / "python") == 77
+    said = capsys.readouterr().err
+    assert "Triton cannot be used" in said and "No module named 'triton'" in said

@@ -1,0 +1,74 @@
+"""Kernels of these tests and of the skills, compiled in a local sandbox; each file once for the whole session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.local.provider import LocalSandbox
+from tests.sandbox.conftest import folder_open_to_all
+from tools.hardware import ARCHITECTURES
+from tools.isa.compile import Compilations, Compiler, Source
+
+KERNELS = Path(__file__).parent / "kernels"
+ASSETS = Path(__file__).resolve().parents[3] / "skills" / "triton-on-rocm" / "assets"
+RMS_NORM = {
+    "signature": {"x_ptr": "*bf16", "weight_ptr": "*bf16", "y_ptr": "*bf16", "x_row_stride": "i32:16",
+                  "columns": "i32:16"},
+    "constexprs": {"EPS": 1e-6, "OFFSET": 0.0, "CAST_FIRST": True, "ONE_TILE": True, "TILE": 4096},
+    "num_warps": 8,
+}  # fmt: skip
+SILU_MUL = {
+    "signature": {"gate_ptr": "*bf16", "up_ptr": "*bf16", "y_ptr": "*bf16", "gate_row_stride": "i32:16",
+                  "up_row_stride": "i32:16", "columns": "i32:16", "total": "i32:16"},
+    "constexprs": {"BLOCK": 1024},
+}  # fmt: skip
+SOURCES = {
+    **{f"{path.stem}": Source(path) for path in sorted(KERNELS.glob("*.py")) if path.stem != "reduction"},
+    "reduction": Source(KERNELS / "reduction.py", "sum_of_squares"),
+    "rms_norm": Source(ASSETS / "rms_norm.py", "_kernel", signature=RMS_NORM),
+    "silu_mul": Source(ASSETS / "silu_mul.py", signature=SILU_MUL),
+}
+Compile = Callable[[str], Compilations]
+
+
+@pytest.fixture(scope="session")
+def compiler() -> Iterator[Compiler]:
+    with folder_open_to_all() as folder:
+        yield Compiler(LocalSandbox(sys.executable, folder / "sandbox", owned=(folder,)), sys.executable, folder)
+
+
+@pytest.fixture(scope="session")
+def compiled(compiler: Compiler) -> Compile:
+    """One of `SOURCES` for all architectures; what spills takes long, so for two."""
+    kept: dict[str, Compilations] = {}
+
+    def compile_once(name: str) -> Compilations:
+        if name not in kept:
+            names = ["gfx942", "gfx1201"] if name == "spilling" else list(ARCHITECTURES)
+            kept[name] = compiler.compile(SOURCES[name], names)
+            assert kept[name].refusal is None
+        return kept[name]
+
+    return compile_once
+
+
+@pytest.fixture
+def kernel_file(tmp_path: Path) -> Callable[..., Path]:
+    """A file of this source, with Triton imported."""
+
+    def write(source: str, name: str = "kernels.py") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("import triton\nimport triton.language as tl\n\n" + source)
+        return path
+
+    return write
+
+
+def one(results: Any, architecture: str) -> Any:
+    return next(each for each in results.results if each.architecture.name == architecture)

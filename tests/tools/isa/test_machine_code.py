@@ -1,0 +1,152 @@
+"""Machine code is read as text: what it needs, what it does, and what of that is inside loops."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tools.isa.instructions import Counts, access, count, instructions, width
+from tools.isa.machine_code import Narrow, read
+
+METADATA = """
+\t.amdhsa_kernel norm
+\t\t.amdhsa_next_free_vgpr 140
+\t\t.amdhsa_accum_offset 44
+\t.end_amdhsa_kernel
+; NumVgprs: 41
+; NumAgprs: 96
+\t.amdgpu_metadata
+  - .agpr_count:     96
+    .group_segment_fixed_size: 512
+    .private_segment_fixed_size: 24
+    .sgpr_count:     30
+    .sgpr_spill_count: 2
+    .vgpr_count:     140
+    .vgpr_spill_count: 5
+    .workgroup_processor_mode: 1
+"""
+LOOP = """
+norm:
+\t.file\t1 "/tmp" "k.py"
+\t.loc\t1 7 5                          ; k.py:7:5
+\tglobal_load_ushort v1, v0, s[0:1]
+.LBB0_1:                                ; =>This Inner Loop Header: Depth=1
+\t.loc\t2 43 12                         ; standard.py:43:12 @[ k.py:9:23 ]
+\tbuffer_load_ushort v1, v2, s[4:7], 0 offen
+\tbuffer_load_dwordx4 v[0:3], v2, s[4:7], 0 offen
+\ts_waitcnt vmcnt(0) lgkmcnt(0)
+\tv_mfma_f32_16x16x16_bf16 v[0:3], v[4:5], v[6:7], v[0:3]
+\ts_cbranch_scc1 .LBB0_1
+\ts_endpgm
+"""
+
+
+def counted(*lines: str) -> Counts:
+    return count(instructions([f"\t{line}" for line in lines]))
+
+
+def test_registers_spills_and_sizes_are_those_of_the_metadata() -> None:
+    code = read(METADATA)
+    assert (code.kernel, code.vgprs, code.arch_vgprs, code.acc_vgprs, code.sgprs) == ("norm", 140, 41, 96, 30)
+    assert (code.vgpr_spills, code.sgpr_spills, code.scratch_bytes, code.lds_bytes) == (5, 2, 24, 512)
+    assert code.both_units and code.spills
+
+
+def test_without_comments_the_offset_of_accumulators_tells_the_kinds_apart() -> None:
+    bare = "\n".join(line for line in METADATA.splitlines() if not line.startswith(";"))
+    assert read(bare).arch_vgprs == 44
+
+
+def test_what_lies_in_loops_is_told_apart() -> None:
+    code = read(LOOP)
+    assert (code.loops, code.everywhere.instructions, code.in_loops.instructions) == (1, 7, 5)
+    assert code.everywhere.loads == {16: 2, 128: 1}
+    assert code.in_loops.loads == {16: 1, 128: 1}
+    assert code.in_loops.matrix == {"mfma_f32_16x16x16_bf16": 1}
+
+
+def test_narrow_accesses_are_at_the_line_of_the_kernel_that_makes_them() -> None:
+    assert read(LOOP).narrow == (Narrow("k.py:7", 16, False, 1, False), Narrow("k.py:9", 16, False, 1, True))
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "direction"),
+    [
+        ("global_load_dwordx4", 128, "loads"), ("buffer_load_b128", 128, "loads"), ("global_load_b96", 96, "loads"),
+        ("buffer_load_dwordx3", 96, "loads"), ("flat_load_dwordx2", 64, "loads"), ("global_store_b64", 64, "stores"),
+        ("buffer_store_dword", 32, "stores"), ("global_load_b32", 32, "loads"), ("global_load_ushort", 16, "loads"),
+        ("buffer_load_short_d16_hi", 16, "loads"), ("global_load_d16_b16", 16, "loads"),
+        ("buffer_load_u16", 16, "loads"),
+        ("global_load_sbyte", 8, "loads"), ("buffer_load_u8", 8, "loads"), ("global_store_byte", 8, "stores"),
+        ("ds_read_b128", 128, "loads"), ("ds_load_b128", 128, "loads"), ("ds_read_u16", 16, "loads"),
+        ("ds_read_u16_d16_hi", 16, "loads"), ("ds_read2_b32", 64, "loads"), ("ds_read2st64_b64", 128, "loads"),
+        ("ds_load_2addr_b64", 128, "loads"), ("ds_write_b16", 16, "stores"), ("ds_write2st64_b32", 64, "stores"),
+        ("ds_store_2addr_stride64_b64", 128, "stores"), ("ds_read_b64_tr_b16", 64, "loads"),
+        ("global_load_lds_dwordx4", 128, "loads"), ("ds_add_u32", 32, ""), ("global_atomic_add_f32", 0, ""),
+    ],
+)  # fmt: skip
+def test_the_width_of_an_access_is_in_its_name(name: str, bits: int, direction: str) -> None:
+    assert access(name) == direction
+    assert not direction or width(name) == bits
+
+
+@pytest.mark.parametrize(
+    ("line", "drains", "lds_drains"),
+    [
+        ("s_waitcnt vmcnt(0)", 1, 0), ("s_waitcnt vmcnt(0) lgkmcnt(0)", 1, 1), ("s_waitcnt vmcnt(10)", 0, 0),
+        ("s_waitcnt lgkmcnt(0)", 0, 1), ("s_wait_loadcnt 0x0", 1, 0), ("s_wait_loadcnt 0x10", 0, 0),
+        ("s_wait_dscnt 0x0", 0, 1), ("s_wait_loadcnt_dscnt 0x0", 1, 1), ("s_wait_kmcnt 0x0", 0, 0),
+    ],
+)  # fmt: skip
+def test_waits_for_everything_are_told_from_waits_for_some(line: str, drains: int, lds_drains: int) -> None:
+    found = counted(line)
+    assert (found.waits, found.drains, found.lds_drains) == (1, drains, lds_drains)
+
+
+def test_waits_of_the_arithmetic_units_are_no_waits_for_memory() -> None:
+    assert counted("s_wait_alu depctr_va_vcc(0)", "s_waitcnt_depctr 0xfff").waits == 0
+
+
+def test_spills_by_buffer_instructions_are_scratch() -> None:
+    found = counted("buffer_store_dword v0, off, s[0:3], 0 ; 4-byte Folded Spill", "scratch_load_b32 v0, off, s32")
+    assert found.scratch == 2 and not found.stores and not found.loads
+
+
+def test_loads_straight_into_lds_moves_between_lanes_and_matrix_instructions_are_counted() -> None:
+    found = counted(
+        "buffer_load_dwordx4 v1, s[0:3], 0 offen lds",
+        "ds_bpermute_b32 v0, v1, v2",
+        "v_wmma_f32_16x16x16_bf16 v[0:7], v[8:11], v[12:15], v[0:7]",
+        "v_mfma_f32_32x32x8bf16_1k a[0:15], v[0:1], v[2:3], a[0:15]",
+        "v_dot2c_f32_f16_e32 v0, v1, v2",
+        "v_accvgpr_read_b32 v0, a0",
+        "flat_load_dword v0, v[0:1]",
+        "global_atomic_add_f32 v0, v1, s[0:1]",
+        "ds_add_rtn_u32 v0, v1, v2",
+    )
+    assert (found.into_lds, found.lane_moves, found.dots, found.moves_of_accumulators) == (1, 1, 1, 1)
+    assert found.matrix == {"wmma_f32_16x16x16_bf16": 1, "mfma_f32_32x32x8bf16_1k": 1}
+    assert (found.flat, found.atomics) == (1, 2)
+
+
+def test_debug_information_after_the_code_is_none() -> None:
+    assert read(LOOP + '\t.section\t.debug_str,"MS"\n\ts_nop 0\n').everywhere.instructions == 7
+
+
+PIECES = st.sampled_from(
+    ["\tglobal_load_", ".LBB0_1:", "\ts_branch .LBB0_1\n", ".vgpr_count: ", "9" * 30, "\t.loc ", "; NumVgprs: x", "\n",
+     "(", "@[ ", "\t.set .L.num_vgpr, ", "\x00", "é", "\tds_read", "vmcnt(0", "\t.section"]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES | st.text(max_size=20), max_size=60).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_whatever_the_text_is_reading_it_raises_nothing(text: str) -> None:
+    code = read(text)
+    assert code.vgprs >= 0 and code.in_loops.instructions <= code.everywhere.instructions
+
+
+def test_a_text_that_is_made_to_be_slow_is_read_in_time_of_its_length() -> None:
+    hostile = "\t.loc 1 ; " + "@[ " * 50_000 + "\n" + ("\ts_branch .LBB0_0\n.LBB0_0:\n" * 20_000) + "\t" * 100_000
+    assert read(hostile).everywhere.instructions == 20_000
