@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandbox.errors import SandboxUnavailable
 
 # Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
-_NOT_CONFIG = {"command", "handler", "debug", "json", "yes"}
+_NOT_CONFIG = {"command", "handler", "debug", "json", "yes", "calls", "html", "trace", "json_file"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,16 +42,18 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands)
     _add_resume(commands)
+    _add_profile(commands)
     runs = _command(commands, "runs", _runs, "list the runs and how they stand")
     runs.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
     _command(commands, "graph", _graph, "print the graph of a run as Mermaid")
     doctor = _command(commands, "doctor", _doctor, "check this machine, and a target when one is given")
     doctor.add_argument("--target", type=Path, metavar="DIR", help="folder of the repository")
     doctor.add_argument("--entry", metavar="FILE", help="script that shows how the target is used")
-    doctor.add_argument("--python", type=Path, metavar="FILE", help="interpreter for the target")
+    doctor.add_argument("--python", type=Path, metavar="FILE", help="interpreter for the target (default: as a run)")
     doctor.add_argument("--sandbox", choices=("docker", "bwrap", "local"), help="what to check (default: as a run)")
     doctor.add_argument("--image", metavar="NAME", help="container image to check")
     _add_image(commands)
+    _add_isa(commands)
     return parser
 
 
@@ -67,29 +69,47 @@ def _add_run(commands: Any) -> None:
     add = run.add_argument
     add("--target", type=Path, required=True, metavar="DIR", help="folder of the repository; it is never changed")
     add("--entry", required=True, metavar="FILE", help="script that shows how the target is used")
-    add("--python", type=Path, metavar="FILE", help="interpreter for the target (default: the active environment's)")
+    _add_place(run)
     add("--run-id", metavar="ID", help="name of the run and of the branch ratchet/ID (default: date and time)")
     add("--runs-dir", type=Path, metavar="DIR", help="folder for the run's files (default: .ratchet/runs)")
+    add("--steps", type=_names, metavar="NAMES", help="only these, separated by commas: " + ", ".join(STEPS))
+    add("--budget-minutes", type=_positive, metavar="MINUTES",
+        help="for looking for changes; then what was proven is measured as a whole")  # fmt: skip
+    add("--memory-gib", type=_positive, metavar="GIB",
+        help="memory one worker may use (default: four fifths of the machine's)")  # fmt: skip
+    add("--seed", type=_count_or_zero, metavar="N", help="for tests and audits; by default nobody knows it")
+    clock = run.add_mutually_exclusive_group()
+    clock.add_argument("--record-clock", type=Path, metavar="FILE", help="write every timing to FILE")
+    clock.add_argument("--replay-clock", type=Path, metavar="FILE", help="judge by the timings in FILE")
+    add("--json", action="store_true", help="events on stdout, one JSON object a line")
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    """Where and how code of the target runs."""
+    add = parser.add_argument
+    add("--python", type=Path, metavar="FILE", help="interpreter for the target (default: the active environment's)")
     add("--sandbox", choices=("auto", "docker", "bwrap", "local"),
         help="where its code runs (default: auto, which takes docker, else bwrap; local contains nothing)")  # fmt: skip
     add("--image", metavar="NAME", help="container image to run it in (default: this machine's own software)")
     add("--mount", dest="mounts", type=Path, action="append", metavar="PATH",
         help="what it may read besides, such as weights; may be repeated")  # fmt: skip
     add("--gpu", type=_count_or_zero, metavar="N", help="GPU to use (default: the first that is visible)")
-    add("--steps", type=_names, metavar="NAMES", help="only these, separated by commas: " + ", ".join(STEPS))
     add("--time-limit", dest="time_limit_s", type=_positive, metavar="SECONDS",
         help="for one start of the entry (default: 120)")  # fmt: skip
-    add("--budget-minutes", type=_positive, metavar="MINUTES",
-        help="for looking for changes; then what was proven is measured as a whole")  # fmt: skip
-    add("--memory-gib", type=_positive, metavar="GIB",
-        help="memory one worker may use (default: four fifths of the machine's)")  # fmt: skip
     add("--threads", type=_count, metavar="N", help="CPU threads of a timed worker (default: 1)")
-    add("--seed", type=_count_or_zero, metavar="N", help="for tests and audits; by default nobody knows it")
-    clock = run.add_mutually_exclusive_group()
-    clock.add_argument("--record-clock", type=Path, metavar="FILE", help="write every timing to FILE")
-    clock.add_argument("--replay-clock", type=Path, metavar="FILE", help="judge by the timings in FILE")
-    add("--json", action="store_true", help="events on stdout, one JSON object a line")
     add("--yes", action="store_true", help="where nothing contains the target, run it uncontained without asking")
+
+
+def _add_profile(commands: Any) -> None:
+    profile = _command(commands, "profile", _profile, "show where the time of a target's call goes")
+    add = profile.add_argument
+    add("--target", type=Path, required=True, metavar="DIR", help="folder of the repository; it is never changed")
+    add("--entry", required=True, metavar="FILE", help="script that shows how the target is used")
+    _add_place(profile)
+    add("--calls", type=_count, default=10, metavar="N", help="calls to profile (default: 10)")
+    add("--html", type=Path, metavar="FILE", help="write a page, one file that needs nothing else")
+    add("--trace", type=Path, metavar="FILE", help="keep the trace, for Perfetto")
+    add("--json", dest="json_file", type=Path, metavar="FILE", help="write all of it as JSON")
 
 
 def _add_resume(commands: Any) -> None:
@@ -115,6 +135,22 @@ def _add_image(commands: Any) -> None:
     _command(subcommands, "list", _image_list, "list the images that were made")
 
 
+def _add_isa(commands: Any) -> None:
+    isa = _command(commands, "isa", _isa, "show what Triton compiles a kernel to for AMD GPUs, without one")
+    add = isa.add_argument
+    add("file", metavar="FILE[:KERNEL]", help="Python file with the kernel; it is loaded in a sandbox")
+    add("--arch", action="append", metavar="NAMES", help="architectures, separated by commas (default: gfx942), or all")
+    add("--signature", type=Path, metavar="FILE", help="JSON that describes the arguments (docs/isa.md)")
+    add("--launch", type=Path, metavar="FILE", help="script whose launches of it describe the arguments")
+    add("--diff", metavar="FILE[:KERNEL]", help="say whether this one compiles to the same machine code")
+    add("--all-configs", action="store_true", help="every configuration of an autotuner (default: the first)")
+    add("--python", type=Path, metavar="FILE", help="interpreter that has Triton (default: the active environment's)")
+    add("--sandbox", choices=("auto", "docker", "bwrap", "local"), default="auto",
+        help="where the file is loaded (default: auto; local contains nothing)")  # fmt: skip
+    add("--json", action="store_true", help="all that was found as JSON")
+    add("--yes", action="store_true", help="where nothing contains the file, load it uncontained without asking")
+
+
 def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import run
     from agent.reporting.progress import open_progress
@@ -124,6 +160,13 @@ def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     config = run.settle(config, agree=partial(_agree, arguments, config.target))
     with open_progress(as_json=arguments.json) as progress:
         return run.start(config, progress)
+
+
+def _profile(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent import profile
+
+    config = _config(arguments)
+    return profile.run(arguments, config, agree=partial(_agree, arguments, config.target))
 
 
 def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
@@ -154,9 +197,9 @@ def _graph(arguments: argparse.Namespace, doing: Doing) -> int:
 
 def _doctor(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import doctor
-    from agent.config import active_python, program
+    from agent.config import default_python, program
 
-    python = program(arguments.python or active_python())
+    python = program(arguments.python or default_python(arguments.image))
     return doctor.check(
         target=arguments.target,
         entry=arguments.entry,
@@ -176,6 +219,12 @@ def _image_list(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import images
 
     return images.show()
+
+
+def _isa(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent import isa
+
+    return isa.run(arguments, agree=partial(_agree, arguments, Path(arguments.file)))
 
 
 def _config(arguments: argparse.Namespace) -> RunConfig:

@@ -38,6 +38,11 @@ def active_python(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(sys.executable)
 
 
+def default_python(image: str | None) -> Path:
+    """The interpreter of a target for which none is named: an image has one of its own, which it finds by name."""
+    return Path("python3") if image else active_python()
+
+
 def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
@@ -115,10 +120,9 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _in_an_image(cls, given: Any) -> Any:
-        """An image has an interpreter of its own."""
-        if isinstance(given, dict) and given.get("image") and not given.get("python"):
-            return {**given, "python": "python3"}
+    def _with_a_python(cls, given: Any) -> Any:
+        if isinstance(given, dict) and not given.get("python"):
+            return {**given, "python": default_python(given.get("image"))}
         return given
 
     @model_validator(mode="after")

@@ -5,6 +5,7 @@ Refuses to change anything; what it starts is ended and removed again. For each 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -21,11 +22,11 @@ from sandbox import choose
 from sandbox.choose import Name, Wanted
 from sandbox.conformance.suite import run_checks
 from sandbox.contract import Command, Sandbox
-from sandbox.devices import load
+from sandbox.devices import access, load, lock
 from sandbox.devices.gpus import Gpu, choose_gpu, driver_versions, find_gpus
 from sandbox.docker.engine import Engine
 from sandbox.docker.images import list_images
-from sandbox.errors import ContainmentNotHeld, RatchetError, SandboxUnavailable
+from sandbox.errors import ContainmentNotHeld, DeviceBusy, RatchetError, SandboxUnavailable
 from tools.judging.open_referee import open_referee
 from tools.judging.workload import Workload
 
@@ -54,29 +55,59 @@ def check(target: Path | None, entry: str | None, python: Path, provider: Name |
     """
     for line in (*_machine(), *_containers(), *_gpus(), *_model(os.environ)):
         print(line)
-    with tempfile.TemporaryDirectory(prefix="ratchet-doctor-") as name:
+    with tempfile.TemporaryDirectory(prefix="ratchet-doctor-") as name, _own_gpu() as (gpu, in_use):
         folder = Path(name)
         folder.chmod(0o711)  # the separate users of commands pass through
-        gpu = choose_gpu(None, os.environ)
         wanted = Wanted(str(python), folder / "sandbox", (folder,), image=image, gpu=gpu)
-        sandbox = choose.make(provider, wanted) if provider else choose.choose(wanted, agree=lambda reasons: True)
-        for line in (*_sandbox(sandbox), *_interpreter(sandbox, python, folder)):
+        passed_over: dict[Name, SandboxUnavailable] = {}
+        sandbox = (
+            choose.make(provider, wanted)
+            if provider
+            else choose.choose(wanted, agree=lambda reasons: True, passed_over=passed_over)
+        )
+        for line in (*_sandbox(sandbox, passed_over), *_interpreter(sandbox, python, folder, hide_gpus=bool(in_use))):
             print(line)
+        if in_use:
+            print(_line("", f"no GPU was tried: {in_use}"))
         if target is None or entry is None:
             print(_line("target", "none given; --target and --entry say what a run would do with one"))
+        elif in_use:
+            print(_line("target", "not looked at while the GPU is in use"))
         else:
             for line in _target(target, entry, python, sandbox, folder):
                 print(line)
-        _hold(sandbox, python, folder, gpu)
+        _hold(sandbox, python, folder, _nodes(gpu, image))
     return 0
+
+
+@contextlib.contextmanager
+def _own_gpu() -> Iterator[tuple[Gpu | None, str]]:
+    """The GPU that a run would use, kept from other runs meanwhile; None and who uses it when one does."""
+    gpu = choose_gpu(None, os.environ)
+    with contextlib.ExitStack() as held:
+        busy = ""
+        if gpu is not None:
+            try:
+                held.enter_context(lock.acquire(gpu, run_id="agent doctor"))
+            except DeviceBusy as problem:
+                gpu, busy = None, problem.message
+        yield gpu, busy
+
+
+def _nodes(gpu: Gpu | None, image: str | None) -> frozenset[str]:
+    """The device nodes that a command may see besides those of every machine."""
+    if gpu is None:
+        return frozenset()
+    return frozenset(map(str, access.seen_by_engine(gpu) if image else access.by_nodes(gpu).seen))
 
 
 def _line(topic: str, text: str) -> str:
     return f"{topic:<10} {text}"
 
 
-def _mend(problem: RatchetError) -> str:
-    return _line("", f"to mend it: {problem.hint}") if problem.hint else ""
+def _mend(problem: RatchetError) -> Iterator[str]:
+    if problem.hint:
+        yield _line("", f"to mend it: {problem.hint}")
 
 
 def _machine() -> Iterator[str]:
@@ -101,7 +132,7 @@ def _containers() -> Iterator[str]:
         yield from _images(engine)
     except SandboxUnavailable as problem:
         yield _line("engine", problem.message)
-        yield _mend(problem)
+        yield from _mend(problem)
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         yield _line("bubblewrap", "not installed (apt-get install bubblewrap); needed only where no engine answers")
@@ -131,11 +162,7 @@ def _gpus() -> Iterator[str]:
             missing = ", ".join(str(node) for node in gpu.devices if not node.exists())
             yield _line("", f"it cannot be used: {missing} is missing (a container must be given its device nodes)")
         elif closed := [node for node in gpu.devices if not os.access(node, os.R_OK | os.W_OK)]:
-            groups = ",".join(map(str, gpu.groups)) or "that owns it"
-            yield _line("", f"it cannot be used: {closed[0]} is closed to you")
-            yield _line(
-                "", f"to mend it: become a member of group {groups} (sudo usermod -aG {groups} $USER), log in again"
-            )
+            yield from _closed(closed[0], ",".join(map(str, gpu.groups)))
     if not found.gpus:
         yield _line("gpu", "none: runs are on the CPU")
     for note in found.notes:
@@ -143,6 +170,17 @@ def _gpus() -> Iterator[str]:
     known = {"amdgpu": drivers.amdgpu, "ROCm": drivers.rocm, "NVIDIA": drivers.nvidia}
     if any(known.values()):
         yield _line("driver", ", ".join(f"{name} {version}" for name, version in known.items() if version))
+
+
+def _closed(node: Path, groups: str) -> Iterator[str]:
+    """About a device node that this user may not use."""
+    if groups:
+        yield _line("", f"{node} is closed to you: no obstacle with docker, which passes group {groups} in")
+        yield _line("", f"for bwrap and local: sudo usermod -aG {groups} $USER, then log in again")
+    else:
+        yield _line("", f"it cannot be used: {node} is closed to you, and to every group")
+        yield _line("", f"to mend it: give it to a group (sudo chgrp render {node}; sudo chmod 660 {node}), join that "
+                    "(sudo usermod -aG render $USER), log in again")  # fmt: skip
 
 
 def _model(variables: Mapping[str, str]) -> Iterator[str]:
@@ -155,27 +193,33 @@ def _model(variables: Mapping[str, str]) -> Iterator[str]:
         yield _line("model", "no endpoint is set; the playbook needs none")
 
 
-def _sandbox(sandbox: Sandbox) -> Iterator[str]:
+def _sandbox(sandbox: Sandbox, passed_over: Mapping[Name, SandboxUnavailable]) -> Iterator[str]:
     promises = sandbox.promises()
     held = [name for name, holds in promises.by_name().items() if holds]
     how = "contained, verified from inside" if promises.contained else "uncontained"
     yield _line("sandbox", f"{sandbox.name}: {how}; holds {', '.join(held).replace('_', ' ') or 'nothing'}")
     for note in promises.notes:
         yield _line("", note)
+    for name, reason in passed_over.items():
+        yield _line("", f"{name} is not used: {reason.message}")
+        yield from _mend(reason)
 
 
-def _hold(sandbox: Sandbox, python: Path, folder: Path, gpu: Gpu | None) -> None:
+def _hold(sandbox: Sandbox, python: Path, folder: Path, nodes: frozenset[str]) -> None:
     """Put the sandbox through the checks. Raises: ContainmentNotHeld."""
     place = folder / "checks"
     place.mkdir(mode=0o755)
-    nodes = frozenset(map(str, gpu.devices if gpu else ()))
+    print(_line("trying", f"what {sandbox.name} is held to, about half a minute …"), flush=True)
     results = run_checks(sandbox, str(python), place, devices=nodes)
-    tried = [result for result in results if result.promised]
-    failed = [result for result in tried if not result.held]
-    print(_line("checks", f"{len(tried) - len(failed)} of {len(tried)} that {sandbox.name} is held to hold, tried from "
-                          f"inside; {len(results) - len(tried)} it does not promise (docs/trust.md)"))  # fmt: skip
-    for result in failed:
-        print(_line("", f"does not hold: {result.check.name}: {result.seen}"))
+    promised = [result for result in results if result.promised]
+    failed = [result for result in promised if not (result.held or result.untried)]
+    held = sum(result.held for result in promised)
+    print(_line("checks", f"{held} of {len(promised)} that {sandbox.name} is held to hold, tried from inside; "
+                          f"{len(results) - len(promised)} it does not promise (docs/trust.md)"))  # fmt: skip
+    for result in promised:
+        if not result.held:
+            how = "could not be tried" if result.untried else "does not hold"
+            print(_line("", f"{how}: {result.check.name}: {result.seen}"))
     if failed:
         raise ContainmentNotHeld(
             f"{sandbox.name} does not hold {wording.count(len(failed), 'promise')} on this machine",
@@ -183,11 +227,13 @@ def _hold(sandbox: Sandbox, python: Path, folder: Path, gpu: Gpu | None) -> None
         )
 
 
-def _interpreter(sandbox: Sandbox, python: Path, folder: Path) -> Iterator[str]:
+def _interpreter(sandbox: Sandbox, python: Path, folder: Path, *, hide_gpus: bool) -> Iterator[str]:
     """What the target's interpreter says of itself, inside."""
     home = folder / "home"
     home.mkdir()
     environ = {"PATH": os.defpath, "HOME": str(home), "TMPDIR": str(home)}
+    if hide_gpus:
+        environ |= {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
     process = sandbox.start(Command((str(python), "-c", _VERSIONS), home, "versions", environ, writable=(home,)))
     process.wait(_VERSIONS_S)
     ended = process.stop()

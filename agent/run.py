@@ -84,7 +84,13 @@ def _walk(folder: RunFolder, progress: Progress, *, resumed: bool) -> int:
     from agent import graph
 
     begun = time.monotonic()
-    with _scratch(folder.path) as scratch, _sandbox(folder.read().config, scratch, progress) as sandbox:
+    config, path = folder.read().config, folder.path
+    with (
+        _scratch(path) as scratch,
+        sandbox_for(
+            config, path / "sandbox", (scratch, path / "pristine"), lambda said: progress.emit(Note(said))
+        ) as sandbox,
+    ):
         ctx = _assemble(folder, scratch, sandbox, progress, resumed=resumed)
         with contextlib.closing(ctx.referee):
             state = graph.walk(ctx, folder.path / "checkpoint.sqlite")
@@ -105,17 +111,22 @@ def _scratch(run_dir: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _sandbox(config: RunConfig, scratch: Path, progress: Progress) -> Iterator[Sandbox]:
-    place = config.run_dir / "sandbox"
-    wanted = _wanted(config, place, owned=(scratch, config.run_dir / "pristine"))
+def sandbox_for(
+    config: RunConfig, place: Path, owned: tuple[Path, ...], say: Callable[[str], None]
+) -> Iterator[Sandbox]:
+    """The sandbox of a settled run, with its GPU locked; what earlier commands left in `place` is ended before.
+
+    Raises: DeviceBusy, NoSuchGpu, SandboxError.
+    """
+    wanted = _wanted(config, place, owned)
     with contextlib.ExitStack() as held:
         if wanted.gpu is not None:
             held.enter_context(lock.acquire(wanted.gpu, run_id=config.run_id))
-            if (found := load.read(wanted.gpu)).in_use:
-                progress.emit(Note(f"{wanted.gpu.name} is in use by something else ({found}): timings will scatter"))
         assert config.sandbox != "auto"
         sandbox = choose.make(config.sandbox, wanted)
         sandbox.reap()
+        if wanted.gpu is not None and (found := load.read(wanted.gpu)).in_use:  # not by what an earlier run left
+            say(f"{wanted.gpu.name} is in use by something else ({found}): timings will scatter")
         try:
             yield sandbox
         finally:

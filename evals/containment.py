@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -94,6 +95,7 @@ class Containment(BaseModel):
     date: datetime
     command: list[str]
     environment: environment.Environment
+    run_minutes: float = RUN_MINUTES
     starts: list[Start] = Field(default_factory=list)
     restarts: list[Restart] = Field(default_factory=list)
     runs: list[Run] = Field(default_factory=list)
@@ -106,11 +108,14 @@ class Containment(BaseModel):
             f"Command: `{' '.join(self.command)}`. Everything in turns; ratios are to `local` in the same round, with "
             "95 % intervals.", "",
         ]  # fmt: skip
-        return "\n".join([*lines, *_starts(self.starts), *_restarts(self.restarts), *_runs(self.runs)]) + "\n"
+        return (
+            "\n".join([*lines, *_starts(self.starts), *_restarts(self.restarts), *_runs(self.runs, self.run_minutes)])
+            + "\n"
+        )
 
 
 def _starts(starts: Sequence[Start]) -> Iterator[str]:
-    yield f"## Starting a process ({STARTS} each)\n"
+    yield f"## Starting a process ({_of_each(starts)} each)\n"
     yield "| provider | to the first call | of that, importing torch | beyond it | slowest | to its end |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for name in PROVIDERS:
@@ -124,7 +129,7 @@ def _starts(starts: Sequence[Start]) -> Iterator[str]:
 
 
 def _restarts(restarts: Sequence[Restart]) -> Iterator[str]:
-    yield f"\n## A restart of the referee ({TASK}, {RESTARTS} each)\n"
+    yield f"\n## A restart of the referee ({TASK}, {_of_each(restarts)} each)\n"
     yield "| provider | restart | over local | a call | over local |"
     yield "| --- | --- | --- | --- | --- |"
     for name in PROVIDERS:
@@ -144,8 +149,15 @@ def _over_local(restarts: Sequence[Restart], name: Name, of: Callable[[Restart],
     return wording.speedup(accept.speedup_interval(ratios))
 
 
-def _runs(runs: Sequence[Run]) -> Iterator[str]:
-    yield f"\n## A whole run ({TASK}, a budget of {RUN_MINUTES:g} minutes)\n"
+def _of_each(measured: Sequence[Start] | Sequence[Restart]) -> int:
+    """How many there are of each provider; a round that is not over counts."""
+    return max(Counter(each.provider for each in measured).values(), default=0)
+
+
+def _runs(runs: Sequence[Run], minutes: float) -> Iterator[str]:
+    if not runs:
+        return
+    yield f"\n## A whole run ({TASK}, a budget of {minutes:g} minutes)\n"
     yield "| provider | kept | over eager | over best torch.compile | restarts | time |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for run in runs:
@@ -155,27 +167,42 @@ def _runs(runs: Sequence[Run]) -> Iterator[str]:
         yield (f"| {run.provider} | {kept} | {over[0]} | {over[1]} | {run.restarts} | {wording.duration(row.wall_s)} |")
 
 
-def run(results_dir: Path) -> int:
-    """Measure and store; returns 0 when every run ended in order. Raises: RatchetError."""
-    found = Containment(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe())
+def run(
+    results_dir: Path,
+    *,
+    providers: Sequence[Name] = PROVIDERS,
+    starts: int = STARTS,
+    restarts: int = RESTARTS,
+    run_minutes: float = RUN_MINUTES,
+) -> int:
+    """Measure and store; returns 0 when every run ended in order. Raises: RatchetError.
+
+    `starts` and `restarts` are of each provider; with no `run_minutes` there is no whole run.
+    """
+    found = Containment(
+        date=datetime.now(UTC),
+        command=run_folder.this_command(),
+        environment=environment.describe(),
+        run_minutes=run_minutes,
+    )
     file = ResultFile(results_dir, "containment", found.date)
     with tempfile.TemporaryDirectory(prefix="ratchet-containment-") as folder:
         Path(folder).chmod(0o755)  # separate users pass through
-        sandboxes = {name: _sandbox(name, Path(folder) / name) for name in PROVIDERS}
-        for number in range(STARTS):
+        sandboxes = {name: _sandbox(name, Path(folder) / name) for name in providers}
+        for number in range(starts):
             found.starts += [_start(sandbox, name, Path(folder)) for name, sandbox in sandboxes.items()]
-            print(f"starts: {number + 1} of {STARTS}", flush=True)
+            print(f"starts: {number + 1} of {starts}", flush=True)
         with contextlib.ExitStack() as ending:
             referees = {name: _referee(sandbox, Path(folder) / name) for name, sandbox in sandboxes.items()}
             for referee in referees.values():
                 ending.callback(referee.close)
-            for number in range(RESTARTS):
+            for number in range(restarts):
                 found.restarts += [_restart(referee, name) for name, referee in referees.items()]
-                print(f"restarts: {number + 1} of {RESTARTS}", flush=True)
+                print(f"restarts: {number + 1} of {restarts}", flush=True)
                 file.write(found, found.page())
-    for name in PROVIDERS:
+    for name in providers if run_minutes else ():
         print(f"a run in {name}:", flush=True)
-        options = ("--sandbox", name, "--budget-minutes", f"{RUN_MINUTES:g}")
+        options = ("--sandbox", name, "--budget-minutes", f"{run_minutes:g}")
         found.runs.append(Run(provider=name, row=run_tasks.run_one(TASK, *options)))
         file.write(found, found.page())
     print(f"\n{found.page()}\n{file}")

@@ -5,6 +5,7 @@ Refuses to fall back from a provider that does not hold what it was asked for: t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from sandbox.errors import SandboxUnavailable
 
 Name = Literal["docker", "bwrap", "local"]
 CONTAINING: tuple[Name, ...] = ("docker", "bwrap")
+_OFFER = re.compile(r"[,;] or choose --sandbox \w+")  # how hints offer another provider, always at the end
 
 
 @dataclass(frozen=True)
@@ -54,32 +56,44 @@ def make(name: Name, wanted: Wanted) -> Sandbox:
     return LocalSandbox(wanted.python, wanted.scratch, imports=("torch",), owned=wanted.owned, gpu=wanted.gpu)
 
 
-def first_that_contains(wanted: Wanted) -> Sandbox | list[SandboxUnavailable]:
-    """The first provider that works here and holds what it promises; else why each of them does not work.
+def first_that_contains(wanted: Wanted, passed_over: dict[Name, SandboxUnavailable]) -> Sandbox | None:
+    """The first provider that works here and holds what it promises. Why others do not is put into `passed_over`.
 
     Raises: ContainmentNotHeld, DiskFull, SandboxError.
     """
-    reasons = []
     for name in CONTAINING:
         try:
             sandbox = make(name, wanted)
             sandbox.promises()
         except SandboxUnavailable as reason:
-            reasons.append(reason)
+            passed_over[name] = _tried_out(reason)
         else:
             return sandbox
-    return reasons
+    return None
 
 
-def choose(wanted: Wanted, agree: Callable[[list[SandboxUnavailable]], bool]) -> Sandbox:
-    """`agree` is asked before code runs uncontained, and told why. Raises: SandboxUnavailable, SandboxError."""
-    found = first_that_contains(wanted)
-    if not isinstance(found, list):
+def choose(
+    wanted: Wanted,
+    agree: Callable[[list[SandboxUnavailable]], bool],
+    passed_over: dict[Name, SandboxUnavailable] | None = None,
+) -> Sandbox:
+    """`agree` is asked before code runs uncontained, and told why. What is not used is put into `passed_over`.
+
+    Raises: SandboxUnavailable, SandboxError.
+    """
+    reasons = {} if passed_over is None else passed_over
+    found = first_that_contains(wanted, reasons)
+    if found is not None:
         return found
-    if wanted.image is None and agree(found):
+    if wanted.image is None and agree(list(reasons.values())):
         return make("local", wanted)
-    said = "; ".join(f"{name}: {reason.message}" for name, reason in zip(CONTAINING, found, strict=True))
+    said = "; ".join(f"{name}: {reason.message}" for name, reason in reasons.items())
+    uncontained = "" if wanted.image is not None else " --sandbox local runs it uncontained."
     raise SandboxUnavailable(
-        f"nothing here contains the target's code ({said})",
-        hint=f"{found[0].hint} --sandbox local runs it uncontained.",
+        f"nothing here contains the target's code ({said})", hint=f"{reasons['docker'].hint}{uncontained}"
     )
+
+
+def _tried_out(reason: SandboxUnavailable) -> SandboxUnavailable:
+    """The same without the offer of another provider: that was tried, or is tried next."""
+    return SandboxUnavailable(reason.message, hint=_OFFER.sub("", reason.hint))

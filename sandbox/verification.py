@@ -24,7 +24,8 @@ from sandbox.guest.wire import BadFrame, ChannelClosed
 
 Control = Literal["capabilities", "new privileges", "system calls", "user", "namespaces", "network", "environment",
                   "read-only root", "read-only mounts", "writable mounts", "host files", "devices", "file size",
-                  "core dumps", "tmp", "shm", "memory", "swap", "processes", "host settings"]  # fmt: skip
+                  "core dumps", "tmp", "shm", "memory", "swap", "processes", "host settings", "other processes",
+                  "cpus"]  # fmt: skip
 EVERYTHING: frozenset[Control] = frozenset(get_args(Control))
 
 _TIMEOUT_S = 60.0
@@ -34,6 +35,11 @@ _LIMITS = Limits(memory_bytes=1 << 30, processes=256, file_bytes=1 << 30, tmp_by
 _SCRATCH = ("/tmp", "/dev/shm")  # of its own, to write to
 _NAMESPACES = ("ipc", "mnt", "net", "pid", "uts")
 _ALWAYS = frozenset({"/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero", "/dev/core"})
+_NOBODYS_GROUP = 65534  # how a user namespace shows groups that it does not know
+_NO_SWAP_ACCOUNTING = (
+    "This kernel does not count swap: boot it with swapaccount=1 on its command line, or choose another provider with "
+    "--sandbox."
+)
 _ADDED = frozenset({"RATCHET_CHANNEL", "LC_CTYPE"})  # the latter by Python itself, in the C locale
 
 
@@ -47,6 +53,7 @@ class Facts(BaseModel):
     environment: list[str]
     interfaces: list[str]
     processes: list[int]
+    cpus: list[int]
     limits: dict[str, list[int]]
     cgroups: dict[str, str | None]
     sizes: dict[str, int | None]
@@ -62,6 +69,15 @@ class Asked:
 
     command: Command
     devices: frozenset[str]  # device nodes beyond those that every container has
+    groups: frozenset[int] | None = None  # beyond its own; None is not looked at
+
+
+class DidNotRun(SandboxUnavailable):
+    """The probe ended before it answered; `last_words` is what was printed last."""
+
+    def __init__(self, message: str, last_words: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.last_words = last_words
 
 
 def verify(
@@ -70,20 +86,31 @@ def verify(
     scratch: Path,
     controls: frozenset[Control] = EVERYTHING,
     devices: frozenset[str] = frozenset(),
+    groups: frozenset[int] | None = None,
 ) -> None:
-    """Run the probe and compare. Raises: ContainmentNotHeld, SandboxUnavailable (it cannot run), SandboxError."""
+    """Run the probe and compare. `devices` and `groups` are what it was given besides its own: see `Access.seen`.
+
+    Raises: ContainmentNotHeld, DidNotRun, SandboxError.
+    """
     scratch.mkdir(parents=True, exist_ok=True)
     folder = scratch / f"probe-{secrets.token_hex(8)}"
     try:
         command, told = _run(start, python, folder)
-        missing = [text for control, text in shortcomings(told, Asked(command, devices)) if control in controls]
+        asked = Asked(command, devices, groups)
+        missing = [found for found in shortcomings(told, asked) if found[0] in controls]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if missing:
         raise ContainmentNotHeld(
-            f"the sandbox does not hold what was asked of it: {'; '.join(missing)}",
-            hint="Mend the engine, or choose another provider with --sandbox.",
+            f"the sandbox does not hold what was asked of it: {'; '.join(text for _, text in missing)}",
+            hint=_mend(told, frozenset(control for control, _ in missing)),
         )
+
+
+def _mend(told: Facts, missing: frozenset[Control]) -> str:
+    if "swap" in missing and told.cgroups.get("swap") is None:
+        return _NO_SWAP_ACCOUNTING
+    return "Mend the engine, or choose another provider with --sandbox."
 
 
 def _run(start: Callable[[Command], Process], python: str, folder: Path) -> tuple[Command, Facts]:
@@ -98,11 +125,13 @@ def _run(start: Callable[[Command], Process], python: str, folder: Path) -> tupl
     for each in (folder, readable, readable / _PACKAGE, hidden):
         each.chmod(0o755)
     (readable / "open").chmod(0o777)
+    cpus = sorted(os.sched_getaffinity(0))
     argument = json.dumps(
         {
             "readable": [str(readable), str(readable / "open"), "/dev"],
             "writable": [str(writable), *_SCRATCH],
             "hidden": [str(hidden / "secret"), *_host_marks()],
+            "cpus": cpus,
         }
     )
     command = Command(
@@ -112,6 +141,7 @@ def _run(start: Callable[[Command], Process], python: str, folder: Path) -> tupl
         env={"PATH": os.defpath},
         readable=(readable,),
         writable=(writable,),
+        cpus=tuple(cpus[:1]) if len(cpus) > 1 else None,
         limits=_LIMITS,
     )
     process = start(command)
@@ -119,9 +149,10 @@ def _run(start: Callable[[Command], Process], python: str, folder: Path) -> tupl
         told = process.channel.receive(_TIMEOUT_S)
         return command, Facts.model_validate(told.get("facts"))
     except (ProcessEnded, ChannelClosed) as error:
-        said = process.stop().output_tail.strip().splitlines()
-        raise SandboxUnavailable(
-            f"{python} does not run in the sandbox: {said[-1] if said else error}",
+        last_words = (process.stop().output_tail.strip().splitlines() or [str(error)])[-1]
+        raise DidNotRun(
+            f"{python} does not run in the sandbox: {last_words}",
+            last_words,
             hint="--python names another interpreter, --mount shows what it needs besides its own folder.",
         ) from error
     except (BadFrame, TimeoutError, ValidationError) as error:
@@ -144,12 +175,14 @@ def _host_marks() -> list[str]:
 
 def shortcomings(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
     """What does not hold, each with a sentence."""
-    yield from _rights(told)
+    yield from _rights(told, asked)
     yield from _reach(told, asked)
     yield from _limits(told, asked.command.limits)
+    if asked.command.cpus is not None and (more := sorted(set(told.cpus) - set(asked.command.cpus))):
+        yield "cpus", f"it can run on CPUs that it was not given ({', '.join(map(str, more[:5]))})"
 
 
-def _rights(told: Facts) -> Iterator[tuple[Control, str]]:
+def _rights(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
     def status(name: str) -> str:
         return " ".join(told.status.get(name, ["?"]))
 
@@ -162,6 +195,13 @@ def _rights(told: Facts) -> Iterator[tuple[Control, str]]:
         yield "system calls", "no filter of system calls is in force"
     if "0" in told.status.get("Uid", ["0"]):
         yield "user", "it runs as root"
+    own, groups = set(told.status.get("Gid", ["0"])), set(told.status.get("Groups", ["0"]))
+    if "0" in own | groups:
+        yield "user", "it is in root's group"
+    elif asked.groups is not None:
+        given = {str(group) for group in (*asked.groups, _NOBODYS_GROUP)}
+        if more := sorted(groups - own - given):
+            yield "user", f"it is in groups that were not given ({', '.join(more)})"
 
 
 def _reach(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
@@ -172,6 +212,8 @@ def _reach(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
             ours = None
         if ours is None or told.namespaces.get(name) in (None, ours):
             yield "namespaces", f"it shares the {name} namespace of the agent"
+    if told.processes:
+        yield "other processes", f"it sees processes that are not its own ({', '.join(map(str, told.processes[:5]))})"
     if told.interfaces != ["lo"]:
         yield "network", f"it has network interfaces ({', '.join(told.interfaces)})"
     if more := sorted(set(told.environment) - set(asked.command.env) - _ADDED):

@@ -11,7 +11,10 @@
         ├── ClockNotRecorded       60   a recorded clock was asked for what it does not hold
         ├── GroundsChanged         72   what judging rests on was changed during the run
         ├── IncumbentFails         74   what was proven, or the original, no longer runs when it is timed
-        └── DeviceLost             75   the GPU stopped working during the run
+        ├── DeviceLost             75   the GPU stopped working during the run
+        ├── NoSuchKernel           76   a file holds no Triton kernel, not the one asked for, or several
+        ├── KernelNotCompiled      77   a Triton kernel cannot be compiled as it is described
+        └── UnknownArchitecture    78   an architecture that is not in the table of devices
 
 A bad candidate is data, not an exception: see `tools/judging/verdict.py` and `tools/diff/patch.py`.
 """
@@ -96,6 +99,8 @@ WORKLOAD_KINDS = {
                           "build()."),
     "degenerate": (65, "cannot tell right from wrong", "Use inputs and weights whose output depends on them."),
     "too_many_processes": (66, "starts too many processes", "Ratchet judges one process on one device."),
+    "disk_limit": (79, "fills the disk", "Let it write less, or free some space: one worker may take a quarter of what "
+                   "is free when a run starts."),
     "forged_reply": (67, "interferes with the referee", "It writes to a descriptor that is not its own."),
     "interfered": (67, "interferes with the referee", "It touches folders that are not its own."),
     "outputs_raised": (68, "raises in outputs()", "Make outputs(result) work on what a call returns."),
@@ -138,3 +143,21 @@ class DeviceLost(ToolError):
         super().__init__(
             message, hint="`dmesg` tells what its driver says. Once it works, resume the run; what was proven is kept."
         )
+
+
+class NoSuchKernel(ToolError):
+    """The file holds no Triton kernel, not the one that was asked for, or several of which none was named."""
+
+    exit_status = 76
+
+
+class KernelNotCompiled(ToolError):
+    """A Triton kernel cannot be compiled: its file, its description, the compiler or Triton itself refuses."""
+
+    exit_status = 77
+
+
+class UnknownArchitecture(ToolError):
+    """An architecture that is not in the table of devices."""
+
+    exit_status = 78

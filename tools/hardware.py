@@ -127,14 +127,21 @@ DEVICES: tuple[Device, ...] = (
 )  # fmt: skip
 
 
+# Cards of the same name with fewer units, lower clocks or slower memory ([E] has columns of their own), and slices.
+_OTHER_KINDS = frozenset({"pcie", "nvl", "mig"})
+
+
 def find_device(name: str, architecture: str) -> Device | None:
     """The device of this marketing name and architecture (`gcnArchName`, with or without its features).
 
-    None when it is not in the table; the only one of its architecture serves where the name says nothing.
+    None when it is not in the table, or a slice of one; the only one of its architecture serves where the name says
+    nothing.
     """
     wanted = architecture.partition(":")[0]
     same = [device for device in DEVICES if device.architecture == wanted]
     words = set(re.findall(r"[a-z0-9]+", name.lower()))
+    if words & _OTHER_KINDS:
+        return None
     named = [device for device in same if words & set(device.names)]
     return named[0] if named else same[0] if len(same) == 1 else None
 

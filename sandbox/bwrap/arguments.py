@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from sandbox import counters
 from sandbox.contract import Command
-from sandbox.kernel import counters, isolation
+from sandbox.kernel import isolation
 
 Guard = Literal["network", "read-only root", "capabilities", "user", "ipc", "tmp", "shm", "read-only mounts",
                 "environment", "pid namespace", "host files", "devices", "control groups",

@@ -15,20 +15,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from sandbox import verification, view
+from sandbox import counters, verification, view
 from sandbox.bwrap.arguments import Guard, Outside, argv
 from sandbox.contract import Command, Promises
 from sandbox.devices.access import by_nodes
 from sandbox.devices.record import Gpu
 from sandbox.errors import SandboxUnavailable, Unusable
-from sandbox.kernel import counters, process_tree
+from sandbox.kernel import process_tree
 from sandbox.supervision import control_groups, records, spawner, user_ids
 from sandbox.supervision.control_groups import EVERY_KIND, ControlGroups, Kind
 from sandbox.supervision.launch import Order
 from sandbox.supervision.preparing import Place, Prepared, disk_errors, fresh_name, prepare
 from sandbox.supervision.process import SupervisedProcess, Tree
 from sandbox.supervision.records import Identity
-from sandbox.verification import EVERYTHING, Control
+from sandbox.verification import EVERYTHING, Control, DidNotRun
 
 _START_S = 30.0
 _BEYOND: frozenset[Control] = frozenset({"system calls", "memory", "swap", "processes"})
@@ -36,6 +36,13 @@ _NOTES = (
     "a namespace shares the kernel with this machine: a fault of the kernel, or of a device driver that is passed in, "
     "is a way out",
     "no filter of system calls is in force, so that more of the kernel can be reached than from a container",
+)
+_LEAST_NEEDED_FIRST: tuple[Kind, ...] = ("limits", "cpusets", "groups")
+_SHOWING = ("bwrap: Can't find source path", "bwrap: execvp")  # what it was to show or to run, and no namespace
+_NAMESPACES = (
+    "Let an administrator allow them (sysctl kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu from 24.04 on, "
+    "kernel.unprivileged_userns_clone=1 on older Debian, user.max_user_namespaces above 0; in a container its engine "
+    "has to), or choose --sandbox docker."
 )
 _HELD_BY_TRYING: Mapping[Kind, str] = {
     "groups": "freezing is by signals, and CPU time is counted in steps of 10 ms",
@@ -74,9 +81,7 @@ class BwrapSandbox:
         """Raises: SandboxUnavailable, SandboxError (ContainmentNotHeld)."""
         with self._settling:
             if self._promises is None:
-                if self._verified:
-                    nodes = frozenset(map(str, self._access.nodes))
-                    verification.verify(self._start, self._python, self._place.scratch, EVERYTHING - _BEYOND, nodes)
+                self._settle()
                 self._promises = Promises(
                     contained=True,
                     no_network=True,
@@ -105,7 +110,7 @@ class BwrapSandbox:
             self._place.make(for_others=root)
             if uid is not None:
                 user_ids.hand_over_mounted(uid, command, self._place.owned)
-            groups = self._groups(name, command)
+            groups = control_groups.make(name, command, self._kinds())
             undo.callback(groups.close)
             prepared = prepare(name, command, self._place, uid, undo, groups.folders)
             outside = self._outside(command, prepared, uid)
@@ -116,7 +121,7 @@ class BwrapSandbox:
             process = SupervisedProcess(
                 command.role,
                 supervisor,
-                Tree(_init_below(started.child or 0)),
+                Tree(_init_below(started.child or 0), with_root=True),
                 prepared.listener,
                 groups,
                 filed,
@@ -129,17 +134,36 @@ class BwrapSandbox:
             undo.pop_all()
             return process
 
-    def _groups(self, name: str, command: Command) -> ControlGroups:
-        """As many as can be had."""
-        wanted = EVERY_KIND - {"limits"} if "kernel limits" in self._without else EVERY_KIND
+    def _settle(self) -> None:
+        """Try it out, and give up the control groups that cannot be had; what is promised afterwards stays so."""
         while True:
             try:
-                return control_groups.make(name, command, wanted - self._lacks)
+                return self._try()
             except Unusable as failure:
-                lacking = {kind for kind in EVERY_KIND if kind == failure.stage}
-                if not lacking:
+                # one that cannot be joined does not tell which it is: then the least needed goes first
+                for kind in _LEAST_NEEDED_FIRST:
+                    if kind in self._kinds() and failure.stage in ("group", kind):
+                        self._lacks.add(kind)
+                        break
+                else:
                     raise
-                self._lacks |= lacking
+
+    def _try(self) -> None:
+        """Raises: Unusable, SandboxUnavailable, ContainmentNotHeld, SandboxError."""
+        if not self._verified:
+            self._start(Command(("/bin/true",), Path("/"), "trial")).stop()
+            return
+        controls = EVERYTHING - _BEYOND - (set() if "cpusets" in self._kinds() else {"cpus"})
+        nodes, groups = frozenset(map(str, self._access.seen)), frozenset(self._access.groups)
+        try:
+            verification.verify(self._start, self._python, self._place.scratch, controls, nodes, groups)
+        except DidNotRun as failure:
+            raise _understood(failure) from failure.__cause__
+
+    def _kinds(self) -> frozenset[Kind]:
+        """The control groups that a command gets."""
+        wanted = EVERY_KIND - {"limits"} if "kernel limits" in self._without else EVERY_KIND
+        return wanted - self._lacks
 
     def _outside(self, command: Command, prepared: Prepared, uid: int | None) -> Outside:
         if self._view is None:
@@ -167,6 +191,18 @@ class BwrapSandbox:
             counters=counters.grant_needed(command.counters),
             without=self._without,
         )
+
+
+def _understood(failure: DidNotRun) -> SandboxUnavailable:
+    """The same, unless bubblewrap's own last words say more to a person."""
+    said = failure.last_words
+    if said.startswith("bwrap: Unknown option"):
+        return SandboxUnavailable(
+            f"this bubblewrap is too old: {said}", hint="Install 0.8 or newer, or choose --sandbox docker."
+        )
+    if said.startswith("bwrap: ") and not said.startswith(_SHOWING):
+        return SandboxUnavailable(f"namespaces cannot be made here: {said}", hint=_NAMESPACES)
+    return failure
 
 
 def _order(command: Command, outside: Outside, prepared: Prepared, groups: ControlGroups) -> Order:

@@ -32,7 +32,7 @@ Weakening = Literal["memory_bytes", "processes", "file_bytes", "disk_bytes", "ou
 _T = TypeVar("_T")
 
 PATIENCE_S = 20.0  # for what takes milliseconds, on a machine that is busy
-_ENDING_S = 2.0  # for a limit to be noticed
+_ENDING_S = 5.0  # for a limit to be noticed, on a machine that is busy
 _PACKAGE = "_ratchet_guest"
 _FILES = ("__init__.py", "attack.py", "attack_bounds.py", "attack_reach.py", "attack_rights.py", "wire.py")
 _START = f"import os, sys; sys.path.insert(0, os.getcwd()); from {_PACKAGE}.attack import main; main()"

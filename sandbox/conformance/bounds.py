@@ -93,6 +93,12 @@ disk_mapped = _disk("files without a name that it only maps count as well", "map
 disk_sent = _disk("files without a name that are on their way count as well", "sent", "disk limit")
 disk_deep = _disk("files below more folders than a path can name count as well", "deep", "disk limit")
 disk_closed = _disk("files in a folder that it closes count as well", "closed", "disk limit")
+disk_at_once = _disk("space that it takes at once, without writing, counts as well", "at once", "disk limit")
+disk_empty = _disk("empty files count as well", "empty", "disk limit")
+disk_undumpable = _disk(
+    "files without a name of a process that forbids looking at it count as well", "undumpable", "disk limit"
+)
+disk_threads = _disk("files without a name of threads whose first one has ended count as well", "threads", "disk limit")
 
 
 @claim("a file cannot grow beyond the limit", "file size limit")
@@ -176,4 +182,5 @@ def _groups_of(pid: int) -> set[Path]:
 
 
 CHECKS = (fork_bomb, fork_burst, memory, hidden_memory, memory_of_child, disk, disk_unlinked, disk_mapped, disk_sent,
-          disk_deep, disk_closed, file_size, tmp, shm, output, core_dump, orphans, leftovers)  # fmt: skip
+          disk_deep, disk_closed, disk_at_once, disk_empty, disk_undumpable, disk_threads, file_size, tmp, shm, output,
+          core_dump, orphans, leftovers)  # fmt: skip

@@ -64,6 +64,11 @@ class Result:
     promised: bool
     held: bool
     seen: str  # empty when it held
+    untried: bool = False  # it is promised, and could not be tried: whether it holds is not known
+
+
+class NotTried(Exception):
+    """An attack could not be made: nothing was seen against the sandbox, and nothing for it."""
 
 
 def promised(sandbox: Sandbox, promise: Promise) -> bool:
@@ -91,16 +96,20 @@ def run_checks(
     with Bench(sandbox, python, folder, devices=devices) as bench:
         for check in checks:
             if promised(sandbox, check.promise):
-                seen = tried(check, bench)
-                results.append(Result(check, True, seen is None, seen or ""))
+                try:
+                    seen = tried(check, bench)
+                except NotTried as failure:
+                    results.append(Result(check, True, False, str(failure), untried=True))
+                else:
+                    results.append(Result(check, True, seen is None, seen or ""))
             else:
                 results.append(Result(check, False, False, f"not promised by {sandbox.name}"))
     return results
 
 
 def tried(check: Check, bench: Bench) -> str | None:
-    """What was seen against it, promised or not; None when it holds. An attack that could not be made holds nothing."""
+    """What was seen against it, promised or not; None when it holds. Raises: NotTried."""
     try:
         return check.run(bench)
     except (Unanswered, SandboxError, ProcessEnded, ChannelClosed, BadFrame, TimeoutError, OSError) as error:
-        return f"it could not be tried: {error}"
+        raise NotTried(str(error) or type(error).__name__) from error

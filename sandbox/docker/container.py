@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from sandbox import counters
 from sandbox.contract import Command, Limits
-from sandbox.kernel import counters, isolation
+from sandbox.kernel import isolation
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
 
 Guard = Literal["network", "read-only root", "capabilities", "new privileges", "system calls", "user", "processes",

@@ -1,15 +1,12 @@
-"""The container engine of this machine: find it, and speak with it through Docker's SDK.
+"""The container engine of this machine: what is asked of it, through Docker's SDK.
 
-Refuses engines elsewhere: paths, processes and devices of another machine are not ours to hand out. The only module
-that imports docker.
+Refuses engines with which nothing here was tried. The only module that imports docker.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
-import os
 import select
 import socket
 import tarfile
@@ -24,10 +21,10 @@ import docker.credentials.errors
 import docker.errors
 import requests.exceptions
 
+from sandbox.docker.endpoint import find_socket
 from sandbox.docker.watcher import FramedOutput
 from sandbox.errors import DiskFull, EngineLost, SandboxError, SandboxUnavailable
 
-DEFAULT_SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
 # An image with nothing in it: what is seen in its containers is what is mounted.
 EMPTY_IMAGE = "ratchet/empty:1"
 AGENT_LABEL = "ratchet.agent"
@@ -35,6 +32,7 @@ _TIMEOUT_S = 120.0
 _MOST_HEADERS = 1 << 14
 _REMOVAL_S = 30.0
 _WAIT_S = 10.0
+_ATTACHING = "when it was asked to attach to a container"
 _MAPS_USERS = frozenset({"name=rootless", "name=userns"})  # whoever is outside is somebody else inside
 _BAD = (
     docker.errors.DockerException,
@@ -57,21 +55,28 @@ class Engine:
     """An engine that answers. Raises from its constructor: SandboxUnavailable."""
 
     def __init__(self) -> None:
-        self.socket = _find_socket()
+        self.socket = find_socket()
         try:
             self._api = docker.APIClient(base_url=f"unix://{self.socket}", version="auto", timeout=_TIMEOUT_S)
             weakref.finalize(self, self._api.close)
             self.info: dict[str, Any] = self._api.info()
+            told: dict[str, Any] = self._api.version()
         except _BAD as error:
             raise SandboxUnavailable(
                 f"the container engine at {self.socket} does not answer: {_short(error)}",
-                hint="Is its daemon well? `docker info` tells; --sandbox names another provider.",
+                hint="Ask `docker info` whether its daemon is well, or choose --sandbox bwrap.",
             ) from error
+        if _is_podman(self.info, told):
+            raise SandboxUnavailable(
+                f"the engine at {self.socket} is Podman, which answers like Docker and does some things otherwise: "
+                "nothing here was tried with it",
+                hint="Use Docker's engine (Debian: docker.io), or choose --sandbox bwrap.",
+            )
         if mapped := _MAPS_USERS & set(self.info.get("SecurityOptions") or ()):
             how = "it runs without root" if "name=rootless" in mapped else "it maps user ids"
             raise SandboxUnavailable(
                 f"containers of the engine at {self.socket} cannot be given folders of yours: {how}",
-                hint="Choose --sandbox bwrap, which needs no root, or an engine that runs as root.",
+                hint="Use an engine that runs as root and maps no user ids, or choose --sandbox bwrap.",
             )
 
     @property
@@ -156,7 +161,9 @@ class Engine:
         return str(made["Id"])
 
     def attach(self, container: str) -> int:
-        """A descriptor from which stdout and stderr come, in frames; the caller closes it. Raises: SandboxError.
+        """A descriptor from which stdout and stderr come, in frames; the caller closes it.
+
+        Raises: EngineLost, SandboxError.
 
         Asked for by hand: the SDK's own way leaves a connection behind that only the garbage collector closes.
         """
@@ -170,14 +177,21 @@ class Engine:
             answer = b""
             while not answer.endswith(b"\r\n\r\n"):
                 part = stream.recv(1)
-                if not part or len(answer) > _MOST_HEADERS:
+                if not part:
+                    raise EngineLost(_ATTACHING)
+                if len(answer) > _MOST_HEADERS:
                     raise SandboxError(f"the engine cannot attach to a container: it answers {answer[:200]!r}")
                 answer += part
             if answer.split()[1:2] not in ([b"101"], [b"200"]):
                 raise SandboxError(f"the engine cannot attach to a container: {answer.splitlines()[0].decode()}")
             return stream.detach()
+        except TimeoutError as error:
+            raise SandboxError(
+                f"the engine cannot attach to a container: it has not answered within {_TIMEOUT_S:.0f} s",
+                hint="Ask `docker info` whether its daemon is well.",
+            ) from error
         except OSError as error:
-            raise SandboxError(f"the engine cannot attach to a container: {error}") from error
+            raise EngineLost(_ATTACHING) from error
         finally:
             stream.close()
 
@@ -192,8 +206,9 @@ class Engine:
         return found
 
     def allow_cpus(self, container: str, cpus: str) -> None:
-        """Raises: SandboxError."""
-        self._do("move a container to other CPUs", self._api.update_container, container, cpuset_cpus=cpus)
+        """Nothing happens if it has ended: that is told elsewhere. Raises: SandboxError."""
+        with contextlib.suppress(_NotThere, _Conflict):
+            self._do("move a container to other CPUs", self._api.update_container, container, cpuset_cpus=cpus)
 
     def pause(self, container: str) -> None:
         self._do("pause a container", self._api.pause, container)
@@ -269,6 +284,12 @@ class Engine:
                 yield event
 
 
+def _is_podman(info: Mapping[str, Any], version: Mapping[str, Any]) -> bool:
+    """Its own answers say so: with a field that Docker has not, or with the component "Podman Engine"."""
+    components = version.get("Components") or ()
+    return "BuildahVersion" in info or any("podman" in str(each.get("Name")).lower() for each in components)
+
+
 def failure(what: str, said: str) -> SandboxError:
     """The error for what the engine says when it cannot do something."""
     if "no space left on device" in said.lower():
@@ -282,39 +303,6 @@ class _Conflict(SandboxError):
 
 class _NotThere(SandboxError):
     """What was named is not there."""
-
-
-def _find_socket() -> str:
-    """Where the engine listens, tried out. Raises: SandboxUnavailable."""
-    named = os.environ.get("DOCKER_HOST", "")
-    if named and not named.startswith("unix://"):
-        raise SandboxUnavailable(
-            f"DOCKER_HOST names an engine by {named.partition('://')[0]}: only one on this machine can be given files",
-            hint="Unset DOCKER_HOST to use this machine's engine.",
-        )
-    places = [named.removeprefix("unix://")] if named else list(DEFAULT_SOCKETS)
-    if not named and (runtime := os.environ.get("XDG_RUNTIME_DIR")):
-        places.append(f"{runtime}/docker.sock")
-    refused: str | None = None
-    for place in places:
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
-                trial.settimeout(5.0)
-                trial.connect(place)
-            return os.path.realpath(place)
-        except PermissionError:
-            raise SandboxUnavailable(
-                f"you may not use the container engine: {place} is closed to you",
-                hint="Ask for membership of the group that owns it (often: sudo usermod -aG docker $USER, then log in "
-                "again), or choose --sandbox bwrap.",
-            ) from None
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                refused = f"nobody answers at {place} ({error.strerror or error})"
-    raise SandboxUnavailable(
-        refused or "there is no container engine on this machine",
-        hint="Start it (sudo systemctl start docker), install one (Debian: docker.io), or choose --sandbox bwrap.",
-    )
 
 
 def _short(error: Exception) -> str:

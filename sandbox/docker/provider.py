@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from sandbox import verification, view
+from sandbox import counters, verification, view
 from sandbox.contract import Command, Promises
 from sandbox.devices import access
 from sandbox.devices.access import Access
@@ -23,7 +23,7 @@ from sandbox.docker import container, image_check, owner, watcher
 from sandbox.docker.container import Guard, Outside
 from sandbox.docker.engine import AGENT_LABEL, Engine
 from sandbox.errors import SandboxError, SandboxUnavailable, Unusable
-from sandbox.kernel import cgroup, counters, process_tree
+from sandbox.kernel import cgroup, process_tree
 from sandbox.kernel.freezer import Freezer, Members, SignalFreezer
 from sandbox.supervision import records, spawner, user_ids
 from sandbox.supervision.control_groups import ControlGroups
@@ -77,8 +77,14 @@ class DockerSandbox:
         with self._settling:
             if self._promises is None:
                 if self._verified:
-                    nodes = frozenset(map(str, self._access().nodes))
-                    verification.verify(self._start, self._python, self._place.scratch, devices=nodes)
+                    given = self._access()
+                    verification.verify(
+                        self._start,
+                        self._python,
+                        self._place.scratch,
+                        devices=frozenset(map(str, given.seen)),
+                        groups=frozenset(given.groups),
+                    )
                 self._promises = Promises(
                     contained=True,
                     no_network=True,

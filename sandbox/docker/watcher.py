@@ -25,7 +25,7 @@ if __name__ == "__main__":  # started without any search path but the standard l
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from sandbox.kernel import isolation, process_tree
-from sandbox.supervision.watching import ENGINE_LOST, Bounds, Limits, Output, Signals, watch
+from sandbox.supervision.watching import ENGINE_LOST, Bounds, LimitWatch, Output, Signals, watch
 
 _FRAME_HEADER = 8  # of an attached stream without a terminal: which stream, three zeros, length (big endian)
 _ENGINE_TIMEOUT_S = 60.0
@@ -88,13 +88,10 @@ class Engine:
         finally:
             connection.close()
 
-    def exit_code(self, container: str) -> int | None:
-        """None while it runs, or when it is gone."""
+    def ran_out_of_memory(self, container: str) -> bool:
+        """As the engine has it, where the kernel's own count went with the container."""
         status, body = self.ask("GET", f"/containers/{container}/json")
-        if status != 200:
-            return None
-        state = json.loads(body)["State"]
-        return None if state["Running"] else int(state["ExitCode"])
+        return status == 200 and bool(json.loads(body)["State"].get("OOMKilled"))
 
     def wait(self, container: str) -> int | None:
         status, body = self.ask("POST", f"/containers/{container}/wait")
@@ -113,7 +110,7 @@ class Engine:
 def supervise(order: Order, signals: Signals) -> dict[str, Any]:
     """Watch until it ends or must end; then remove it. Returns the fields of `Ended` and `cpu_time_s`."""
     engine, output, bounds = Engine(order.engine), FramedOutput(order.attached), Bounds(*order.bounds)
-    limits = Limits(bounds, lambda: process_tree.descendants_quickly(order.pid))
+    limits = LimitWatch(bounds, lambda: process_tree.descendants_quickly(order.pid))
     handle = _opened(order.pid)
     if handle is None:
         reason = "memory limit" if limits.killed_for_memory() else None
@@ -125,6 +122,8 @@ def supervise(order: Order, signals: Signals) -> dict[str, Any]:
     try:
         if reason is None:
             code = _code(engine, order)
+        if reason is None and code == -signal.SIGKILL and engine.ran_out_of_memory(order.container):
+            reason = "memory limit"
         output.close()  # the engine waits for whoever reads a container's output before it removes it
         if not engine.remove(order.container):
             reason = ENGINE_LOST

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
+import platform
 import resource
 import select
 import signal
 import socket
+import threading
 import time
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _MIB = 1 << 20
+_LEAST = 4096  # that a file counts, be it empty
+_PR_SET_DUMPABLE, _CLONE_FILES = 4, 0x400
+_EXIT = {"x86_64": 60, "aarch64": 93}  # of one thread
 _held: list[object] = []  # what is taken stays taken when the attack has told of it
 
 
@@ -47,7 +53,13 @@ def hold_memory_in_files(mib, in_child=False):
 
 
 def hold_disk(folder, mib, how):
-    """`how` is "files"; or, where they are not looked for: "unlinked", "mapped", "sent", "deep" or "closed"."""
+    """`how` is "files"; "at once" or "empty", which write nothing; or, where files are not looked for: "unlinked",
+    "mapped", "sent", "deep", "closed", "undumpable", and "threads", of a process whose first one has ended.
+    """
+    if how == "threads":
+        return _in_late_thread(lambda: hold_disk(folder, mib, "unlinked"))
+    if how == "undumpable":
+        _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     if how == "closed":
         folder = os.path.join(folder, how)
         os.mkdir(folder, 0o300)
@@ -56,22 +68,56 @@ def hold_disk(folder, mib, how):
         for _ in range(20):
             os.mkdir("n" * 250)
             os.chdir("n" * 250)
-    for number in range(mib // 4):
-        path = f"held{number}" if how == "deep" else os.path.join(folder, f"held{number}")
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-        for _ in range(4):
-            os.write(descriptor, bytes(_MIB))
-        os.fsync(descriptor)
-        if how in ("unlinked", "mapped", "sent"):
-            os.unlink(path)
-        if how == "mapped":
-            _map(descriptor)
-        if how == "sent":
-            _held.append(socket.socketpair())
-            socket.send_fds(_held[-1][0], [b"x"], [descriptor])
-        if how != "unlinked":
-            os.close(descriptor)
+    if how == "at once":
+        os.posix_fallocate(os.open(os.path.join(folder, "held"), os.O_CREAT | os.O_RDWR, 0o600), 0, mib * _MIB)
+    elif how == "empty":
+        for number in range(mib * _MIB // _LEAST):
+            os.close(os.open(os.path.join(folder, f"held{number}"), os.O_CREAT | os.O_WRONLY, 0o600))
+    else:
+        for number in range(mib // 4):
+            _hold_file(f"held{number}" if how == "deep" else os.path.join(folder, f"held{number}"), number, how)
     return mib
+
+
+def _hold_file(path, number, how):
+    """4 MiB that nothing could compress, or share with another file."""
+    noise = _noise()
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    for part in range(4 * number, 4 * number + 4):
+        os.write(descriptor, noise[part * 8 + 8 :] + noise[: part * 8 + 8])
+    os.fsync(descriptor)
+    if how in ("unlinked", "mapped", "sent", "undumpable"):
+        os.unlink(path)
+    if how == "mapped":
+        _map(descriptor)
+    if how == "sent":
+        _held.append(socket.socketpair())
+        socket.send_fds(_held[-1][0], [b"x"], [descriptor])
+    if how not in ("unlinked", "undumpable"):
+        os.close(descriptor)
+
+
+@functools.cache
+def _noise():
+    return os.urandom(_MIB)
+
+
+def _in_late_thread(work):
+    """In a child whose first thread has ended, by one that shares no descriptors with it where it may refuse to."""
+    ours, theirs = os.pipe()
+    if os.fork() != 0:
+        os.close(theirs)
+        return int(os.read(ours, 64) or b"0")
+
+    def late():
+        _libc.unshare(_CLONE_FILES)
+        time.sleep(0.2)
+        os.write(theirs, b"%d" % work())
+        time.sleep(20)
+        os._exit(0)
+
+    threading.Thread(target=late).start()
+    _libc.syscall(_EXIT[platform.machine()], 0)
 
 
 def _map(descriptor):

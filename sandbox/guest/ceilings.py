@@ -30,6 +30,12 @@ def best_s(run, repeats):
     return min(found)
 
 
+def copying(size, device):
+    """A copy of so many bytes."""
+    source, target = (torch.empty(size // 4, dtype=torch.float32, device=device).fill_(1.0) for _ in range(2))
+    return lambda: target.copy_(source)
+
+
 def synchronize():
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -40,9 +46,7 @@ def main(out):
     device = "cuda" if on_gpu else "cpu"
     # far more than any cache: AMD's largest holds 256 MiB
     size = (1 << 30) if on_gpu else (256 << 20)
-    source, target = (torch.empty(size // 4, dtype=torch.float32, device=device).fill_(1.0) for _ in range(2))
-    copy_s = best_s(lambda: target.copy_(source), 5 if on_gpu else 1)
-    del source, target
+    copy_s = best_s(copying(size, device), 5 if on_gpu else 1)
     width = 8192 if on_gpu else 1024
     peaks = {}
     for name, dtype in DTYPES.items():

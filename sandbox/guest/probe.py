@@ -15,13 +15,12 @@ from .wire import connect
 
 NOT_DEVICES = ("/dev/pts", "/dev/shm", "/dev/mqueue")
 HOST_SETTINGS = ("/proc/sys/kernel/core_pattern", "/sys/kernel/uevent_helper")
-NAMESPACES = ("ipc", "mnt", "net", "pid", "uts", "cgroup")
-LIMITS = {"core": resource.RLIMIT_CORE, "fsize": resource.RLIMIT_FSIZE, "nofile": resource.RLIMIT_NOFILE}
+NAMESPACES = ("ipc", "mnt", "net", "pid", "uts")
+LIMITS = {"core": resource.RLIMIT_CORE, "fsize": resource.RLIMIT_FSIZE}
 CGROUP_FILES = {
     "memory": ("memory/memory.limit_in_bytes", "memory.max"),
     "swap": ("memory/memory.memsw.limit_in_bytes", "memory.swap.max"),
     "processes": ("pids/pids.max", "pids.max"),
-    "cpus": ("cpuset/cpuset.cpus", "cpuset.cpus.effective"),
 }
 
 
@@ -33,10 +32,34 @@ def _text(path):
         return None
 
 
+def _fields(process):
+    return dict(line.partition(":")[::2] for line in (_text("/proc/" + process + "/status") or "").splitlines())
+
+
 def _status():
-    lines = (line.partition(":") for line in (_text("/proc/self/status") or "").splitlines())
     wanted = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Uid", "Gid", "Groups")
-    return {name: value.split() for name, _, value in lines if name in wanted}
+    return {name: value.split() for name, value in _fields("self").items() if name in wanted}
+
+
+def _others():
+    """Processes that are neither this one nor one that it comes from."""
+    own, process = {"0"}, "self"
+    while True:
+        fields = _fields(process)
+        if process == "self":
+            own.add(fields.get("Pid", "0").strip())
+        process = fields.get("PPid", "0").strip()
+        if process in own:
+            break
+        own.add(process)
+    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit() and name not in own)
+
+
+def _cpus(wanted):
+    """Those it can get when it asks for all of these."""
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, wanted)
+    return sorted(os.sched_getaffinity(0))
 
 
 def _namespaces():
@@ -84,7 +107,7 @@ def _nodes():
 
 
 def facts(asked):
-    """`asked` names folders: "readable", "writable" and "hidden"."""
+    """`asked` names folders ("readable", "writable", "hidden") and "cpus" to ask for."""
     return {
         "status": _status(),
         "namespaces": _namespaces(),
@@ -92,7 +115,8 @@ def facts(asked):
         "interfaces": sorted(
             line.partition(":")[0].strip() for line in (_text("/proc/net/dev") or "").splitlines()[2:]
         ),
-        "processes": sorted(int(name) for name in os.listdir("/proc") if name.isdigit()),
+        "processes": _others(),
+        "cpus": _cpus(asked["cpus"]),
         "limits": {name: list(resource.getrlimit(number)) for name, number in LIMITS.items()},
         "cgroups": _cgroups(),
         "sizes": {folder: _size(folder) for folder in ("/tmp", "/dev/shm")},

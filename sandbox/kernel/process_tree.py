@@ -5,7 +5,9 @@ Refuses to signal or change anything. Standard library only, because the supervi
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -165,20 +167,44 @@ def _fields(text: bytes, names: Iterable[bytes]) -> dict[bytes, bytes]:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Memory that these processes hold and nobody could drop: anonymous and shared pages, pages of files left out.
+    """Memory that these processes hold and nobody could drop: anonymous, shared and swapped pages, files left out.
 
     What processes share after a fork counts once for each of them, so this is an upper bound.
     """
-    return sum(_memory(pid, "status", (b"RssAnon:", b"RssShmem:")) for pid in pids)
+    return sum(map(_resident_bytes, pids))
 
 
-def proportional_bytes(pids: Iterable[int]) -> int | None:
-    """The same with shared pages shared out; slow for large processes; None where the kernel does not tell."""
-    parts = [_memory(pid, "smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) for pid in pids]
-    return sum(parts) or None
+def proportional_bytes(pids: Iterable[int], *, within_s: float = math.inf) -> int:
+    """The same with shared pages shared out, which takes 12 ms for a process of 400 MiB.
+
+    What it has no time for is taken to share as much as what it looked at: the largest process, which may be the one
+    that all others were forked from, and then others by chance, so that nobody can arrange which. A process whose
+    shares the kernel does not tell counts with all it holds.
+    """
+    deadline = time.monotonic() + within_s
+    waiting = {pid: _resident_bytes(pid) for pid in pids}
+    largest = max(waiting, key=waiting.__getitem__, default=None)
+    order = sorted(waiting, key=lambda pid: (pid != largest, os.urandom(8)))
+    first = sampled = sampled_resident = 0
+    for place, pid in enumerate(order):
+        if place > 1 and time.monotonic() > deadline:
+            break
+        resident = waiting.pop(pid)
+        found = _memory(pid, "smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:"))
+        exact = resident if found is None else found
+        if place == 0:
+            first = exact
+        else:
+            sampled, sampled_resident = sampled + exact, sampled_resident + resident
+    rest = sum(waiting.values())
+    return first + sampled + (rest * sampled // sampled_resident if sampled_resident else rest)
 
 
-def _memory(pid: int, file: str, names: tuple[bytes, ...]) -> int:
+def _resident_bytes(pid: int) -> int:
+    return _memory(pid, "status", (b"RssAnon:", b"RssShmem:", b"VmSwap:")) or 0
+
+
+def _memory(pid: int, file: str, names: tuple[bytes, ...]) -> int | None:
     found = _fields(_read(f"/proc/{pid}/{file}"), names)
     if not found:
         # a leader that ended has let go of its memory; the threads that run on still show it
@@ -186,7 +212,16 @@ def _memory(pid: int, file: str, names: tuple[bytes, ...]) -> int:
             found = _fields(_read(f"/proc/{pid}/task/{tid}/{file}"), names)
             if found:
                 break
-    return sum(int(value.split()[0]) * 1024 for value in found.values())
+    return sum(int(value.split()[0]) * 1024 for value in found.values()) if found else None
+
+
+def written_bytes(pid: int) -> int | None:
+    """What it has caused to be written to disks, with the children that it waited for; None where that is not told.
+
+    Space that is taken without writing (`fallocate`) is not in it.
+    """
+    value = _fields(_read(f"/proc/{pid}/io"), (b"write_bytes:",)).get(b"write_bytes:")
+    return None if value is None else int(value)
 
 
 def cpu_time_s(root: int, ours: Iterable[int], processes: dict[int, Stat]) -> float:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 
+from sandbox import counters
 from sandbox.contract import Command
 from sandbox.devices.access import Access
-from sandbox.kernel import counters
 from sandbox.local.plan import Plan
 from sandbox.supervision import control_groups, spawner, user_ids
 from sandbox.supervision.control_groups import ControlGroups

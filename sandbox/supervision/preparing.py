@@ -21,6 +21,8 @@ from sandbox.errors import DiskFull, SandboxError, Unusable, means_disk_full
 from sandbox.supervision import user_ids
 from sandbox.supervision.records import Filed, Identity, Record
 
+# Without it nobody can send descriptors to the agent, in whose queue they would keep files that belong to no process.
+_SO_PASSRIGHTS = 83
 _LONGEST_SOCKET_PATH = 100  # the kernel takes 107 bytes
 
 
@@ -90,6 +92,8 @@ def _private_folder(scratch: Path, name: str) -> Path:
 def _listen(folder: Path, uid: int | None) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        with contextlib.suppress(OSError):  # Linux before 6.16 has no such option
+            listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)  # nor for what is accepted on it
         listener.bind(str(folder / "channel"))
         listener.listen(1)
         if uid is not None:

@@ -22,13 +22,13 @@ if __name__ == "__main__":  # started without any search path but the standard l
 
 from sandbox.kernel import ending, isolation, process_tree
 from sandbox.supervision.launch import Launched, LaunchFailure, Order, launch
-from sandbox.supervision.watching import Bounds, Limits, Output, Signals, watch
+from sandbox.supervision.watching import Bounds, LimitWatch, Output, Signals, watch
 
 
 def supervise(order: Order, launched: Launched, signals: Signals) -> dict[str, Any]:
     """Watch until it ends or must end; then end the rest. Returns the fields of `Ended` and `cpu_time_s`."""
     output, bounds = Output(launched.output), Bounds(*(getattr(order, name) for name in Bounds._fields))
-    limits = Limits(bounds, lambda: _members(launched))
+    limits = LimitWatch(bounds, lambda: _members(launched))
     ended: dict[int, int] = {}
 
     def is_over() -> bool:

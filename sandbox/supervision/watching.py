@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sandbox.kernel import cgroup, process_tree
+from sandbox.supervision.disk_use import DiskUse
 
 _TAIL_BYTES = 64 << 10
 ENGINE_LOST = "engine lost"  # the engine that ran the command no longer answers
 _CALM_S, _ALERT_S = 0.2, 0.02  # between two looks at the limits; the second when use has just grown fast
 _GROWTH = 1 / 16  # of a limit, between two looks: fast
-_DEEPEST = 64  # folders in one another that are looked into
+_EXACT_S = 0.3  # for the exact sum of a tree's memory: it takes seconds for many large processes
 # so far above ours lie the kernel's limits, where it has any, so that ours is met first, and named
 SPARE_TASKS, SPARE_MEMORY = 64, 64 << 20
 
@@ -74,17 +75,20 @@ class Output:
         return self._tail.decode(errors="replace")
 
 
-class Limits:
-    """Looks at what a tree uses, oftener while that grows. `members` lists its processes."""
+class LimitWatch:
+    """Looks at what a tree uses, oftener while that grows. `members` lists its processes.
 
-    def __init__(self, bounds: Bounds, members: Callable[[], list[int]]) -> None:
+    `queue` is where the kernel tells of the agent's end of the channel, in which files could be kept: see `held_files`.
+    """
+
+    def __init__(self, bounds: Bounds, members: Callable[[], list[int]], queue: str | None = None) -> None:
         self._bounds, self._members = bounds, members
         self._memory, self._tasks = 0, 0
-        self._disk = _Disk(bounds.writable) if bounds.disk_bytes is not None else None
+        self._disk = DiskUse(bounds.writable, queue) if bounds.disk_bytes is not None else None
         self.next_look_s = 0.0
 
     def broken(self) -> str | None:
-        """The limit that is passed, if one is."""
+        """The limit that is passed, if one is; takes a second at most, so that a wish to stop is heard."""
         if self.killed_for_memory():
             return "memory limit"
         bounds, pids = self._bounds, self._members()
@@ -95,10 +99,9 @@ class Limits:
         self._memory, self._tasks = memory, tasks
         if bounds.processes is not None and tasks > bounds.processes:
             return "process limit"
-        if bounds.memory_bytes is not None and memory > bounds.memory_bytes:
-            exact = process_tree.proportional_bytes(pids)
-            if exact is None or exact > bounds.memory_bytes:
-                return "memory limit"
+        most = bounds.memory_bytes
+        if most is not None and memory > most and process_tree.proportional_bytes(pids, within_s=_EXACT_S) > most:
+            return "memory limit"
         if self._disk is not None and bounds.disk_bytes is not None:
             if self._disk.taken(bounds.disk_bytes, pids) > bounds.disk_bytes:
                 return "disk limit"
@@ -114,93 +117,6 @@ class Limits:
     @staticmethod
     def _grew(by: int, limit: int | None) -> bool:
         return limit is not None and by > limit * _GROWTH
-
-
-class _Disk:
-    """Bytes that a tree holds on the disk. Counting files takes time, so that it is only done while the disk fills.
-
-    What cannot be looked into is taken for everything that the disk has lost: a command has no need to hide files.
-    """
-
-    def __init__(self, folders: Iterable[str]) -> None:
-        self._folders = list(folders)
-        self._free_at_first = self._free_when_counted = self._free()
-        self._counted = 0
-        self.busy = False  # the disk has been filling since the last count
-
-    def taken(self, limit: int, pids: list[int]) -> int:
-        free = self._free()
-        self.busy = self._free_when_counted - free > limit * _GROWTH
-        if self.busy:
-            self._free_when_counted = free
-            try:
-                self._counted = sum(map(_bytes_below, self._folders)) + _unlinked_bytes(pids)
-            except _Hidden:
-                self._counted = self._free_at_first - free
-        return self._counted
-
-    def _free(self) -> int:
-        free = 0
-        for folder in self._folders:
-            with contextlib.suppress(OSError):
-                found = os.statvfs(folder)
-                free += found.f_bavail * found.f_frsize
-        return free
-
-
-class _Hidden(Exception):
-    """There are files that cannot be counted."""
-
-
-def _bytes_below(folder: str, parent: int | None = None, levels: int = _DEEPEST) -> int:
-    """Of all files below a folder, links not followed. Raises: _Hidden."""
-    total = 0
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if parent is None else os.O_NOFOLLOW)
-    try:
-        descriptor = os.open(folder, flags, dir_fd=parent)  # by steps: the whole path may be longer than a path can be
-    except PermissionError as error:
-        raise _Hidden from error
-    except OSError:
-        return 0  # gone, or another by now
-    try:
-        with os.scandir(descriptor) as inside:
-            for entry in inside:
-                with contextlib.suppress(OSError):
-                    total += 512 * entry.stat(follow_symlinks=False).st_blocks
-                    if entry.is_dir(follow_symlinks=False):
-                        if levels == 0:
-                            raise _Hidden
-                        total += _bytes_below(entry.name, descriptor, levels - 1)
-    finally:
-        os.close(descriptor)
-    return total
-
-
-def _unlinked_bytes(pids: Iterable[int]) -> int:
-    """Of files that are open or mapped and have no name any more; each once. Raises: _Hidden."""
-    found: dict[tuple[int, int], int] = {}
-    for pid in pids:
-        for folder in ("fd", "map_files"):  # the second is for root alone
-            with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/{folder}") as inside:
-                for entry in inside:
-                    with contextlib.suppress(OSError):
-                        facts = os.stat(entry.path)
-                        if facts.st_nlink == 0:
-                            found[facts.st_dev, facts.st_ino] = 512 * facts.st_blocks
-        if _sends_files(pid):
-            raise _Hidden
-    return sum(found.values())
-
-
-def _sends_files(pid: int) -> bool:
-    """Whether descriptors are on their way through a socket of this process, where nobody sees what they are of."""
-    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fdinfo") as inside:
-        for entry in inside:
-            with contextlib.suppress(OSError):
-                words = Path(entry.path).read_text().split()
-                if "scm_fds:" in words and words[words.index("scm_fds:") + 1] != "0":
-                    return True
-    return False
 
 
 class Signals:
@@ -228,7 +144,7 @@ class Signals:
 def watch(
     bounds: Bounds,
     output: Output,
-    limits: Limits,
+    limits: LimitWatch,
     signals: Signals,
     is_over: Callable[[], bool],
     wake: Iterable[int] = (),

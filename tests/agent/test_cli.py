@@ -195,6 +195,18 @@ def test_doctor_is_given_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (seen["provider"], seen["image"]) == ("docker", "an-image")
 
 
+@pytest.mark.parametrize("image", [(), ("--image", "an-image")], ids=["without an image", "in an image"])
+def test_doctor_takes_the_interpreter_that_a_run_would(
+    image: tuple[str, ...], started: list[RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, object] = {}
+    monkeypatch.setattr(doctor, "check", lambda **given: seen.update(given) or 0)
+    assert cli.main(["run", "--target", "repo", "--entry", "bench.py", *image]) == 0
+    assert cli.main(["doctor", *image]) == 0
+    assert seen["python"] == started[0].python
+    assert (seen["python"] == Path("python3")) == bool(image)
+
+
 @pytest.mark.parametrize("module", ["agent", "evals.cli"])
 def test_the_version_is_told_by_a_real_process(module: str) -> None:
     code = f"import sys; from {module.removesuffix('.cli')}.cli import main; sys.exit(main(['--version']))"

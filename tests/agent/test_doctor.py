@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from agent import doctor
+from agent import cli, doctor
 from sandbox import choose
+from sandbox.conformance.bench import Bench, Check, Unanswered
+from sandbox.conformance.suite import run_checks
+from sandbox.devices import lock
 from sandbox.devices.record import Found, Gpu
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import ContainmentNotHeld
@@ -41,7 +45,8 @@ def test_on_one_screen_it_tells_what_is_here_and_that_it_holds(capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     topics = [line.split()[0] for line in lines if not line.startswith(" ")]
     assert topics[:3] == ["machine", "disk", "git"]
-    for topic in ("engine", "image", "bubblewrap", "gpu", "model", "sandbox", "python", "target", "entry", "checks"):
+    for topic in ("engine", "image", "bubblewrap", "gpu", "model", "sandbox", "python", "target", "entry", "trying",
+                  "checks"):  # fmt: skip
         assert topic in topics
     (checks,) = (line for line in lines if line.startswith("checks"))
     held, of = checks.split()[1:4:2]
@@ -64,8 +69,61 @@ def test_a_sandbox_that_does_not_hold_is_told_and_ends_it(
     assert "does not hold: " in capsys.readouterr().out
 
 
+def test_a_check_that_could_not_be_tried_is_told_and_is_no_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cannot(bench: Bench) -> str | None:
+        raise Unanswered("nothing can be executed in its folder")
+
+    check_of_us = Check("no program can give it new rights", "no new rights", cannot)
+    monkeypatch.setattr(doctor, "run_checks", lambda *given, **named: run_checks(*given, [check_of_us], **named))
+    assert check() == 0
+    told = capsys.readouterr().out
+    assert "could not be tried: no program can give it new rights: nothing can be executed in its folder" in told
+    assert "0 of 1" in told and "does not hold" not in told
+
+
+def test_what_is_not_used_is_told_with_the_reason_and_its_mend(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(doctor, "run_checks", lambda *given, **named: [])
+    assert check(provider=None) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert any(line.startswith("sandbox") and "local: uncontained" in line for line in lines)
+    for name, why, mend in (("docker", "no container engine", "Start it"), ("bwrap", "uid map", "apparmor_restrict")):
+        (at,) = (number for number, line in enumerate(lines) if line.startswith(f"{name} is not used: "))
+        assert why in lines[at]
+        assert lines[at + 1].startswith("to mend it: ") and mend in lines[at + 1]
+        assert "choose --sandbox" not in lines[at + 1]
+
+
+def test_a_gpu_that_another_run_holds_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    card = replace(CARD, accessible=True, card=f"0000:{os.getpid():x}.0")
+    monkeypatch.setattr(lock, "FOLDERS", (tmp_path,))
+    monkeypatch.setattr(lock.acquire, "__kwdefaults__", {**lock.acquire.__kwdefaults__, "folders": lock.FOLDERS})
+    monkeypatch.setattr(doctor, "choose_gpu", lambda number, environment: card)
+    monkeypatch.setattr(doctor, "run_checks", lambda *given, **named: [])
+    wanted: list[Gpu | None] = []
+    make = choose.make
+    monkeypatch.setattr(choose, "make", lambda name, asked: wanted.append(asked.gpu) or make(name, asked))
+    with lock.acquire(card, run_id="20261122-010203-abcd"):
+        assert check(provider="local", target=TARGET, entry="bench.py") == 0
+    told = capsys.readouterr().out
+    assert "no GPU was tried: " in told and "in use by run 20261122-010203-abcd" in told
+    assert "not looked at while the GPU is in use" in told
+    assert wanted == [None]
+    with lock.acquire(card):
+        """It was let go of, or never taken."""
+
+
 def test_in_an_image_its_own_python_is_asked(local_images: Images, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(image=local_images.with_torch, python=Path("python3")) == 0
+    assert cli.main(["doctor", "--image", local_images.with_torch]) == 0
     told = capsys.readouterr().out
     assert "checks" in told and "does not hold" not in told
 
@@ -76,7 +134,7 @@ def test_no_engine_is_a_problem_with_a_mend(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     assert check(provider="local") == 0
     told = capsys.readouterr().out
-    assert "there is no container engine" in told and "to mend it: Start it" in told
+    assert f"there is no container engine at {tmp_path}/nobody.sock" in told and "to mend it: Start it" in told
     assert "local: uncontained" in told and "does not promise" in told
 
 
@@ -84,17 +142,21 @@ def test_no_engine_is_a_problem_with_a_mend(
     ("card", "says"),
     [
         (CARD, "/dev/kfd, /dev/dri/renderD128 is missing"),
-        (replace(CARD, accessible=True), "usermod -aG 44,109"),
+        (replace(CARD, accessible=True), "no obstacle with docker, which passes group 44,109 in"),
+        (replace(CARD, accessible=True), "for bwrap and local: sudo usermod -aG 44,109 $USER"),
+        (replace(CARD, accessible=True, groups=()), "/dev/kfd is closed to you, and to every group"),
+        (replace(CARD, accessible=True, groups=()), "sudo chgrp render /dev/kfd"),
     ],
-    ids=["without its nodes", "closed"],
+    ids=["without its nodes", "closed: docker", "closed: others", "closed to all", "closed to all: mend"],
 )
 def test_a_gpu_that_cannot_be_used_is_told(
     card: Gpu, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(doctor, "find_gpus", lambda: Found((card,)))
+    monkeypatch.setattr(doctor, "run_checks", lambda *given, **named: [])
     assert check(provider="local") == 0
     told = capsys.readouterr().out
-    assert "AMD Instinct MI300X (gfx942" in told and says in told
+    assert "AMD Instinct MI300X (gfx942" in told and says in told and "that owns it" not in told
 
 
 def test_little_disk_and_a_python_without_torch_are_told(

@@ -1,4 +1,4 @@
-"""`agent profile` from the command line: in the terminal, as a page, as a trace, as JSON; the target stays as it was."""
+"""`agent profile` from the command line: in the terminal, as a page, a trace and JSON; the target stays as it was."""
 
 from __future__ import annotations
 

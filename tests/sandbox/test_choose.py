@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,9 @@ def test_containers_come_first(machine: dict[Name, Exception | None]) -> None:
 
 def test_namespaces_where_there_is_no_engine(machine: dict[Name, Exception | None]) -> None:
     machine["docker"] = missing("engine")
-    assert choose.choose(WANTED, DECLINES).name == "bwrap"
+    passed_over: dict[Name, SandboxUnavailable] = {}
+    assert choose.choose(WANTED, DECLINES, passed_over).name == "bwrap"
+    assert {name: reason.message for name, reason in passed_over.items()} == {"docker": "there is no engine"}
 
 
 def test_nothing_contains_only_when_a_person_agreed(machine: dict[Name, Exception | None]) -> None:
@@ -63,6 +66,22 @@ def test_nothing_contains_only_when_a_person_agreed(machine: dict[Name, Exceptio
     assert caught.value.hint == "Install engine. --sandbox local runs it uncontained."
 
 
+def test_what_was_tried_is_not_offered_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The hints are the real ones: of an engine that is not there, and of a bubblewrap that may make no namespaces."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    told: list[SandboxUnavailable] = []
+    choose.choose(Wanted(sys.executable, tmp_path / "scratch"), lambda reasons: not told.extend(reasons))
+    no_engine, no_namespaces = told
+    assert "which DOCKER_HOST names" in no_engine.message and "Start it" in no_engine.hint
+    assert no_namespaces.message.startswith("namespaces cannot be made here: bwrap: setting up uid map")
+    assert not any("--sandbox" in reason.hint for reason in told)
+    for reason in told:
+        assert reason.hint.endswith(".")
+
+
 @pytest.mark.parametrize("broken", ["docker", "bwrap"])
 def test_a_provider_that_does_not_hold_what_was_asked_stops_the_run(
     machine: dict[Name, Exception | None], broken: Name
@@ -75,8 +94,9 @@ def test_a_provider_that_does_not_hold_what_was_asked_stops_the_run(
 
 def test_an_image_is_never_given_up_for_no_container_at_all(machine: dict[Name, Exception | None]) -> None:
     machine.update(docker=missing("engine"), bwrap=missing("bubblewrap"))
-    with pytest.raises(SandboxUnavailable):
+    with pytest.raises(SandboxUnavailable) as caught:
         choose.choose(Wanted("python3", Path("/nowhere"), image="some/image"), AGREES)
+    assert caught.value.hint == "Install engine."  # what has no images is not offered
 
 
 @pytest.mark.parametrize("name", ["bwrap", "local"])

@@ -18,7 +18,7 @@ import pytest
 
 from sandbox.conformance import bounds
 from sandbox.conformance.bench import Bench, Check, Promise, carrying
-from sandbox.conformance.suite import ALL, HELD_TO, PROVIDERS, promised, run_checks, tried
+from sandbox.conformance.suite import ALL, HELD_TO, PROVIDERS, NotTried, promised, run_checks, tried
 from sandbox.contract import Sandbox
 from sandbox.docker.engine import Engine
 from sandbox.docker.provider import DockerSandbox
@@ -38,7 +38,7 @@ def bench(provided: tuple[Sandbox, str]) -> Iterator[Bench]:
 
 @pytest.mark.parametrize("check", ALL, ids=lambda check: check.name)
 def test_what_is_promised_holds(check: Check, bench: Bench) -> None:
-    """What is not is not tried: on this machine nothing would stop it."""
+    """What is not is not tried: on this machine nothing would stop it. One that cannot be tried (NotTried) fails."""
     assert not promised(bench.sandbox, check.promise) or tried(check, bench) is None
 
 
@@ -60,6 +60,24 @@ def test_what_is_not_promised_is_told_and_not_passed_over(open_folder: Path) -> 
         assert result.seen == ("" if result.held else "not promised by local")
 
 
+def cannot_be_tried(bench: Bench) -> str | None:
+    return str(bench.start().ask("no such attack"))
+
+
+def does_not_hold(bench: Bench) -> str | None:
+    return "it got out"
+
+
+def test_what_could_not_be_tried_is_told_apart_from_what_does_not_hold(open_folder: Path) -> None:
+    checks = [Check("its own attack", "no new rights", run) for run in (cannot_be_tried, does_not_hold)]
+    sandbox = LocalSandbox(sys.executable, open_folder / "scratch", without=frozenset({"users"}))
+    untried, failed = run_checks(sandbox, sys.executable, open_folder, checks)
+    assert untried.promised and untried.untried and not untried.held and untried.seen
+    assert failed.promised and not failed.untried and not failed.held and failed.seen == "it got out"
+    with Bench(sandbox, sys.executable, open_folder) as bench, pytest.raises(NotTried):
+        tried(checks[0], bench)
+
+
 def test_the_checks_leave_nothing_behind(open_folder: Path) -> None:
     scratch = open_folder / "scratch"
     sandbox = LocalSandbox(open_interpreter() or sys.executable, scratch)
@@ -75,8 +93,11 @@ def test_the_users_proxies_are_not_passed_on(open_folder: Path, monkeypatch: pyt
     monkeypatch.setenv("DOCKER_CONFIG", str(open_folder))
     sandbox = available(DockerSandbox(sys.executable, open_folder / "scratch"))
     with Bench(sandbox, sys.executable, open_folder) as bench:
-        assert "/proc/1/environ" in bench.ask("search_processes", token="HOSTNAME")
+        engine, role = Engine(), bench.guest.name
+        (mine,) = (found for found, labels in engine.labelled() if labels["ratchet.role"] == role)
+        assert "the-password" not in json.dumps(engine.inspect(mine))
         assert bench.ask("search_processes", token="the-password") == []
+        assert bench.ask("search_processes", token="HOSTNAME") == []  # process 1 is closed to the command
 
 
 WITH_A_KEYRING = """

@@ -1,12 +1,13 @@
 """Whether the GPU still works after a process has failed on it, before anything else is timed or judged there.
 
-Refuses to guess from error messages: a process of its own computes something whose result is known. A fault of one
-process may end others on the same device, and a driver that resets it needs a while.
+Refuses to guess from what the failed process says: one of its own computes something whose result is known. A fault
+of one process may end others on the same device, and a driver that resets it needs a while.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -14,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.contract import Command
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, Unusable
 from tools.errors import DeviceLost
 from tools.judging.worker import PASSED, Setting
 
 ANSWER_S = 60.0  # importing torch and starting a runtime included
 PATIENCE_S = 120.0  # for a reset
+_ABOUT_A_DEVICE = re.compile(r"/dev/|\bdevices?\b", re.IGNORECASE)  # a node is gone, or an engine cannot pass it in
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class DeviceHealth:
         return self.device != "cpu"
 
     def settle(self) -> None:
-        """Return once the device works. Raises: DeviceLost when it does not within its time."""
+        """Return once the device works. Raises: DeviceLost when it does not within its time, SandboxError."""
         deadline = time.monotonic() + self.patience_s
         while self.watched and (wrong := self.look()) is not None:
             if time.monotonic() > deadline:
@@ -44,7 +46,10 @@ class DeviceHealth:
             time.sleep(1.0)
 
     def look(self) -> str | None:
-        """What is wrong with it now, in a few words; None when nothing is."""
+        """What is wrong with it now, in a few words; None when nothing is.
+
+        Raises: SandboxError when the sandbox is at fault, such as DiskFull and EngineLost.
+        """
         home = Path(tempfile.mkdtemp(prefix="health-", dir=self.setting.scratch))
         environ = {name: os.environ[name] for name in PASSED if name in os.environ}
         command = Command(
@@ -62,7 +67,9 @@ class DeviceHealth:
                 return f"it has not answered within {self.answer_s:.0f} s"
             ended = process.stop()
         except SandboxError as error:
-            return str(error)  # its device nodes may be gone
+            if isinstance(error, Unusable) or (type(error) is SandboxError and _ABOUT_A_DEVICE.search(error.message)):
+                return str(error)  # its device nodes may be gone
+            raise
         finally:
             shutil.rmtree(home, ignore_errors=True)
         if ended.status == 0:

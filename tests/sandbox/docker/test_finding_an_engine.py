@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sandbox.docker import engine
+from sandbox.docker import endpoint, engine
 from sandbox.docker.engine import Engine
 from sandbox.docker.provider import DockerSandbox
-from sandbox.errors import SandboxUnavailable
+from sandbox.errors import EngineLost, SandboxUnavailable
 
 
-def refusal(monkeypatch: pytest.MonkeyPatch, host: str) -> SandboxUnavailable:
-    monkeypatch.setenv("DOCKER_HOST", host)
+def refusal(monkeypatch: pytest.MonkeyPatch, host: str | None) -> SandboxUnavailable:
+    if host is None:
+        monkeypatch.delenv("DOCKER_HOST", raising=False)
+    else:
+        monkeypatch.setenv("DOCKER_HOST", host)
     with pytest.raises(SandboxUnavailable) as caught:
         Engine()
     return caught.value
 
 
 def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = refusal(monkeypatch, f"unix://{tmp_path}/none.sock")
+    monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (f"{tmp_path}/none.sock", f"{tmp_path}/neither.sock"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    found = refusal(monkeypatch, None)
     assert found.message == "there is no container engine on this machine"
     assert "Start it" in found.hint and "--sandbox bwrap" in found.hint
+
+
+def test_a_variable_that_names_no_engine_is_named_with_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = refusal(monkeypatch, f"unix://{tmp_path}/none.sock")
+    assert f"{tmp_path}/none.sock, which DOCKER_HOST names" in found.message
+    assert "unset DOCKER_HOST" in found.hint
 
 
 def test_an_engine_whose_daemon_has_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
         gone.bind(str(tmp_path / "dead.sock"))
-    assert "nobody answers at" in refusal(monkeypatch, f"unix://{tmp_path}/dead.sock").message
+    monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (f"{tmp_path}/none.sock", f"{tmp_path}/dead.sock"))
+    assert f"nobody answers at {tmp_path}/dead.sock" in refusal(monkeypatch, None).message
 
 
 def test_an_engine_that_answers_with_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,6 +66,54 @@ def test_an_engine_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     found = refusal(monkeypatch, "tcp://192.0.2.1:2375")
     assert "only one on this machine can be given files" in found.message
     assert "DOCKER_HOST" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("info", "version"),
+    [
+        ({"BuildahVersion": "1.41.4"}, {}),
+        ({}, {"Components": [{"Name": "Podman Engine", "Version": "5.6.0"}, {"Name": "Conmon"}]}),
+    ],
+    ids=["by its information", "by its version"],
+)
+def test_podman_is_refused_by_name(
+    info: dict[str, Any], version: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    available_engine()
+    monkeypatch.setattr("docker.APIClient.info", lambda self: info)
+    if version:  # the SDK asks for it too, to know which API it speaks
+        told = {"ApiVersion": "1.41", **version}
+        monkeypatch.setattr("docker.APIClient.version", lambda self, api_version=True: told)
+    with pytest.raises(SandboxUnavailable, match="is Podman") as caught:
+        Engine()
+    assert "Docker's engine" in caught.value.hint
+
+
+@pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 101 UPGR"], ids=["gone", "closes at once", "breaks off"])
+def test_an_engine_that_goes_away_while_it_is_attached_to_is_lost(
+    answer: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    available_engine()
+    asked = Engine()
+    asked.socket = str(tmp_path / "engine.sock")
+    with contextlib.ExitStack() as ending:
+        if answer is not None:
+            listening = ending.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            listening.bind(asked.socket)
+            listening.listen(1)
+            thread = threading.Thread(target=answer_once, args=(listening, answer))
+            thread.start()
+            ending.callback(thread.join)
+        with pytest.raises(EngineLost, match="attach to a container") as caught:
+            asked.attach("a-container")
+    assert "agent resume" in caught.value.hint
+
+
+def answer_once(listening: socket.socket, answer: bytes) -> None:
+    stream, _ = listening.accept()
+    with stream:
+        stream.recv(1 << 16)
+        stream.sendall(answer)
 
 
 @pytest.mark.parametrize(("option", "why"), [("name=rootless", "without root"), ("name=userns", "maps user ids")])
@@ -104,3 +170,18 @@ def test_an_engine_that_is_closed_to_us(monkeypatch: pytest.MonkeyPatch, nobody:
             place.unlink()
     assert "you may not use the container engine" in found.message
     assert "usermod" in found.hint
+
+
+def test_beyond_a_closed_engine_the_users_own_is_found(monkeypatch: pytest.MonkeyPatch, nobody: None) -> None:
+    """It runs without root, and is refused for that: by `Engine`, which says so."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
+        closed, own = Path(folder, "closed.sock"), Path(folder, "docker.sock")
+        for place in (closed, own):
+            listening = ending.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            listening.bind(str(place))
+            listening.listen(1)
+        closed.chmod(0)
+        monkeypatch.delenv("DOCKER_HOST", raising=False)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (str(closed),))
+        assert endpoint.find_socket() == str(own)

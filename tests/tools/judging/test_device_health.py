@@ -6,6 +6,7 @@ Without a GPU: the device's answers are made up, everything else is real. `test_
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from sandbox.contract import Command, Process
+from sandbox.docker.engine import failure
+from sandbox.errors import ContainmentNotHeld, DiskFull, EngineLost, SandboxError, SandboxUnavailable, Unusable
 from tests.evals.arena import Arena
 from tools.errors import DeviceLost, WorkloadError
 from tools.judging.check import Checked, Checks
@@ -64,6 +68,48 @@ def test_a_device_that_cannot_be_reached_is_no_fault_of_ours(arena: Arena) -> No
     nowhere = replace(arena.referee.setting, python="/nowhere/python")
     said = DeviceHealth(nowhere, "cuda").look()
     assert said is not None and "/nowhere/python" in said
+
+
+@dataclass
+class Failing:
+    """A sandbox that starts nothing."""
+
+    error: SandboxError
+
+    def start(self, command: Command) -> Process:
+        raise self.error
+
+
+NO_NODE = 'error gathering device information while adding custom device "/dev/kfd": no such file or directory'
+
+
+@pytest.mark.parametrize(
+    "error", [Unusable("exec", "it cannot be executed"), failure("start a container", NO_NODE)], ids=["start", "node"]
+)
+def test_a_start_that_fails_over_its_device_is_a_finding(arena: Arena, error: SandboxError) -> None:
+    setting = replace(arena.referee.setting, sandbox=Failing(error))
+    assert DeviceHealth(setting, "cuda").look() == str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DiskFull("the disk is full"),
+        failure("create a container", "mkdir: no space left on device"),
+        EngineLost("while it was asked"),
+        SandboxUnavailable("it is gone"),
+        ContainmentNotHeld("it sees devices that were not given"),
+        SandboxError("the supervisor of a sandboxed command did not start"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_sandbox_that_fails_is_not_taken_for_a_lost_device(arena: Arena, error: SandboxError) -> None:
+    setting = replace(arena.referee.setting, sandbox=Failing(error))
+    begun = time.monotonic()
+    with pytest.raises(type(error)) as caught:
+        DeviceHealth(setting, "cuda").settle()
+    assert caught.value is error and time.monotonic() - begun < 10
+    assert list(setting.scratch.glob("health-*")) == []
 
 
 def test_a_reset_is_waited_for_and_no_longer_than_that(ill: Ill, arena: Arena) -> None:

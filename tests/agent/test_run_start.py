@@ -1,0 +1,45 @@
+"""What is done on a machine before the first command of a run is started there."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from agent import run
+from agent.config import RunConfig
+from sandbox import choose
+from sandbox.devices import load, lock
+from sandbox.devices.load import Load
+from sandbox.devices.record import Gpu
+
+CARD = Gpu(
+    vendor="amd", index=0, name="AMD Instinct MI300X", gfx="gfx942", pci="0000:c1:00.0", render_minor=128,
+    devices=(Path("/dev/kfd"),), groups=(44,), accessible=True, card="0000:c1:00.0",
+)  # fmt: skip
+
+
+class Leftovers:
+    """A sandbox whose last run was killed: what it left is at work on the GPU until it is reaped."""
+
+    name = "local"
+    left = True
+
+    def reap(self) -> list[str]:
+        self.left = False
+        return []
+
+
+@pytest.mark.parametrize(("others_busy_percent", "notes"), [(0.0, 0), (99.0, 1)], ids=["alone", "shared"])
+def test_what_an_earlier_run_left_is_not_taken_for_somebody_else(
+    others_busy_percent: float, notes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox, told = Leftovers(), list[str]()
+    monkeypatch.setattr(run, "choose_gpu", lambda number, environment: CARD)
+    monkeypatch.setattr(lock, "acquire", lambda gpu, run_id: contextlib.nullcontext())
+    monkeypatch.setattr(load, "read", lambda gpu: Load(busy_percent=99.0 if sandbox.left else others_busy_percent))
+    monkeypatch.setattr(choose, "make", lambda name, wanted: sandbox)
+    config = RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", sandbox="local")
+    with run.sandbox_for(config, tmp_path / "sandbox", (), told.append):
+        assert len(told) == notes

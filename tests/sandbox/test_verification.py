@@ -1,0 +1,111 @@
+"""What the look from inside makes of what it is told; that it misses each guard is the business of `test_guards.py`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import verification
+from sandbox.bwrap.provider import BwrapSandbox
+from sandbox.contract import Command, Process
+from sandbox.docker.provider import DockerSandbox
+from sandbox.errors import ContainmentNotHeld
+from sandbox.verification import Asked, Facts, shortcomings
+from tests.sandbox.conftest import available
+
+COMMAND = Command(("/python",), Path("/given"), "probe", limits=verification._LIMITS, cpus=(0,))
+HOLDS: dict[str, Any] = {
+    "status": {**{f"Cap{name}": ["0" * 16] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}, "NoNewPrivs": ["1"],
+               "Seccomp": ["2"], "Uid": ["1000"] * 4, "Gid": ["1000"] * 4, "Groups": ["1000"]},
+    "namespaces": dict.fromkeys(("ipc", "mnt", "net", "pid", "uts"), 1),
+    "environment": [], "interfaces": ["lo"], "processes": [], "cpus": [0],
+    "limits": {"core": [0, 0], "fsize": [1 << 30, 1 << 30]},
+    "cgroups": {"memory": "1", "swap": "1", "processes": "1"},
+    "sizes": {}, "nodes": [], "written": ["/tmp", "/dev/shm"], "seen": [],
+}  # fmt: skip
+
+
+def says(groups: frozenset[int] | None = frozenset(), **changed: Any) -> list[tuple[str, str]]:
+    told = Facts.model_validate({**HOLDS, **changed})
+    return [(str(control), text) for control, text in shortcomings(told, Asked(COMMAND, frozenset(), groups))]
+
+
+def status(**changed: list[str]) -> dict[str, list[str]]:
+    return {**HOLDS["status"], **changed}
+
+
+def test_of_what_holds_nothing_is_said() -> None:
+    assert says() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "control", "text"),
+    [
+        ({"status": status(Gid=["0"] * 4)}, "user", "in root's group"),
+        ({"status": status(Groups=["0", "1000"])}, "user", "in root's group"),
+        ({"status": status(Groups=["999", "1000"])}, "user", "groups that were not given (999)"),
+        ({"processes": [17]}, "other processes", "not its own (17)"),
+        ({"cpus": [0, 1]}, "cpus", "CPUs that it was not given (1)"),
+        ({"cgroups": {"memory": "1", "swap": None, "processes": "1"}}, "swap", "does not limit its swap (None)"),
+    ],
+)
+def test_each_fact_that_was_asked_for_is_compared(changed: dict[str, Any], control: str, text: str) -> None:
+    ((of, said),) = says(**changed)
+    assert of == control and text in said
+
+
+def test_groups_that_own_its_device_are_no_shortcoming() -> None:
+    told = {"status": status(Groups=["44", "1000", "65534"])}
+    assert says(frozenset({44}), **told) == []
+    assert says(None, **told) == []  # whoever does not know them cannot look
+
+
+def test_every_fact_that_is_collected_is_compared() -> None:
+    """None of them can change without being noticed."""
+    worse: dict[str, Any] = {
+        "status": {}, "namespaces": {}, "environment": ["HOME"], "interfaces": ["lo", "eth0"], "processes": [1],
+        "limits": {}, "cgroups": {}, "sizes": {"/tmp": 1 << 40}, "nodes": ["/dev/kvm"], "written": [], "seen": ["/x"],
+        "host_settings": ["/proc/x"], "cpus": [0, 1],
+    }  # fmt: skip
+    assert set(worse) == set(Facts.model_fields)
+    for name, value in worse.items():
+        assert says(**{name: value}), name
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a machine with one CPU has none to keep from it")
+@pytest.mark.parametrize("kind", [DockerSandbox, BwrapSandbox])
+def test_a_cpu_that_is_not_held_is_seen_from_inside(kind: Any, open_folder: Path) -> None:
+    sandbox = kind(sys.executable, open_folder / "scratch")
+    if not available(sandbox).promises().enforced_cpus:
+        pytest.skip("no CPU set can be had here")
+
+    def by(change: Callable[[Command], Command]) -> Callable[[Command], Process]:
+        return lambda command: sandbox._start(change(command))
+
+    look = frozenset({"cpus"})
+    verification.verify(by(lambda command: command), sys.executable, open_folder / "scratch", look)  # type: ignore[arg-type]
+    with pytest.raises(ContainmentNotHeld, match="can run on CPUs that it was not given"):
+        free = by(lambda command: replace(command, cpus=None))
+        verification.verify(free, sys.executable, open_folder / "scratch", look)  # type: ignore[arg-type]
+
+
+def test_what_mends_missing_swap_accounting_is_the_boot_option(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = DockerSandbox(sys.executable, open_folder / "scratch")
+    available(DockerSandbox(sys.executable, open_folder / "other"))
+    read = Facts.model_validate
+
+    def without_accounting(told: Any) -> Facts:
+        return read({**told, "cgroups": {**told["cgroups"], "swap": None}})
+
+    monkeypatch.setattr(Facts, "model_validate", without_accounting)
+    with pytest.raises(ContainmentNotHeld, match=r"does not limit its swap \(None\)") as caught:
+        sandbox.promises()
+    assert "swapaccount=1" in caught.value.hint
