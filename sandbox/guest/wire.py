@@ -32,7 +32,13 @@ class Channel:
         self._socket = sock
         self._socket.setblocking(False)
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any], timeout_s: float | None = None) -> None:
+        """The host gives every message a time: who does not read would hold it up for ever.
+
+        After a TimeoutError a part of the message may be on its way, so that the channel is of no more use.
+        Raises: TimeoutError, ChannelClosed, BadFrame (too long).
+        """
+        deadline = None if timeout_s is None else time.perf_counter() + timeout_s
         data = json.dumps(message, separators=(",", ":")).encode()
         if len(data) > MAX_FRAME:
             raise BadFrame(f"a frame of {len(data)} bytes is over the limit of {MAX_FRAME}")
@@ -41,7 +47,10 @@ class Channel:
             try:
                 view = view[self._socket.send(view) :]
             except BlockingIOError:
-                select.select([], [self._socket], [])
+                left = None if deadline is None else deadline - time.perf_counter()
+                if left is not None and left <= 0:
+                    raise TimeoutError("nobody reads what is sent") from None
+                select.select([], [self._socket], [], left)
             except (BrokenPipeError, ConnectionResetError) as error:
                 raise ChannelClosed(str(error)) from error
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +19,13 @@ from tests.files import write_files
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A Python in a folder of its own."""
-    write_files(tmp_path, {"python3.12/bin/python3.12": "", "python3.12/lib/python3.12/os.py": ""})
-    return tmp_path / "python3.12"
+    return install(tmp_path / "python3.12")
+
+
+def install(folder: Path) -> Path:
+    write_files(folder, {"bin/python3.12": "", "lib/python3.12/os.py": ""})
+    (folder / "bin/python3.12").chmod(0o755)
+    return folder
 
 
 def environment(folder: Path, python: Path) -> Path:
@@ -43,7 +50,7 @@ def test_every_link_on_the_way_is_followed_and_relative_ones_too(installed: Path
     shims.mkdir(parents=True)
     (shims / "python3").symlink_to("../../python3.12/bin/python3.12")
     python = environment(tmp_path / ".venv", shims / "python3")
-    assert set(view.of_python(str(python))) == {tmp_path / ".venv", tmp_path / "shims", installed}
+    assert set(view.of_python(str(python))) == {tmp_path / ".venv", shims, installed}
 
 
 def test_a_folder_that_is_a_link_is_shown_under_both_its_names(installed: Path, tmp_path: Path) -> None:
@@ -59,7 +66,9 @@ def test_the_systems_own_python_shows_no_more_than_the_systems_programs() -> Non
 
 def test_an_environment_that_comes_from_itself_comes_to_an_end(tmp_path: Path) -> None:
     python = tmp_path / ".venv" / "bin" / "python"
-    write_files(tmp_path / ".venv", {"bin/python": "", "pyvenv.cfg": f"home = {python.parent}\n"})
+    files = {"bin/python": "", "pyvenv.cfg": f"home = {python.parent}\n", "lib/python3.12/os.py": ""}
+    write_files(tmp_path / ".venv", files)
+    python.chmod(0o755)
     assert view.of_python(str(python)) == (tmp_path / ".venv",)
 
 
@@ -82,9 +91,75 @@ def test_an_interpreter_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_a_whole_home_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    write_files(tmp_path, {"bin/python3": ""})
+    install(tmp_path)
     with pytest.raises(SandboxUnavailable, match="without all of"):
-        view.of_python(str(tmp_path / "bin/python3"))
+        view.of_python(str(tmp_path / "bin/python3.12"))
+
+
+def settings(folder: Path, home: Path | str) -> str:
+    """The interpreter of a virtual environment that says it comes from `home`, and is a link to this Python."""
+    write_files(folder, {"pyvenv.cfg": f"home = {home}\nversion = 3.12.1\n"})
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    return str(folder / "bin" / "python")
+
+
+def test_where_an_environment_says_that_it_comes_from_must_be_a_python(tmp_path: Path) -> None:
+    write_files(tmp_path, {"keys/id": "", "half/bin/python": "", "data/bin/python": ""})
+    (tmp_path / "half/bin/python").chmod(0o755)  # a program of that name, and no library
+    for number, home in enumerate(("keys", "half/bin", "data/bin", "missing")):
+        python = settings(tmp_path / f"{number}", tmp_path / home)
+        with pytest.raises(SandboxUnavailable, match=r"pyvenv\.cfg \(home = .* leads to no Python") as caught:
+            view.of_python(python)
+        assert "anew" in caught.value.hint
+    with pytest.raises(SandboxUnavailable, match="leads to no Python"):
+        view.of_python(settings(tmp_path / "relative", "bin"))
+
+
+def test_the_home_of_any_user_and_what_holds_it_are_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = pwd.struct_passwd(("alice", "x", 1000, 1000, "", str(tmp_path / "all" / "alice"), "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwall", lambda: [alice])
+    for number, holding in enumerate((tmp_path / "all" / "alice", tmp_path / "all")):
+        python = settings(tmp_path / f"{number}", install(holding) / "bin")
+        with pytest.raises(SandboxUnavailable, match="without all of"):
+            view.of_python(python)
+        shutil.rmtree(holding)
+    within = install(tmp_path / "all" / "alice" / "python")
+    assert within in view.of_python(settings(tmp_path / "within", within / "bin"))
+
+
+@pytest.mark.parametrize("place", ["closed/python", "user/.ssh", "user/.config/python"])
+def test_an_environment_leads_to_no_place_of_keys_or_of_the_system(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "_CLOSED", (str(tmp_path / "closed"),))
+    held = install(tmp_path / place)
+    with pytest.raises(SandboxUnavailable, match=r"pyvenv\.cfg .*shown to no sandbox"):
+        view.of_python(settings(tmp_path / ".venv", held / "bin"))
+    (tmp_path / "linked" / "bin").mkdir(parents=True)
+    (tmp_path / "linked" / "bin" / "python").symlink_to(held / "bin/python3.12")
+    with pytest.raises(SandboxUnavailable, match="shown to no sandbox"):
+        view.of_python(str(tmp_path / "linked/bin/python"))
+
+
+def test_an_interpreter_that_is_a_link_to_another_file_shows_nothing_beside_that(tmp_path: Path) -> None:
+    write_files(tmp_path, {"keys/id": "", ".venv/pyvenv.cfg": ""})
+    (tmp_path / ".venv/bin").mkdir()
+    (tmp_path / ".venv/bin/python").symlink_to(tmp_path / "keys/id")
+    with pytest.raises(SandboxUnavailable, match="in no Python's installation"):
+        view.of_python(str(tmp_path / ".venv/bin/python"))
+
+
+def test_settings_that_are_a_pipe_or_without_end_are_not_waited_for(installed: Path, tmp_path: Path) -> None:
+    python = environment(tmp_path / ".venv", installed / "bin/python3.12")
+    (tmp_path / ".venv/pyvenv.cfg").unlink()
+    os.mkfifo(tmp_path / ".venv/pyvenv.cfg")
+    assert set(view.of_python(str(python))) == {tmp_path / ".venv/bin", installed}
+    (tmp_path / ".venv/pyvenv.cfg").unlink()
+    (tmp_path / ".venv/pyvenv.cfg").symlink_to("/dev/zero")
+    assert set(view.of_python(str(python))) == {tmp_path / ".venv/bin", installed}
 
 
 def test_of_the_machine_only_programs_libraries_and_their_settings_are_shown(installed: Path) -> None:

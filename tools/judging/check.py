@@ -143,13 +143,16 @@ class Checks:
         return 1 if self.workload.device == "cpu" else max(1, len(os.sched_getaffinity(0)) // 2)
 
     def _draw(self, reference: Worker, script: Script, folder: Path) -> list[Path]:
-        """Inputs of the script; secret seeds, the pristine entry."""
-        reference.ask("describe")
-        reference.ask("build", mode=self.workload.mode)
-        return [
-            draw_input(reference, folder / f"script-{index}", Case(draw.phase, draw.shape), draw.seed, draw.variant)
-            for index, draw in enumerate(script.draws)
-        ]
+        """Inputs of the script; secret seeds, the pristine entry. Raises: WorkloadError."""
+        try:
+            reference.ask("describe")
+            reference.ask("build", mode=self.workload.mode)
+            return [
+                draw_input(reference, folder / f"script-{index}", Case(draw.phase, draw.shape), draw.seed, draw.variant)
+                for index, draw in enumerate(script.draws)
+            ]
+        except WorkerFault as fault:
+            raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
 
     def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
         states, constants = self.workload.states, self.workload.constants

@@ -20,7 +20,6 @@ from statistics import median
 from typing import Any
 
 from sandbox.contract import WouldNotFreeze
-from tools.judging import disk
 from tools.judging.inputs import Draw, Inputs
 from tools.judging.script import POSITIVE_63
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
@@ -270,11 +269,7 @@ class Session:
         worker.ask("save", path=str(path))
         if self.keep is None:
             return
-        kept = self.keep / f"timed-{len(self.outputs)}"
-        with disk.in_the_hands_of_a_worker():  # the folder is the worker's, and it may have made anything of it
-            path.replace(kept)
-        if not os.path.lexists(kept):
-            raise Tripwire("it did not save what it returned")
+        kept = worker.take(path.name, self.keep / f"timed-{len(self.outputs)}")
         source = kept.with_suffix(".in")  # outlives the restart
         os.link(self.staged[name][case][self.cursor[name][case] - 1], source)
         self.outputs.append(TimedOutput(name, case, source, kept, commitment))

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tools.errors import workload_error
 from tools.judging import accuracy, tensors
 from tools.judging.accuracy import LeafError
+from tools.judging.described import Answer
 from tools.judging.digest import digest
 from tools.judging.script import Call, Played, Script
 from tools.judging.tensors import BadTensorFile, Saved
@@ -198,8 +197,8 @@ class _Owner:
             self._compared(call.baseline, call)
         with self._by_the_candidate(call):
             answer = self._compared(call.candidate, call)
-        if not answer["passed"]:
-            raise _Failed("wrong", f"{call.label}: compare() says no: {answer['message']}")
+        if not answer.passed:
+            raise _Failed("wrong", f"{call.label}: compare() says no: {answer.message}")
 
     def _selected(self, path: Path, phase: str) -> Path:
         into = self.reference.saved(f"{secrets.token_hex(8)}.selected")
@@ -207,9 +206,9 @@ class _Owner:
             self.reference.ask("select", source=source, path=str(into), phase=phase)
         return into
 
-    def _compared(self, path: Path, call: Compared) -> dict[str, Any]:
+    def _compared(self, path: Path, call: Compared) -> Answer:
         with self.reference.showing(path) as mine, self.reference.showing(call.baseline) as theirs:
-            return self.reference.ask("compare", candidate=mine, reference=theirs, phase=call.phase)
+            return self.reference.ask_for(Answer, "compare", candidate=mine, reference=theirs, phase=call.phase)
 
     @contextmanager
     def _by_the_entry(self) -> Iterator[None]:
@@ -239,9 +238,9 @@ def _arguments(script: Script, candidate: Played, baseline: Played, inputs: Sequ
         if differs:
             raise _Failed("wrong", f"{step.label}: its arguments afterwards: {differs}")
         for position, (b, t, m) in enumerate(zip(before.leaves, theirs.leaves, mine.leaves, strict=True)):
-            if np.array_equal(t.raw, m.raw):
+            if t.same_bytes(m):
                 continue
-            if np.array_equal(b.raw, t.raw):
+            if b.same_bytes(t):
                 raise _Failed("wrong", f"{step.label}: it changes argument {position}, which the original leaves alone")
             if not accuracy.judge_leaf(accuracy.leaf_error(m, t, t), LeafError(), m.dtype).passed:
                 raise _Failed("wrong", f"{step.label}: argument {position} ends up different from the original's")

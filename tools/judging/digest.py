@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tools.judging.tensors import Data
+
 COLUMNS = 32
 PRODUCTS = 4
 GOLDEN = np.int64(-7046029254386353131)
@@ -21,7 +23,7 @@ class Bytes(Protocol):
     """What is known of a saved tensor: see `tools.judging.tensors.Leaf`."""
 
     @property
-    def raw(self) -> NDArray[np.uint8]: ...
+    def data(self) -> Data: ...
 
     @property
     def device(self) -> str: ...
@@ -34,15 +36,16 @@ def digest(leaves: Sequence[Bytes], key: int) -> str:
     """
     state = hashlib.sha256(key.to_bytes(8, "little", signed=True))
     for index, leaf in enumerate(leaves):
-        state.update(leaf.raw.size.to_bytes(8, "little"))
+        state.update(leaf.data.size.to_bytes(8, "little"))
         if leaf.device == "cpu":
-            state.update(np.ascontiguousarray(leaf.raw).data)
+            for start in range(0, leaf.data.size, CHUNK_LANES * 8):
+                state.update(np.ascontiguousarray(leaf.data[start : start + CHUNK_LANES * 8]).data)
         else:
-            state.update(_sums(leaf.raw, key + index).astype("<i8").tobytes())
+            state.update(_sums(leaf.data, key + index).astype("<i8").tobytes())
     return state.hexdigest()[:16]
 
 
-def _sums(raw: NDArray[np.uint8], key: int) -> NDArray[np.int64]:
+def _sums(raw: Data, key: int) -> NDArray[np.int64]:
     total = np.zeros(COLUMNS, dtype=np.int64)
     wrapped = np.int64((key + (1 << 63)) % (1 << 64) - (1 << 63))
     step = CHUNK_LANES * 8

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sandbox.contract import WouldNotFreeze
 from tools.errors import workload_error
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Case, Workload
@@ -41,8 +42,7 @@ def draw_many(reference: Worker, seeds: Mapping[Path, int], case: Case, variant:
             "draw", timeout_s=timeout_s, seeds=files, phase=case.phase, shape=dict(case.shape), variant=variant
         )
         for into, _ in asked:
-            reference.saved(into.name).replace(into)
-            into.chmod(0o444)
+            reference.take(into.name, into)
     return [*seeds]
 
 
@@ -103,14 +103,16 @@ class _Source:
         self.clear()
         self.drawn += 1
         self.folder.mkdir(mode=0o700, parents=True)
-        self.reference.process.thaw()
+        with _standing_still():
+            self.reference.process.thaw()
         if self.drawn == 1:
             self._load()
         found: dict[str, Inputs] = {}
         for number, side in enumerate(sides):
             (self.folder / f"{number}").mkdir()
             found[side] = self.supply.draw_all(self.reference, self.folder / f"{number}")
-        self.reference.process.freeze()
+        with _standing_still():
+            self.reference.process.freeze()
         return found
 
     def _load(self) -> None:
@@ -126,3 +128,12 @@ class _Source:
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def _standing_still() -> Iterator[None]:
+    """A reference that does not hold still interferes with what is timed beside it. Raises: WorkerFault."""
+    try:
+        yield
+    except WouldNotFreeze as found:
+        raise WorkerFault("interfered", str(found)) from found

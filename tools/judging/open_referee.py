@@ -6,11 +6,14 @@ Refuses to decide where it runs: the sandbox is the caller's.
 from __future__ import annotations
 
 import os
+import shutil
 from functools import partial
 from importlib import resources
 from pathlib import Path
 
+from sandbox import view
 from sandbox.contract import Limits, Sandbox
+from sandbox.errors import SandboxUnavailable
 from tools.errors import ToolError
 from tools.integrity import hash_tree
 from tools.judging.clock import Cores, inputs_needed
@@ -22,6 +25,12 @@ from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload, inspect, secret_rng
 
 MEMORY_SHARE = 0.8  # of the machine's memory, for one worker and all it starts
+# Of what is free where workers write when a run starts, for one of them: two or three live at a time, and we copy some
+# of what they save. At least what an honest one may need, so that on a smaller disk it is the disk that gets full, and
+# that is no finding about the code: each call of a check saves its result twice, and compile caches take up to 4 GiB.
+# At most two checkpoints of what the largest card holds (288 GB), beside its results.
+DISK_SHARE, LEAST_DISK_BYTES, MOST_DISK_BYTES = 0.25, 8 << 30, 768 << 30
+PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
 def open_referee(
@@ -49,7 +58,7 @@ def open_referee(
         entry,
         scratch / "workers",
         threads,
-        Limits(memory_bytes=memory_bytes or memory_limit()),
+        limits(scratch, memory_bytes),
         start_timeout_s,
         scratch / "toolchain",
         original,
@@ -62,7 +71,7 @@ def open_referee(
     health = DeviceHealth(setting, workload.device)
     clock = LiveClock(setting, workload, cores, scratch / "timed", supply, health.settle)
     referee = Referee(setting, workload, build, clock, scratch / "referee", health, rng=rng)
-    referee.grounds.share([setting.guest, pristine, *installed(workload)])
+    referee.grounds.share([setting.guest, pristine, *installed(workload, python)])
     return referee
 
 
@@ -77,9 +86,31 @@ def copy_guest(into: Path) -> Path:
     return into
 
 
-def installed(workload: Workload) -> list[Path]:
-    """The folders of installed packages, as the target's interpreter names them."""
-    return [Path(folder) for folder in workload.environment.get("installed", []) if Path(folder).is_dir()]
+def installed(workload: Workload, python: str) -> list[Path]:
+    """The folders of installed packages, as the target's interpreter names them, and only those.
+
+    It is the target's word: another folder would have us walk whatever it names. So they have to be called as such
+    folders are, and lie in the interpreter's own installation, where links lead as well. None in an image.
+    """
+    try:
+        prefixes = [prefix.resolve() for prefix in view.of_python(python)]
+    except SandboxUnavailable:  # an image's, which is not on this machine
+        return []
+    named = [Path(os.path.realpath(each)) for each in workload.environment.get("installed", ()) if "\0" not in each]
+    return [
+        folder
+        for folder in dict.fromkeys(named)
+        if folder.name in PACKAGE_FOLDERS
+        and any(folder != prefix and folder.is_relative_to(prefix) for prefix in prefixes)
+        and os.path.isdir(folder)  # noqa: PTH112 - False where `is_dir` raises
+    ]
+
+
+def limits(scratch: Path, memory_bytes: int | None = None) -> Limits:
+    """What one worker and all it starts may use. Raises: ToolError."""
+    share = int(DISK_SHARE * shutil.disk_usage(scratch).free)
+    disk_bytes = max(LEAST_DISK_BYTES, min(MOST_DISK_BYTES, share))
+    return Limits(memory_bytes=memory_bytes or memory_limit(), file_bytes=disk_bytes, disk_bytes=disk_bytes)
 
 
 def memory_limit() -> int:

@@ -1,46 +1,111 @@
-"""Read tensor files on the host: raw bytes and a bounded header, no torch, no pickle, no code of the target."""
+"""Read tensor files on the host: raw bytes and a bounded header, no torch, no pickle, no code of the target.
+
+Refuses to map them: who cuts a mapped file short ends the process that reads it (SIGBUS), and their writer may live.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sandbox.guest import tensor_file
 from sandbox.guest.tensor_file import BadTensorFile
+from tools.judging import disk
 
-__all__ = ["BadTensorFile", "Leaf", "Saved", "read", "write"]
+__all__ = ["BadTensorFile", "Folder", "Leaf", "Saved", "checked_length", "opened", "read", "write"]
 
 _EXACT = {"bool": "?", "uint8": "u1", "int8": "i1", "int16": "<i2", "uint16": "<u2", "int32": "<i4", "uint32": "<u4",
           "int64": "<i8", "uint64": "<u8"}  # fmt: skip
 _FLOAT = {"float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<f4", "complex128": "<f8"}
+_BLOCK_BYTES = 32 << 20
+_MOST_AT_ONCE = 1 << 30  # of one read; the kernel takes no more than 2 GiB
+
+
+class Data(Protocol):
+    """Bytes in memory (an array of uint8) or in a file."""
+
+    @property
+    def size(self) -> int: ...
+
+    def __getitem__(self, span: slice, /) -> NDArray[np.uint8]: ...
+
+
+class _Open:
+    """A descriptor that lives as long as somebody may read from it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+@dataclass(frozen=True)
+class _InFile:
+    """Some bytes of an open file, read anew whenever they are asked for."""
+
+    file: _Open
+    begin: int
+    size: int
+
+    def __getitem__(self, span: slice, /) -> NDArray[np.uint8]:
+        """Raises: BadTensorFile when the file has become shorter."""
+        start, stop, _ = span.indices(self.size)
+        found = np.empty(max(0, stop - start), dtype=np.uint8)
+        left, position = found.data, self.begin + start
+        while left:
+            done = os.preadv(self.file.descriptor, [left[:_MOST_AT_ONCE]], position)
+            if not done:
+                raise BadTensorFile("it became shorter while it was read")
+            left, position = left[done:], position + done
+        return found
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One tensor: its header entry and its bytes, mapped from the file and not read until used."""
+    """One tensor: its header entry and its bytes, which are not read from the file until used."""
 
     dtype: str
     shape: tuple[int, ...]
     kind: str  # the class it had in the worker: "Tensor", "Parameter", …
     device: str
-    raw: NDArray[np.uint8]
+    data: Data
     grad: bool = False  # whether a gradient would flow back from it
     borrowed: str = ""  # which argument it shares memory with
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.size
+
+    @property
+    def raw(self) -> NDArray[np.uint8]:
+        """All of its bytes. Raises: BadTensorFile (as everything that reads them)."""
+        return self.data[0 : self.nbytes]
+
+    def same_bytes(self, other: Leaf) -> bool:
+        """Without holding either in memory."""
+        if self.nbytes != other.nbytes:
+            return False
+        spans = (slice(start, start + _BLOCK_BYTES) for start in range(0, self.nbytes, _BLOCK_BYTES))
+        return all(np.array_equal(self.data[span], other.data[span]) for span in spans)
 
     @property
     def is_exact(self) -> bool:
         return self.dtype in _EXACT
 
-    def exact(self) -> NDArray[Any]:
-        """Integers and booleans as they are."""
-        return self.raw.view(_EXACT[self.dtype])
+    def exact(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """Elements start to stop of the flat tensor, integers or booleans, as they are."""
+        return self._elements(_EXACT[self.dtype], start, self.elements if stop is None else stop)
+
+    def _elements(self, dtype: str, start: int, stop: int) -> NDArray[Any]:
+        width = np.dtype(dtype).itemsize
+        return self.data[start * width : stop * width].view(dtype)
 
     @property
     def row_length(self) -> int:
@@ -51,17 +116,17 @@ class Leaf:
     def as_float(self, start: int, stop: int, wide: type = np.float64) -> NDArray[Any]:
         """Elements start to stop of the flat tensor, in float64 or float32; complex ones as pairs."""
         if self.dtype in _FLOAT:
-            return self.raw.view(_FLOAT[self.dtype])[start:stop].astype(wide)
+            return self._elements(_FLOAT[self.dtype], start, stop).astype(wide, copy=False)
         if self.dtype == "bfloat16":
-            bits = self.raw.view("<u2")[start:stop].astype(np.uint32) << 16
+            bits = self._elements("<u2", start, stop).astype(np.uint32) << 16
             return bits.view(np.float32).astype(wide)
         if self.dtype.startswith("float8"):
-            return _float8_table(self.dtype)[self.raw[start:stop]].astype(wide)
+            return _float8_table(self.dtype)[self.data[start:stop]].astype(wide)
         raise BadTensorFile(f"{self.dtype} is no floating-point dtype")
 
     @property
     def elements(self) -> int:
-        """Floating-point numbers in the flat tensor."""
+        """Numbers in the flat tensor; complex ones count as two."""
         count = int(np.prod(self.shape, dtype=np.int64)) if self.shape else 1
         return count * (2 if self.dtype.startswith("complex") else 1)
 
@@ -74,9 +139,9 @@ class Saved:
     structure: dict[str, Any]
     leaves: tuple[Leaf, ...]
 
-    @cached_property
+    @property
     def nbytes(self) -> int:
-        return sum(leaf.raw.size for leaf in self.leaves)
+        return sum(leaf.nbytes for leaf in self.leaves)
 
     def named(self) -> dict[str, Leaf]:
         """Leaves by key, for a file that holds one flat dictionary, such as a state dict."""
@@ -95,28 +160,80 @@ def read(path: Path) -> Saved:
     Raises: BadTensorFile (also when nothing is there).
     """
     with opened(path) as file:
-        header, start = tensor_file.read_header(file, os.fstat(file.fileno()).st_size)
-        data = np.memmap(file, dtype=np.uint8, mode="r")
+        header, start, _ = _checked_header(file)
+        held = _Open(os.dup(file.fileno()))
     leaves = []
     for leaf in header["leaves"]:
-        begin = start + leaf["offset"]
-        raw = np.asarray(data[begin : begin + leaf["nbytes"]])
-        leaves.append(Leaf(leaf["dtype"], tuple(leaf["shape"]), leaf["kind"], leaf["device"], raw,
+        data = _InFile(held, start + leaf["offset"], leaf["nbytes"])
+        leaves.append(Leaf(leaf["dtype"], tuple(leaf["shape"]), leaf["kind"], leaf["device"], data,
                            leaf.get("grad") is True, leaf.get("borrowed", "")))  # fmt: skip
     return Saved(path, header["structure"], tuple(leaves))
 
 
+def checked_length(file: BinaryIO) -> int:
+    """How long a tensor file is, by its header and by the kernel. Raises: BadTensorFile."""
+    return _checked_header(file)[2]
+
+
+def _checked_header(file: BinaryIO) -> tuple[dict[str, Any], int, int]:
+    """(header, where the data starts, length of the file), of a file that is as long as its header says."""
+    size = os.fstat(file.fileno()).st_size
+    header, start = tensor_file.read_header(file, size)
+    end = start
+    for leaf in header["leaves"]:
+        if start + leaf["offset"] < end:  # many leaves over the same bytes would take any time to read
+            raise BadTensorFile("leaves that lie in each other")
+        end = start + leaf["offset"] + leaf["nbytes"]
+    if size > start + tensor_file.aligned(end - start):
+        raise BadTensorFile(f"a file of {size} bytes whose header speaks of {end}")
+    return header, start, size
+
+
 def opened(path: Path) -> BinaryIO:
     """A plain file of a worker, to read. Raises: BadTensorFile."""
-    try:
-        # not through a link, and without waiting for the other end of a pipe
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise BadTensorFile(f"nothing that can be read ({error.strerror})") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise BadTensorFile("no plain file")
-    return os.fdopen(descriptor, "rb")
+    with Folder(path.parent) as folder:
+        return folder.opened(path.name)
+
+
+class Folder:
+    """A folder of a worker, which may put a link in its place: held open, so that it stays the same one."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises: BadTensorFile when it is a link, or nothing that can be opened."""
+        try:
+            self._descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise _not_opened(error) from error
+
+    def opened(self, name: str) -> BinaryIO:
+        """A plain file in it, to read. Raises: BadTensorFile."""
+        try:
+            # not through a link, and without waiting for the other end of a pipe
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=self._descriptor)
+        except OSError as error:
+            raise _not_opened(error) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise BadTensorFile("no plain file")
+        return os.fdopen(descriptor, "rb")
+
+    def remove(self, name: str) -> None:
+        """Raises: OSError."""
+        os.unlink(name, dir_fd=self._descriptor)
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+def _not_opened(error: OSError) -> BadTensorFile:
+    """Raises: OSError when no worker can have caused it."""
+    if disk.is_of_the_machine(error):
+        raise error
+    return BadTensorFile(f"nothing that can be read ({error.strerror})")
 
 
 def write(path: Path, like: Saved, raws: list[NDArray[np.uint8]]) -> None:

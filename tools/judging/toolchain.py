@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import contextlib
 
-from tools.judging.worker import HEADERS_BELOW_TMP, Build, Setting, Worker, WorkerFault
+from tools.judging.worker import Build, Setting, Worker, WorkerFault
 
 
 def make(setting: Setting) -> None:
     """Make `setting.toolchain`; what is missing afterwards, because it cannot be made here, costs time only."""
     assert setting.toolchain is not None
     made = setting.toolchain.with_name(f"{setting.toolchain.name}-unfinished")
-    (made / "headers").mkdir(parents=True)
-    (made / "no-target").mkdir()
+    (made / "no-target").mkdir(parents=True)
     nothing = Build("toolchain", made / "no-target")
     with contextlib.suppress(WorkerFault), Worker(setting, nothing, "precompile") as worker:
         worker.ask("precompile", timeout_s=setting.check_timeout_s)
         worker.stop()
-        for file in (worker.home / "tmp" / HEADERS_BELOW_TMP).iterdir():
-            if file.is_file() and not file.is_symlink():
-                file.replace(made / "headers" / file.name)
-                (made / "headers" / file.name).chmod(0o444)
+        worker.keep_headers(made / "headers")
         worker.keep_cache(made / "cache")
         made.rename(setting.toolchain)

@@ -8,19 +8,22 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sandbox
 from sandbox.errors import DiskFull, means_disk_full
 from sandbox.guest.wire import BadFrame, ChannelClosed
-from tools.judging import disk, tensors
+from tools.judging import disk, taking
+from tools.judging.described import what_is_wrong
+from tools.judging.tensors import BadTensorFile
 from tools.plain_text import plain
 from tools.tree_removal import remove_tree
 
@@ -35,11 +38,11 @@ MALLOC_POISON = {"MALLOC_PERTURB_": "128"}
 _FREE_SOME = "Free some space and resume the run; what was proven is kept."
 USER = "ratchet"  # Inductor asks who it is, and a user id of its own has no name
 HEADERS_BELOW_TMP = f"torchinductor_{USER}/precompiled_headers"  # where Inductor looks for them
-# of a compile cache; an honest one is far smaller
-MAX_CACHE_BYTES, MAX_CACHE_FILES, MAX_CACHE_DEPTH = 4 << 30, 200_000, 64
 # what a target's interpreter needs from outside; nothing else of the agent's environment goes in
 PASSED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ROCM_PATH",
           "CUDA_HOME", "CC", "CXX")  # fmt: skip
+
+Reply = TypeVar("Reply", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,12 @@ class Worker:
                  timeout_s: float | None = None) -> None:  # fmt: skip
         self.setting, self.build = setting, build
         self.timeout_s = timeout_s or setting.start_timeout_s
-        # passed through, but not listed: under the same names another worker's inbox shows what will be asked next
-        setting.scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
+        # passed through, but not listed: under the same names another worker's inbox shows what will be asked next.
+        # Where a worker has our user, a set-user-id file that it leaves would be ours, so nobody else may pass
+        passing = 0o711 if setting.sandbox.promises().separate_users else 0o700
+        setting.scratch.mkdir(mode=passing, parents=True, exist_ok=True)
         self.root = setting.scratch / f"{role}-{secrets.token_hex(8)}"
+        self.root.mkdir(mode=passing)
         self.home, self.inbox = self.root / "home", self.root / "inbox"
         self.outbox = self.home / "out"
         for folder in (self.outbox, self.home / "tmp", self.inbox):
@@ -98,9 +104,9 @@ class Worker:
         for folder in shared:
             _link_files(folder / "headers", self.home / "tmp" / HEADERS_BELOW_TMP)
         if build.cache is not None and build.cache.exists():
-            _copy_files(build.cache, self.cache)
+            taking.copy_folder(build.cache, self.cache)
         elif shared:
-            _copy_files(shared[0] / "cache", self.cache)
+            taking.copy_folder(shared[0] / "cache", self.cache)
         self._revealed = 0
         self._process: Process = setting.sandbox.start(
             Command(
@@ -147,12 +153,14 @@ class Worker:
         }
 
     def reveal(self, source: Path) -> str:
-        """Put a staged file where this worker can read it; before, it could not know of it."""
+        """Put a file of ours, as `taking` leaves it, where this worker can read it; before, it could not know of it."""
         self._revealed += 1
         shown = self.inbox / f"{self._revealed}"
         try:
-            os.link(source, shown)
-            shown.chmod(0o444)  # a worker with a user id of its own did not write it
+            found = source.lstat()
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                raise WorkerFault("interfered", f"{source.name} is no longer what was taken over")
+            os.link(source, shown, follow_symlinks=False)
         except OSError as error:
             if disk.is_of_the_machine(error):
                 raise
@@ -163,13 +171,12 @@ class Worker:
     def showing(self, source: Path) -> Iterator[str]:
         """For a while, show the bytes of a file of another worker, which may have made anything of its path.
 
-        Raises: BadTensorFile, OSError.
+        Raises: BadTensorFile, DiskFull, OSError.
         """
         shown = self.inbox / f"copy-{secrets.token_hex(8)}"
         try:
-            with tensors.opened(source) as written, shown.open("xb") as into:
-                shutil.copyfileobj(written, into, 1 << 20)
-            shown.chmod(0o444)
+            with _disk_full_told(shown):
+                taking.show(source, shown)
             yield str(shown)
         finally:
             shown.unlink(missing_ok=True)
@@ -184,11 +191,18 @@ class Worker:
         self.begin(op, **arguments)
         return self.finish(timeout_s=timeout_s, spin_s=spin_s)
 
+    def ask_for(self, form: type[Reply], op: str, **arguments: Any) -> Reply:
+        """One request and its reply, which must be of that form. Raises: WorkerFault."""
+        try:
+            return form.model_validate(self.ask(op, **arguments))
+        except ValidationError as error:
+            raise WorkerFault("forged_reply", f"its answer to {op} is none: {what_is_wrong(error)}") from error
+
     def begin(self, op: str, **arguments: Any) -> None:
         """Send a request without waiting, so that two workers can do slow things side by side."""
         nonce = secrets.token_hex(8)
         try:
-            self._process.channel.send({"op": op, "nonce": nonce, **arguments})
+            self._process.channel.send({"op": op, "nonce": nonce, **arguments}, self.timeout_s)
         except (ProcessEnded, ChannelClosed, TimeoutError) as error:
             raise self._fault(error) from error
         self._asked = nonce
@@ -208,7 +222,7 @@ class Worker:
         channel = self._process.channel
         try:
             start = time.perf_counter_ns()
-            channel.send(request)
+            channel.send(request, self.timeout_s)
             reply = channel.receive(self.timeout_s, spin_s=spin_s)
             elapsed = time.perf_counter_ns() - start
         except (ProcessEnded, ChannelClosed, BadFrame, TimeoutError) as error:
@@ -236,10 +250,13 @@ class Worker:
             self.stop()
             return WorkerFault("forged_reply", f"it wrote to the private channel: {error}")
         ended = error.ended if isinstance(error, ProcessEnded) else self._ended()
-        kinds = {"output limit": "output_flood", "memory limit": "out_of_memory", "process limit": "too_many_processes"}
+        kinds = {"output limit": "output_flood", "memory limit": "out_of_memory", "process limit": "too_many_processes",
+                 "disk limit": "disk_limit"}  # fmt: skip
         kind = kinds.get(ended.reason, "died")
         how = f"signal {ended.signal}" if ended.signal else f"exit status {ended.status}"
         detail = ended.reason if ended.reason in kinds else f"it ended with {how}"
+        if kind == "disk_limit":
+            detail = f"it wrote more than the {(self.setting.limits.disk_bytes or 0) / 2**30:.3g} GiB that it may"
         return self._unless_disk_full(WorkerFault(kind, detail, ended=ended))
 
     def _unless_disk_full(self, fault: WorkerFault) -> WorkerFault:
@@ -275,19 +292,44 @@ class Worker:
         """Where `save` requests write; the host reads it afterwards."""
         return self.outbox / name
 
+    def take(self, name: str, into: Path) -> Path:
+        """Take over a tensor file that it was asked to save, as one of ours at `into`; the worker's is gone then.
+
+        Raises: WorkerFault when it is not what was asked for, DiskFull, OSError of this machine.
+        """
+        try:
+            with _disk_full_told(into):
+                return taking.take(self.saved(name), into)
+        except BadTensorFile as error:
+            raise WorkerFault("interfered", f"it did not save what it was asked for: {error}") from error
+
     def keep_cache(self, into: Path) -> Path:
         """Freeze this worker's compile cache as the template for later workers of the same build.
 
         Raises: WorkerFault when it is larger than any honest one, DiskFull.
         """
+        return self._keep_files("cache", into)
+
+    def keep_headers(self, into: Path) -> Path:
+        """The same with its precompiled headers, of which there may be none."""
+        return self._keep_files(f"tmp/{HEADERS_BELOW_TMP}", into)
+
+    def _keep_files(self, below_home: str, into: Path) -> Path:
+        """Copies; the process must have ended, so that no folder becomes a link meanwhile."""
+        source, led_away = self.home, False
+        for part in Path(below_home).parts:
+            source /= part
+            led_away = led_away or source.is_symlink()
         try:
-            _copy_files(self.cache, into)
-        except (_TooMuch, OSError) as error:
+            with _disk_full_told(into):
+                into.mkdir(parents=True, exist_ok=True)
+                if not led_away:
+                    taking.copy_folder(source, into)
+        except taking.TooMuch as error:
             remove_tree(into)
-            if isinstance(error, _TooMuch):
-                raise WorkerFault("cache_too_large", str(error)) from error
-            if means_disk_full(error.errno):
-                raise DiskFull(f"The disk is full: {into} could not be written.", hint=_FREE_SOME) from error
+            raise WorkerFault("cache_too_large", str(error)) from error
+        except (DiskFull, OSError):
+            remove_tree(into)
             raise
         return into
 
@@ -296,9 +338,11 @@ class Worker:
 
     def close(self) -> None:
         """End the process and remove its folders."""
-        self.stop()
-        with contextlib.suppress(OSError):  # what is left goes with the scratch folder of the run
-            remove_tree(self.root)
+        try:
+            self.stop()
+        finally:
+            with contextlib.suppress(OSError):  # what is left goes with the scratch folder of the run
+                remove_tree(self.root)
 
     def __enter__(self) -> Worker:
         return self
@@ -313,29 +357,12 @@ def _link_files(folder: Path, into: Path) -> None:
         (into / file.name).symlink_to(file)
 
 
-class _TooMuch(Exception):
-    """A worker left more than we copy."""
-
-
-def _copy_files(source: Path, into: Path) -> None:
-    """Copy plain files and folders. A worker fills `source`, and we may read what it may not: so no link is followed,
-    nothing is opened that is no file, and what is nested or named beyond use is left.
-
-    Raises: _TooMuch.
-    """
-    into.mkdir(parents=True, exist_ok=True)
-    left, files, size = [] if source.is_symlink() else [(source, into, 0)], 0, 0
-    while left:
-        folder, here, depth = left.pop()
-        with disk.in_the_hands_of_a_worker(), os.scandir(folder) as inside:
-            for entry in inside:
-                with disk.in_the_hands_of_a_worker():
-                    found = entry.stat(follow_symlinks=False)
-                    files, size = files + 1, size + (found.st_size if stat.S_ISREG(found.st_mode) else 0)
-                    if files > MAX_CACHE_FILES or size > MAX_CACHE_BYTES:
-                        raise _TooMuch(f"over {files - 1} files or {size >> 20} MiB of compile cache")
-                    if stat.S_ISDIR(found.st_mode) and depth < MAX_CACHE_DEPTH:
-                        (here / entry.name).mkdir()
-                        left.append((folder / entry.name, here / entry.name, depth + 1))
-                    elif stat.S_ISREG(found.st_mode):
-                        shutil.copy(entry.path, here / entry.name, follow_symlinks=False)
+@contextmanager
+def _disk_full_told(into: Path) -> Iterator[None]:
+    """Raises: DiskFull for want of room for what is written to `into`."""
+    try:
+        yield
+    except OSError as error:
+        if means_disk_full(error.errno):
+            raise DiskFull(f"The disk is full: {into} could not be written.", hint=_FREE_SOME) from error
+        raise

@@ -9,25 +9,29 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from tools.errors import workload_error
 from tools.judging import correctness, tensors
 from tools.judging.accuracy import LeafError, judge_leaf, leaf_error
 from tools.judging.correctness import Rules
+from tools.judging.described import Built, Described, Memory, SavedInit, what_is_wrong
 from tools.judging.script import Script, write_script
-from tools.judging.tensors import Saved
+from tools.judging.tensors import BadTensorFile, Saved
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
+from tools.plain_text import plain
 
 VARIANTS = ("negated", "scaled", "constant")
 TRANSFORMS = ("scale", "move", "deepcopy")
 UNSEEN = 3
 MEMORY_IN_USE = 0.85  # of the device's memory; the rest is for contexts, fragments and what compiled code adds
 DEGENERATE_SEEDS = 4
+RESULT_SHARE = 1 / 8  # of a worker's memory: some are held here at once, in float64
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        shape = ", ".join(f"{key}={value}" for key, value in self.shape.items())
+        shape = plain(", ".join(f"{key}={value}" for key, value in self.shape.items()))
         return " ".join(part for part in (self.phase, f"({shape})" if shape else "") if part) or "call"
 
     def for_script(self) -> dict[str, Any]:
@@ -114,7 +118,10 @@ class _Inspection:
         self.worker.ask("call", key=1)
         elapsed = time.perf_counter() - start
         self.worker.ask("save", path=str(out))
-        return tensors.read(out), elapsed
+        saved, most_bytes = tensors.read(out), self.worker.setting.limits.memory_bytes
+        if most_bytes is not None and saved.nbytes > RESULT_SHARE * most_bytes:
+            raise WorkerFault("out_of_memory", f"a result of {saved.nbytes >> 20} MiB is too large to be compared here")
+        return saved, elapsed
 
     def possible(self, case: Case, seed: int, variant: str = "") -> bool:
         """Whether the pristine model answers, with finite numbers."""
@@ -142,43 +149,45 @@ def inspect(setting: Setting, pristine: Build, keep: Path, rng: random.Random) -
             return _inspect(_Inspection(worker, keep), rng)
     except WorkerFault as fault:
         raise workload_error(fault.kind, fault.message, fault.where, setting.entry, fault.ended) from fault
+    except BadTensorFile as error:  # it swaps or cuts short what it was asked to save
+        message = f"it did not save what it was asked for: {error}"
+        raise workload_error("interfered", message, "", setting.entry, None) from error
 
 
 def _inspect(found: _Inspection, rng: random.Random) -> Workload:
     worker = found.worker
-    told = worker.ask("describe")
-    found.constants = list(told["constants"])
-    init = (
-        _keep(worker, "init", found.keep) if worker.ask("save_init", path=str(worker.saved("init")))["saved"] else None
-    )
-    is_module = bool(worker.ask("build", mode=told["mode"])["is_module"])
+    told = _described(worker)
+    found.constants = list(told.constants)
+    saved_init = worker.ask_for(SavedInit, "save_init", path=str(worker.saved("init"))).saved
+    init = worker.take("init", found.keep / "init") if saved_init else None
+    is_module = worker.ask_for(Built, "build", mode=told.mode).is_module
     states = _states(found) if is_module else {}
     drawn: list[tuple[Case, Path]] = []
-    for case in told["cases"]:
-        plain = Case(case["phase"], case["shape"], case["work"])
-        saved, _ = found.run_once(plain, rng.randrange(1 << 31))
+    for declared in told.cases:
+        case = Case(declared.phase, declared.shape, declared.work)
+        saved, _ = found.run_once(case, rng.randrange(1 << 31))
         if not saved.leaves:
-            kind = saved.structure.get("class", saved.structure.get("t"))
+            kind = plain(saved.structure.get("class", saved.structure.get("t")))
             raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
-        _, elapsed = found.run_once(plain, rng.randrange(1 << 31))
-        timed = Case(plain.phase, plain.shape, plain.work, elapsed)
-        drawn.append((timed, _keep(worker, f"i{found.files}.in", found.keep)))
+        _, elapsed = found.run_once(case, rng.randrange(1 << 31))
+        name = f"i{found.files}.in"
+        drawn.append((replace(case, call_s=elapsed), worker.take(name, found.keep / name)))
     # the cheapest first everywhere: what compiles itself must meet the shapes in the same order in every worker
     drawn.sort(key=lambda pair: pair[0].call_s)
     cases = [case for case, _ in drawn]
     cheap = cases[0]
     _same_twice(found, cheap, rng)
-    rules = Rules("outputs" in told["declares"], "compare" in told["declares"], told["tolerance"])
+    rules = Rules("outputs" in told.declares, "compare" in told.declares, told.tolerance.model_dump(exclude_none=True))
     if not rules.compare:
         _not_degenerate(found, cheap, rules, rng)
     unseen = _unseen_shapes(found, cases, rng)
     variants = tuple(v for v in VARIANTS if found.possible(cheap, rng.randrange(1 << 31), v))
     transforms = _transforms(found, cheap, rng) if is_module else ()
-    peak_bytes = int(worker.ask("memory")["peak_bytes"])
+    peak_bytes = worker.ask_for(Memory, "memory").peak_bytes
     precision = _precision(found, cheap, states, rng) if is_module else ""
     return Workload(
-        told["form"],
-        told["mode"],
+        told.form,
+        told.mode,
         tuple(cases),
         unseen,
         variants,
@@ -189,25 +198,26 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
         precision,
         init,
         states,
-        told["environment"],
+        told.environment.model_dump(),
         [path for _, path in drawn],
         peak_bytes,
     )
 
 
-def _keep(worker: Worker, name: str, keep: Path) -> Path:
-    """Move what the reference saved to where it outlives it, readable for every worker."""
-    target = keep / name
-    worker.saved(name).replace(target)
-    target.chmod(0o444)
-    return target
+def _described(worker: Worker) -> Described:
+    """What the entry declares. Raises: WorkerFault."""
+    told = worker.ask("describe")
+    try:
+        return Described.model_validate(told)
+    except ValidationError as error:
+        raise WorkerFault("bad_declaration", what_is_wrong(error)) from error
 
 
 def _states(found: _Inspection) -> dict[str, Path]:
     worker = found.worker
     worker.ask("save_state", path=str(worker.saved("state-a")))
     worker.ask("second_state", path=str(worker.saved("state-b")))
-    return {which: _keep(worker, f"state-{which}", found.keep) for which in ("a", "b")}
+    return {which: worker.take(f"state-{which}", found.keep / f"state-{which}") for which in ("a", "b")}
 
 
 def _same_twice(found: _Inspection, case: Case, rng: random.Random) -> None:
@@ -236,7 +246,7 @@ def _not_degenerate(found: _Inspection, case: Case, rules: Rules, rng: random.Ra
         imposters["a shuffled batch"] = kept
     for name, raws in imposters.items():
         path = found.keep / "imposter"
-        if [raw.size for raw in raws] != [leaf.raw.size for leaf in right.leaves]:
+        if [raw.size for raw in raws] != [leaf.nbytes for leaf in right.leaves]:
             continue  # outputs whose size depends on the data differ by that alone
         tensors.write(path, right, raws)
         if correctness.passes_for(tensors.read(path), right, right):
@@ -263,7 +273,7 @@ def _mean_bytes(leaves: list[tensors.Leaf]) -> Any:
 
 
 def _rolled(leaf: tensors.Leaf) -> Any:
-    if len(leaf.shape) < 2 or leaf.shape[0] < 2 or not leaf.raw.size:
+    if len(leaf.shape) < 2 or leaf.shape[0] < 2 or not leaf.nbytes:
         return None
     return np.roll(leaf.raw.reshape(leaf.shape[0], -1), 1, axis=0).reshape(-1)
 

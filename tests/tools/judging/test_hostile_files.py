@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.files import write_files
-from tools.judging import accuracy, tensors, worker
+from tools.judging import accuracy, taking, tensors
 from tools.judging.tensors import BadTensorFile
 from tools.judging.verdict import Verdict
 from tools.plain_text import plain
@@ -134,7 +134,7 @@ def test_a_cache_is_copied_without_following_where_it_leads(tmp_path: Path) -> N
     (cache / "link").symlink_to(tmp_path / "secret")
     (cache / "up").symlink_to(tmp_path)
     os.mkfifo(cache / "pipe")
-    worker._copy_files(cache, into)
+    taking.copy_folder(cache, into)
     assert [path.relative_to(into).as_posix() for path in sorted(into.rglob("*"))] == ["inductor", "inductor/kernel.so"]
 
 
@@ -142,7 +142,7 @@ def test_a_cache_that_is_itself_a_link_is_empty(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("a key")
     (tmp_path / "cache").symlink_to(tmp_path)
     (tmp_path / "into").mkdir()
-    worker._copy_files(tmp_path / "cache", tmp_path / "into")
+    taking.copy_folder(tmp_path / "cache", tmp_path / "into")
     assert list((tmp_path / "into").iterdir()) == []
 
 
@@ -170,20 +170,20 @@ def test_a_cache_of_names_too_long_for_the_machine_is_left_out(tmp_path: Path) -
             here = below
     finally:
         os.close(here)
-    worker._copy_files(cache, tmp_path / "into")
+    taking.copy_folder(cache, tmp_path / "into")
     assert (tmp_path / "into" / "kept").read_text() == "x"
     remove_tree(cache)
 
 
 def test_a_cache_is_copied_only_so_deep_and_only_so_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = write_files(tmp_path / "deep", {"/".join("d" * depth) + "/x": "" for depth in range(1, 100)})
-    worker._copy_files(deep, tmp_path / "into")
-    assert sum(path.is_file() for path in (tmp_path / "into").rglob("*")) == worker.MAX_CACHE_DEPTH
+    taking.copy_folder(deep, tmp_path / "into")
+    assert sum(path.is_file() for path in (tmp_path / "into").rglob("*")) == taking.MAX_CACHE_DEPTH
     many = write_files(tmp_path / "many", {f"{number}": "" for number in range(5)})
-    monkeypatch.setattr(worker, "MAX_CACHE_FILES", 4)
-    with pytest.raises(worker._TooMuch, match="4 files"):
-        worker._copy_files(many, tmp_path / "too-many")
+    monkeypatch.setattr(taking, "MAX_CACHE_FILES", 4)
+    with pytest.raises(taking.TooMuch, match="4 files"):
+        taking.copy_folder(many, tmp_path / "too-many")
     sparse = write_files(tmp_path / "sparse", {"x": ""})
-    os.truncate(sparse / "x", worker.MAX_CACHE_BYTES + 1)
-    with pytest.raises(worker._TooMuch):
-        worker._copy_files(sparse, tmp_path / "too-large")
+    os.truncate(sparse / "x", taking.MAX_CACHE_BYTES + 1)
+    with pytest.raises(taking.TooMuch):
+        taking.copy_folder(sparse, tmp_path / "too-large")

@@ -1,0 +1,63 @@
+"""The channel between host and guest: neither side can hold up the other for longer than it is given."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.guest.wire import BadFrame, Channel, ChannelClosed
+
+LARGE = {"x": "y" * (3 << 20)}  # more than a socket holds
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, Channel]]:
+    one, other = map(Channel, socket.socketpair())
+    yield one, other
+    one.close()
+    other.close()
+
+
+def test_who_does_not_read_holds_nobody_up(ends: tuple[Channel, Channel]) -> None:
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError, match="reads"):
+        ends[0].send(LARGE, 0.2)
+    assert 0.2 <= time.monotonic() - begun < 5
+
+
+def test_who_reads_a_little_now_and_then_gains_no_time(ends: tuple[Channel, Channel]) -> None:
+    stop = threading.Event()
+
+    def sip() -> None:
+        while not stop.wait(0.01):
+            ends[1]._socket.recv(1000)
+
+    reader = threading.Thread(target=sip)
+    reader.start()
+    try:
+        with pytest.raises(TimeoutError):
+            ends[0].send(LARGE, 0.5)
+    finally:
+        stop.set()
+        reader.join()
+
+
+def test_what_is_read_arrives_however_large(ends: tuple[Channel, Channel]) -> None:
+    heard = []
+    reader = threading.Thread(target=lambda: heard.append(ends[1].receive(10)))
+    reader.start()
+    ends[0].send(LARGE, 10)
+    reader.join()
+    assert heard == [LARGE]
+
+
+def test_a_frame_beyond_all_bounds_is_not_sent_and_one_to_nobody_is_told(ends: tuple[Channel, Channel]) -> None:
+    with pytest.raises(BadFrame):
+        ends[0].send({"x": "y" * (5 << 20)}, 1)
+    ends[1].close()
+    with pytest.raises(ChannelClosed):
+        ends[0].send(LARGE, 1)

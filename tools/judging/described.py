@@ -1,0 +1,129 @@
+"""What a worker says of the entry and of itself, as models: nothing of it comes in that was not looked at.
+
+Refuses what is too large to be repeated with every request, and names that cannot be shown. That it is true is another
+matter: none of it is evidence.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
+
+from tools.plain_text import plain
+
+MOST_CASES = 256
+_MOST_BYTES = 8 << 10  # of a shape, and of all constants, as JSON: they go back with requests, for all cases at once
+_T = TypeVar("_T")
+_Short = Annotated[str, Field(max_length=200)]
+_Size = Annotated[int, Field(ge=0, lt=1 << 62)]
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("a name with characters that cannot be printed")
+    return name
+
+
+def _small(declared: _T) -> _T:
+    try:
+        size = len(json.dumps(declared))
+    except RecursionError:
+        raise ValueError("nested without end") from None
+    if size > _MOST_BYTES:
+        raise ValueError(f"over {_MOST_BYTES >> 10} KiB")
+    return declared
+
+
+Name = Annotated[StrictStr, Field(max_length=200), AfterValidator(_printable)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class DescribedCase(BaseModel):
+    """A phase and a shape of it, as the entry declares them."""
+
+    phase: Name = ""
+    shape: Annotated[dict[Name, Any], AfterValidator(_small)] = Field(default_factory=dict)
+    work: dict[Name, Amount] = Field(default_factory=dict, max_length=16)
+
+
+class Environment(BaseModel):
+    """What torch tells of itself and of its device. `agent.environment.Guest` keeps some of it for the report."""
+
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+    device: Literal["cpu", "cuda"]
+    python: _Short | None = None
+    torch: _Short | None = None
+    hip: _Short | None = None
+    cuda: _Short | None = None
+    rocm: _Short | None = None
+    llvm: _Short | None = None
+    hipblaslt: _Short | None = None
+    machine: _Short | None = None
+    triton: _Short | None = None
+    transformers: _Short | None = None
+    aiter: _Short | None = None
+    vllm: _Short | None = None
+    flash_attn: _Short | None = None
+    cpp_compiler: StrictBool = False
+    gpu_name: _Short | None = None
+    gpu_count: _Size | None = None
+    gfx: _Short | None = None
+    compute_units: _Size | None = None
+    gpu_memory_bytes: _Size | None = None
+    installed: list[Annotated[str, Field(max_length=4096)]] = Field(default_factory=list, max_length=16)
+    """Folders of packages by the interpreter's word: see `open_referee.installed` for what becomes of them."""
+
+
+class Tolerance(BaseModel):
+    """What the entry's `tolerance()` gives; without one, nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rtol: Amount | None = None
+    atol: Amount | None = None
+
+
+class Described(BaseModel):
+    """The reply to `describe`."""
+
+    form: Literal["declared", "kernelbench"]
+    mode: Literal["inference", "training"]
+    cases: list[DescribedCase] = Field(min_length=1, max_length=MOST_CASES)
+    declares: list[Name] = Field(max_length=64)
+    constants: Annotated[list[StrictInt | Name], AfterValidator(_small)]
+    tolerance: Tolerance
+    environment: Environment
+
+
+class Built(BaseModel):
+    """The reply to `build`."""
+
+    is_module: StrictBool
+
+
+class SavedInit(BaseModel):
+    """The reply to `save_init`."""
+
+    saved: StrictBool
+
+
+class Memory(BaseModel):
+    """The reply to `memory`."""
+
+    peak_bytes: _Size
+
+
+class Answer(BaseModel):
+    """The reply to `compare`."""
+
+    passed: StrictBool
+    message: str = ""
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """The first thing, in a line: `cases.0.phase: …`."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return plain(f"{'.'.join(map(str, first['loc']))[:200]}: {first['msg']}")
