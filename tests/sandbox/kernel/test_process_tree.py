@@ -133,11 +133,14 @@ def test_memory_shared_after_a_fork_counts_once_when_it_matters() -> None:
 SHARING = """
 import os, time
 held = bytearray(os.urandom(1 << 20) * 64)
+ready, done = os.pipe()
 for _ in range(12):
     if os.fork() == 0:
         own = bytearray(os.urandom(1 << 20) * {own})
+        os.write(done, b"x")
         time.sleep(600)
-time.sleep(0.5)
+for _ in range(12):
+    os.read(ready, 1)
 print('x', flush=True)
 time.sleep(600)
 """
