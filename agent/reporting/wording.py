@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from tools import plain_text
 from tools.judging.accept import SpeedupInterval
 
 
@@ -52,15 +53,12 @@ def count(number: int, one: str, many: str = "") -> str:
 
 
 def one_line(text: str, width: int = 0) -> str:
-    """`text` without line breaks and control characters, cut to `width` when that is above 0.
+    """`text` without line breaks and control characters, cut to `width` columns when that is above 0.
 
     Titles and messages may come from a target or a model: an escape sequence among them would write to the
     terminal of the person who reads it.
     """
-    clean = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-    if width and len(clean) > width:
-        return clean[: max(width - 1, 0)] + "…"
-    return clean
+    return plain_text.one_line(text, width)
 
 
 def _down(value: float, digits: int) -> str:

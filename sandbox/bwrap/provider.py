@@ -11,7 +11,6 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,11 +43,6 @@ _NAMESPACES = (
     "kernel.unprivileged_userns_clone=1 on older Debian, user.max_user_namespaces above 0; in a container its engine "
     "has to), or choose --sandbox docker."
 )
-_HELD_BY_TRYING: Mapping[Kind, str] = {
-    "groups": "freezing is by signals, and CPU time is counted in steps of 10 ms",
-    "cpusets": "CPUs are assigned but not enforced: a command can give itself more",
-    "limits": "memory and processes are watched and ended when they pass a limit, not held back by the kernel",
-}
 
 
 class BwrapSandbox:
@@ -89,7 +83,7 @@ class BwrapSandbox:
                     ends_whole_tree=True,
                     enforced_cpus="cpusets" not in self._lacks,
                     kernel_limits="limits" not in self._lacks,
-                    notes=(*_NOTES, *(_HELD_BY_TRYING[each] for each in sorted(self._lacks))),
+                    notes=(*_NOTES, *(control_groups.WITHOUT[each] for each in sorted(self._lacks))),
                 )
             return self._promises
 

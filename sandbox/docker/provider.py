@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sandbox import counters, verification, view
 from sandbox.contract import Command, Promises
-from sandbox.devices import access
+from sandbox.devices import access, sysfs
 from sandbox.devices.access import Access
 from sandbox.devices.cdi import cdi_devices
 from sandbox.devices.record import Gpu
@@ -290,21 +290,16 @@ def _identity(pid: int, made: str) -> Identity:
     Raises: SandboxUnavailable when the engine's numbers are of other processes than ours, which nobody may signal.
     """
     found = Identity.of(pid) if pid else None
-    groups = _text(Path(f"/proc/{pid}/cgroup")) if found is not None else ""
+    if found is not None and not found.alive:  # a dead one is in no group any more
+        found = None
+    groups = sysfs.text(Path(f"/proc/{pid}/cgroup")) or "" if found is not None else ""
     if made[:12] in groups:
         assert found is not None
         return found
-    if groups or (pid and not any(process_tree.every_process())):
+    if groups or (pid and found is None and not any(process_tree.every_process())):
         raise SandboxUnavailable(
             "the processes of its containers are not to be seen from here",
-            hint="Run the agent beside the engine, not in a container or on a virtual machine's outside; or choose "
+            hint="Run the agent where the engine runs, not in a container or outside its virtual machine; or choose "
             "--sandbox bwrap.",
         )
     return Identity(pid=pid or 1, started_ticks=-1)  # it ended at once: nothing is below it
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

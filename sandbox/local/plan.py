@@ -12,6 +12,7 @@ from typing import Literal
 
 from sandbox.contract import Promises
 from sandbox.errors import Unusable
+from sandbox.supervision import control_groups
 from sandbox.supervision.control_groups import EVERY_KIND, Kind
 
 Feature = Literal["namespaces", "pid namespace", "groups", "cpusets", "limits", "users"]
@@ -20,12 +21,10 @@ _NOT_CONTAINED = (
     "local is not containment: the code runs as an ordinary program, can read what its user can read, and shares "
     "/tmp, /dev/shm and the devices with everything else"
 )
-_WITHOUT: dict[Feature, str] = {
+_WITHOUT: dict[str, str] = {
     "namespaces": "commands can reach the network and see other processes, the agent's among them",
     "pid namespace": "commands can see other processes, the agent's among them",
-    "groups": "freezing is by signals, and CPU time is counted in steps of 10 ms",
-    "cpusets": "CPUs are assigned but not enforced: a command can give itself more",
-    "limits": "memory and processes are watched and ended when they pass a limit, not held back by the kernel",
+    **control_groups.WITHOUT,
     "users": "commands run under the agent's own user id and can read and write what it can",
 }
 _ESCAPABLE = "a process that kills its own supervisor could outlive its command"

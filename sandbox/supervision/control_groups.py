@@ -6,7 +6,7 @@ Refuses to choose which are wanted. Raises Unusable with the kind's name when th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -18,6 +18,11 @@ from sandbox.kernel.freezer import CgroupFreezer, Freezer
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
 
 Kind = Literal["groups", "cpusets", "limits"]
+WITHOUT: Mapping[str, str] = {  # what does not hold where there is no such group, for `Promises.notes`
+    "groups": "freezing is by signals, and CPU time is counted in steps of 10 ms",
+    "cpusets": "CPUs are assigned but not enforced: a command can give itself more",
+    "limits": "memory and processes are watched and ended when they pass a limit, not held back by the kernel",
+}
 EVERY_KIND: frozenset[Kind] = frozenset({"groups", "cpusets", "limits"})
 
 
