@@ -35,9 +35,9 @@ from tools.judging.open_referee import open_referee
 from tools.judging.referee import Referee
 
 TASK = "decoder"
-PROVIDERS: tuple[Name, ...] = ("local", "bwrap", "docker")
+PROVIDERS: tuple[Name, ...] = ("local", "docker", "bwrap")
 STARTS, RESTARTS = 12, 12
-RUN_MINUTES = 8.0
+RUN_MINUTES = 25.0  # enough for every step to be done: the budget may not decide what is kept
 _TIMEOUT_S = 120.0
 _PACKAGE = "_ratchet_guest"
 _GUEST = f"""
