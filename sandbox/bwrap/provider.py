@@ -216,6 +216,7 @@ def _order(command: Command, outside: Outside, prepared: Prepared, groups: Contr
         memory_events=None if groups.memory_events is None else str(groups.memory_events),
         join=[str(file) for file in groups.join],
         litter=prepared.litter,
+        queue=prepared.queue,
         contains=True,
         keyring="keyring" in outside.without,
         becomes=outside.uid,

@@ -91,6 +91,7 @@ disk = _disk("filling its folder beyond the limit ends it", "files", "disk limit
 disk_unlinked = _disk("files that it holds open without a name count as well", "unlinked", "disk limit")
 disk_mapped = _disk("files without a name that it only maps count as well", "mapped", "disk limit on mapped files")
 disk_sent = _disk("files without a name that are on their way count as well", "sent", "disk limit")
+disk_to_agent = _disk("files without a name that wait for the agent count as well", "to agent", "disk limit")
 disk_deep = _disk("files below more folders than a path can name count as well", "deep", "disk limit")
 disk_closed = _disk("files in a folder that it closes count as well", "closed", "disk limit")
 disk_at_once = _disk("space that it takes at once, without writing, counts as well", "at once", "disk limit")
@@ -182,5 +183,5 @@ def _groups_of(pid: int) -> set[Path]:
 
 
 CHECKS = (fork_bomb, fork_burst, memory, hidden_memory, memory_of_child, disk, disk_unlinked, disk_mapped, disk_sent,
-          disk_deep, disk_closed, disk_at_once, disk_empty, disk_undumpable, disk_threads, file_size, tmp, shm, output,
-          core_dump, orphans, leftovers)  # fmt: skip
+          disk_to_agent, disk_deep, disk_closed, disk_at_once, disk_empty, disk_undumpable, disk_threads, file_size,
+          tmp, shm, output, core_dump, orphans, leftovers)  # fmt: skip

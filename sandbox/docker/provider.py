@@ -27,7 +27,7 @@ from sandbox.kernel import cgroup, process_tree
 from sandbox.kernel.freezer import Freezer, Members, SignalFreezer
 from sandbox.supervision import records, spawner, user_ids
 from sandbox.supervision.control_groups import ControlGroups
-from sandbox.supervision.preparing import Place, disk_errors, fresh_name, prepare
+from sandbox.supervision.preparing import Place, Prepared, disk_errors, fresh_name, prepare
 from sandbox.supervision.process import SupervisedProcess, Tree
 from sandbox.supervision.records import Identity
 from sandbox.supervision.watching import Bounds
@@ -160,7 +160,7 @@ class DockerSandbox:
             undo.callback(os.close, attached)
             pid = engine.start(made)
             identity = _identity(pid, made)
-            order = self._order(engine, command, made, pid, attached, prepared.litter)
+            order = self._order(engine, command, made, pid, attached, prepared)
             supervisor, _ = spawner.start(order, prepared.filed.log, script=_WATCHER, descriptors=[attached])
             filed = prepared.filed.naming(supervisor.pid)
             process = SupervisedProcess(
@@ -198,7 +198,7 @@ class DockerSandbox:
         return copy
 
     def _order(
-        self, engine: Engine, command: Command, made: str, pid: int, attached: int, litter: list[str]
+        self, engine: Engine, command: Command, made: str, pid: int, attached: int, prepared: Prepared
     ) -> watcher.Order:
         limits, events = command.limits, cgroup.memory_events_of(pid)
         bounds = Bounds(
@@ -217,7 +217,8 @@ class DockerSandbox:
             pid=pid,
             attached=attached,
             bounds=list(bounds),
-            litter=litter,
+            litter=prepared.litter,
+            queue=prepared.queue,
         )
 
 

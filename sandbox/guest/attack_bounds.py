@@ -14,6 +14,7 @@ import resource
 import select
 import signal
 import socket
+import stat
 import threading
 import time
 
@@ -54,7 +55,7 @@ def hold_memory_in_files(mib, in_child=False):
 
 def hold_disk(folder, mib, how):
     """`how` is "files"; "at once" or "empty", which write nothing; or, where files are not looked for: "unlinked",
-    "mapped", "sent", "deep", "closed", "undumpable", and "threads", of a process whose first one has ended.
+    "mapped", "sent", "to agent", "deep", "closed", "undumpable", and "threads", of a process whose first one has ended.
     """
     if how == "threads":
         return _in_late_thread(lambda: hold_disk(folder, mib, "unlinked"))
@@ -86,15 +87,27 @@ def _hold_file(path, number, how):
     for part in range(4 * number, 4 * number + 4):
         os.write(descriptor, noise[part * 8 + 8 :] + noise[: part * 8 + 8])
     os.fsync(descriptor)
-    if how in ("unlinked", "mapped", "sent", "undumpable"):
+    if how in ("unlinked", "mapped", "sent", "to agent", "undumpable"):
         os.unlink(path)
     if how == "mapped":
         _map(descriptor)
     if how == "sent":
         _held.append(socket.socketpair())
         socket.send_fds(_held[-1][0], [b"x"], [descriptor])
+    if how == "to agent" and not _sent_to_agent(descriptor):
+        return  # newer kernels let the agent refuse it
     if how not in ("unlinked", "undumpable"):
         os.close(descriptor)
+
+
+def _sent_to_agent(descriptor):
+    for each in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(each).st_mode):
+                with socket.socket(fileno=os.dup(each)) as channel:
+                    socket.send_fds(channel, [b"x"], [descriptor])
+                return True
+    return False
 
 
 @functools.cache

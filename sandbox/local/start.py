@@ -80,6 +80,7 @@ def _order(
         pid_namespace=plan.pid_namespace,
         join=[str(file) for file in groups.join],
         litter=prepared.litter,
+        queue=prepared.queue,
         uid=uid,
         groups=() if uid is None else access.groups,
     )

@@ -33,6 +33,7 @@ class Order(NamedTuple):
     disk_bytes: int | None = None
     writable: Sequence[str] = ()
     memory_events: str | None = None
+    queue: str | None = None  # where the kernel tells of the agent's end of the channel
     file_bytes: int | None = None
     namespaces: str = "none"  # "direct" (as root), "user" (inside a user namespace) or "none"
     pid_namespace: bool = False

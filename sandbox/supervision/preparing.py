@@ -55,6 +55,10 @@ class Prepared:
     filed: Filed
 
     @property
+    def queue(self) -> str:
+        return f"/proc/{os.getpid()}/fdinfo/{self.listener.fileno()}"
+
+    @property
     def litter(self) -> list[str]:
         """Files and folders to remove, in this order, when the agent is gone and cannot."""
         record = self.filed.record

@@ -111,10 +111,16 @@ class SupervisedProcess:
                     raise TimeoutError(f"{self.role} did not connect within {self._connect_timeout_s:.0f} s")
                 peer = self._waiting(min(left, 0.5))  # in slices: another thread may stop it meanwhile
             if peer is not None and self._is_ours(peer):
-                self._close_listener()
-                return _Peer(fileno=peer.detach())
+                return self._in_place_of_listener(peer)
             if peer is not None:
                 peer.close()  # somebody else of the same user found the socket
+
+    def _in_place_of_listener(self, peer: socket.socket) -> socket.socket:
+        """By the listener's descriptor, of which those who watch were told: in this queue files may wait for us."""
+        Path(self._listener.getsockname()).unlink(missing_ok=True)
+        os.dup2(peer.fileno(), self._listener.fileno(), inheritable=False)
+        peer.close()
+        return _Peer(fileno=self._listener.detach())
 
     def _waiting(self, timeout_s: float) -> socket.socket | None:
         """Who waits to be accepted; None also when a report came instead."""

@@ -28,7 +28,7 @@ from sandbox.supervision.watching import Bounds, LimitWatch, Output, Signals, wa
 def supervise(order: Order, launched: Launched, signals: Signals) -> dict[str, Any]:
     """Watch until it ends or must end; then end the rest. Returns the fields of `Ended` and `cpu_time_s`."""
     output, bounds = Output(launched.output), Bounds(*(getattr(order, name) for name in Bounds._fields))
-    limits = LimitWatch(bounds, lambda: _members(launched))
+    limits = LimitWatch(bounds, lambda: _members(launched), order.queue)
     ended: dict[int, int] = {}
 
     def is_over() -> bool:

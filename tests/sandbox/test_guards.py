@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -23,6 +24,7 @@ from sandbox.contract import Command, Process, Sandbox
 from sandbox.docker import container
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import ContainmentNotHeld
+from sandbox.supervision.preparing import Prepared
 from tests.sandbox.conftest import available, folder_open_to_all, local, open_interpreter
 
 KINDS: dict[str, Any] = {"docker": DockerSandbox, "bwrap": BwrapSandbox}
@@ -52,6 +54,7 @@ WITHOUT_LIMIT: dict[str, tuple[Check, ...]] = {
         bounds.disk_unlinked,
         bounds.disk_mapped,
         bounds.disk_sent,
+        bounds.disk_to_agent,
         bounds.disk_deep,
         bounds.disk_closed,
         bounds.disk_at_once,
@@ -222,6 +225,24 @@ def test_what_the_look_from_inside_is_blind_to_is_listed(provider: str, guard: s
 def test_of_every_guard_it_is_known_whether_it_is_seen_to_be_missing(provider: str) -> None:
     assert set(SAYS[provider]) | set(BLIND[provider]) == set(GUARDS[provider])
     assert not set(SAYS[provider]) & set(BLIND[provider])
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("provider", [*KINDS, "local"])
+def test_what_waits_for_the_agent_is_watched_where_the_kernel_lets_it_through(
+    provider: str, watched: bool, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.supervision.preparing._SO_PASSRIGHTS", socket.SO_PASSCRED)  # as before Linux 6.16
+    if not watched:
+        monkeypatch.setattr(Prepared, "queue", None)
+    if provider == "local":
+        sandbox = local(open_folder / "scratch", PYTHON)[0]
+    else:
+        _available(provider)
+        sandbox = KINDS[provider](PYTHON, open_folder / "scratch", verified=False)
+    with Bench(sandbox, PYTHON, open_folder) as bench:
+        seen = tried(bounds.disk_to_agent, bench)
+    assert (seen is None) == watched
 
 
 class Careless:

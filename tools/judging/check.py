@@ -173,4 +173,4 @@ class Checks:
 
 def _finding(fault: WorkerFault) -> Finding:
     verdict, reason = correctness.fault_verdict(fault)
-    return Finding(verdict, reason, {"fault": fault.kind})
+    return Finding(verdict, reason, {"fault": fault.kind}, fault.may_be_chance)

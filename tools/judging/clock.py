@@ -315,6 +315,10 @@ class SideFault(Exception):
         super().__init__(f"{side}: {fault}")
         self.side, self.fault = side, fault
 
+    @property
+    def may_be_chance(self) -> bool:
+        return isinstance(self.fault, WorkerFault) and self.fault.may_be_chance
+
 
 @contextmanager
 def _blamed(side: str) -> Iterator[None]:

@@ -59,6 +59,7 @@ class Finding:
     verdict: VerdictName | None
     reason: str
     evidence: dict[str, Any] = field(default_factory=dict)
+    may_be_chance: bool = False  # others may be the cause: nobody is to blame before a second check
 
 
 class _Failed(Exception):

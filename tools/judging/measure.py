@@ -210,6 +210,9 @@ class LiveClock:
                 if self.workload.device != "cpu":
                     self.supply.close()  # the fault may have taken the worker along that draws inputs
                 self.settle()
+                if fault.may_be_chance and not doubted:
+                    doubted = True
+                    continue
                 if fault.side in left:
                     _blame(left[fault.side], fault)
                     failed[fault.side] = left[fault.side]

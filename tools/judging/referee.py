@@ -100,6 +100,8 @@ class Referee:
             if build.key == self.pristine.key:
                 raise
             checked = self._check_again(build)
+        if checked.finding.may_be_chance:
+            checked = self._checks.check(build)
         if checked.finding.verdict == "broken":
             self.health.settle()
         return checked

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import stat
 import time
 from collections.abc import Iterator
@@ -61,6 +62,11 @@ class WorkerFault(Exception):
     def __init__(self, kind: str, message: str, where: str = "", ended: Ended | None = None) -> None:
         super().__init__(f"{message}{f' ({where})' if where else ''}")
         self.kind, self.message, self.where, self.ended = kind, message, where, ended
+
+    @property
+    def may_be_chance(self) -> bool:
+        """Whether others may have ended it: an engine that stops, a service manager, a killer for want of memory."""
+        return self.kind == "died" and self.ended is not None and self.ended.signal in (signal.SIGTERM, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -352,9 +358,11 @@ class Worker:
 
 
 def _link_files(folder: Path, into: Path) -> None:
+    """Not folders: Inductor's locks must be made where it may write."""
     into.mkdir(parents=True)
     for file in folder.iterdir():
-        (into / file.name).symlink_to(file)
+        if file.is_file():
+            (into / file.name).symlink_to(file)
 
 
 @contextmanager

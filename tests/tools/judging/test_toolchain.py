@@ -1,0 +1,64 @@
+"""torch.compile works where code is contained, with the headers and answers that were made once for all workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox import choose
+from sandbox.choose import Name, Wanted
+from sandbox.errors import SandboxUnavailable
+from tests.files import write_files
+from tests.sandbox.conftest import folder_open_to_all
+from tools.judging.open_referee import open_referee
+from tools.judging.worker import Build, Worker
+
+BENCH = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x * 2.0 + 1.0).sum(-1)
+
+def build():
+    return Model()
+
+def inputs(seed):
+    return (torch.randn(64, 64, generator=torch.Generator().manual_seed(seed)),)
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("provider", ["docker", "bwrap"])
+def test_compiling_needs_nothing_that_it_may_not_write(provider: Name) -> None:
+    with folder_open_to_all() as open_folder:
+        compiles(provider, open_folder)
+
+
+def compiles(provider: Name, open_folder: Path) -> None:
+    python = sys.executable
+    sandbox = choose.make(provider, Wanted(python, open_folder / "sandbox", (open_folder,)))
+    try:
+        sandbox.promises()
+    except SandboxUnavailable as error:
+        if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
+            raise
+        pytest.skip(f"{provider} is not available here: {error}")
+    tree = write_files(open_folder / "tree", {"bench.py": BENCH})
+    (open_folder / "scratch").mkdir(mode=0o711)
+    referee = open_referee(tree, "bench.py", python=python, sandbox=sandbox, scratch=open_folder / "scratch")
+    try:
+        referee.prepare_compiler()
+        made = referee.setting.toolchain
+        assert made is not None
+        (header,) = (made / "headers").glob("*.gch")
+        filled = referee.fill(Build("compiled", tree, compile_options={}))
+        assert filled.cache is not None and list(filled.cache.rglob("*.so"))
+        with Worker(referee.setting, referee.pristine) as worker:
+            (linked,) = (worker.home / "tmp").rglob("*.gch")
+            assert linked.resolve() == header
+    finally:
+        referee.close()
