@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandbox.errors import SandboxUnavailable
 
 # Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
-_NOT_CONFIG = {"command", "handler", "debug", "json", "yes", "calls", "html", "trace", "json_file"}
+_NOT_CONFIG = {"command", "handler", "debug", "json", "yes", "calls", "counters", "html", "trace", "json_file"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,6 +77,9 @@ def _add_run(commands: Any) -> None:
         help="for looking for changes; then what was proven is measured as a whole")  # fmt: skip
     add("--memory-gib", type=_positive, metavar="GIB",
         help="memory one worker may use (default: four fifths of the machine's)")  # fmt: skip
+    add("--arch", type=_names, metavar="NAMES",
+        help="AMD architectures that a candidate's Triton kernels must compile for without spills, separated by commas "
+             "(default: the device's own where it is one)")  # fmt: skip
     add("--seed", type=_count_or_zero, metavar="N", help="for tests and audits; by default nobody knows it")
     clock = run.add_mutually_exclusive_group()
     clock.add_argument("--record-clock", type=Path, metavar="FILE", help="write every timing to FILE")
@@ -106,7 +109,10 @@ def _add_profile(commands: Any) -> None:
     add("--target", type=Path, required=True, metavar="DIR", help="folder of the repository; it is never changed")
     add("--entry", required=True, metavar="FILE", help="script that shows how the target is used")
     _add_place(profile)
-    add("--calls", type=_count, default=10, metavar="N", help="calls to profile (default: 10)")
+    add("--calls", type=_count, default=10, metavar="N", help="calls of each case to profile (default: 10)")
+    add("--counters", choices=("none", "launches", "counters", "all"), default="counters",
+        help="how far AMD's own tools look where there are any: how kernels were launched, rocprofv3's counters in "
+             "some runs more (default), or rocprof-compute's as well in some 30 more")  # fmt: skip
     add("--html", type=Path, metavar="FILE", help="write a page, one file that needs nothing else")
     add("--trace", type=Path, metavar="FILE", help="keep the trace, for Perfetto")
     add("--json", dest="json_file", type=Path, metavar="FILE", help="write all of it as JSON")

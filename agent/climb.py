@@ -58,8 +58,16 @@ def verify(state: RunState, ctx: RunContext) -> Update:
     """Is it right? What fails gets its verdict here."""
     attempt = ctx.attempts.load(state["attempt"])
     ctx.subject = attempt.candidate.title
+    kernels = ctx.looked_at_kernels(attempt)
+    if kernels.faults:
+        reason = "; ".join(kernels.faults)
+        verdict = Verdict(name="broken", reason=reason, evidence={"kernels": kernels.evidence()})
+        ctx.attempts.save_verdict(attempt.id, verdict)
+        return {"verdict": verdict.name}
     checked = ctx.checked(attempt)
     finding = checked.finding
+    if kernels.evidence():
+        finding.evidence["kernels"] = kernels.evidence()
     if finding.verdict is None:
         return {"verdict": ""}
     verdict = Verdict(name=finding.verdict, reason=finding.reason, evidence={"correctness": finding.evidence})

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from agent.step_names import STEPS
+from tools.hardware import ARCHITECTURES
 
 # Also the end of a branch name and the name of a folder, so it is plainer than either demands.
 RUN_ID_PATTERN = r"^[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?$"
@@ -57,6 +58,15 @@ def _known_steps(names: tuple[str, ...]) -> tuple[str, ...]:
     if unknown or not names:
         raise ValueError(f"no such step: {', '.join(unknown) or 'an empty list'}; the steps are {', '.join(STEPS)}")
     return tuple(name for name in STEPS if name in names)
+
+
+def _known_architectures(names: tuple[str, ...]) -> tuple[str, ...]:
+    if names == ("all",):
+        return tuple(ARCHITECTURES)
+    unknown = [name for name in names if name not in ARCHITECTURES]
+    if unknown:
+        raise ValueError(f"not known: {', '.join(unknown)}; known are {', '.join(ARCHITECTURES)}, or all")
+    return tuple(dict.fromkeys(names))
 
 
 HostPath = Annotated[Path, AfterValidator(_absolute)]
@@ -111,6 +121,9 @@ class RunConfig(BaseModel):
 
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     """Seed of the secret inputs. None, the default, draws one nobody sees; a known seed is for tests and audits."""
+
+    arch: Annotated[tuple[str, ...], AfterValidator(_known_architectures)] = ()
+    """Architectures of AMD for which Triton kernels of candidates must compile without spills; none is not to look."""
 
     record_clock: HostPath | None = None
     """File that every timing is written to."""

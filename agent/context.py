@@ -6,6 +6,8 @@ step, which candidate and which verdict is decided elsewhere.
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 from agent.budget import Budget
 from agent.config import RunConfig
 from agent.proposers import PastAttempt, Platform, ProposalRequest, Proposer
-from agent.records import acceptance
+from agent.records import acceptance, measurements
 from agent.records.attempts import Attempt, Attempts
 from agent.records.ledger import Ledger, NewRow
 from agent.records.measurements import SessionStart
@@ -24,14 +26,23 @@ from agent.step_names import STEPS
 from tools.candidate import Candidate, Site
 from tools.diff.patch import PatchFinding
 from tools.diff.patch_rules import PatchRules
+from tools.hardware import ARCHITECTURES
 from tools.integrity import hash_tree
+from tools.isa.compile import Compiler
+from tools.isa.gate import Gate, Looked
 from tools.judging.check import Checked
 from tools.judging.referee import Referee
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
 from tools.judging.workload import Workload
 from tools.observe import Observer
+from tools.profiler import reach
+from tools.profiler.ceilings import on_faster
+from tools.profiler.collect import Collector
+from tools.profiler.result import Profile, StepCeiling
 from tools.tree_removal import remove_tree
+
+PROFILED_CALLS = 5  # of each case: profiles say where to look, and are not what is decided by
 
 
 @dataclass
@@ -119,6 +130,22 @@ class RunContext:
             self._checked = {attempt.id: self.referee.check(build)}
         return self._checked[attempt.id]
 
+    def looked_at_kernels(self, attempt: Attempt) -> Looked:
+        """What a compiler makes of its Triton kernels for the architectures of this run. Raises: SandboxError."""
+        if not self.architectures:
+            return Looked()
+        build = self.build_candidate(attempt)
+        assert isinstance(build, Build), "an attempt whose diff does not apply has its verdict already"
+        setting = self.referee.setting
+        gate = Gate(Compiler(setting.sandbox, setting.python, setting.scratch), self.architectures)
+        return gate.look(build.tree, self.config.entry, attempt.candidate.diff)
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """The device's own, where it is one of AMD's that is known and no other was asked for."""
+        own = str(self.workload.environment.get("gfx") or "").partition(":")[0]
+        return self.config.arch or ((own,) if own in ARCHITECTURES else ())
+
     def compile_baseline(self, mode: str) -> Build:
         """The pristine tree under one plain line of torch.compile; filled again after a resume. Raises: WorkerFault."""
         build = self.compile_baselines[mode]
@@ -131,6 +158,30 @@ class RunContext:
         self.referee.use_noise(known.aa)
         self.budget.restart_s = known.aa.wall_s / max(1, len(known.aa.log_ratios))
         self.referee.own_tests = known.own_tests
+
+    # -- profiles
+
+    def profile(self, name: str, build: Build) -> Profile:
+        """Where a build's time goes; kept in the run's folder, so that it is looked at once."""
+        known = measurements.profile(self.run_dir, name)
+        if known is None:
+            self.say("profiling", 0, 0)
+            file = measurements.profile_file(self.run_dir, name)
+            reached, notes = reach.ceilings(self.referee.setting, self.workload.environment)
+            collector = Collector(self.referee.setting, self.workload, reached, PROFILED_CALLS)
+            known = collector.profile(build, file.with_name(f"{name}-trace.json.gz"))
+            known.notes += notes
+            measurements.keep(known, file)
+        return known
+
+    def at_most(self, step: str) -> StepCeiling | None:
+        """What a step can gain on the stack that it began with, by the profile of the original."""
+        profile = measurements.profile(self.run_dir, "baseline")
+        if profile is None:
+            return None
+        before = itertools.takewhile(lambda row: row.step != step, self.ledger.rows)
+        gained = math.prod(row.speedup.median for row in before if row.verdict == "kept" and row.speedup)
+        return on_faster(profile.steps, step, gained)
 
     # -- the stack and the ledger
 
@@ -215,6 +266,11 @@ class RunContext:
 
     def sites(self) -> list[Site]:
         return self.proposer.sites(self.request("locate_layers"))
+
+
+def stack_profile(commit: str) -> str:
+    """The name of the profile of one version of the stack."""
+    return f"stack-{commit[:12]}"
 
 
 def cost_of(verdict: Verdict) -> dict[str, Any]:

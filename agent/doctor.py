@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from agent import environment
+from agent import environment, unusual
 from agent.reporting import wording
 from agent.repository.private_git import git_program
 from agent.repository.target import find_entry, find_target, import_target
@@ -53,7 +53,7 @@ def check(target: Path | None, entry: str | None, python: Path, provider: Name |
     `provider` and `image` are what a run would be given; None is what it would choose. Raises: RatchetError,
     ContainmentNotHeld when the sandbox does not pass a check that it is held to.
     """
-    for line in (*_machine(), *_containers(), *_gpus(), *_model(os.environ)):
+    for line in (*_machine(), *_containers(), *_gpus(), *_unusual(), *_model(os.environ)):
         print(line)
     with tempfile.TemporaryDirectory(prefix="ratchet-doctor-") as name, _own_gpu() as (gpu, in_use):
         folder = Path(name)
@@ -149,6 +149,14 @@ def _images(engine: Engine) -> Iterator[str]:
         yield _line("", f"and {len(made) - _SHOWN} more; `agent image list` shows all")
     if not made:
         yield _line("image", "none was made; a run needs none (`agent image build` makes one)")
+
+
+def _unusual() -> Iterator[str]:
+    """What makes timings scatter or differ, and for AMD's GPUs what is good to know: its owner's to change."""
+    described = environment.describe()
+    amd = any(gpu.vendor == "amd" for gpu in find_gpus().gpus)
+    for number, text in enumerate([*unusual.of(described), *(unusual.FOR_AMD if amd else ())]):
+        yield _line("for its owner" if number == 0 else "", text)
 
 
 def _gpus() -> Iterator[str]:

@@ -10,19 +10,22 @@ import os
 import platform
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.devices.gpus import driver_versions
+from sandbox.devices import settings
+from sandbox.devices.gpus import driver_versions, find_gpus
 
 # Prefixes of variables that change what torch, its compilers or the AMD and NVIDIA runtimes do.
 RESULT_CHANGING = (
     "AITER_", "AMDGCN_", "AMD_", "AOTRITON_", "CK_", "CUBLAS_", "CUDA_", "CUDNN_", "DEBUG_CLR_", "DEBUG_HIP_",
     "FLASH_ATTENTION_", "FLA_", "GOMP_", "GPU_", "HIPBLASLT_", "HIPBLAS_", "HIP_", "HSA_", "INDUCTOR_", "KMP_",
     "MALLOC_", "MIOPEN_", "MKL_", "MSCCL_", "NCCL_", "NVIDIA_TF32_", "OMP_", "OPENBLAS_", "PYTORCH_", "RCCL_",
-    "ROCBLAS_", "ROCM_", "ROCR_", "TENSILE_", "TF32_", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "TUNABLEOP_", "VLLM_",
+    "ROCBLAS_", "ROCM_", "ROCR_", "ROC_", "TENSILE_", "TF32_", "TORCHINDUCTOR_", "TORCH_", "TRITON_",
+    "TUNABLEOP_", "VLLM_",
 )  # fmt: skip
 _ALSO = frozenset({"CC", "CXX", "LD_LIBRARY_PATH", "LD_PRELOAD"})
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|APIKEY|PRIVATE|(?:^|_)KEY(?:$|_)")
@@ -43,6 +46,7 @@ class Host(BaseModel):
     """Cores this process may use."""
     cpu_cores_online: int
     cpu_governor: str | None = None
+    numa_balancing: bool | None = None
     memory_bytes: int | None = None
     gpu_driver: str | None = None
     """Of the kernel: amdgpu's version where it is not the kernel's own, or NVIDIA's."""
@@ -76,6 +80,21 @@ class Guest(BaseModel):
     threads: int | None = Field(default=None, ge=0)
 
 
+class GpuSettings(BaseModel):
+    """How one GPU is set up by whoever owns the machine; None where that cannot be read."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    partition: str | None = None
+    memory_partition: str | None = None
+    performance_level: str | None = None
+    """amdgpu's, "auto" unless somebody chose the clocks."""
+    power_cap_w: float | None = None
+    power_cap_default_w: float | None = None
+    most_mhz: float | None = None
+
+
 class Environment(BaseModel):
     """Everything of this kind that a report and `run.json` carry."""
 
@@ -83,6 +102,8 @@ class Environment(BaseModel):
 
     host: Host
     guest: Guest | None = None
+    gpus: list[GpuSettings] = Field(default_factory=list)
+    """Of the machine, by number."""
     variables: dict[str, str] = Field(default_factory=dict)
     """Variables that change results, by name."""
 
@@ -101,11 +122,27 @@ def read_host(root: Path = Path("/")) -> Host:
         cpu_cores=len(os.sched_getaffinity(0)),
         cpu_cores_online=os.cpu_count() or 1,
         cpu_governor=governor or None,
+        numa_balancing=_switch(root / "proc/sys/kernel/numa_balancing"),
         memory_bytes=int(memory[1]) * 1024 if memory else None,
         gpu_driver=_gpu_driver(root),
         python=platform.python_version(),
         container=(root / ".dockerenv").exists() or (root / "run/.containerenv").exists(),
     )
+
+
+def read_gpus(root: Path = Path("/")) -> list[GpuSettings]:
+    """`root` is another `/`, for tests."""
+    found = []
+    for gpu in find_gpus(root).gpus:
+        facts = {"name": f"GPU {gpu.index} ({gpu.name})", "partition": gpu.partition}
+        told = asdict(settings.read(gpu, root))
+        found.append(GpuSettings.model_validate({**facts, "memory_partition": gpu.memory_partition, **told}))
+    return found
+
+
+def _switch(path: Path) -> bool | None:
+    text = _text(path).strip()
+    return text != "0" if text.isdigit() else None
 
 
 def _gpu_driver(root: Path) -> str | None:
@@ -126,6 +163,7 @@ def describe(guest: Mapping[str, Any] | None = None) -> Environment:
     return Environment(
         host=read_host(),
         guest=None if guest is None else Guest.model_validate(guest),
+        gpus=read_gpus(),
         variables=result_changing(os.environ),
     )
 

@@ -71,8 +71,8 @@ def _judge(ctx: RunContext, without: str, top: Build) -> Verdict:
     except IncumbentFails as failure:
         return Verdict(name="broken", reason=f"the stack does not run for long without it: {failure}")
     evidence = {"worth": summary(found, delta)}
-    if found.refused or found.broken:
-        return Verdict(name="broken", reason=found.refused or found.broken, evidence=evidence)
+    if found.failed:
+        return Verdict(name="broken", reason=found.failed, evidence=evidence)
     worth = found.interval(delta)
     if accept.still_worth(found.log_ratios, delta) != "dropped":
         reason = f"it stays: worth {worth.median:.3f}x ({worth.ci_low:.3f} to {worth.ci_high:.3f})"

@@ -15,10 +15,10 @@ from agent.config import RunConfig
 from agent.records.atomic_file import write_atomically
 from agent.repository.target import find_entry, find_target, import_target
 from sandbox.errors import SandboxUnavailable
-from tools.judging.open_referee import open_referee
-from tools.profiler import page, reach, text
-from tools.profiler.collect import Collector
+from tools.profiler import page, text
+from tools.profiler.collect import Depth
 from tools.profiler.result import Profile
+from tools.profiler.session import Options, profile_tree
 
 Agree = Callable[[list[SandboxUnavailable]], bool]
 
@@ -29,7 +29,8 @@ def run(arguments: argparse.Namespace, config: RunConfig, agree: Agree) -> int:
     with tempfile.TemporaryDirectory(prefix="ratchet-profile-") as name:
         folder = Path(name)
         folder.chmod(0o711)  # the separate users of commands pass through
-        profile = _profile(config, folder, arguments.trace or folder / "trace.json", arguments.calls)
+        trace = arguments.trace or folder / "trace.json"
+        profile = _profile(config, folder, trace, arguments.calls, arguments.counters)
     for line in text.render(profile).splitlines():
         print(line)
     if arguments.html is not None:
@@ -40,27 +41,21 @@ def run(arguments: argparse.Namespace, config: RunConfig, agree: Agree) -> int:
     return 0
 
 
-def _profile(config: RunConfig, folder: Path, trace: Path, calls: int) -> Profile:
+def _profile(config: RunConfig, folder: Path, trace: Path, calls: int, depth: Depth) -> Profile:
     target = find_target(config.target)
     import_target(target, folder / "pristine")
     scratch = folder / "scratch"
     scratch.mkdir(mode=0o711)
     notes: list[str] = []
     with running.sandbox_for(config, folder / "sandbox", (folder,), notes.append) as sandbox:
-        referee = open_referee(
+        profile = profile_tree(
+            sandbox,
             folder / "pristine",
             find_entry(target, config.entry),
             python=str(config.python),
-            sandbox=sandbox,
             scratch=scratch,
-            threads=config.threads,
-            start_timeout_s=config.time_limit_s,
-            original=target,
+            trace=trace,
+            options=Options(calls, depth, config.threads, config.time_limit_s, target),
         )
-        try:
-            ceilings, more = reach.ceilings(referee.setting, referee.workload.environment)
-            profile = Collector(referee.setting, referee.workload, ceilings, calls).profile(referee.pristine, trace)
-        finally:
-            referee.close()
-    profile.notes += [*notes, *more]
+    profile.notes += notes
     return profile

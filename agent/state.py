@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypedDict
 from agent.step_names import STEPS
 
 # Raised whenever nodes or keys change, so that a run made by another version is refused rather than resumed wrongly
-GRAPH_VERSION = 1
+GRAPH_VERSION = 2
 
 StepStatus = Literal["done", "skipped", "nothing", "failed"]
 
@@ -22,6 +22,7 @@ class StepResult(TypedDict):
     reason: str
     kept: int
     attempts: int
+    at_most: float | None  # speedup that it could reach at most on the stack it began with, by the profile
 
 
 def _merge(old: dict[str, StepResult], new: dict[str, StepResult]) -> dict[str, StepResult]:
@@ -50,7 +51,7 @@ class Update(RunState, total=False):
 
 def ended(step: str, status: StepStatus, reason: str = "", kept: int = 0, attempts: int = 0) -> Update:
     """A step that is over."""
-    result: StepResult = {"status": status, "reason": reason, "kept": kept, "attempts": attempts}
+    result: StepResult = {"status": status, "reason": reason, "kept": kept, "attempts": attempts, "at_most": None}
     return {"step": step, "climbing": False, "goto": "", "results": {step: result}}
 
 

@@ -20,6 +20,7 @@ from agent import environment
 from agent.errors import WrongUsage
 from agent.records import run_folder
 from agent.reporting import report, wording
+from evals import predicted
 from evals.result_file import ResultFile
 from tools.judging.accept import SpeedupInterval
 
@@ -62,6 +63,11 @@ class Table(BaseModel):
                 f"| {row.task} | {kept} | {over[0]} | {over[1]} | {row.attempts} | {wording.duration(row.wall_s)} |"
             )
         return "\n".join(lines)
+
+    def predictions(self) -> str:
+        """What each step could gain by the profile, against what it gained; empty where nothing was kept."""
+        reports = [(row.task, report.Report.model_validate(row.report)) for row in self.rows if row.report]
+        return predicted.table(each for task, one in reports for each in predicted.gained(task, one))
 
 
 def run(names: Sequence[str], results_dir: Path) -> int:
@@ -124,4 +130,5 @@ def run_one(name: str, *options: str) -> Row:
 def _page(table: Table) -> str:
     host = table.environment.host
     head = f"Measured {table.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}."
-    return f"# Tasks\n\n{head}\nCommand: `{' '.join(table.command)}`\n\n{table.markdown()}\n"
+    parts = [f"# Tasks\n\n{head}\nCommand: `{' '.join(table.command)}`", table.markdown(), table.predictions()]
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -8,7 +8,8 @@ Sources:
         units, LDS, registers, caches, memory.
     [B] AMD, "GPU architecture" pages of MI100, MI250 and MI300 (ROCm documentation, conceptual/gpu-arch): peaks.
     [C] `device_info.py` of PyTorch 2.15 (`torch/_inductor/analysis`): peaks and bandwidth of MI250X, MI350X, MI355X.
-    [D] LLVM, `getVGPRAllocGranule`, `getTotalNumVGPRs`, `getMaxWavesPerEU` of AMDGPUBaseInfo.cpp: registers, waves.
+    [D] LLVM, `getVGPRAllocGranule`, `getTotalNumVGPRs`, `getMaxWavesPerEU` and `getLdsDwGranularity` of
+        AMDGPUBaseInfo.cpp: registers, waves, pieces of LDS.
     [E] NVIDIA, "H100 Tensor Core GPU" and "H200 Tensor Core GPU" datasheets: peaks without sparsity, bandwidth.
     [F] Taken from MI300X, whose compute units it has; AMD's page was not read.
 """
@@ -50,6 +51,7 @@ class Architecture:
     wave_size: int = 64
     simds: int = 4  # of one compute unit
     matrix: str = "mfma"  # how its matrix instructions are called
+    lds_granule: int = 512  # bytes; LDS is handed out in multiples of it. Source: [D]
     source: str = "[A], [D]"
 
 
@@ -61,7 +63,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         Architecture("gfx908", Registers(256, 4, 10, accumulators_apart=True), 64 << 10),
         Architecture("gfx90a", _CDNA, 64 << 10),
         Architecture("gfx942", _CDNA, 64 << 10),
-        Architecture("gfx950", _CDNA, 160 << 10),
+        Architecture("gfx950", _CDNA, 160 << 10, lds_granule=1280),
         # a work-group processor of two compute units shares 128 KiB
         Architecture("gfx1100", _RDNA, 64 << 10, wave_size=32, simds=2, matrix="wmma"),
         Architecture("gfx1201", _RDNA, 64 << 10, wave_size=32, simds=2, matrix="wmma"),

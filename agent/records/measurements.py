@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from agent.records.atomic_file import write_atomically
 from tools.judging.measure import Comparison
 from tools.judging.own_tests import OwnTests
+from tools.profiler.result import Profile
 
 
 class SessionStart(BaseModel):
@@ -43,6 +44,15 @@ class Whole(BaseModel):
 
 def keep(model: BaseModel, path: Path) -> None:
     write_atomically(path, model.model_dump_json(indent=1) + "\n")
+
+
+def profile_file(run_dir: Path, name: str) -> Path:
+    return run_dir / "profiles" / f"{name}.json"
+
+
+def profile(run_dir: Path, name: str) -> Profile | None:
+    path = profile_file(run_dir, name)
+    return Profile.model_validate_json(path.read_bytes()) if path.exists() else None
 
 
 def session_start(run_dir: Path) -> SessionStart | None:

@@ -13,13 +13,13 @@ from statistics import median
 from pydantic import BaseModel
 
 from agent import environment
-from agent.context import RunContext, cost_of
+from agent.context import RunContext, cost_of, stack_profile
 from agent.records import measurements
 from agent.records.measurements import SessionStart, Whole
 from agent.records.run_folder import RunFolder
 from agent.reporting import report, wording
 from agent.reporting.progress import Note, RunEnded
-from agent.reporting.report import Attempt, Baselines, Cost, Kept, Latency, Report, Sandbox, Step, Workload
+from agent.reporting.report import Attempt, Baselines, Cost, Kept, Latency, Report, Sandbox, Step, TimeShare, Workload
 from agent.repository.export import Exported, export
 from agent.repository.stack import Stack
 from agent.repository.target import tree_hash
@@ -82,6 +82,7 @@ def compose(
         baselines=_baselines(ctx, session, delta),
         final=_latency(ctx, whole.over_eager, "candidate", delta) if whole else None,
         workloads=_workloads(ctx, whole, delta),
+        time=_time(ctx),
         steps=_steps(state),
         kept=_kept(ctx),
         attempts=_attempts(ctx),
@@ -158,6 +159,21 @@ def _workloads(ctx: RunContext, whole: Whole | None, delta: float) -> list[Workl
             speedup=found.cases(delta)[i],
         )
         for i, case in enumerate(ctx.workload.cases)
+    ]
+
+
+def _time(ctx: RunContext) -> list[TimeShare]:
+    before = measurements.profile(ctx.run_dir, "baseline")
+    after = measurements.profile(ctx.run_dir, stack_profile(ctx.stack.top))
+    if before is None or not before.kernels:
+        return []
+    first = {each.category: each.time_us for each in before.categories}
+    last = {each.category: each.time_us for each in after.categories} if after and after.kernels else None
+    names = [*first, *(name for name in last or {} if name not in first)]
+    return [
+        TimeShare(category=name, before_us=first.get(name, 0.0), after_us=None if last is None else last.get(name, 0.0))
+        for name in names
+        if first.get(name) or (last or {}).get(name)
     ]
 
 

@@ -58,6 +58,8 @@ class Step(_Part):
     reason: str = ""
     kept: int = Field(default=0, ge=0)
     attempts: int = Field(default=0, ge=0)
+    at_most: PositiveFloat | None = None
+    """The speedup that it could reach at most on the stack it began with, by the profile of the original."""
 
     @model_validator(mode="after")
     def _says_why(self) -> Self:
@@ -108,6 +110,15 @@ class Workload(_Part):
     speedup: SpeedupInterval | None = None
 
 
+class TimeShare(_Part):
+    """Where the time of a call goes: one category of kernels, or on a CPU of operations; microseconds per call."""
+
+    category: str
+    before_us: float = Field(ge=0)
+    after_us: float | None = Field(default=None, ge=0)
+    """Of the whole stack; None when nothing was kept."""
+
+
 class Sandbox(_Part):
     provider: str
     contained: bool
@@ -140,6 +151,8 @@ class Report(_Part):
     baselines: Baselines
     final: Latency | None = None
     workloads: list[Workload] = Field(default_factory=list)
+    time: list[TimeShare] = Field(default_factory=list)
+    """By profiles of the original and of the whole stack, what takes most of the original first."""
     steps: list[Step] = Field(min_length=len(STEPS), max_length=len(STEPS))
     kept: list[Kept]
     attempts: list[Attempt]

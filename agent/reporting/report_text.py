@@ -9,8 +9,9 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
+from agent import unusual
 from agent.reporting import wording
-from agent.reporting.report import Attempt, Latency, Report
+from agent.reporting.report import Attempt, Latency, Report, Step
 
 WHY_WIDTH = 160  # evidence is one line; all of it is in report.json
 _MARKUP = re.compile(r"([\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_]))")
@@ -22,6 +23,7 @@ def page(report: Report) -> str:
         _head(report),
         _kept(report),
         _speed(report),
+        _time(report),
         _advice(report),
         _steps(report),
         _refused(report),
@@ -96,6 +98,19 @@ def _speed(report: Report) -> str:
     return text + "\n\n" + "\n".join(_conditions(report))
 
 
+def _time(report: Report) -> str:
+    """By profiles, which say where to look; the speed above was measured without them."""
+    rows = [
+        (
+            each.category,
+            wording.latency(each.before_us),
+            "" if each.after_us is None else wording.latency(each.after_us),
+        )
+        for each in report.time
+    ]
+    return "" if not rows else "## Where the time goes\n\n" + _table(("category", "before", "after"), rows)
+
+
 def _conditions(report: Report) -> list[str]:
     lines = ["Intervals are exact order statistics over restarts of both workers; all of it is one session."]
     if report.speedup is not None:
@@ -112,10 +127,14 @@ def _advice(report: Report) -> str:
 
 def _steps(report: Report) -> str:
     rows = [
-        (str(number), step.name, step.status, str(step.attempts), str(step.kept), _plain(step.reason))
+        (str(number), step.name, step.status, _at_most(step), str(step.attempts), str(step.kept), _plain(step.reason))
         for number, step in enumerate(report.steps, start=1)
     ]
-    return "## Steps\n\n" + _table(("#", "step", "status", "tried", "kept", "why"), rows)
+    return "## Steps\n\n" + _table(("#", "step", "status", "at most", "tried", "kept", "why"), rows)
+
+
+def _at_most(step: Step) -> str:
+    return "–" if step.at_most is None else f"{step.at_most:.2f}×"
 
 
 def _refused(report: Report) -> str:
@@ -143,6 +162,10 @@ def _environment(report: Report) -> str:
         known = guest.model_dump(exclude_none=True)
         lines.append("- " + ", ".join(f"{name} {_plain(str(value), 80)}" for name, value in known.items()))
     lines += [f"- {_code(f'{name}={value}')}" for name, value in report.environment.variables.items()]
+    for gpu in report.environment.gpus:
+        known = gpu.model_dump(exclude_none=True, exclude={"name"})
+        lines.append(f"- {_plain(gpu.name)}" + "".join(f", {name} {_plain(str(v), 80)}" for name, v in known.items()))
+    lines += [f"- unusual: {_plain(line)}" for line in unusual.of(report.environment)]
     sandbox = report.sandbox
     kept = [name for name, holds in sandbox.promises.items() if holds]
     broken = [name for name, holds in sandbox.promises.items() if not holds]

@@ -6,7 +6,7 @@ left as a whole.
 
 from __future__ import annotations
 
-from agent.context import RunContext
+from agent.context import RunContext, stack_profile
 from agent.leave_one_out import weigh
 from agent.records import measurements
 from agent.records.measurements import Whole
@@ -65,13 +65,14 @@ def _measure_whole(ctx: RunContext) -> None:
     beside = {"stack": top, **({best: ctx.compile_baseline(best)} if best else {})}
     measured = ctx.referee.report_on("whole stack", pristine, beside)
     over_eager = measured.comparisons["stack"]
-    if why := over_eager.refused or over_eager.broken or ctx.referee.check_timed(measured.outputs_of("stack")).reason:
+    if why := over_eager.failed or ctx.referee.check_timed(measured.outputs_of("stack")).reason:
         measurements.keep(Whole(top=ctx.stack.top, over_eager=over_eager, failed=why), ctx.run_dir / "whole.json")
         return
     found = Whole(top=ctx.stack.top, over_eager=over_eager)
-    if best and not (measured.comparisons[best].refused or measured.comparisons[best].broken):
+    if best and not measured.comparisons[best].failed:
         found.over_compile = over_eager.over(measured.comparisons[best])
     if ctx.platform.device == "cpu":
         unset = ctx.referee.report_on("whole stack, default malloc", pristine, {"stack": top}, malloc=False)
-        found.default_malloc = None if unset.only.refused or unset.only.broken else unset.only
+        found.default_malloc = None if unset.only.failed else unset.only
+    ctx.profile(stack_profile(ctx.stack.top), top)
     measurements.keep(found, ctx.run_dir / "whole.json")

@@ -20,6 +20,7 @@ from agent.steps.summing_up import finish, start
 from tools.judging import accept
 from tools.judging.measure import Request
 from tools.judging.worker import Build, WorkerFault
+from tools.plain_text import one_line
 
 STEP = "profile_baseline"
 BASELINE_RESTARTS = 6
@@ -39,14 +40,18 @@ def run(state: RunState, ctx: RunContext) -> Update:
         known = _measure(ctx)
         measurements.keep(known, ctx.run_dir / "session.json")
     ctx.use(known)
+    ctx.subject = "the original"
+    profile = ctx.profile("baseline", ctx.pristine_checked().build)
     seen = ctx.observation()
-    write_atomically(ctx.run_dir / "profiles" / "baseline.json", json.dumps(seen, indent=1) + "\n")
+    write_atomically(ctx.run_dir / "profiles" / "observed.json", json.dumps(seen, indent=1) + "\n")
     noise = ctx.referee.noise
     assert noise is not None
     if not noise.usable:
         ctx.progress.emit(Note(f"this machine is too noisy to keep anything: {noise.reason}"))
     call_us = sum(known.aa.median_us("incumbent"))
     reason = f"{call_us / 1e3:.3g} ms a call, gains above {noise.delta:.1%} can be shown"
+    if profile.kernels:
+        reason += f"; most of it in {profile.primary_bottleneck_component}, {profile.primary_bottleneck_type}"
     return finish(ctx, ended(STEP, "done", reason))
 
 
@@ -69,8 +74,8 @@ def _measure(ctx: RunContext) -> SessionStart:
     measured = ctx.referee.clock.compare(request)
     for mode, comparison in measured.comparisons.items():
         wrong = ctx.referee.check_timed(measured.outputs_of(mode)).reason
-        if failed := comparison.broken or comparison.refused or wrong:
-            found.compile_failed[mode] = failed
+        if failed := comparison.failed or wrong:
+            _failed(ctx, found, mode, failed)
         else:
             found.compile[mode] = comparison
     return found
@@ -93,9 +98,14 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
         try:
             builds[mode] = future.result()
         except WorkerFault as fault:
-            found.compile_failed[mode] = str(fault)
+            _failed(ctx, found, mode, str(fault))
     ctx.compile_baselines.update(builds)
     return builds
+
+
+def _failed(ctx: RunContext, found: SessionStart, mode: str, why: str) -> None:
+    found.compile_failed[mode] = why
+    ctx.progress.emit(Note(f"plain torch.compile ({mode}) cannot be compared with: {one_line(why, 300)}"))
 
 
 def compile_builds(ctx: RunContext) -> dict[str, Build]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.context import RunContext
 from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
+from tools.profiler.ceilings import BOUNDED
 
 
 def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: str = "") -> Update:
@@ -17,7 +18,17 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
         return finish(ctx, ended(step, "skipped", nothing_because))
     if ctx.budget.used_up():
         return finish(ctx, ended(step, "skipped", "the time budget was used up"))
+    if why := _too_little(ctx, step):
+        return finish(ctx, ended(step, "skipped", why))
     return climb(step)
+
+
+def _too_little(ctx: RunContext, step: str) -> str:
+    """Why no gain of this step could be shown, by the profile; empty when one could."""
+    most, delta = ctx.at_most(step), ctx.referee.delta
+    if step not in BOUNDED or most is None or most.speedup >= 1 + delta:
+        return ""
+    return f"it could gain {most.speedup:.3f}× at most, and below {1 + delta:.3f}× nothing can be shown here"
 
 
 def start(ctx: RunContext, step: str) -> bool:
@@ -42,5 +53,7 @@ def finish(ctx: RunContext, update: Update) -> Update:
     """Tell how a step ended."""
     step = update["step"]
     result = update["results"][step]
+    most = ctx.at_most(step)
+    result["at_most"] = most.speedup if most else None
     ctx.progress.emit(StepEnded(step, result["status"], result["reason"], result["kept"]))
     return update

@@ -2,7 +2,8 @@
 
 Connects the private channel before any code of the target is loaded, gives the package a name no target has,
 and leaves `sys.path` as `python ENTRY` would have it, less our own distribution, and with TREE wherever it names
-ORIGINAL, the user's own copy of the target. Refuses to run without a channel.
+ORIGINAL, the user's own copy of the target. Refuses to run with nobody to answer to: where there is no channel, the
+requests are in the file that RATCHET_REQUESTS names.
 """
 
 import sys
@@ -77,14 +78,20 @@ def _give_way(folder):
                 del sys.modules[loaded]
 
 
+def _channel():
+    address, requests = os.environ.pop("RATCHET_CHANNEL", None), os.environ.pop("RATCHET_REQUESTS", None)
+    if requests is not None:
+        return importlib.import_module(NAME + ".playback").Playback(requests)
+    return importlib.import_module(NAME + ".wire").connect(address)
+
+
 def main():
     role, tree, entry = sys.argv[1:4]
     original = sys.argv[4] if len(sys.argv) > 4 else ""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != here]
     _load_package()
-    wire = importlib.import_module(NAME + ".wire")
-    channel = wire.connect(os.environ.pop("RATCHET_CHANNEL"))
+    channel = _channel()
     serve = importlib.import_module(NAME + ".serve")
     role_class = serve.role_class(role)
     entry_path = os.path.join(tree, entry)

@@ -8,6 +8,8 @@ import os
 import runpy
 import sys
 
+import torch
+
 from .isa_pretend import pretending
 from .isa_refusal import Refusal, in_one_line, place_in
 from .isa_variant import OPTIONS, Variant
@@ -54,10 +56,17 @@ def _run(script):
     if callable(found.get("build")) and callable(found.get("inputs")):
         inputs = found["inputs"](0)
         call = found["build"]()
-        call(**inputs) if isinstance(inputs, dict) else call(*inputs)
     elif callable(found.get("Model")) and callable(found.get("get_inputs")):
         init = found["get_init_inputs"]() if callable(found.get("get_init_inputs")) else ()
-        found["Model"](*init)(*found["get_inputs"]())
+        inputs = tuple(found["get_inputs"]())
+        call = found["Model"](*init)
+    else:
+        return
+    training = found.get("mode") == "training"
+    if isinstance(call, torch.nn.Module):
+        call.train(training)
+    with torch.set_grad_enabled(training):  # as a worker calls it: kernels for inference look at that
+        call(**inputs) if isinstance(inputs, dict) else call(*inputs)
 
 
 class _recording:

@@ -23,11 +23,13 @@ def test_a_machine_is_read_from_its_files(tmp_path: Path) -> None:
         "proc/meminfo": "MemTotal:       24000000 kB\nMemFree: 1 kB\n",
         "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n',
         "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+        "proc/sys/kernel/numa_balancing": "1\n",
         ".dockerenv": "",
     }
     host = environment.read_host(write_files(tmp_path, files))
     assert (host.cpu_model, host.memory_bytes) == ("AMD EPYC 9654", 24_000_000 * 1024)
     assert (host.os, host.cpu_governor, host.container) == ("Ubuntu 24.04 LTS", "performance", True)
+    assert host.numa_balancing is True
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_the_kernels_gpu_driver_is_read(tmp_path: Path, file: str, text: str, dr
 def test_a_machine_that_shows_nothing_is_described_all_the_same(tmp_path: Path) -> None:
     host = environment.read_host(tmp_path)
     assert (host.cpu_model, host.memory_bytes, host.cpu_governor) == ("unknown", None, None)
-    assert host.gpu_driver is None
+    assert host.gpu_driver is None and host.numa_balancing is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.evals.arena import Arena
-from tools.judging import accept, clock, measure, referee
+from tools.judging import accept, agreement, clock, referee
 
 
 @contextlib.contextmanager
@@ -48,8 +48,8 @@ def short_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "MAX_CALLS", 12)
     monkeypatch.setattr(clock, "SAMPLES", 4)
     monkeypatch.setattr(referee, "QUARANTINE", float("inf"))
-    monkeypatch.setattr(measure, "AGREEMENT", 2.0)
-    monkeypatch.setattr(measure, "AGREEMENT_TRIALS", 1)
+    monkeypatch.setattr(agreement, "AGREEMENT", 2.0)
+    monkeypatch.setattr(agreement, "TRIALS", 1)
 
 
 @pytest.fixture

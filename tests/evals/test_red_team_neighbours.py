@@ -16,10 +16,9 @@ from sandbox.local.provider import LocalSandbox
 from sandbox.supervision.process import SupervisedProcess
 from tests.evals.arena import RED_TEAM, Arena
 from tools.errors import GroundsChanged
-from tools.judging import clock, measure
+from tools.judging import agreement, clock
 from tools.judging.clock import Session
 from tools.judging.grounds import Grounds
-from tools.judging.measure import LiveClock
 from tools.judging.worker import Build
 
 # -- 18: the baseline
@@ -73,7 +72,7 @@ def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_alone(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_freezing(long_arena, monkeypatch)
-    monkeypatch.setattr(measure, "AGREEMENT", 1.25)
+    monkeypatch.setattr(agreement, "AGREEMENT", 1.25)
     clock = replace(long_arena.referee.clock, known_us={long_arena.incumbent.key: [1.0]})  # type: ignore[type-var]
     verdict = replace(long_arena, referee=replace(long_arena.referee, clock=clock)).time("27_spinning_child")
     assert (verdict.name, "it is being slowed down" in verdict.reason) == ("refused", True)
@@ -81,7 +80,7 @@ def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_alone(
 
 def test_27_gains_where_the_idle_worker_runs_on(long_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     without_freezing(long_arena, monkeypatch)
-    monkeypatch.setattr(LiveClock, "_check_agreement", lambda *_: None)
+    monkeypatch.setattr(agreement, "check", lambda *_: None)
     verdict = long_arena.with_noise(0.05).time("27_spinning_child")
     assert verdict.name == "kept", verdict.reason
 

@@ -13,7 +13,7 @@ from tools.hardware import DEVICES, Architecture
 from tools.isa.instructions import Counts
 from tools.isa.layouts import Layouts
 from tools.isa.machine_code import MachineCode
-from tools.isa.occupancy import Occupancy
+from tools.occupancy import Occupancy
 
 MOST = 6
 _NEAR = 1.15  # a register count this close above a step is worth a hint to the compiler

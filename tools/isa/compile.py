@@ -27,9 +27,9 @@ from tools.isa.advice import Advice, Facts, advise
 from tools.isa.answer import Doing, Outcome, Plan, Refusal, Request, Target, Variant
 from tools.isa.layouts import Layouts
 from tools.isa.machine_code import MachineCode
-from tools.isa.occupancy import Need, Occupancy, occupancy
 from tools.judging.open_referee import copy_guest
 from tools.judging.worker import PASSED
+from tools.occupancy import Need, Occupancy, occupancy
 from tools.plain_text import plain
 from tools.tree_removal import remove_tree
 

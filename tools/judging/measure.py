@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -19,8 +19,9 @@ from pydantic import BaseModel, Field
 
 from sandbox.errors import DiskFull
 from tools.errors import ClockNotRecorded, IncumbentFails
-from tools.judging import accept, device_state, disk
+from tools.judging import accept, agreement, device_state, disk
 from tools.judging.accept import SpeedupInterval
+from tools.judging.agreement import Doubt
 from tools.judging.clock import INCUMBENT, Cores, Restart, Session, SideFault, TimedOutput, Tripwire
 from tools.judging.correctness import fault_verdict
 from tools.judging.device_state import DeviceState
@@ -29,8 +30,6 @@ from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 
 # how much slower than known the incumbent may be beside a candidate before it is timed alone, and how often it is then
-AGREEMENT = 1.1
-AGREEMENT_TRIALS = 3
 
 
 class Comparison(BaseModel):
@@ -54,6 +53,13 @@ class Comparison(BaseModel):
     """Why a tripwire fired; empty when none did."""
     broken: str = ""
     """What failed in the candidate while it was timed."""
+    unsettled: str = ""
+    """Why nothing can be decided by it, though nobody is to blame: the machine changed its pace again and again."""
+
+    @property
+    def failed(self) -> str:
+        """Why it counts for nothing; empty when it counts."""
+        return self.refused or self.broken or self.unsettled
 
     @property
     def log_ratios(self) -> list[float]:
@@ -198,10 +204,11 @@ class LiveClock:
 
     def compare(self, request: Request) -> Measured:
         failed: dict[str, Comparison] = {}
-        doubted = False  # a first time may be chance: it is measured anew
+        repeated = 0  # a first time may be chance: it is measured anew
         while True:
             left = {name: request.blank(name) for name in request.candidates if name not in failed}
             outputs: list[TimedOutput] = []
+            doubt: Doubt | None
             if not left:
                 return Measured(failed)
             try:
@@ -210,24 +217,25 @@ class LiveClock:
                 if self.workload.device != "cpu":
                     self.supply.close()  # the fault may have taken the worker along that draws inputs
                 self.settle()
-                if fault.may_be_chance and not doubted:
-                    doubted = True
+                if fault.may_be_chance and not repeated:
+                    repeated += 1
                     continue
                 if fault.side in left:
                     _blame(left[fault.side], fault)
                     failed[fault.side] = left[fault.side]
                     continue  # the others start over without it
                 self._check_incumbent(request)
-                doubt = f"beside it the incumbent fails, which runs by itself: {fault.fault}"
+                doubt = Doubt(f"beside it the incumbent fails, which runs by itself: {fault.fault}")
             except DiskFull:
                 if disk.is_full(self.setting.scratch):
                     raise
-                doubt = "beside it the disk gets full, which by itself has room"
-            if doubt and not doubted:
-                doubted = True
+                doubt = Doubt("beside it the disk gets full, which by itself has room")
+            if doubt is not None and repeated < doubt.repeats:
+                repeated += 1
                 continue
-            for each in left.values():
-                each.refused = each.refused or doubt
+            if doubt is not None:
+                for each in left.values():
+                    doubt.tell(each)
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
 
     def close(self) -> None:
@@ -240,9 +248,9 @@ class LiveClock:
         except SideFault as fault:
             raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}") from fault
 
-    def _measure(self, request: Request, found: dict[str, Comparison], outputs: list[TimedOutput]) -> str:
+    def _measure(self, request: Request, found: dict[str, Comparison], outputs: list[TimedOutput]) -> Doubt | None:
         """Fills in what was found; returns why it cannot be relied on, if so. Raises: SideFault."""
-        doubt = ""
+        doubt: Doubt | None = None
         keep = self.scratch / f"timed-{secrets.token_hex(6)}"
         keep.mkdir(mode=0o700, parents=True)
         builds = {INCUMBENT: request.incumbent, **{name: request.candidates[name] for name in found}}
@@ -263,7 +271,7 @@ class LiveClock:
                         each.add(restart, name)
                     request.progress(restarts)
                 for each in found.values():
-                    doubt = self._check_agreement(each, session) or doubt
+                    doubt = agreement.check(each, session, self.known_us) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
         after: list[DeviceState] = read()
@@ -273,41 +281,6 @@ class LiveClock:
                 self.known_us.setdefault(each.candidate, each.median_us("candidate"))
                 self.known_us.setdefault(each.incumbent, each.median_us("incumbent"))
         return doubt
-
-    def _check_agreement(self, found: Comparison, beside: Session) -> str:
-        """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
-
-        If not, it is timed alone and beside it in turns: a machine that has changed its pace changes it for both. The
-        first turn in which it is as fast beside the candidate as alone settles that it is not being slowed down now;
-        why it was before is returned, when it was.
-        """
-        known, seen = self.known_us.get(found.incumbent), found.median_us("incumbent")
-        slow = known is not None and any(s > AGREEMENT * k for s, k in zip(seen, known, strict=True))
-        if not slow or median(found.log_ratios) <= 0:
-            return ""
-        alone = replace(beside, builds={INCUMBENT: beside.builds[INCUMBENT]}, keep=None)
-        beside_us, alone_us = list[list[float]](), list[list[float]]()
-        for _ in range(AGREEMENT_TRIALS):
-            beside_us.append(_incumbent_us(beside.restart()))
-            try:
-                alone_us.append(_incumbent_us(alone.restart()))
-            except SideFault as fault:
-                raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}") from fault
-            with_it, without = list(zip(*beside_us, strict=True)), list(zip(*alone_us, strict=True))
-            slowed = [(w, a) for w, a in zip(with_it, without, strict=True) if min(w) > AGREEMENT * max(a)]
-            if not slowed:  # nor will more turns make it so
-                pace = self.known_us[found.incumbent] = [median(times) for times in without]
-                was = [(s, p) for s, p in zip(seen, pace, strict=True) if s > AGREEMENT * p]
-                return _slowed_down(*was[0]) if was else ""
-        found.refused = _slowed_down(median(slowed[0][0]), median(slowed[0][1]))
-        return ""
-
-
-def _slowed_down(beside_us: float, alone_us: float) -> str:
-    return (
-        f"beside this candidate the incumbent takes {beside_us:.0f} us a call, alone {alone_us:.0f} us: "
-        "it is being slowed down"
-    )
 
 
 def _blame(found: Comparison, fault: SideFault) -> None:
@@ -319,11 +292,6 @@ def _blame(found: Comparison, fault: SideFault) -> None:
         found.refused = reason
     else:
         found.broken = reason
-
-
-def _incumbent_us(restart: Restart) -> list[float]:
-    side = restart.sides[INCUMBENT]
-    return [side.median_us(case) for case in sorted(side.call_ns)]
 
 
 @dataclass

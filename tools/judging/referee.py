@@ -145,7 +145,7 @@ class Referee:
             progress=lambda n: self.say("measuring the noise floor (A/A)", n, accept.AA_RESTARTS),
         )
         found = self.clock.compare(request).only
-        if failed := found.refused or found.broken:
+        if failed := found.failed:
             raise IncumbentFails(f"The original fails while it is timed beside its own copy: {failed}")
         return self.use_noise(found), found
 
@@ -335,6 +335,8 @@ def _failed(found: Comparison, evidence: dict[str, Any]) -> Verdict | None:
         return Verdict(name="refused", reason=found.refused, evidence=evidence)
     if found.broken:
         return Verdict(name="broken", reason=found.broken, evidence=evidence)
+    if found.unsettled:
+        return Verdict(name="inconclusive", reason=found.unsettled, evidence=evidence)
     return None
 
 

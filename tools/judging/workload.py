@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from pydantic import ValidationError
@@ -52,6 +52,12 @@ class Case:
         return {"phase": self.phase, "shape": dict(self.shape)}
 
 
+class Reveals(Protocol):
+    """Shows files of ours to one process; a worker is one."""
+
+    def reveal(self, source: Path) -> str: ...
+
+
 @dataclass(frozen=True)
 class Workload:
     """The workload of a target, as the pristine entry declares it and as it was seen to behave."""
@@ -90,8 +96,9 @@ class Workload:
             rng,
         )
 
-    def build_arguments(self, worker: Worker) -> dict[str, Any]:
-        init = None if self.init is None else worker.reveal(self.init)
+    def build_arguments(self, showing: Reveals) -> dict[str, Any]:
+        """Of the request to build, to whoever `showing` shows files to."""
+        init = None if self.init is None else showing.reveal(self.init)
         return {"mode": self.mode, "init": init}
 
 

@@ -7,14 +7,14 @@ arithmetic need. No change can gain more, most gain less.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import fmean, median
 from typing import TypeVar
 
 from tools.profiler import causes, ceilings, timeline, work
 from tools.profiler.categories import CATEGORIES, category_of
-from tools.profiler.result import CategoryShare, Ceilings, KernelRow, Launch, ModuleRow, Profile, Span
+from tools.profiler.result import CaseRow, CategoryShare, Ceilings, KernelRow, Launch, ModuleRow, Profile, Span
 from tools.profiler.trace import Launch as Launched
 from tools.profiler.trace import Module, Trace
 
@@ -30,14 +30,64 @@ class Subject:
 
     entry: str
     device: str
-    call_us: float  # latency without the profiler, its median
+    cases: Mapping[str, float]  # latency of a call in µs without the profiler, its median, in the order of the trace
     architecture: str = ""
     compute_units: int | None = None
     ceilings: Ceilings = field(default_factory=Ceilings)
 
+    @property
+    def call_us(self) -> float:
+        return fmean(self.cases.values()) if self.cases else 0.0
+
+    @property
+    def on_device(self) -> bool:
+        return self.device != "cpu"
+
 
 def profile(trace: Trace, subject: Subject) -> Profile:
     """Nothing in the trace can make it fail."""
+    whole = _of(trace, subject)
+    if len(subject.cases) > 1:
+        parts = _by_case(trace, len(subject.cases))
+        if not parts:
+            whole.notes.append("the cases of the workload cannot be told apart in the trace: what is said is of all")
+            return whole
+        found = {
+            name: _of(part, replace(subject, cases={name: call_us}))
+            for (name, call_us), part in zip(subject.cases.items(), parts, strict=True)
+        }
+        whole.cases = [_case(name, each) for name, each in found.items()]
+        whole.steps = ceilings.over_cases(list(found.values()))
+    return whole
+
+
+def _by_case(trace: Trace, count: int) -> list[Trace]:
+    """The same number of calls of each, one case after the other; nothing where launches do not tell their call."""
+    each, rest = divmod(trace.calls, count)
+    if not each or rest or any(launch.call is None for launch in trace.launches):
+        return []
+    parts = [Trace(calls=each, on_device=trace.on_device) for _ in range(count)]
+    for launch in trace.launches:
+        index, call = divmod(launch.call or 0, each)
+        if index >= count:
+            return []
+        parts[index].launches.append(replace(launch, call=call))
+    return parts
+
+
+def _case(name: str, found: Profile) -> CaseRow:
+    idle = 1.0 - found.busy_us / found.call_us if found.call_us > 0 else 0.0
+    return CaseRow(
+        name=name,
+        call_us=found.call_us,
+        busy_us=found.busy_us,
+        idle_share=max(0.0, idle),
+        launches=found.launches,
+        bottleneck=found.primary_bottleneck_type,
+    )
+
+
+def _of(trace: Trace, subject: Subject) -> Profile:
     calls = max(trace.calls, 1)
     if not trace.on_device:
         trace = replace(trace, launches=_steadied(trace.launches))
@@ -46,7 +96,8 @@ def profile(trace: Trace, subject: Subject) -> Profile:
     if not trace.on_device and times.busy_us > subject.call_us > 0:
         scale = subject.call_us / times.busy_us
         notes.append(_SCALED)
-    rows, index = _rows(trace.launches, calls, scale, subject)
+    rows, alike = _rows(trace.launches, calls, scale, subject)
+    index = {row.name: number for number, row in enumerate(rows)}
     busy_us = times.busy_us * scale
     found = Profile(
         entry=subject.entry,
@@ -67,7 +118,7 @@ def profile(trace: Trace, subject: Subject) -> Profile:
         timeline=list(_spans(trace.launches, index, scale)),
         notes=notes,
     )
-    causes.judge(found, subject.compute_units)
+    causes.judge(found, alike, subject.compute_units)
     found.steps = ceilings.of(found)
     return found
 
@@ -83,14 +134,26 @@ def _steadied(launches: Sequence[Launched]) -> list[Launched]:
 
 def _rows(
     launches: Sequence[Launched], calls: int, scale: float, subject: Subject
-) -> tuple[list[KernelRow], dict[str, int]]:
+) -> tuple[list[KernelRow], dict[str, list[KernelRow]]]:
+    """By kernel, the largest first; and of each the parts that were launched alike, as rows of their own."""
     by_name: dict[str, list[Launched]] = defaultdict(list)
     for launch in launches:
         by_name[launch.name].append(launch)
     total_us = sum(launch.duration_us for launch in launches) or 1.0
-    ranked = sorted(by_name.items(), key=lambda item: -sum(each.duration_us for each in item[1]))
-    rows = [_row(name, found, calls, scale, total_us, subject.ceilings) for name, found in ranked]
-    return rows, {row.name: index for index, row in enumerate(rows)}
+
+    def row(name: str, found: Sequence[Launched]) -> KernelRow:
+        return _row(name, found, calls, scale, total_us, subject.ceilings)
+
+    rows = sorted((row(name, found) for name, found in by_name.items()), key=lambda each: -each.time_us)
+    return rows, {name: [row(name, part) for part in _alike(found)] for name, found in by_name.items()}
+
+
+def _alike(launches: Sequence[Launched]) -> list[list[Launched]]:
+    """Of one kernel: launches for the same shapes, in the same module. One that is large here may be tiny there."""
+    parts: dict[tuple[object, ...], list[Launched]] = defaultdict(list)
+    for each in launches:
+        parts[each.op and (each.op.name, each.op.shapes), each.module and each.module.name].append(each)
+    return list(parts.values())
 
 
 def _row(

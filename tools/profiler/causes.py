@@ -5,33 +5,50 @@ Refuses to name a cause without a number: then it is unknown. The thresholds are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from tools.profiler.result import Cause, KernelRow, Profile
 
 BOUND = 0.6  # of what the device can reach: it is bound by that
+CACHED = 1.1  # of the memory's bandwidth: more than the memory gives
 FAR = 0.1  # below it, neither memory nor arithmetic is the reason
 SHORT_US = 10.0  # a kernel that does little in this time has hardly begun when it is over
 LITTLE_BYTES = 1 << 20
+LITTLE_WORK = LITTLE_BYTES // 16  # threads, of which each moves at most 16 bytes at a time; where bytes are not known
 IDLE = 0.4  # of the time: launching decides, and not the device
 LOW_OCCUPANCY = 0.25
 MANY_REGISTERS = 256  # of one lane: one or two waves on a SIMD
 _SHOWN_SHARE = 0.05  # of a kernel that a recommendation speaks of
 
 
-def judge(profile: Profile, compute_units: int | None) -> None:
-    """Fills in the causes, the primary bottleneck and the recommendations."""
+def judge(profile: Profile, alike: Mapping[str, Sequence[KernelRow]], compute_units: int | None) -> None:
+    """Fills in the causes, the primary bottleneck and the recommendations.
+
+    `alike` has of each kernel, by its name, rows of launches for the same shapes in the same module: each has its own
+    cause, and what takes most of the time speaks for the kernel.
+    """
     on_device = profile.device != "cpu"
+    by_component: dict[str, dict[Cause, float]] = defaultdict(lambda: defaultdict(float))
     for row in profile.kernels:
-        if row.cause == "unknown":
-            row.cause, row.why = (
-                of_kernel(row, profile.ceilings.launch_us, compute_units) if on_device else _on_cpu(row)
-            )
-    if profile.kernels:
-        first = profile.kernels[0]
-        profile.primary_bottleneck_component = first.module or first.op or first.name
-        profile.primary_bottleneck_type = "launch-bound" if launching_decides(profile) else first.cause
+        times: dict[Cause, float] = defaultdict(float)
+        why: dict[Cause, str] = {}
+        for part in sorted(alike[row.name], key=lambda each: -each.time_us):
+            cause, reason = of_kernel(part, profile.ceilings.launch_us, compute_units) if on_device else _on_cpu(part)
+            times[cause] += part.time_us
+            by_component[part.module or part.op or part.name][cause] += part.time_us
+            why.setdefault(cause, reason)
+        row.cause = _largest(times)
+        row.why = why[row.cause]
+    if by_component:
+        component, found = max(by_component.items(), key=lambda item: sum(item[1].values()))
+        profile.primary_bottleneck_component = component
+        profile.primary_bottleneck_type = "launch-bound" if launching_decides(profile) else _largest(found)
     profile.recommendations = list(dict.fromkeys(_recommendations(profile)))
+
+
+def _largest(times: Mapping[Cause, float]) -> Cause:
+    return max(times, key=lambda cause: times[cause])
 
 
 def launching_decides(profile: Profile) -> bool:
@@ -47,12 +64,11 @@ def of_kernel(row: KernelRow, launch_us: float | None, compute_units: int | None
     if launch.scratch_bytes:
         return "register pressure", f"it spills {launch.scratch_bytes} bytes of every lane to memory"
     if light is not None and light >= BOUND:
-        memory = row.gbps is not None and (row.tflops is None or not _compute_is_larger(row))
-        return ("memory-bound", f"{light:.0%} of the memory's bandwidth") if memory else (
-            "compute-bound", f"{light:.0%} of the peak of {row.dtype}")  # fmt: skip
-    little = row.bytes is not None and row.bytes < LITTLE_BYTES
-    if row.mean_us < max(SHORT_US, 2 * (launch_us or 0.0)) and (little or (light is not None and light < FAR)):
-        moved = f"{row.bytes:.0f} bytes" if row.bytes is not None else "little work"
+        if row.gbps is None or _compute_is_larger(row):
+            return "compute-bound", f"{light:.0%} of the peak of {row.dtype}"
+        cached = ": its data comes out of the cache" if light > CACHED else ""
+        return "memory-bound", f"{light:.0%} of the memory's bandwidth{cached}"
+    if row.mean_us < max(SHORT_US, 2 * (launch_us or 0.0)) and (moved := _little(row)):
         return "launch-bound", f"{moved} in {row.mean_us:.1f} us: the launch is what is paid for"
     if launch.workgroups is not None and compute_units and launch.workgroups < compute_units:
         return "under-filled grid", f"{launch.workgroups} workgroups for {compute_units} compute units"
@@ -61,6 +77,17 @@ def of_kernel(row: KernelRow, launch_us: float | None, compute_units: int | None
     if launch.occupancy is not None and launch.occupancy < LOW_OCCUPANCY and (light is None or light < BOUND):
         return "low occupancy", f"{launch.occupancy:.0%} of the waves that a SIMD holds"
     return "unknown", "" if light is None else f"{light:.0%} of what the device can reach"
+
+
+def _little(row: KernelRow) -> str:
+    """What a kernel does, in a few words, where that is little; else nothing."""
+    if row.bytes is not None:
+        far = row.speed_of_light is not None and row.speed_of_light < FAR
+        return f"{row.bytes:.0f} bytes" if row.bytes < LITTLE_BYTES or far else ""
+    workgroups, size = row.launch.workgroups, row.launch.workgroup_size
+    if workgroups is None or size is None or workgroups * size >= LITTLE_WORK:
+        return ""
+    return f"{workgroups} workgroups of {size} threads"
 
 
 def _on_cpu(row: KernelRow) -> tuple[Cause, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from tools.profiler.categories import Category
 from tools.profiler.result import KernelRow, Profile, StepCeiling
@@ -42,6 +43,10 @@ AIMS: Sequence[Aim] = (
 )
 
 
+# Steps that work on nothing else. An audit may find any work needless, and the last step puts others together.
+BOUNDED = frozenset(aim.step for aim in AIMS) - {"audit_compute"}
+
+
 def of(profile: Profile) -> list[StepCeiling]:
     if profile.call_us <= 0:
         return []
@@ -56,8 +61,33 @@ def of(profile: Profile) -> list[StepCeiling]:
         found.append(StepCeiling(step=aim.step, speedup=_speedup(share), reason=_reason(aim, share, waits_us, profile)))
     floor_us = sum(needed_us(row) for row in profile.kernels if row.category in _PRODUCTS)
     share = 1.0 - floor_us / profile.call_us
-    reason = f"what is left are {floor_us:.0f} us a call of products and attention at the speed of light"
+    reason = f"{share:.0%} of a call could go: all but products and attention at the speed of light"
     return [*found, StepCeiling(step="compose_stack", speedup=_speedup(share), reason=reason)]
+
+
+def over_cases(profiles: Sequence[Profile]) -> list[StepCeiling]:
+    """Of a workload of several cases, which are judged by the geometric mean."""
+    found = []
+    for same in zip(*(profile.steps for profile in profiles), strict=True):
+        gains = [each.speedup for each in same]
+        shares = [1.0 - 1.0 / gain for gain in gains]
+        first, _, words = same[0].reason.partition(": ")
+        reason = f"{min(shares):.0%} to {max(shares):.0%} of a call could go, by case: {words or first}"
+        found.append(StepCeiling(step=same[0].step, speedup=geometric_mean(gains), reason=reason))
+    return found
+
+
+def on_faster(steps: Sequence[StepCeiling], step: str, gained: float) -> StepCeiling | None:
+    """The ceiling of a step on a stack that is `gained` times as fast as what was profiled; None where it has none.
+
+    What it can save is the same time as before, now of a shorter call; and no step gets below what is left at last.
+    """
+    by_name = {each.step: each for each in steps}
+    found, whole = by_name.get(step), by_name.get("compose_stack")
+    if found is None or whole is None:
+        return None
+    most = min(_speedup((1.0 - 1.0 / found.speedup) * gained), whole.speedup / gained)
+    return found.model_copy(update={"speedup": max(1.0, most)})
 
 
 def needed_us(row: KernelRow) -> float:
@@ -68,14 +98,12 @@ def needed_us(row: KernelRow) -> float:
 def _written_out_us(profile: Profile) -> float:
     """Of modules that are attention by their name, what is none of a fused kernel: products of scores among it.
 
-    Where no module is known, products of batches and softmax stand for it.
+    Products of batches and softmax stand for it where they take more: attention may be called anything.
     """
-    known = [module for module in profile.modules if module.where or module.instances]
-    if known:
-        inside = sum(module.time_us for module in known if _ATTENTION.search(module.name))
-        fused = (row for row in profile.kernels if row.category == "attention" and _ATTENTION.search(row.module))
-        return max(0.0, inside - sum(row.time_us for row in fused))
-    return sum(row.time_us for row in profile.kernels if "bmm" in row.op or "softmax" in row.op)
+    inside = sum(module.time_us for module in profile.modules if _ATTENTION.search(module.name))
+    fused = (row for row in profile.kernels if row.category == "attention" and _ATTENTION.search(row.module))
+    parts = sum(row.time_us for row in profile.kernels if "bmm" in row.op or "softmax" in row.op)
+    return max(inside - sum(row.time_us for row in fused), parts)
 
 
 def _to_save(rows: Iterable[KernelRow], *, whole: bool) -> float:
@@ -89,4 +117,4 @@ def _speedup(share: float) -> float:
 
 def _reason(aim: Aim, share: float, waits_us: float, profile: Profile) -> str:
     waiting = f", {waits_us / profile.call_us:.0%} of it waiting" if aim.launches and waits_us > 0 else ""
-    return f"{share:.0%} of a call could go: {aim.words}{waiting}"
+    return f"{share:.0%} of a call could go{waiting}: {aim.words}"

@@ -6,20 +6,28 @@ a note in the profile, with what is known without it.
 
 from __future__ import annotations
 
+import gzip
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from sandbox.errors import DiskFull, means_disk_full
 from tools.judging.tensors import BadTensorFile, opened
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
-from tools.profiler import analysis, reach, trace
+from tools.profiler import analysis, closer_look, reach, trace
 from tools.profiler.analysis import Subject
 from tools.profiler.result import Ceilings, Profile
+from tools.profiler.rocprof import calls as rocprof_calls
+from tools.profiler.rocprof import tool as rocprof
+from tools.profiler.rocprof.merge import merge
 from tools.profiler.trace import Trace
 
 CALLS = 10
+# "launches" runs the calls once under rocprofv3, "counters" once more for each pass, "all" also under rocprof-compute
+Depth = Literal["none", "launches", "counters", "all"]
 
 
 @dataclass
@@ -32,17 +40,21 @@ class Collector:
     calls: int = CALLS
 
     def profile(self, build: Build, keep: Path) -> Profile:
-        """The trace is left at `keep`, for Perfetto or chrome://tracing. Raises: DiskFull, SandboxError."""
+        """The trace is left at `keep`, for Perfetto or chrome://tracing; packed where that ends in `.gz`.
+
+        Raises: DiskFull, SandboxError.
+        """
         device = reach.device_of(self.workload.environment)
-        known_us = 1e6 * sum(case.call_s for case in self.workload.cases) / max(1, len(self.workload.cases))
         try:
             call_us, found, notes = self._run(build, keep)
         except WorkerFault as fault:
-            call_us, found, notes = known_us, Trace(), [f"it fails under the profiler: {fault}"]
+            call_us, found, notes = [], Trace(), [f"it fails under the profiler: {fault}"]
+        known = [1e6 * case.call_s for case in self.workload.cases]
+        names = unique([case.name for case in self.workload.cases])
         subject = Subject(
             entry=self.setting.entry,
             device=str(self.workload.environment.get("gpu_name") or self.workload.device),
-            call_us=call_us,
+            cases=dict(zip(names, call_us if len(call_us) == len(names) else known, strict=True)),
             architecture=str(self.workload.environment.get("gfx") or ""),
             compute_units=device.compute_units if device else None,
             ceilings=self.ceilings,
@@ -51,8 +63,22 @@ class Collector:
         profile.notes = [*notes, *profile.notes]
         return profile
 
-    def _run(self, build: Build, keep: Path) -> tuple[float, Trace, list[str]]:
-        """(mean latency of the cases, the trace, notes). Raises: WorkerFault, DiskFull."""
+    def look_closer(self, profile: Profile, build: Build, depth: Depth) -> Profile:
+        """With what AMD's tools tell besides, where the device is theirs and the sandbox has them. Raises: OSError."""
+        profile.deeper = closer_look.commands_for(profile, self.workload)
+        if not self.workload.environment.get("gfx") or depth == "none":
+            return profile
+        with rocprof_calls.job(self.setting, self.workload, build, self.calls) as job:
+            tools = rocprof.find_tools(job)
+            profile.notes += tools.notes
+            recorded = rocprof.record(job, tools, profile.architecture, counters=depth != "launches")
+            profile = merge(profile, recorded, "rocprofv3")
+            if depth == "all":
+                profile = merge(profile, rocprof.record_compute(job, tools), "rocprof-compute")
+        return profile
+
+    def _run(self, build: Build, keep: Path) -> tuple[list[float], Trace, list[str]]:
+        """(latency of each case in µs, the trace, notes). Raises: WorkerFault, DiskFull."""
         with Worker(self.setting, build, "profiler", timeout_s=self.setting.check_timeout_s) as worker:
             worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
             if self.workload.states:
@@ -67,13 +93,20 @@ class Collector:
             _take(left, keep)
         times = [float(each) for each in said.get("call_us", []) if isinstance(each, int | float) and each > 0]
         notes = [] if said.get("modules") else ["compiled code runs in no module: kernels are not led back to one"]
-        return (sum(times) / len(times) if times else 0.0), trace.read(keep), notes
+        return times, trace.read(keep), notes
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """The same names, numbered where one occurs again."""
+    return [name if names.index(name) == at else f"{name} #{at + 1}" for at, name in enumerate(names)]
 
 
 def _take(left: Path, keep: Path) -> None:
     """Copy what a guest has written, if it is a plain file. Raises: WorkerFault, DiskFull."""
+    packed = keep.suffix == ".gz"
     try:
-        with opened(left) as source, keep.open("wb") as into:
+        keep.parent.mkdir(parents=True, exist_ok=True)
+        with opened(left) as source, gzip.open(keep, "wb", 5) if packed else keep.open("wb") as into:
             copied = 0
             while part := source.read(1 << 20):
                 copied += len(part)

@@ -111,6 +111,19 @@ class StepCeiling(_Part):
     reason: str
 
 
+class CaseRow(_Part):
+    """One shape or phase of the workload."""
+
+    name: str
+    call_us: float
+    busy_us: float
+    idle_share: float
+    """Of the call, as `1 - busy_us / call_us`."""
+    launches: float
+    bottleneck: str
+    """Its type."""
+
+
 class Profile(_Part):
     """One profile of one entry on one device."""
 
@@ -120,7 +133,7 @@ class Profile(_Part):
     calls: int
     """Calls that were profiled."""
     call_us: float
-    """Latency of a call without the profiler, its median."""
+    """Latency of a call without the profiler: the median, and of several cases the mean."""
     busy_us: float
     """Of a call, in which the device did something."""
     span_us: float
@@ -132,6 +145,8 @@ class Profile(_Part):
     launches: float = 0.0
     """Kernels per call."""
     ceilings: Ceilings = Ceilings()
+    cases: list[CaseRow] = Field(default_factory=list)
+    """Where the workload has several; all else is of the mean call, and ceilings of steps of the geometric mean."""
     categories: list[CategoryShare] = Field(default_factory=list)
     kernels: list[KernelRow] = Field(default_factory=list)
     modules: list[ModuleRow] = Field(default_factory=list)

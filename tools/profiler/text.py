@@ -29,6 +29,7 @@ def render(profile: Profile, *, most_kernels: int = 15, most_modules: int = 8) -
     """The whole text; kernels and modules are those with the largest shares, and what is left out is counted."""
     sections = (
         _head(profile),
+        _cases(profile),
         _categories(profile),
         _kernels(profile, most_kernels),
         _modules(profile, most_modules),
@@ -87,7 +88,7 @@ def _head(profile: Profile) -> list[str]:
     device = one_line(profile.device) or "unknown device"
     architecture = f" ({one_line(profile.architecture)})" if profile.architecture else ""
     rows = [
-        ("latency", f"{time(profile.call_us)} per call, the median without the profiler"),
+        ("latency", f"{time(profile.call_us)} per call without the profiler, the {_middle(profile)}"),
         ("busy", f"{time(profile.busy_us)} per call; idle for {_share(profile.idle_share)} of the "
                  f"{time(profile.span_us)} from the first kernel to the last"),
         ("launches", f"{_count(profile.launches)} per call; median gap between kernels {time(profile.gap_us)}"),
@@ -98,6 +99,21 @@ def _head(profile: Profile) -> list[str]:
     lines = [one_line(title, WIDTH), ""]
     for name, text in rows:
         lines += _wrapped(text, first=f"  {name:<9} ", rest=" " * 12)
+    return lines
+
+
+def _middle(profile: Profile) -> str:
+    return f"mean of {len(profile.cases)} cases" if profile.cases else "median"
+
+
+def _cases(profile: Profile) -> list[str]:
+    if not profile.cases:
+        return []
+    lines = ["Each case by itself", ""]
+    for row in profile.cases:
+        start = (f"  {time(row.call_us):>8}  idle {_share(row.idle_share):>6}  {_count(row.launches):>6} launches  "
+                 f"{one_line(row.bottleneck, 17):<17}  ")  # fmt: skip
+        lines.append(start + one_line(row.name, max(WIDTH - len(start), 20)))
     return lines
 
 

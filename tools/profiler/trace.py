@@ -7,6 +7,7 @@ Kineto writes them (`kernel`, `gpu_memcpy`, `gpu_memset`, `cpu_op`, `user_annota
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from bisect import bisect_right
@@ -23,6 +24,7 @@ MOST_BYTES = 1 << 30
 MOST_EVENTS = 2_000_000
 _LONGEST_NAME = 2000
 _DEEPEST = 200  # modules in one another
+_LAUNCHING = ("_runtime", "_driver")  # the host's calls that launch: of a replayed graph, one for all its kernels
 _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 
 
@@ -85,9 +87,11 @@ class _Event:
 
 def read(path: Path) -> Trace:
     """Raises: OSError when there is no such file."""
-    if path.stat().st_size > MOST_BYTES:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        found = file.read(MOST_BYTES + 1)
+    if len(found) > MOST_BYTES:
         return Trace(notes=[f"the trace is larger than {MOST_BYTES >> 20} MiB and was not read"])
-    text = path.read_text(errors="replace")
+    text = found.decode(errors="replace")
     notes: list[str] = []
     events = list(_events(text, notes))
     return _assemble(events, notes)
@@ -151,9 +155,11 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
     modules = _Nesting([event for event in marks if event.name.startswith(f"{MARK}module|")])
     device = [event for event in events if event.kind in _ON_DEVICE]
     on_device = bool(device)
+    anchors: list[_Event | None]
     if on_device:
-        by_id = {number: event for event in ops if (number := _whole(event.args.get("External id")))}
-        causes = [by_id.get(_whole(event.args.get("External id")) or 0) for event in device]
+        causes = _led_back(device, ops, "External id")
+        launched = _led_back(device, [each for each in events if each.kind.endswith(_LAUNCHING)], "correlation")
+        anchors = [cause or launch for cause, launch in zip(causes, launched, strict=True)]
         if missing := sum(cause is None for cause in causes):
             notes.append(
                 f"{missing} of {len(device)} launches belong to no operation (a graph that is replayed has none)"
@@ -161,10 +167,11 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
         durations = [event.duration for event in device]
     else:
         device, causes = ops, list[_Event | None](ops)
+        anchors = causes
         durations = _self_times(ops)
     launches = []
-    for event, cause, duration in zip(device, causes, durations, strict=True):
-        call = None if cause is None else calls.around(cause)
+    for event, cause, anchor, duration in zip(device, causes, anchors, durations, strict=True):
+        call = None if anchor is None else calls.around(anchor)
         launches.append(
             Launch(
                 name=event.name,
@@ -172,7 +179,7 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
                 duration_us=duration,
                 stream=int(_number(event.args.get("stream")) or 0),
                 op=None if cause is None else _op(cause, passes_on=not on_device and duration < cause.duration / 2),
-                module=None if cause is None else _module(modules.around(cause)),
+                module=None if anchor is None else _module(modules.around(anchor)),
                 call=None if call is None else int(_number(call.name.rpartition("|")[2]) or 0),
                 workgroups=_product(event.args.get("grid")),
                 workgroup_size=_product(event.args.get("block")),
@@ -184,6 +191,12 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
         notes.append("the trace holds nothing that ran")
     launches.sort(key=lambda launch: launch.start_us)
     return Trace(launches, calls.count, on_device, notes)
+
+
+def _led_back(device: Sequence[_Event], to: Sequence[_Event], name: str) -> list[_Event | None]:
+    """For each event of the device the one that has the same number of this name."""
+    by_number = {number: event for event in to if (number := _whole(event.args.get(name)))}
+    return [by_number.get(_whole(event.args.get(name)) or 0) for event in device]
 
 
 def _op(event: _Event, *, passes_on: bool) -> Op:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,22 +17,17 @@ from tools.isa.compile import Compilations, Compiler, Source
 
 KERNELS = Path(__file__).parent / "kernels"
 ASSETS = Path(__file__).resolve().parents[3] / "skills" / "triton-on-rocm" / "assets"
-RMS_NORM = {
-    "signature": {"x_ptr": "*bf16", "weight_ptr": "*bf16", "y_ptr": "*bf16", "x_row_stride": "i32:16",
-                  "columns": "i32:16"},
-    "constexprs": {"EPS": 1e-6, "OFFSET": 0.0, "CAST_FIRST": True, "ONE_TILE": True, "TILE": 4096},
-    "num_warps": 8,
-}  # fmt: skip
-SILU_MUL = {
-    "signature": {"gate_ptr": "*bf16", "up_ptr": "*bf16", "y_ptr": "*bf16", "gate_row_stride": "i32:16",
-                  "up_row_stride": "i32:16", "columns": "i32:16", "total": "i32:16"},
-    "constexprs": {"BLOCK": 1024},
-}  # fmt: skip
+
+
+def _described(name: str) -> Any:
+    return json.loads((ASSETS / f"{name}.isa.json").read_text())
+
+
 SOURCES = {
     **{f"{path.stem}": Source(path) for path in sorted(KERNELS.glob("*.py")) if path.stem != "reduction"},
     "reduction": Source(KERNELS / "reduction.py", "sum_of_squares"),
-    "rms_norm": Source(ASSETS / "rms_norm.py", "_kernel", signature=RMS_NORM),
-    "silu_mul": Source(ASSETS / "silu_mul.py", signature=SILU_MUL),
+    "rms_norm": Source(ASSETS / "rms_norm.py", "_kernel", signature=_described("rms_norm")),
+    "silu_mul": Source(ASSETS / "silu_mul.py", signature=_described("silu_mul")),
 }
 Compile = Callable[[str], Compilations]
 

@@ -13,7 +13,7 @@ from tools.isa.compile import Compiler, Source
 from tools.isa.instructions import Counts
 from tools.isa.layouts import Layouts
 from tools.isa.machine_code import MachineCode
-from tools.isa.occupancy import Need, occupancy
+from tools.occupancy import Need, occupancy
 
 
 def facts(code: MachineCode, layouts: Layouts | None = None, *, architecture: str = "gfx942", lds_bytes: int = 0,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from tools.hardware import find_device
 from tools.profiler.categories import Category
 from tools.profiler.result import (
+    CaseRow,
     CategoryShare,
     Cause,
     Ceilings,
@@ -90,6 +91,12 @@ def h200_decoder() -> Profile:
         StepCeiling(step="route_gemm", speedup=1.18, reason="products at 80% of the measured peak"),
         StepCeiling(step="capture_graph", speedup=1.27, reason="no gaps between 243 launches"),
     ]  # fmt: skip
+    profile.cases = [
+        CaseRow(name="prefill (tokens=512)", call_us=3_400.0, busy_us=2_600.0, idle_share=0.235, launches=243.0,
+                bottleneck="compute-bound"),
+        CaseRow(name="decode (tokens=1)", call_us=1_300.0, busy_us=240.0, idle_share=0.815, launches=243.0,
+                bottleneck="launch-bound"),
+    ]  # fmt: skip
     profile.primary_bottleneck_component = "MLP"
     profile.primary_bottleneck_type = "compute-bound"
     profile.recommendations = [
@@ -150,6 +157,9 @@ def hostile() -> Profile:
         )  # fmt: skip
         profile.modules.append(ModuleRow(name=name, where=name, time_us=nan, share=inf))
         profile.steps.append(StepCeiling(step=name, speedup=nan, reason=name))
+        profile.cases.append(
+            CaseRow(name=name, call_us=inf, busy_us=nan, idle_share=nan, launches=nan, bottleneck=name)
+        )
         profile.timeline.append(Span(start_us=nan, duration_us=inf, kernel=10**6 + index))
     profile.entry, profile.device, profile.architecture = HOSTILE[0], HOSTILE[-1], HOSTILE[1]
     profile.primary_bottleneck_component = profile.primary_bottleneck_type = HOSTILE[1]

@@ -26,7 +26,7 @@ def launch(
 
 def profiled(*launches: Launched, call_us: float = 400.0, calls: int = 1, device: str = "NVIDIA H200") -> Profile:
     trace = Trace(list(launches), calls, on_device=device != "cpu")
-    return analysis.profile(trace, Subject("bench.py", device, call_us, "sm_90", 132, H200))
+    return analysis.profile(trace, Subject("bench.py", device, {"call": call_us}, "sm_90", 132, H200))
 
 
 def row(profile: Profile, name: str) -> KernelRow:
@@ -73,6 +73,16 @@ def test_many_tiny_launches_are_what_is_paid_for() -> None:
     assert any("waits for 95% of a call" in each for each in found.recommendations)
 
 
+def test_a_tiny_launch_of_which_no_bytes_are_known_is_launch_overhead() -> None:
+    found = profiled(
+        launch("append_shared_kernel", 0, 1.6, workgroups=4, workgroup_size=128),
+        launch("large_kernel", 20, 8.0, workgroups=4096, workgroup_size=256),
+        call_us=60.0,
+    )
+    assert (row(found, "append_shared_kernel").cause, row(found, "large_kernel").cause) == ("launch-bound", "unknown")
+    assert "4 workgroups of 128 threads in 1.6 us" in row(found, "append_shared_kernel").why
+
+
 @pytest.mark.parametrize(
     ("changed", "cause"),
     [
@@ -105,7 +115,7 @@ def test_on_a_cpu_the_profilers_own_time_is_taken_out() -> None:
 
 
 def test_a_trace_without_anything_is_still_a_profile() -> None:
-    found = analysis.profile(Trace(notes=["the trace is cut off"]), Subject("bench.py", "cpu", 0.0))
+    found = analysis.profile(Trace(notes=["the trace is cut off"]), Subject("bench.py", "cpu", {}))
     assert found.kernels == [] and found.steps == [] and found.notes == ["the trace is cut off"]
     assert [each.category for each in found.categories] == ["unclassified"]
 
@@ -120,6 +130,48 @@ def test_what_a_step_could_gain_is_never_below_what_its_work_takes() -> None:
     assert steps["route_gemm"].speedup == pytest.approx(400 / (200 + needed(found, "gemm")))
     assert steps["compose_stack"].speedup == pytest.approx(400 / needed(found, "gemm"))
     assert "25% of it waiting" in steps["capture_graph"].reason
+
+
+def two_cases(*launches: Launched, calls: int = 4) -> Profile:
+    subject = Subject("bench.py", "NVIDIA H200", {"(tokens=1)": 100.0, "(tokens=512)": 250.0}, "sm_90", 132, H200)
+    return analysis.profile(Trace(list(launches), calls, on_device=True), subject)
+
+
+def test_cases_are_told_apart_and_ceilings_are_their_geometric_mean() -> None:
+    tiny = [launch("elementwise", 1000 * call, 5, TINY, call) for call in (0, 1)]
+    large = [launch("gemm", 1000 * call, 200, GEMM, call) for call in (2, 3)]
+    found = two_cases(*tiny, *large)
+    assert [(each.name, each.busy_us, each.launches, each.bottleneck) for each in found.cases] == [
+        ("(tokens=1)", 5, 1, "launch-bound"),
+        ("(tokens=512)", 200, 1, "compute-bound"),
+    ]
+    assert found.cases[0].idle_share == pytest.approx(0.95)
+    assert (found.call_us, found.busy_us) == (175, 102.5)
+    capture = next(each for each in found.steps if each.step == "capture_graph")
+    assert capture.speedup == pytest.approx((100 / 5 * 250 / 200) ** 0.5)
+    assert "20% to 95% of a call" in capture.reason
+
+
+@pytest.mark.parametrize("calls", [[0, 1, 2, None], [0, 1, 2], [0, 1, 2, 9]])
+def test_cases_that_cannot_be_told_apart_are_taken_together(calls: list[int | None]) -> None:
+    found = two_cases(*(launch("gemm", 1000.0 * at, 200, GEMM, call) for at, call in enumerate(calls)),
+                      calls=len(calls))  # fmt: skip
+    assert found.cases == [] and found.steps
+    assert any("cannot be told apart" in note for note in found.notes)
+
+
+def test_a_kernel_that_is_large_in_one_place_and_tiny_in_another_is_what_takes_its_time() -> None:
+    large = [launch("elementwise_add", 100 * at, 30, ADD, module=Module("MLP", "model.py:8", "1")) for at in range(2)]
+    tiny = [launch("elementwise_add", 1000 + 10 * at, 2, TINY) for at in range(20)]
+    found = profiled(*large, *tiny, call_us=150.0)
+    assert row(found, "elementwise_add").cause == "memory-bound"
+    assert (found.primary_bottleneck_component, found.primary_bottleneck_type) == ("MLP", "memory-bound")
+
+
+def test_what_comes_out_of_the_cache_is_said_to() -> None:
+    found = profiled(launch("elementwise_add", 0, 20, ADD))
+    assert "126% of the memory's bandwidth" in row(found, "elementwise_add").why
+    assert "cache" in row(found, "elementwise_add").why
 
 
 def needed(found: Profile, name: str) -> float:

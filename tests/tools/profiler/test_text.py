@@ -80,6 +80,14 @@ def test_a_profile_without_anything_says_so() -> None:
     assert not any(word in shown.lower() for word in ("nan", "none\n", "inf "))
 
 
+def test_each_case_has_its_own_line() -> None:
+    lines = text.render(sample_profile.h200_decoder()).splitlines()
+    decode = next(line for line in lines if "decode (tokens=1)" in line)
+    assert "1.30 ms" in decode and "81.5%" in decode and "launch-bound" in decode
+    assert any("the mean of 2 cases" in line for line in lines)
+    assert "Each case" not in text.render(sample_profile.cpu_decoder())
+
+
 def test_the_steps_have_what_they_could_gain_and_why() -> None:
     lines = _section(sample_profile.h200_decoder(), "What each step could gain at most")
     assert "capture_graph 1.27× no gaps between 243 launches" in [" ".join(line.split()) for line in lines]

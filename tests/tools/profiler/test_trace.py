@@ -31,7 +31,8 @@ GPU = [
      "args": {"External id": 2, "correlation": 50, "stream": 3, "grid": [4, 2, 1], "block": [256, 1, 1],
               "registers per thread": 64, "shared memory": 32768}},
     event("kernel", "add_kernel", 60, 1.5, thread=3, External_id=3),
-    event("kernel", "of_a_graph", 70, 1.0, thread=3),
+    event("kernel", "of_a_graph", 70, 1.0, thread=3, correlation=51),
+    event("cuda_runtime", "hipGraphLaunch", 41, 1, correlation=51),
     event("gpu_memset", "Memset (Device)", 80, 0.5, thread=3, External_id=99),
     event("gpu_user_annotation", "ratchet|call|0", 20, 60, thread=3),
     {"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "python"}},
@@ -48,13 +49,15 @@ def test_a_kernel_is_led_back_to_its_operation_module_and_call(tmp_path: Path) -
     found = trace.read(written(tmp_path, GPU))
     assert found.on_device and found.calls == 1
     assert [launch.name for launch in found.launches] == ["Cijk_Ailk", "add_kernel", "of_a_graph", "Memset (Device)"]
-    product, add, graph, _ = found.launches
+    product, add, graph, cleared = found.launches
     assert product.op is not None and (product.op.name, product.op.shapes) == ("aten::mm", ((8, 16), (16, 4)))
     assert product.module is not None and (product.module.name, product.module.where) == ("Attention", "model.py:9")
     assert (product.workgroups, product.workgroup_size, product.registers, product.lds_bytes) == (8, 256, 64, 32768)
     assert (product.start_us, product.duration_us, product.stream, product.call) == (20, 12.5, 3, 0)
     assert add.module is not None and add.module.name == "Block"
-    assert (graph.op, graph.module, graph.call) == (None, None, None)
+    assert graph.op is None and graph.module is not None
+    assert (graph.module.name, graph.call) == ("Attention", 0)  # where the graph was replayed
+    assert (cleared.op, cleared.module, cleared.call) == (None, None, None)
     assert any("2 of 4 launches belong to no operation" in note for note in found.notes)
 
 

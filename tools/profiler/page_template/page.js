@@ -126,7 +126,7 @@ function drawHead() {
   find("#device").textContent = `${profile.device || "unknown device"}${profile.architecture ? `, ${profile.architecture}` : ""}; `
     + `${plural(profile.calls, "call")} profiled`;
   const tiles = [
-    ["latency of a call", time(profile.call_us), "median, without the profiler"],
+    ["latency of a call", time(profile.call_us), `${profile.cases.length ? `mean of ${plural(profile.cases.length, "case")}` : "median"}, without the profiler`],
     ["device busy", time(profile.busy_us), "of a call"],
     ["idle", share(profile.idle_share), `of ${time(profile.span_us)} from first to last kernel`],
     ["launches", count(profile.launches), "kernels per call"],
@@ -637,9 +637,9 @@ function startTimeline() {
   sortable(find("#timeline .host"), "Longest gaps", columns, longest, { first: columns[0] });
 }
 
-// ---- Modules and steps
+// ---- Cases, modules and steps
 
-function drawModulesAndSteps() {
+function drawCasesModulesAndSteps() {
   const none = (id, text) => find(`#${id} .host`).append(make("p", { class: "soft" }, text));
   const modules = [
     { title: "module", text: true, value: row => row.name, cell: row => make("span", { class: "cut" }, row.name) },
@@ -653,6 +653,16 @@ function drawModulesAndSteps() {
     { title: "at most", unit: "times faster", value: row => row.speedup, show: value => known(value) ? `${number(value, 2)}×` : "–" },
     { title: "because", text: true, value: row => row.reason, cell: row => make("span", { class: "cut" }, row.reason) },
   ];
+  const cases = [
+    { title: "case", text: true, value: row => row.name, cell: row => make("span", { class: "cut" }, row.name) },
+    { title: "latency", unit: "µs per call", value: row => row.call_us, show: value => number(value) },
+    { title: "busy", unit: "µs per call", value: row => row.busy_us, show: value => number(value) },
+    { title: "idle", unit: "of the call", value: row => row.idle_share, show: value => share(value) },
+    { title: "launches", unit: "kernels per call", value: row => row.launches, show: count },
+    { title: "bottleneck", text: true, style: "line", value: row => row.bottleneck },
+  ];
+  find("#cases").hidden = !profile.cases.length;
+  if (profile.cases.length) sortable(find("#cases .host"), "Cases", cases, profile.cases);
   if (profile.modules.length) sortable(find("#modules .host"), "Modules", modules, profile.modules, { first: modules[1] });
   else none("modules", "No module was seen.");
   if (profile.steps.length) sortable(find("#steps .host"), "Steps", steps, profile.steps);
@@ -713,7 +723,7 @@ drawCategories();
 drawKernels();
 drawRoofline();
 startTimeline();
-drawModulesAndSteps();
+drawCasesModulesAndSteps();
 const redraw = () => { fitLabels(); drawRoofline(); if (canvas.isConnected) drawTimeline(); };
 addEventListener("resize", redraw);
 for (const query of ["print", "(prefers-color-scheme: dark)"]) matchMedia(query).addEventListener("change", redraw);

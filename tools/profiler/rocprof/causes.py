@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tools.occupancy import Occupancy
 from tools.profiler.categories import Category
 from tools.profiler.result import Cause, KernelRow
 from tools.profiler.rocprof.counters import Hardware
-from tools.profiler.rocprof.occupancy import Occupancy
 
 _FEW_WAVES_ARE_FINE: frozenset[Category] = frozenset({"gemm", "convolution", "attention"})
 # each byte is read or written once, so that bytes over requests tell how full a request is
@@ -112,5 +112,5 @@ def _under_filled(row: KernelRow, hardware: Hardware, limits: Thresholds) -> Fin
 def _few_waves(row: KernelRow, occupancy: Occupancy | None, limits: Thresholds) -> Finding | None:
     if occupancy is None or occupancy.share >= limits.occupancy or row.category in _FEW_WAVES_ARE_FINE:
         return None
-    cause: Cause = "register pressure" if occupancy.limit == "registers" else "low occupancy"
-    return Finding(cause, f"{occupancy.waves:g} waves fit on a SIMD, by {occupancy.limit}")
+    cause: Cause = "low occupancy" if "LDS" in occupancy.limits else "register pressure"
+    return Finding(cause, f"{occupancy.waves:g} waves fit on a SIMD, by {occupancy.limit()}")

@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tools.hardware import find_architecture, find_device
+from tools.occupancy import Need, Occupancy, occupancy
 from tools.profiler.result import KernelRow, Launch, Profile
-from tools.profiler.rocprof import causes, names, occupancy
+from tools.profiler.rocprof import causes, names
 from tools.profiler.rocprof.counters import Hardware, Metric, derive
 from tools.profiler.rocprof.csv_files import Dispatch, Reading, Recorded, Shape
 
@@ -112,11 +113,18 @@ def _merged(row: KernelRow, seen: Seen, hardware: Hardware | None, trusted: bool
     return merged.model_copy(update={"cause": cause, "why": "; ".join([row.why, *told] if row.why else told)})
 
 
-def _occupancy(shape: Shape, hardware: Hardware) -> occupancy.Occupancy | None:
+def _occupancy(shape: Shape, hardware: Hardware) -> Occupancy | None:
+    """None where it is not known, and for what does not fit, and so was not launched like this."""
     if shape.workgroup_size is None or shape.registers is None or shape.lds_bytes is None:
         return None
-    apart = shape.accumulators or 0
-    return occupancy.of(hardware.architecture, shape.workgroup_size, shape.registers, apart, shape.lds_bytes)
+    if shape.workgroup_size <= 0:
+        return None
+    architecture, accumulators = hardware.architecture, shape.accumulators or 0
+    apart = architecture.registers.accumulators_apart
+    used = max(shape.registers, accumulators) if apart else shape.registers + accumulators
+    waves = -(-shape.workgroup_size // architecture.wave_size)
+    found = occupancy(architecture, Need(used, shape.lds_bytes, waves))
+    return found if found.workgroups else None
 
 
 def _either(found: int | None, before: int | None) -> int | None:

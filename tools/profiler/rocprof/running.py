@@ -16,6 +16,7 @@ from typing import Literal
 
 from sandbox.contract import Command, Ended, Limits, Sandbox
 from sandbox.errors import SandboxError
+from tools.judging import taking
 from tools.plain_text import plain
 from tools.profiler.rocprof.csv_files import Recorded
 from tools.tree_removal import remove_tree
@@ -39,6 +40,8 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     readable: tuple[Path, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    cache: Path | None = None
+    """A filled compile cache, of which each run gets a copy."""
     time_limit_s: float = 300.0
     """Of one run of the program under a tool."""
 
@@ -75,6 +78,8 @@ def run(
     try:
         into = home / "results"
         into.mkdir()
+        if job.cache is not None:
+            taking.copy_folder(job.cache, home / "cache")
         ran = _run(job, what, _command(job, home, argv(into), counters), limit_s or job.time_limit_s)
         if read is not None and ran.outcome != "refused":
             ran.recorded = read(into)
@@ -92,7 +97,14 @@ def _command(job: Job, home: Path, argv: tuple[str, ...], counters: bool) -> Com
         argv=argv,
         cwd=job.cwd,
         role="profiler",
-        env={**job.env, "PATH": f"{path}{os.pathsep}{ROCM}", "HOME": str(home), "TMPDIR": str(home)},
+        env={
+            **job.env,
+            "PATH": f"{path}{os.pathsep}{ROCM}",
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "TORCHINDUCTOR_CACHE_DIR": str(home / "cache" / "inductor"),
+            "TRITON_CACHE_DIR": str(home / "cache" / "triton"),
+        },
         readable=job.readable,
         writable=(home,),
         limits=replace(job.limits, disk_bytes=job.limits.disk_bytes or MOST_DISK_BYTES),

@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 
 from tools.hardware import ARCHITECTURES, find_device
+from tools.occupancy import Occupancy
 from tools.profiler.categories import Category
 from tools.profiler.result import Cause, KernelRow, Launch
 from tools.profiler.rocprof import causes
 from tools.profiler.rocprof.causes import THRESHOLDS
 from tools.profiler.rocprof.counters import Hardware
-from tools.profiler.rocprof.occupancy import Occupancy
 
 MI300X = Hardware(ARCHITECTURES["gfx942"], find_device("AMD Instinct MI300X", "gfx942"))
+
+
+def fitting(waves: int, limit: str) -> Occupancy:
+    return Occupancy(waves, 8, workgroups=waves, by_registers=waves, by_lds=waves, limits=(limit,))
 
 
 def named(category: Category = "norm", occupancy: Occupancy | None = None, bytes: float | None = None,
@@ -59,10 +63,10 @@ def test_scratch_is_register_pressure_and_few_workgroups_leave_units_idle() -> N
 @pytest.mark.parametrize(
     ("category", "occupancy", "found"),
     [
-        ("norm", Occupancy(1, 0.125, "registers"), ["register pressure"]),
-        ("norm", Occupancy(1, 0.125, "LDS"), ["low occupancy"]),
-        ("norm", Occupancy(2, 0.25, "LDS"), []),
-        ("gemm", Occupancy(1, 0.125, "registers"), []),
+        ("norm", fitting(1, "registers"), ["register pressure"]),
+        ("norm", fitting(1, "LDS"), ["low occupancy"]),
+        ("norm", fitting(2, "LDS"), []),
+        ("gemm", fitting(1, "registers"), []),
     ],
 )
 def test_few_waves_are_a_cause_but_for_matrix_products(

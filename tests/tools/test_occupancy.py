@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tools.hardware import ARCHITECTURES
-from tools.isa.occupancy import Need, Occupancy, occupancy
+from tools.occupancy import Need, Occupancy, occupancy
 
 # registers -> waves, as LLVM's unit test prints them for gfx90a
 CDNA = {64: 8, 65: 7, 72: 7, 73: 6, 80: 6, 81: 5, 96: 5, 97: 4, 128: 4, 129: 3, 168: 3, 169: 2, 256: 2, 257: 1, 512: 1}

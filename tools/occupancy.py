@@ -12,14 +12,12 @@ from dataclasses import dataclass
 
 from tools.hardware import Architecture
 
-# LDS is handed out in multiples of this: LLVM, `getLdsDwGranularity` (320 dwords on gfx950, else 128)
-LDS_GRANULE = {"gfx950": 1280}
-_LDS_GRANULE = 512
-
 
 @dataclass(frozen=True)
 class Need:
-    """What one workgroup takes. `vgprs` are of one lane: arch and accumulators together, where they share a file."""
+    """What one workgroup takes. `vgprs` are of one lane: arch and accumulators together, where they share a file, else
+    the larger of both.
+    """
 
     vgprs: int
     lds_bytes: int
@@ -49,7 +47,11 @@ class Occupancy:
 
     @property
     def percent(self) -> float:
-        return 100 * self.waves / self.most
+        return 100 * self.share
+
+    @property
+    def share(self) -> float:
+        return self.waves / self.most
 
     def limit(self) -> str:
         return " and ".join(self.limits)
@@ -83,7 +85,7 @@ def occupancy(architecture: Architecture, need: Need) -> Occupancy:
         steps.append(Step("registers", need.vgprs, registers.total // wanted // registers.granule * registers.granule))
     if by_lds is not None and workgroups == by_lds and workgroups < by_hardware:
         limits.append("LDS")
-        granule = LDS_GRANULE.get(architecture.name, _LDS_GRANULE)
+        granule = architecture.lds_granule
         fits = architecture.lds_bytes * units // (workgroups + 1) // granule * granule
         steps.append(Step("LDS bytes", need.lds_bytes, min(fits, architecture.lds_bytes)))
     if not limits:
@@ -106,5 +108,5 @@ def _by_lds(architecture: Architecture, need: Need, units: int) -> int | None:
         return None
     if need.lds_bytes > architecture.lds_bytes:
         return 0
-    granule = LDS_GRANULE.get(architecture.name, _LDS_GRANULE)
+    granule = architecture.lds_granule
     return architecture.lds_bytes * units // (-(-need.lds_bytes // granule) * granule)

@@ -1,0 +1,78 @@
+"""What a step can gain at most is taken from the profile of the original; a step that can show nothing is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.config import RunConfig
+from agent.context import RunContext
+from agent.records import measurements
+from agent.state import RunState
+from agent.steps.summing_up import climbing_step
+from tests.agent.reporting.sample_report import interval
+from tools.profiler.result import Profile, StepCeiling
+
+
+def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, float]) -> Any:
+    """Of a run that has these rows (step, verdict, speedup) in its ledger; only what is asked for here."""
+    profile = Profile(
+        entry="bench.py", device="cpu", calls=1, call_us=100.0, busy_us=100.0, span_us=100.0, idle_share=0.0,
+        steps=[StepCeiling(step=step, speedup=most, reason="made up") for step, most in ceilings.items()],
+    )  # fmt: skip
+    measurements.keep(profile, _made(measurements.profile_file(run_dir, "baseline")))
+    ledger = SimpleNamespace(
+        rows=[SimpleNamespace(step=step, verdict=verdict, speedup=interval(gain, gain, gain))
+              for step, verdict, gain in rows]
+    )  # fmt: skip
+    config = RunConfig(target=run_dir / "t", entry="bench.py", runs_dir=run_dir / "r")
+    found = SimpleNamespace(
+        run_dir=run_dir, ledger=ledger, config=config,
+        referee=SimpleNamespace(delta=0.03), budget=SimpleNamespace(used_up=lambda: False),
+        progress=SimpleNamespace(emit=lambda event: None),
+    )  # fmt: skip
+    found.at_most = lambda step: RunContext.at_most(found, step)
+    return found
+
+
+def _made(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def most(run_dir: Path, *rows: tuple[str, str, float]) -> float:
+    ctx = context(run_dir, {"compile_model": 1.25, "compose_stack": 4.0}, *rows)
+    found = ctx.at_most("compile_model")
+    return float(found.speedup)
+
+
+def test_on_a_faster_stack_a_step_saves_the_same_time_of_a_shorter_call(tmp_path: Path) -> None:
+    assert most(tmp_path) == pytest.approx(1.25)  # a fifth of a call
+    assert most(tmp_path, ("audit_compute", "kept", 2.0)) == pytest.approx(1 / 0.6)  # two fifths of half a call
+    assert most(tmp_path, ("audit_compute", "neutral", 2.0)) == pytest.approx(1.25)
+    assert most(tmp_path, ("compile_model", "kept", 1.2), ("audit_compute", "kept", 2.0)) == pytest.approx(1.25)
+    assert most(tmp_path, ("audit_compute", "kept", 3.9)) == pytest.approx(4 / 3.9)  # there is nothing more below
+    assert most(tmp_path, ("audit_compute", "kept", 5.0)) == 1.0
+
+
+def test_without_a_profile_nothing_is_known(tmp_path: Path) -> None:
+    ctx = context(tmp_path, {})
+    assert ctx.at_most("compile_model") is None
+
+
+@pytest.mark.parametrize(
+    ("step", "ceiling", "skipped"),
+    [("compile_model", 1.01, True), ("compile_model", 1.04, False), ("audit_compute", 1.01, False)],
+)
+def test_a_step_that_could_show_nothing_is_left_out(step: str, ceiling: float, skipped: bool, tmp_path: Path) -> None:
+    state: RunState = {}
+    update = climbing_step(state, context(tmp_path, {step: ceiling, "compose_stack": 4.0}), step)
+    if skipped:
+        assert update["results"][step]["status"] == "skipped"
+        assert "1.010× at most" in update["results"][step]["reason"]
+        assert update["results"][step]["at_most"] == pytest.approx(1.01)
+    else:
+        assert update["climbing"]
