@@ -5,6 +5,7 @@ Refuses to run any of them.
 
 from __future__ import annotations
 
+import json
 import shlex
 
 from tools.judging.workload import Workload
@@ -34,6 +35,6 @@ def commands_for(profile: Profile, workload: Workload) -> list[str]:
 
 def _program(entry: str, form: str) -> str:
     return (
-        f"import runpy, torch; torch.set_grad_enabled(False); n = runpy.run_path({entry!r}); {_BUILT[form]}; "
+        f"import runpy, torch; torch.set_grad_enabled(False); n = runpy.run_path({json.dumps(entry)}); {_BUILT[form]}; "
         f"[f(**x) if isinstance(x, dict) else f(*x) for _ in range({_CALLS})]; torch.cuda.synchronize()"
     )

@@ -160,10 +160,6 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
         causes = _led_back(device, ops, "External id")
         launched = _led_back(device, [each for each in events if each.kind.endswith(_LAUNCHING)], "correlation")
         anchors = [cause or launch for cause, launch in zip(causes, launched, strict=True)]
-        if missing := sum(cause is None for cause in causes):
-            notes.append(
-                f"{missing} of {len(device)} launches belong to no operation (a graph that is replayed has none)"
-            )
         durations = [event.duration for event in device]
     else:
         device, causes = ops, list[_Event | None](ops)
@@ -172,6 +168,8 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
     launches = []
     for event, cause, anchor, duration in zip(device, causes, anchors, durations, strict=True):
         call = None if anchor is None else calls.around(anchor)
+        if call is None and anchor is not None and calls.count:
+            continue  # between calls: inputs are put into place
         launches.append(
             Launch(
                 name=event.name,
@@ -186,6 +184,10 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
                 registers=_whole(event.args.get("registers per thread")),
                 lds_bytes=_whole(event.args.get("shared memory")),
             )
+        )
+    if missing := sum(launch.op is None for launch in launches):
+        notes.append(
+            f"{missing} of {len(launches)} launches belong to no operation (a graph that is replayed has none)"
         )
     if not launches:
         notes.append("the trace holds nothing that ran")

@@ -61,6 +61,16 @@ def test_a_kernel_is_led_back_to_its_operation_module_and_call(tmp_path: Path) -
     assert any("2 of 4 launches belong to no operation" in note for note in found.notes)
 
 
+def test_what_runs_between_calls_is_none_of_them(tmp_path: Path) -> None:
+    between = [
+        event("cpu_op", "aten::copy_", 120, 5, External_id=4),
+        event("gpu_memcpy", "of an input for the next call", 121, 3, thread=3, External_id=4),
+    ]
+    assert len(trace.read(written(tmp_path, [*GPU, *between])).launches) == 4
+    unmarked = [each for each in [*GPU, *between] if each.get("cat") != "user_annotation"]
+    assert len(trace.read(written(tmp_path, unmarked)).launches) == 5  # there nobody can tell
+
+
 def test_without_a_device_operations_have_their_own_time(tmp_path: Path) -> None:
     found = trace.read(written(tmp_path, [each for each in GPU if each["ph"] == "X" and each["cat"] == "cpu_op"]))
     assert not found.on_device
