@@ -58,6 +58,7 @@ def profile(trace: Trace, subject: Subject) -> Profile:
         }
         whole.cases = [_case(name, each) for name, each in found.items()]
         whole.steps = ceilings.over_cases(list(found.values()))
+        causes.recommend_for_cases(whole)
     return whole
 
 

@@ -47,6 +47,18 @@ def judge(profile: Profile, alike: Mapping[str, Sequence[KernelRow]], compute_un
     profile.recommendations = list(dict.fromkeys(_recommendations(profile)))
 
 
+def recommend_for_cases(profile: Profile) -> None:
+    """Says which cases are bound by launches where the workload as a whole is not."""
+    if profile.primary_bottleneck_type == "launch-bound":
+        return
+    waiting = [case for case in profile.cases if case.bottleneck == "launch-bound"]
+    profile.recommendations[:0] = [
+        f"In case {case.name} the device waits for {case.idle_share:.0%} of a call with {case.launches:.0f} launches: "
+        "remove or merge kernels, then compile, then capture a graph."
+        for case in waiting
+    ]
+
+
 def _largest(times: Mapping[Cause, float]) -> Cause:
     return max(times, key=lambda cause: times[cause])
 

@@ -133,7 +133,7 @@ def test_what_a_step_could_gain_is_never_below_what_its_work_takes() -> None:
 
 
 def two_cases(*launches: Launched, calls: int = 4) -> Profile:
-    subject = Subject("bench.py", "NVIDIA H200", {"(tokens=1)": 100.0, "(tokens=512)": 250.0}, "sm_90", 132, H200)
+    subject = Subject("bench.py", "NVIDIA H200", {"(tokens=1)": 100.0, "(tokens=512)": 210.0}, "sm_90", 132, H200)
     return analysis.profile(Trace(list(launches), calls, on_device=True), subject)
 
 
@@ -146,10 +146,11 @@ def test_cases_are_told_apart_and_ceilings_are_their_geometric_mean() -> None:
         ("(tokens=512)", 200, 1, "compute-bound"),
     ]
     assert found.cases[0].idle_share == pytest.approx(0.95)
-    assert (found.call_us, found.busy_us) == (175, 102.5)
+    assert (found.call_us, found.busy_us) == (155, 102.5)
     capture = next(each for each in found.steps if each.step == "capture_graph")
-    assert capture.speedup == pytest.approx((100 / 5 * 250 / 200) ** 0.5)
-    assert "20% to 95% of a call" in capture.reason
+    assert capture.speedup == pytest.approx((100 / 5 * 210 / 200) ** 0.5)
+    assert "5% to 95% of a call" in capture.reason
+    assert found.recommendations[0].startswith("In case (tokens=1) the device waits for 95% of a call with 1 launches")
 
 
 @pytest.mark.parametrize("calls", [[0, 1, 2, None], [0, 1, 2], [0, 1, 2, 9]])
