@@ -198,7 +198,7 @@ def test_whatever_is_in_a_trace_shares_add_up(
     launches: list[Launched], calls: int, call_us: float, device: str
 ) -> None:
     found = profiled(*launches, call_us=call_us, calls=calls, device=device)
-    if sum(each.duration_us for each in launches) > 1e-9:
+    if sum(each.time_us for each in found.kernels) > 1e-9:  # on a CPU the median counts, which may be nothing
         assert sum(each.share for each in found.categories) == pytest.approx(1.0)
         assert sum(each.share for each in found.kernels) == pytest.approx(1.0)
         assert sum(each.share for each in found.modules) == pytest.approx(1.0)
