@@ -6,14 +6,12 @@ Refuses to guess: what cannot be read is None. Sources: `gpu_busy_percent` and `
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.devices import sysfs
+from sandbox.devices import nvidia, sysfs
 from sandbox.devices.record import Gpu
 
-_NVIDIA_QUERY = ("--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits")
 _BUSY_PERCENT = 5.0
 _TAKEN_BYTES = 2 << 30  # more than a driver keeps for itself
 
@@ -41,22 +39,11 @@ def read(gpu: Gpu, root: Path = Path("/")) -> Load:
     """`root` is another `/`, for tests."""
     if gpu.vendor == "amd":
         folder = root / "sys/bus/pci/devices" / gpu.pci
-        return _load(sysfs.text(folder / "gpu_busy_percent"), sysfs.text(folder / "mem_info_vram_used"), 1)
-    try:
-        told = subprocess.run(
-            ["nvidia-smi", f"--id={gpu.pci}", *_NVIDIA_QUERY], capture_output=True, text=True, timeout=10, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return Load()
-    busy, _, used = told.strip().partition(",")
-    return _load(busy, used, 1 << 20)
+        return _load(*(sysfs.number(sysfs.text(folder / name)) for name in ("gpu_busy_percent", "mem_info_vram_used")))
+    for busy, used_mib in nvidia.ask("utilization.gpu", "memory.used", pci=gpu.pci):
+        return _load(busy, None if used_mib is None else used_mib * 2**20)
+    return Load()
 
 
-def _load(busy: str | None, used: str | None, unit: int) -> Load:
-    return Load(None if (share := _number(busy)) is None else float(share),
-                None if (amount := _number(used)) is None else amount * unit)  # fmt: skip
-
-
-def _number(text: str | None) -> int | None:
-    text = (text or "").strip()
-    return int(text) if text.isascii() and text.isdigit() else None
+def _load(busy: float | None, used_bytes: float | None) -> Load:
+    return Load(busy, None if used_bytes is None else int(used_bytes))

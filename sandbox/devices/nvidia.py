@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs that their driver lists below /proc/driver/nvidia/gpus.
+"""The NVIDIA GPUs that their driver lists below /proc/driver/nvidia/gpus, and what their own tool tells of them.
 
 Refuses to know about slices of a GPU (MIG), which that folder does not show. The files are described in "Using the
 /proc File System Interface" of NVIDIA's driver README.
@@ -6,12 +6,14 @@ Refuses to know about slices of a GPU (MIG), which that folder does not show. Th
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 from sandbox.devices import sysfs
 from sandbox.devices.record import Found, Gpu, numbered
 
 GPUS = "proc/driver/nvidia/gpus"
+_ANSWER_S = 10.0
 _CONTROL = Path("/dev/nvidiactl")
 _MEMORY = (Path("/dev/nvidia-uvm"), Path("/dev/nvidia-uvm-tools"))  # made on first use on some machines
 
@@ -25,6 +27,18 @@ def find(root: Path) -> Found:
         except (OSError, ValueError) as error:
             notes.append(f"NVIDIA GPU {folder.name} is left out: {error}")
     return Found(numbered(gpus), tuple(notes))
+
+
+def ask(*fields: str, pci: str | None = None) -> list[list[float | None]]:
+    """What `nvidia-smi` says of all GPUs, or of one: a row for each, None for what is no number. No rows without it."""
+    chosen = [f"--id={pci}"] if pci is not None else []
+    command = ["nvidia-smi", *chosen, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = [line.split(",") for line in done.stdout.splitlines()] if done.returncode == 0 else []
+    return [[sysfs.number(part) for part in row] for row in rows if len(row) == len(fields)]
 
 
 def _by_address(folder: Path) -> list[Path]:

@@ -7,14 +7,11 @@ and Monitoring"); `nvidia-smi` for NVIDIA's.
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.devices import sysfs
+from sandbox.devices import nvidia, sysfs
 from sandbox.devices.record import Gpu
-
-_NVIDIA_QUERY = ("--query-gpu=power.limit,power.default_limit,clocks.max.sm", "--format=csv,noheader,nounits")
 
 
 @dataclass(frozen=True)
@@ -29,39 +26,24 @@ class Settings:
 
 def read(gpu: Gpu, root: Path = Path("/")) -> Settings:
     """`root` is another `/`, for tests."""
-    return _amd(root / "sys/bus/pci/devices" / gpu.pci) if gpu.vendor == "amd" else _nvidia(gpu.pci)
+    if gpu.vendor == "amd":
+        return _amd(root / "sys/bus/pci/devices" / gpu.pci)
+    for cap, usual, most in nvidia.ask("power.limit", "power.default_limit", "clocks.max.sm", pci=gpu.pci):
+        return Settings(power_cap_w=cap, power_cap_default_w=usual, most_mhz=most)
+    return Settings()
 
 
 def _amd(device: Path) -> Settings:
     caps: dict[str, float | None] = {}
     for name in ("power1_cap", "power1_cap_default"):
         found = [sysfs.text(monitor / name) for monitor in sorted((device / "hwmon").glob("hwmon*"))]
-        microwatts = next((value for text in found if (value := _number(text))), None)
+        microwatts = next((value for text in found if (value := sysfs.number(text))), None)
         caps[name] = None if microwatts is None else microwatts / 1e6
     levels = [line.partition(":")[2] for line in (sysfs.text(device / "pp_dpm_sclk") or "").splitlines()]
-    clocks = [clock for text in levels if (clock := _number(text.lower().replace("mhz", "").replace("*", "")))]
+    clocks = [clock for text in levels if (clock := sysfs.number(text.lower().replace("mhz", "").replace("*", "")))]
     return Settings(
         performance_level=sysfs.text(device / "power_dpm_force_performance_level"),
         power_cap_w=caps["power1_cap"],
         power_cap_default_w=caps["power1_cap_default"],
         most_mhz=max(clocks, default=None),
     )
-
-
-def _nvidia(pci: str) -> Settings:
-    try:
-        told = subprocess.run(
-            ["nvidia-smi", f"--id={pci}", *_NVIDIA_QUERY], capture_output=True, text=True, timeout=10, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return Settings()
-    parts = [_number(part) for part in told.strip().split(",")]
-    cap, usual, most = parts if len(parts) == 3 else (None, None, None)
-    return Settings(power_cap_w=cap, power_cap_default_w=usual, most_mhz=most)
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None

@@ -5,6 +5,7 @@ Refuses to raise, except in `read`: what cannot be read is None or nothing.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -27,6 +28,15 @@ def text(path: Path) -> str | None:
         return read(path).strip() or None
     except OSError:
         return None
+
+
+def number(content: str | None) -> float | None:
+    """None for what is not a finite one."""
+    try:
+        found = float(content) if content is not None else None
+    except ValueError:
+        return None
+    return found if found is not None and math.isfinite(found) else None
 
 
 def numbers(content: str) -> dict[str, int]:

@@ -7,15 +7,15 @@ freq1_input in Hz, power1_average or power1_input in µW, temp1_input in m°C); 
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel
 
+from sandbox.devices import nvidia, sysfs
+
 DRM = Path("/sys/class/drm")
 AMD = "0x1002"
-NVIDIA_QUERY = ("--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits")
 
 
 class DeviceState(BaseModel):
@@ -34,7 +34,7 @@ def read() -> list[DeviceState]:
 
 def _amd() -> Iterator[DeviceState]:
     for card in sorted(DRM.glob("card[0-9]*")):
-        if "-" in card.name or _text(card / "device" / "vendor") != AMD:
+        if "-" in card.name or sysfs.text(card / "device" / "vendor") != AMD:
             continue
         for hwmon in sorted((card / "device" / "hwmon").glob("hwmon*")):
             power_uw = _number(hwmon / "power1_average")
@@ -47,32 +47,12 @@ def _amd() -> Iterator[DeviceState]:
 
 
 def _nvidia() -> Iterator[DeviceState]:
-    try:
-        done = subprocess.run(["nvidia-smi", *NVIDIA_QUERY], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return
-    for index, line in enumerate(done.stdout.splitlines() if done.returncode == 0 else []):
-        found = [_float(part) for part in line.split(",")]
-        if len(found) == 3:
-            yield DeviceState(name=f"nvidia{index}", clock_mhz=found[0], power_w=found[1], temperature_c=found[2])
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
+    for index, (clock, power, temperature) in enumerate(nvidia.ask("clocks.sm", "power.draw", "temperature.gpu")):
+        yield DeviceState(name=f"nvidia{index}", clock_mhz=clock, power_w=power, temperature_c=temperature)
 
 
 def _number(file: Path) -> float | None:
-    return _float(_text(file))
-
-
-def _float(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    return sysfs.number(sysfs.text(file))
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

@@ -9,9 +9,15 @@ import pytest
 
 from sandbox.devices import settings
 from sandbox.devices.gpus import find_gpus
+from sandbox.devices.record import Gpu
 from sandbox.devices.settings import Settings
 from tests.files import write_files
 from tests.sandbox.devices.machines import one_mi210
+
+NVIDIA = Gpu(
+    vendor="nvidia", index=0, name="", gfx=None, pci="0000:01:00.0", render_minor=None, devices=(), groups=(),
+    accessible=True, card="0000:01:00.0",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -51,4 +57,4 @@ def test_of_an_nvidia_gpu(said: str, found: Settings, tmp_path: Path, monkeypatc
     program = write_files(tmp_path, {"nvidia-smi": f"#!/bin/sh\nprintf '{said}'\n"}) / "nvidia-smi"
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert settings._nvidia("0000:01:00.0") == found
+    assert settings.read(NVIDIA) == found
