@@ -22,7 +22,8 @@ from tools.profiler.text import short_name
 
 MOST_SPANS = 100_000  # on the timeline: some 3 MB of the file, and still drawn in a moment
 _FOLDER = Path(__file__).with_name("page_template")
-_TEMPLATE, _STYLE, _SCRIPT = _FOLDER / "page.html", _FOLDER / "page.css", _FOLDER / "page.js"
+_TEMPLATE, _STYLE = _FOLDER / "page.html", _FOLDER / "page.css"
+_SCRIPTS = [_FOLDER / f"{name}.js" for name in ("basics", "tables", "roofline", "timeline", "start")]  # in this order
 _PLACEHOLDER = re.compile("@@([A-Z]+)@@")
 _SHORT = 64  # columns of a name where there is little room; the whole of it is there, too
 # In JSON these only stand in texts, where an escape means the same; in HTML they could end the block.
@@ -34,7 +35,8 @@ def render(profile: Profile) -> str:
 
     Raises: ValueError when the template does not have each placeholder once.
     """
-    template, style, script = (file.read_text(encoding="utf-8") for file in (_TEMPLATE, _STYLE, _SCRIPT))
+    template, style = (file.read_text(encoding="utf-8") for file in (_TEMPLATE, _STYLE))
+    script = "\n".join(file.read_text(encoding="utf-8") for file in _SCRIPTS)
     parts = {
         "TITLE": html.escape(f"{one_line(profile.entry, 80)} on {one_line(profile.device, 80)}: profile"),
         "POLICY": _policy(script=f"\n{script}", style=f"\n{style}"),

@@ -208,9 +208,9 @@ def test_what_is_broken_is_noticed_and_what_broke_out_is_refused(
 
 def test_an_error_of_the_script_is_noticed(opened: Callable[..., Opened], monkeypatch: pytest.MonkeyPatch,
                                            tmp_path: Path) -> None:  # fmt: skip
-    script = tmp_path / "page.js"
-    script.write_text(page._SCRIPT.read_text().replace("drawHead();", "drawHead(); broken();"))
-    monkeypatch.setattr(page, "_SCRIPT", script)
+    script = tmp_path / "start.js"
+    script.write_text(page._SCRIPTS[-1].read_text().replace("drawHead();", "drawHead(); broken();"))
+    monkeypatch.setattr(page, "_SCRIPTS", [*page._SCRIPTS[:-1], script])
     shown = opened(page.render(sample_profile.h200_decoder()))
     assert any("broken is not defined" in line for line in shown.console)
 
