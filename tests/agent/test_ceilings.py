@@ -21,7 +21,7 @@ def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, fl
     """Of a run that has these rows (step, verdict, speedup) in its ledger; only what is asked for here."""
     profile = Profile(
         entry="bench.py", device="cpu", calls=1, call_us=100.0, busy_us=100.0, span_us=100.0, idle_share=0.0,
-        steps=[StepCeiling(step=step, speedup=most, reason="made up") for step, most in ceilings.items()],
+        steps=[StepCeiling(step=step, speedup=most, reason="made up", if_free=most) for step, most in ceilings.items()],
     )  # fmt: skip
     measurements.keep(profile, _made(measurements.profile_file(run_dir, "baseline")))
     ledger = SimpleNamespace(
@@ -58,6 +58,15 @@ def test_on_a_faster_stack_a_step_saves_the_same_time_of_a_shorter_call(tmp_path
     assert most(tmp_path, ("audit_compute", "kept", 5.0)) == 1.0
 
 
+def test_a_step_is_not_left_out_for_what_the_device_was_measured_to_reach(tmp_path: Path) -> None:
+    ctx = context(tmp_path, {"fuse_projections": 1.0, "compose_stack": 4.0})
+    profile = measurements.profile(tmp_path, "baseline")
+    assert profile is not None
+    profile.steps[0].if_free = 1.5  # products are a third of a call, at the speed of light as it was measured
+    measurements.keep(profile, measurements.profile_file(tmp_path, "baseline"))
+    assert climbing_step({}, ctx, "fuse_projections")["climbing"]
+
+
 def test_without_a_profile_nothing_is_known(tmp_path: Path) -> None:
     ctx = context(tmp_path, {})
     assert ctx.at_most("compile_model") is None
@@ -72,7 +81,7 @@ def test_a_step_that_could_show_nothing_is_left_out(step: str, ceiling: float, s
     update = climbing_step(state, context(tmp_path, {step: ceiling, "compose_stack": 4.0}), step)
     if skipped:
         assert update["results"][step]["status"] == "skipped"
-        assert "1.010× at most" in update["results"][step]["reason"]
+        assert "that would be 1.010×" in update["results"][step]["reason"]
         assert update["results"][step]["at_most"] == pytest.approx(1.01)
     else:
         assert update["climbing"]

@@ -54,11 +54,15 @@ def of(profile: Profile) -> list[StepCeiling]:
     found = []
     for aim in AIMS:
         mine = [row for row in profile.kernels if row.category in aim.categories]
-        saved_us = _to_save(mine, whole=aim.whole) + (waits_us if aim.launches else 0.0)
+        besides_us = waits_us if aim.launches else 0.0
         if aim.step == "swap_attention":
-            saved_us += _written_out_us(profile)
-        share = min(saved_us, profile.call_us) / profile.call_us
-        found.append(StepCeiling(step=aim.step, speedup=_speedup(share), reason=_reason(aim, share, waits_us, profile)))
+            besides_us += _written_out_us(profile)
+        share, all_of_it = (
+            min(_to_save(mine, whole=whole) + besides_us, profile.call_us) / profile.call_us
+            for whole in (aim.whole, True)
+        )
+        reason = _reason(aim, share, waits_us, profile)
+        found.append(StepCeiling(step=aim.step, speedup=_speedup(share), reason=reason, if_free=_speedup(all_of_it)))
     floor_us = sum(needed_us(row) for row in profile.kernels if row.category in _PRODUCTS)
     share = 1.0 - floor_us / profile.call_us
     reason = f"{share:.0%} of a call could go: all but products and attention at the speed of light"
@@ -73,7 +77,15 @@ def over_cases(profiles: Sequence[Profile]) -> list[StepCeiling]:
         shares = [1.0 - 1.0 / gain for gain in gains]
         first, _, words = same[0].reason.partition(": ")
         reason = f"{min(shares):.0%} to {max(shares):.0%} of a call could go, by case: {words or first}"
-        found.append(StepCeiling(step=same[0].step, speedup=geometric_mean(gains), reason=reason))
+        free = [each.if_free for each in same if each.if_free is not None]
+        found.append(
+            StepCeiling(
+                step=same[0].step,
+                speedup=geometric_mean(gains),
+                reason=reason,
+                if_free=geometric_mean(free) if len(free) == len(same) else None,
+            )
+        )
     return found
 
 
@@ -87,7 +99,8 @@ def on_faster(steps: Sequence[StepCeiling], step: str, gained: float) -> StepCei
     if found is None or whole is None:
         return None
     most = min(_speedup((1.0 - 1.0 / found.speedup) * gained), whole.speedup / gained)
-    return found.model_copy(update={"speedup": max(1.0, most)})
+    free = None if found.if_free is None else _speedup((1.0 - 1.0 / found.if_free) * gained)
+    return found.model_copy(update={"speedup": max(1.0, most), "if_free": free})
 
 
 def needed_us(row: KernelRow) -> float:

@@ -109,6 +109,8 @@ class StepCeiling(_Part):
     step: str
     speedup: float
     reason: str
+    if_free: float | None = None
+    """The same if what it works on took no time at all: by shares alone, without what the device reaches."""
 
 
 class CaseRow(_Part):
