@@ -40,3 +40,13 @@ def test_a_runs_folder_behind_a_link_into_the_target_is_refused(tmp_path: Path) 
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with pytest.raises(ValidationError, match="never written to"):
         RunConfig(target=tmp_path / "target", entry="b.py", runs_dir=tmp_path / "link" / "runs")
+
+
+def test_architectures_are_known_ones_or_all(tmp_path: Path) -> None:
+    def arch(*names: str) -> tuple[str, ...]:
+        return RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", arch=names).arch
+
+    assert arch("gfx950", "gfx942", "gfx950") == ("gfx950", "gfx942")
+    assert set(arch("all")) > {"gfx908", "gfx90a", "gfx942", "gfx950"}
+    with pytest.raises(ValidationError, match="not known: gfx000; known are gfx908, gfx90a, gfx942"):
+        arch("gfx942", "gfx000")

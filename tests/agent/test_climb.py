@@ -1,0 +1,69 @@
+"""A candidate whose kernels have a fault is judged by that; what was looked at is evidence for one that has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent import climb
+from agent.context import RunContext
+from agent.state import RunState
+from tools.isa.gate import Looked
+from tools.judging.check import Checked
+from tools.judging.correctness import Finding
+from tools.judging.verdict import Verdict
+from tools.judging.worker import Build
+
+STATE: RunState = {"attempt": "write_kernels-1"}
+
+
+def context(looked: Looked) -> tuple[Any, list[Verdict], list[Finding]]:
+    """What `verify` asks of a context, the verdicts that it saves, and the finding of the check, if there was one."""
+    saved: list[Verdict] = []
+    checked: list[Finding] = []
+
+    def check(attempt: object) -> Checked:
+        checked.append(Finding(None, ""))
+        return Checked(checked[-1], Build("k", Path("/nowhere")))
+
+    attempts = SimpleNamespace(
+        load=lambda name: SimpleNamespace(id=name, candidate=SimpleNamespace(title="RMSNorm in Triton")),
+        save_verdict=lambda name, verdict: saved.append(verdict),
+    )
+    ctx = SimpleNamespace(attempts=attempts, subject="", looked_at_kernels=lambda attempt: looked, checked=check)
+    return ctx, saved, checked
+
+
+def test_a_fault_ends_the_attempt_before_it_is_run() -> None:
+    ctx, saved, checked = context(Looked(faults=("k on gfx942: 12 vector registers are spilled",)))
+    assert climb.verify(STATE, ctx) == {"verdict": "broken"}
+    assert "12 vector registers are spilled" in saved[0].reason and checked == []
+
+
+@pytest.mark.parametrize("looked", [Looked(looked_at=("k on gfx942: 64 registers",)), Looked(not_looked_at=("k.py",))])
+def test_what_was_looked_at_is_evidence(looked: Looked) -> None:
+    ctx, saved, checked = context(looked)
+    assert climb.verify(STATE, ctx) == {"verdict": ""}
+    assert saved == [] and checked[0].evidence["kernels"] == looked.evidence()
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "found"),
+    [((), "gfx942:sramecc+", ("gfx942",)), (("gfx950",), "gfx942", ("gfx950",)), ((), "sm_90", ()), ((), None, ())],
+)
+def test_architectures_are_those_asked_for_else_the_devices_own(
+    asked: tuple[str, ...], device: str | None, found: tuple[str, ...]
+) -> None:
+    ctx: Any = SimpleNamespace(
+        config=SimpleNamespace(arch=asked), workload=SimpleNamespace(environment={"gfx": device} if device else {})
+    )
+    looked_for = RunContext.architectures.fget
+    assert looked_for is not None and looked_for(ctx) == found
+
+
+def test_without_an_architecture_nothing_is_compiled() -> None:
+    ctx: Any = SimpleNamespace(architectures=())
+    assert RunContext.looked_at_kernels(ctx, ctx) == Looked()
