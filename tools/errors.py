@@ -99,6 +99,8 @@ WORKLOAD_KINDS = {
                           "build()."),
     "degenerate": (65, "cannot tell right from wrong", "Use inputs and weights whose output depends on them."),
     "too_many_processes": (66, "starts too many processes", "Ratchet judges one process on one device."),
+    "no_torch": (80, "cannot be run", "Name an interpreter that has PyTorch with --python, or an image with --image: "
+                 "`agent image list` shows which images have one."),
     "disk_limit": (79, "fills the disk", "Let it write less, or free some space: one worker may take a quarter of what "
                    "is free when a run starts."),
     "forged_reply": (67, "interferes with the referee", "It writes to a descriptor that is not its own."),

@@ -85,13 +85,29 @@ def _channel():
     return importlib.import_module(NAME + ".wire").connect(address)
 
 
+def _why_not():
+    """Why nothing can be run by this interpreter; empty when it can."""
+    try:
+        importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return sys.executable + " has no PyTorch"
+    return ""
+
+
 def main():
     role, tree, entry = sys.argv[1:4]
     original = sys.argv[4] if len(sys.argv) > 4 else ""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != here]
     _load_package()
-    channel = _channel()
+    channel, why_not = _channel(), _why_not()
+    if why_not:
+        asked = channel.receive()
+        error = {"kind": "no_torch", "message": why_not, "where": ""}
+        channel.send({"nonce": asked["nonce"], "error": error})
+        return
     serve = importlib.import_module(NAME + ".serve")
     role_class = serve.role_class(role)
     entry_path = os.path.join(tree, entry)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -170,3 +171,12 @@ def test_a_full_disk_is_named(run: Callable[..., Told], tmp_path: Path) -> None:
         assert "disk is full" in told.message
     finally:
         subprocess.run(["umount", str(tmp_path / "runs")], check=True)
+
+
+def test_an_interpreter_without_torch(run: Callable[..., Told], tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare")
+    python = tmp_path / "bare" / "bin" / "python"
+    told = run(GOOD, "--python", str(python))
+    assert told.status == 80
+    assert f"bench.py cannot be run: {python} has no PyTorch" in told.message and "--image" in told.message
+    assert "Traceback" not in told.message
