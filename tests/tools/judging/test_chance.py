@@ -52,12 +52,11 @@ def test_in_a_check(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_when_it_is_timed(arena: Arena, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     measured = 0
 
-    def failing(self: LiveClock, request: Request, found: object, outputs: object) -> str:
+    def failing(self: LiveClock, request: Request, found: object, outputs: object) -> None:
         nonlocal measured
         measured += 1
         if measured <= times:
             raise SideFault("candidate", WorkerFault("died", "it ended with signal 9", ended=ended(signal.SIGKILL)))
-        return ""
 
     monkeypatch.setattr(LiveClock, "_measure", failing)
     request = Request("killed", arena.incumbent, {"candidate": arena.incumbent}, bool)
