@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 Category = Literal["communication", "cache", "attention", "moe and sorting", "gemm", "convolution", "norm",
                    "softmax and reduction", "quantization", "copy and fill", "activation and elementwise",
-                   "other Triton", "unclassified"]  # fmt: skip
+                   "other Triton", "compiled code", "unclassified"]  # fmt: skip
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 # Kernels of ROCm's and CUDA's libraries, of Inductor and of vLLM and aiter; and the operations of ATen for a CPU.
@@ -36,7 +36,7 @@ _TABLE: tuple[tuple[Category, str], ...] = (
     ("quantization", r"quant|scaled_.*cast|per_token|fp8_cast"),
     ("copy and fill",
      r"memcpy|memset|copybuffer|fillbuffer|fill_|direct_copy|fillfunctor|catarraybatched|copy_kernel|copy_device_to_device"
-     r"|aten::(copy_|clone|contiguous|zero_|zeros|ones|full|cat|stack|_to_copy|empty|repeat|repeat_interleave|to|t|view"
+     r"|aten::(copy_|clone|contiguous|zero_|zeros|ones|full|cat|stack|_to_copy|empty|empty_like|empty_strided|zeros_like|ones_like|full_like|repeat|repeat_interleave|to|t|view"
      r"|transpose|permute|reshape|_reshape_alias|_unsafe_view|as_strided|expand|squeeze|unsqueeze|slice|narrow|split|chunk"
      r"|select|unbind|detach|resolve_conj|resolve_neg|resize_|result_type|alias|lift_fresh|movedim|flatten|unflatten)\b"),
     ("activation and elementwise",
@@ -44,6 +44,8 @@ _TABLE: tuple[tuple[Category, str], ...] = (
      r"|embedding|tri[ul]_|aten::(add|sub|mul|div|neg|exp|log|sqrt|rsqrt|pow|sin|cos|eq|ne|lt|gt|le|ge|abs|clamp|where"
      r"|masked_fill|masked_fill_|add_|mul_|sub_|div_|reciprocal|erf|arange|outer|tril|triu|dropout|native_dropout|one_hot"
      r"|bitwise_\w+|logical_\w+|floor|round|maximum|minimum|rsub)\b"),
+    # on a CPU the profiler sees nothing of what Inductor has compiled but the time that the whole of it takes
+    ("compiled code", r"^torch-compiled region|^torchdynamo|^pregraph bytecode|^aotdispatcher|^compiledfunction"),
     ("other Triton", r"^triton_|^_?[a-z0-9_]+_kernel(_[0-9a-z]+)?$|graph_\w+_cpp_fused"),
 )  # fmt: skip
 _PATTERNS = tuple((category, re.compile(pattern, re.IGNORECASE)) for category, pattern in _TABLE)

@@ -8,7 +8,7 @@ const LOOKS = {  // category -> colour, and whether it is hatched
   "gemm": ["blue"], "attention": ["orange"], "norm": ["green"], "activation and elementwise": ["sky"],
   "softmax and reduction": ["purple"], "copy and fill": ["yellow"], "moe and sorting": ["red"],
   "convolution": ["blue", true], "cache": ["yellow", true], "communication": ["red", true],
-  "quantization": ["green", true], "other Triton": ["purple", true], "unclassified": ["grey", true],
+  "quantization": ["green", true], "other Triton": ["purple", true], "compiled code": ["orange", true], "unclassified": ["grey", true],
 };
 const looks = category => LOOKS[category] || LOOKS.unclassified;
 const classes = category => looks(category)[0] + (looks(category)[1] ? " hatched" : "");
