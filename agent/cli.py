@@ -67,9 +67,7 @@ def _command(commands: Any, name: str, handler: guard.Handler, summary: str) -> 
 def _add_run(commands: Any) -> None:
     run = _command(commands, "run", _run, "make a target faster")
     add = run.add_argument
-    add("--target", type=Path, required=True, metavar="DIR", help="folder of the repository; it is never changed")
-    add("--entry", required=True, metavar="FILE", help="script that shows how the target is used")
-    _add_place(run)
+    _add_target(run)
     add("--run-id", metavar="ID", help="name of the run and of the branch ratchet/ID (default: date and time)")
     add("--runs-dir", type=Path, metavar="DIR", help="folder for the run's files (default: .ratchet/runs)")
     add("--steps", type=_names, metavar="NAMES", help="only these, separated by commas: " + ", ".join(STEPS))
@@ -87,9 +85,11 @@ def _add_run(commands: Any) -> None:
     add("--json", action="store_true", help="events on stdout, one JSON object a line")
 
 
-def _add_place(parser: argparse.ArgumentParser) -> None:
-    """Where and how code of the target runs."""
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    """What the target is, and where and how its code runs."""
     add = parser.add_argument
+    add("--target", type=Path, required=True, metavar="DIR", help="folder of the repository; it is never changed")
+    add("--entry", required=True, metavar="FILE", help="script that shows how the target is used")
     add("--python", type=Path, metavar="FILE", help="interpreter for the target (default: the active environment's)")
     add("--sandbox", choices=("auto", "docker", "bwrap", "local"),
         help="where its code runs (default: auto, which takes docker, else bwrap; local contains nothing)")  # fmt: skip
@@ -106,9 +106,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 def _add_profile(commands: Any) -> None:
     profile = _command(commands, "profile", _profile, "show where the time of a target's call goes")
     add = profile.add_argument
-    add("--target", type=Path, required=True, metavar="DIR", help="folder of the repository; it is never changed")
-    add("--entry", required=True, metavar="FILE", help="script that shows how the target is used")
-    _add_place(profile)
+    _add_target(profile)
     add("--calls", type=_count, default=10, metavar="N", help="calls of each case to profile (default: 10)")
     add("--counters", choices=("none", "launches", "counters", "all"), default="counters",
         help="how far AMD's own tools look where there are any: how kernels were launched, rocprofv3's counters in "

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,13 +12,6 @@ from tests.evals.arena import Arena
 from tools.judging.clock import SideFault, Tripwire
 from tools.judging.measure import LiveClock, Request
 from tools.judging.worker import Worker, WorkerFault
-
-
-@pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    opened = Arena.open(tmp_path_factory.mktemp("arena"), sys.executable)
-    yield opened
-    opened.referee.close()
 
 
 def kills(monkeypatch: pytest.MonkeyPatch, times: int, number: signal.Signals = signal.SIGKILL) -> list[int]:

@@ -5,9 +5,7 @@ Without a GPU: the device's answers are made up, everything else is real. `test_
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +23,6 @@ from tools.judging.correctness import Finding
 from tools.judging.device_health import DeviceHealth
 from tools.judging.measure import LiveClock, Request
 from tools.judging.worker import Build, WorkerFault
-
-
-@pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    opened = Arena.open(tmp_path_factory.mktemp("arena"), sys.executable)
-    yield opened
-    opened.referee.close()
 
 
 @dataclass(frozen=True)

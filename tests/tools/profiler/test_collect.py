@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,6 @@ from tests.evals.arena import Arena
 from tools.profiler import reach
 from tools.profiler.collect import Collector
 from tools.profiler.result import Ceilings
-
-
-@pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    opened = Arena.open(tmp_path_factory.mktemp("arena"), sys.executable)
-    yield opened
-    opened.referee.close()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,13 +28,6 @@ def fail(self, x):
 
 Model.forward = fail
 """
-
-
-@pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    opened = Arena.open(tmp_path_factory.mktemp("arena"), sys.executable)
-    yield opened
-    opened.referee.close()
 
 
 @pytest.fixture
