@@ -35,6 +35,7 @@ from tools.judging.referee import Referee
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
 from tools.judging.workload import Workload
+from tools.observation import Observation
 from tools.observe import Observer
 from tools.profiler import reach
 from tools.profiler.ceilings import on_faster
@@ -71,7 +72,7 @@ class RunContext:
     _candidates: dict[str, Build] = field(default_factory=dict)
     _checked: dict[str, Checked] = field(default_factory=dict)
     _pristine: Checked | None = None
-    _observed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _observed: dict[str, Observation | WorkerFault] = field(default_factory=dict)
 
     def say(self, phase: str, done: int, of: int) -> None:
         """What the referee does, for the display."""
@@ -231,16 +232,23 @@ class RunContext:
 
     # -- proposals
 
-    def observation(self) -> dict[str, Any]:
-        """What was seen when the top of the stack ran."""
+    def observation(self) -> Observation:
+        """What was seen when the top of the stack ran; what cannot be observed is asked once. Raises: WorkerFault."""
         top = self.stack.top
         if top not in self._observed:
             self.subject = "the top of the stack"
             self.say("observing", 0, 0)
-            self._observed = {top: self.observer.observe(self.top_build())}
-        return self._observed[top]
+            try:
+                self._observed = {top: self.observer.observe(self.top_build())}
+            except WorkerFault as fault:
+                self._observed = {top: fault}
+        seen = self._observed[top]
+        if isinstance(seen, WorkerFault):
+            raise seen
+        return seen
 
     def request(self, step: str) -> ProposalRequest:
+        """The state of the run, for one step. Raises: WorkerFault."""
         return ProposalRequest(
             step=step, tree=self.top_build().tree, entry=self.config.entry,
             entry_is_protected=self.workload.form != "kernelbench", observation=self.observation(),
@@ -265,7 +273,15 @@ class RunContext:
             return 0
 
     def sites(self) -> list[Site]:
+        """The places worth changing. Raises: WorkerFault."""
         return self.proposer.sites(self.request("locate_layers"))
+
+    def advice(self) -> list[str]:
+        """What only the user can do; nothing where the stack cannot be observed."""
+        try:
+            return self.proposer.advice(self.request("compile_model"))
+        except WorkerFault:
+            return []
 
 
 def stack_profile(commit: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from tests import guest
 from tests.files import write_files
 from tools.candidate import Site
+from tools.observation import Observation
 
 ENTRY = """
 import torch
@@ -61,7 +62,11 @@ class Target:
 
     # -- running it
 
-    def observe(self, *shapes: dict[str, Any]) -> dict[str, Any]:
+    def observe(self, *shapes: dict[str, Any]) -> Observation:
+        return Observation.model_validate(self.told(*shapes))
+
+    def told(self, *shapes: dict[str, Any]) -> dict[str, Any]:
+        """What the guest says, as it says it."""
         with self._imported():
             observer = guest.module("observe").Observer(str(self.tree), "bench.py")
             observer.op_build()

@@ -6,10 +6,10 @@ What comes back is a hint about where to look, never evidence of a gain.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tools.judging.worker import Build, Setting, Worker
 from tools.judging.workload import Workload
+from tools.observation import Observation
 
 
 @dataclass
@@ -20,8 +20,8 @@ class Observer:
     workload: Workload
     calls: int = 3
 
-    def observe(self, build: Build) -> dict[str, Any]:
-        """What the guest saw (see `sandbox/guest/observe.py`). Raises: WorkerFault."""
+    def observe(self, build: Build) -> Observation:
+        """What the guest saw. Raises: WorkerFault."""
         with Worker(self.setting, build, "observer", timeout_s=self.setting.check_timeout_s) as worker:
             worker.ask("build", **self.workload.build_arguments(worker))
             if self.workload.states:
@@ -30,4 +30,4 @@ class Observer:
                 {"path": worker.reveal(path), "phase": case.phase, "constants": list(self.workload.constants)}
                 for path, case in zip(self.workload.inputs, self.workload.cases, strict=True)
             ]
-            return worker.ask("observe", cases=cases, calls=self.calls)
+            return worker.ask_for(Observation, "observe", cases=cases, calls=self.calls)

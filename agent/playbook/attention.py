@@ -30,7 +30,7 @@ def propose(request: ProposalRequest) -> Answer:
                 partial(attention.rewrite, request.tree, site, variant),
                 gain=gain_without(site.share, 0.5),
             )
-    fused = any(record["fused"] for record in request.observation.get("attention", ()))
+    fused = any(record.fused for record in request.observation.attention)
     return drafts.answer("all attention seen is fused already" if fused else "no attention was seen")
 
 

@@ -13,9 +13,9 @@ def propose(request: ProposalRequest) -> Answer:
     if request.platform.device != "cuda":
         return [], "a CPU has no graphs to capture: its calls are not launched on a device"
     drafts = Drafts(request, "capture_graph")
-    reads = request.observation.get("host_reads", ())
+    reads = request.observation.host_reads
     if reads:
-        places = ", ".join(f"{r['frames'][0]['file']}:{r['frames'][0]['line']}" for r in reads[:3])
+        places = ", ".join(f"{f.file}:{f.line}" for read in reads[:3] for f in read.frames[:1])
         return [], f"Python reads values of tensors during the call ({places}), so a recording would not follow them"
     sites = compile_model.find(request.observation)
     for site in sites:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tools.candidate import Candidate, Site
+from tools.observation import Observation
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class ProposalRequest:
     tree: Path  # the top of the stack, to read; never to write
     entry: str  # relative to the tree
     entry_is_protected: bool
-    observation: dict[str, Any]  # what the guest saw, see sandbox/guest/observe.py
+    observation: Observation
     platform: Platform
     attempts: Sequence[PastAttempt] = field(default=())
     cases: Sequence[dict[str, Any]] = field(default=())

@@ -222,7 +222,7 @@ def _attempts(ctx: RunContext) -> list[Attempt]:
 
 def _advice(ctx: RunContext, session: SessionStart, whole: Whole | None) -> Sequence[str]:
     """What only the user can do, as far as it was measured: one line of torch.compile in the entry."""
-    advice = list(ctx.proposer.advice(ctx.request("compile_model")))
+    advice = ctx.advice()
     delta = ctx.referee.delta
     for mode, found in session.compile.items():
         interval = found.interval(delta)

@@ -9,6 +9,7 @@ from agent.context import RunContext
 from agent.records.atomic_file import write_atomically
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
+from tools.judging.worker import WorkerFault
 
 STEP = "locate_layers"
 
@@ -16,7 +17,10 @@ STEP = "locate_layers"
 def run(state: RunState, ctx: RunContext) -> Update:
     if not start(ctx, STEP):
         return finish(ctx, ended(STEP, "skipped", "left out by --steps"))
-    sites = ctx.sites()
+    try:
+        sites = ctx.sites()
+    except WorkerFault as fault:
+        return finish(ctx, ended(STEP, "nothing", f"the top of the stack could not be observed: {fault}"))
     write_atomically(ctx.run_dir / "profiles" / "sites.json",
                      "[" + ",\n".join(site.model_dump_json() for site in sites) + "]\n")  # fmt: skip
     own = [site for site in sites if not site.third_party]

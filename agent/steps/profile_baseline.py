@@ -5,7 +5,6 @@ Never proposes anything; what it sees is what the later steps are driven by.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -42,8 +41,11 @@ def run(state: RunState, ctx: RunContext) -> Update:
     ctx.use(known)
     ctx.subject = "the original"
     profile = ctx.profile("baseline", ctx.pristine_checked().build)
-    seen = ctx.observation()
-    write_atomically(ctx.run_dir / "profiles" / "observed.json", json.dumps(seen, indent=1) + "\n")
+    try:
+        seen = ctx.observation().model_dump_json(indent=1, by_alias=True)
+        write_atomically(ctx.run_dir / "profiles" / "observed.json", seen + "\n")
+    except WorkerFault as fault:
+        ctx.progress.emit(Note(f"the original could not be observed, so that nothing is proposed for it: {fault}"))
     noise = ctx.referee.noise
     assert noise is not None
     if not noise.usable:

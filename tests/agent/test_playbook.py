@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from agent.step_names import STEPS
 from tests.observed import Target, same_results
 from tools.candidate import Candidate
 from tools.diff.patch import AppliedPatch, PatchRules, plan_patch, tree_reader
+from tools.observation import Observation
 
 TASKS = Path(__file__).parents[2] / "evals" / "tasks"
 CPU = Platform(device="cpu")
@@ -27,7 +27,7 @@ def copy_of(tmp_path: Path, name: str) -> Target:
 
 
 def request(
-    target: Target, step: str, seen: dict[str, Any], platform: Platform = CPU, attempts: tuple[PastAttempt, ...] = (),
+    target: Target, step: str, seen: Observation, platform: Platform = CPU, attempts: tuple[PastAttempt, ...] = (),
     protected: bool = True, cases: int = 1,
 ) -> ProposalRequest:  # fmt: skip
     return ProposalRequest(step, target.tree, "bench.py", protected, seen, platform, attempts, [{}] * cases)
@@ -45,7 +45,7 @@ def attempt(candidate: Candidate, verdict: str) -> PastAttempt:
 
 
 @pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Target, dict[str, Any]]:
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Target, Observation]:
     target = copy_of(tmp_path_factory.mktemp("decoder"), "decoder")
     return target, target.observe({"batch": 1, "tokens": 32})
 
@@ -68,14 +68,14 @@ WANTED = {
 
 
 @pytest.mark.parametrize("step", list(WANTED))
-def test_the_decoder_gets_the_candidates_a_person_would_try(decoder: tuple[Target, dict[str, Any]], step: str) -> None:
+def test_the_decoder_gets_the_candidates_a_person_would_try(decoder: tuple[Target, Observation], step: str) -> None:
     candidates, reason = Playbook().propose(request(decoder[0], step, decoder[1]))
     assert sorted(c.title for c in candidates) == WANTED[step] and reason == ""
     assert all(c.step == step and c.origin == "playbook" and "model.py" in c.rationale for c in candidates)
 
 
 @pytest.mark.parametrize("step", [s for s in WANTED if s != "compile_model"])
-def test_each_candidate_applies_and_computes_the_same(decoder: tuple[Target, dict[str, Any]], step: str) -> None:
+def test_each_candidate_applies_and_computes_the_same(decoder: tuple[Target, Observation], step: str) -> None:
     target, seen = decoder
     for index, candidate in enumerate(Playbook().propose(request(target, step, seen))[0]):
         after = applied(Target(target.tree), candidate)
@@ -105,14 +105,14 @@ def test_every_step_has_candidates_or_one_line_that_says_why_not(tmp_path: Path,
     assert bool(candidates) == (step == "compile_model")
 
 
-def test_a_step_does_not_propose_again_what_it_tried(decoder: tuple[Target, dict[str, Any]]) -> None:
+def test_a_step_does_not_propose_again_what_it_tried(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
     first = Playbook().propose(request(target, "fuse_projections", seen))[0]
     rest = Playbook().propose(request(target, "fuse_projections", seen, attempts=(attempt(first[0], "neutral"),)))[0]
     assert [c.title for c in rest] == [first[1].title]
 
 
-def test_what_failed_together_is_tried_one_by_one(decoder: tuple[Target, dict[str, Any]]) -> None:
+def test_what_failed_together_is_tried_one_by_one(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
     together = Playbook().propose(request(target, "audit_compute", seen))[0][0]
     tried = (attempt(together, "wrong"),)
@@ -122,7 +122,7 @@ def test_what_failed_together_is_tried_one_by_one(decoder: tuple[Target, dict[st
     assert not any(c.title.startswith("Build") for c in refused)
 
 
-def test_the_last_step_tries_neutral_ones_again_alone_and_together(decoder: tuple[Target, dict[str, Any]]) -> None:
+def test_the_last_step_tries_neutral_ones_again_alone_and_together(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
     packs = Playbook().propose(request(target, "fuse_projections", seen))[0]
     past = tuple(attempt(c, "neutral") for c in packs)
@@ -150,7 +150,7 @@ def test_a_protected_entry_is_never_changed(tmp_path: Path) -> None:
     assert [c.title for c in open_entry] == ["Run gate and up of Model as one matrix multiplication"]
 
 
-def test_platforms_get_what_they_can_use(decoder: tuple[Target, dict[str, Any]]) -> None:
+def test_platforms_get_what_they_can_use(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
     propose = Playbook().propose
 
@@ -166,7 +166,7 @@ def test_platforms_get_what_they_can_use(decoder: tuple[Target, dict[str, Any]])
     assert propose(request(target, "compile_model", seen, Platform(device="cpu", cpp_compiler=False)))[1]
 
 
-def test_sites_name_classes_lines_and_shares(decoder: tuple[Target, dict[str, Any]]) -> None:
+def test_sites_name_classes_lines_and_shares(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
     sites = Playbook().sites(request(target, "locate_layers", seen))
     kinds = {site.kind for site in sites}

@@ -159,3 +159,34 @@ def test_a_read_only_repository_gets_its_result_as_a_folder(tmp_path: Path, read
     assert ran.report.branch is None and ran.report.result is not None
     assert (Path(ran.report.result) / "bench.py").read_text() != TASK.read_text()
     assert any("No branch was written, because" in note for note in ran.report.notes), ran.report.notes
+
+
+# -- and on one that behaves otherwise when it is looked into
+
+LOOKS_ROUND = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        if torch.overrides._get_current_function_mode_stack():
+            raise RuntimeError("somebody looks into me")
+        return x @ x + x
+
+def build():
+    return Model().eval()
+
+def inputs(seed):
+    return (torch.randn(16, 16, generator=torch.Generator().manual_seed(seed)),)
+"""
+
+
+def test_what_cannot_be_observed_is_said_and_the_run_goes_on(tmp_path: Path) -> None:
+    target = write_files(tmp_path / "target", {"bench.py": LOOKS_ROUND})
+    ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,locate_layers,audit_compute")
+    assert ran.status == 0, ran.message
+    assert "somebody looks into me" in ran.message
+    steps = {step.name: step for step in ran.report.steps}
+    assert steps["profile_baseline"].status == "done"
+    assert "could not be observed" in steps["locate_layers"].reason
+    assert "could not be observed" in steps["audit_compute"].reason
+    assert ran.report.kept == []

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from tools.profiler import causes, ceilings, timeline, work
 from tools.profiler.categories import CATEGORIES, category_of
-from tools.profiler.result import CaseRow, CategoryShare, Ceilings, KernelRow, Launch, ModuleRow, Profile, Span
+from tools.profiler.result import Bound, CaseRow, CategoryShare, Ceilings, KernelRow, Launch, ModuleRow, Profile, Span
 from tools.profiler.trace import Launch as Launched
 from tools.profiler.trace import Module, Trace
 
@@ -161,7 +161,7 @@ def _row(
     name: str, launches: Sequence[Launched], calls: int, scale: float, total_us: float, reach: Ceilings
 ) -> KernelRow:
     time_us = sum(each.duration_us for each in launches)
-    needs = [work.of(each.op) for each in launches]
+    needs = [work.of(each.op).times(each.part) for each in launches]
     known = [each for each in needs if each.bytes is not None]
     row = KernelRow(
         name=name,
@@ -194,17 +194,18 @@ def _best_name(kernel: str, op: str) -> str:
 def _against_ceilings(row: KernelRow, reach: Ceilings) -> None:
     if row.mean_us < 1e-3:  # finer than the profiler's clock
         return
-    shares = []
+    shares: dict[Bound, float] = {}
     if row.bytes:
         row.gbps = row.bytes / row.mean_us / 1e3
         if reach.memory_gbps:
-            shares.append(row.gbps / reach.memory_gbps)
+            shares["memory"] = row.gbps / reach.memory_gbps
     if row.flops:
         row.tflops = row.flops / row.mean_us / 1e6
         peak = reach.peak_tflops.get(row.dtype)
         if peak:
-            shares.append(row.tflops / peak)
-    row.speed_of_light = max(shares) if shares else None
+            shares["compute"] = row.tflops / peak
+    if shares:
+        row.bound, row.speed_of_light = max(shares.items(), key=lambda item: item[1])
 
 
 def _launch(launches: Sequence[Launched]) -> Launch:

@@ -76,7 +76,7 @@ def of_kernel(row: KernelRow, launch_us: float | None, compute_units: int | None
     if launch.scratch_bytes:
         return "register pressure", f"it spills {launch.scratch_bytes} bytes of every lane to memory"
     if light is not None and light >= BOUND:
-        if row.gbps is None or _compute_is_larger(row):
+        if row.bound == "compute":
             return "compute-bound", f"{light:.0%} of the peak of {row.dtype}"
         cached = ": its data comes out of the cache" if light > CACHED else ""
         return "memory-bound", f"{light:.0%} of the memory's bandwidth{cached}"
@@ -105,16 +105,11 @@ def _little(row: KernelRow) -> str:
 def _on_cpu(row: KernelRow) -> tuple[Cause, str]:
     light = row.speed_of_light
     if light is not None and light >= BOUND:
-        bound: Cause = "compute-bound" if _compute_is_larger(row) else "memory-bound"
+        bound: Cause = "compute-bound" if row.bound == "compute" else "memory-bound"
         return bound, f"{light:.0%} of what the machine can reach"
     if row.mean_us < SHORT_US and row.bytes is not None and row.bytes < LITTLE_BYTES:
         return "launch-bound", f"{row.bytes:.0f} bytes in {row.mean_us:.1f} us: calling it is what is paid for"
     return "unknown", "" if light is None else f"{light:.0%} of what the machine can reach"
-
-
-def _compute_is_larger(row: KernelRow) -> bool:
-    """Whether arithmetic is nearer to its ceiling than memory; only products have arithmetic worth the name."""
-    return row.category in ("gemm", "attention", "convolution") and (row.flops or 0.0) > 50 * (row.bytes or 1.0)
 
 
 def _recommendations(profile: Profile) -> Iterator[str]:

@@ -10,16 +10,20 @@ import gzip
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, StrictBool, StrictFloat
 
 from sandbox.errors import DiskFull, means_disk_full
+from tools.judging.described import MOST_CASES
 from tools.judging.tensors import BadTensorFile, opened
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
 from tools.profiler import analysis, closer_look, reach, trace
 from tools.profiler.analysis import Subject
-from tools.profiler.result import Ceilings, Profile
+from tools.profiler.result import Ceilings, Made, Profile
 from tools.profiler.rocprof import calls as rocprof_calls
 from tools.profiler.rocprof import tool as rocprof
 from tools.profiler.rocprof.merge import merge
@@ -28,6 +32,13 @@ from tools.profiler.trace import Trace
 CALLS = 10
 # "launches" runs the calls once under rocprofv3, "counters" once more for each pass, "all" also under rocprof-compute
 Depth = Literal["none", "launches", "counters", "all"]
+
+
+class _Profiled(BaseModel):
+    """The reply to `profile`."""
+
+    call_us: list[Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)]] = Field(max_length=MOST_CASES)
+    modules: StrictBool
 
 
 @dataclass
@@ -49,6 +60,7 @@ class Collector:
             call_us, found, notes = self._run(build, keep)
         except WorkerFault as fault:
             call_us, found, notes = [], Trace(), [f"it fails under the profiler: {fault}"]
+        told = self.workload.environment
         known = [1e6 * case.call_s for case in self.workload.cases]
         names = unique([case.name for case in self.workload.cases])
         subject = Subject(
@@ -61,6 +73,9 @@ class Collector:
         )
         profile = analysis.profile(found, subject)
         profile.notes = [*notes, *profile.notes]
+        torch, triton, platform = (str(told.get(name) or "") for name in ("torch", "triton", "hip"))
+        platform = f"HIP {platform}" if platform else f"CUDA {told['cuda']}" if told.get("cuda") else ""
+        profile.made = Made(date=datetime.now(UTC), torch=torch, triton=triton, platform=platform)
         return profile
 
     def look_closer(self, profile: Profile, build: Build, depth: Depth) -> Profile:
@@ -88,12 +103,11 @@ class Collector:
                 for path, case in zip(self.workload.inputs, self.workload.cases, strict=True)
             ]
             left = worker.saved("trace.json")
-            said = worker.ask("profile", cases=cases, calls=self.calls, trace=str(left))
+            said = worker.ask_for(_Profiled, "profile", cases=cases, calls=self.calls, trace=str(left))
             worker.stop()
             _take(left, keep)
-        times = [float(each) for each in said.get("call_us", []) if isinstance(each, int | float) and each > 0]
-        notes = [] if said.get("modules") else ["compiled code runs in no module: kernels are not led back to one"]
-        return times, trace.read(keep), notes
+        notes = [] if said.modules else ["compiled code runs in no module: kernels are not led back to one"]
+        return said.call_us, trace.read(keep), notes
 
 
 def unique(names: Sequence[str]) -> list[str]:

@@ -52,7 +52,7 @@ def render(profile: Profile) -> str:
 
 def as_json(profile: Profile) -> str:
     """What the script reads: ASCII without `<`, `>` and `&`; null for what is not a number; the timeline in columns."""
-    shown = profile.model_dump(mode="python", exclude={"timeline"})
+    shown = profile.model_dump(mode="json", exclude={"timeline"})
     for row, kernel in zip(shown["kernels"], profile.kernels, strict=True):
         row["short"] = short_name(kernel.name, _SHORT)
     spans = profile.timeline[:MOST_SPANS]

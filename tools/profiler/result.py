@@ -6,6 +6,7 @@ microseconds per call unless a name says otherwise; shares are of all calls that
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +15,7 @@ from tools.profiler.categories import Category
 
 Cause = Literal["launch-bound", "memory-bound", "compute-bound", "low occupancy", "register pressure",
                 "under-filled grid", "bank conflicts", "divergence", "uncoalesced access", "unknown"]  # fmt: skip
+Bound = Literal["memory", "compute"]
 
 
 class _Part(BaseModel):
@@ -72,6 +74,8 @@ class KernelRow(_Part):
     tflops: float | None = None
     speed_of_light: float | None = None
     """The larger of the two shares of what the device can reach."""
+    bound: Bound | None = None
+    """Which of the two that is."""
     cause: Cause = "unknown"
     why: str = ""
     launch: Launch = Launch()
@@ -126,10 +130,21 @@ class CaseRow(_Part):
     """Its type."""
 
 
+class Made(_Part):
+    """When a profile was made, and with what; empty where the target's interpreter has none."""
+
+    date: datetime
+    torch: str = ""
+    triton: str = ""
+    platform: str = ""
+    """Version of HIP or CUDA."""
+
+
 class Profile(_Part):
     """One profile of one entry on one device."""
 
     entry: str
+    made: Made | None = None
     device: str
     architecture: str = ""
     calls: int

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from tools.plain_text import one_line, width_of
 from tools.profiler.categories import CATEGORIES
-from tools.profiler.result import CategoryShare, KernelRow, Profile
+from tools.profiler.result import CategoryShare, KernelRow, Made, Profile
 
 WIDTH = 100
 _BAR = 32
@@ -94,12 +94,21 @@ def _head(profile: Profile) -> list[str]:
         ("launches", f"{_count(profile.launches)} per call; median gap between kernels {time(profile.gap_us)}"),
         ("at best", _ceilings(profile)),
     ]  # fmt: skip
+    if profile.made is not None:
+        rows.append(("made", _made(profile.made)))
     title = f"Profile of {one_line(profile.entry, 48) or '(no entry)'} on {device}{architecture}, "
     title += f"{profile.calls:,} {'call' if profile.calls == 1 else 'calls'}"
     lines = [one_line(title, WIDTH), ""]
     for name, text in rows:
         lines += _wrapped(text, first=f"  {name:<9} ", rest=" " * 12)
     return lines
+
+
+def _made(made: Made) -> str:
+    software = [f"{name} {one_line(version, 40)}" for name, version in
+                (("torch", made.torch), ("Triton", made.triton)) if version]  # fmt: skip
+    software += [one_line(made.platform, 40)] if made.platform else []
+    return f"{made.date:%Y-%m-%d %H:%M} {made.date.tzname() or ''} with {', '.join(software) or 'unknown software'}"
 
 
 def _middle(profile: Profile) -> str:
@@ -147,12 +156,16 @@ def _kernels(profile: Profile, most: int) -> list[str]:
     order = sorted(profile.kernels, key=lambda kernel: -_sortable(kernel.share))
     shown = order[:most]
     cause = max(len("cause"), *(len(kernel.cause) for kernel in shown))
-    head = f"{'#':>4} {'share':>6} {'calls':>6} {'mean':>8} {'GB/s':>6} {'TFLOP/s':>7} {'limit':>5} {'cause':<{cause}}"
-    lines = ["Kernels by their share of the device's time (limit: how near to the device's speed of light)", ""]
+    head = f"{'#':>4} {'share':>6} {'calls':>6} {'mean':>8} {'GB/s':>6} {'TFLOP/s':>7} {'limit':>8} {'cause':<{cause}}"
+    lines = [
+        "Kernels by their share of the device's time",
+        "(limit: how near to the speed of light, of memory or of arithmetic, whichever is nearer)",
+        "",
+    ]
     lines.append(f"{head} name")
     for number, kernel in enumerate(shown, start=1):
         start = (f"{number:>4} {_share(kernel.share):>6} {_count(kernel.calls):>6} {time(kernel.mean_us):>8} "
-                 f"{_number(kernel.gbps):>6} {_number(kernel.tflops):>7} {_share(kernel.speed_of_light, 0):>5} "
+                 f"{_number(kernel.gbps):>6} {_number(kernel.tflops):>7} {_limit(kernel):>8} "
                  f"{kernel.cause:<{cause}} ")  # fmt: skip
         lines.append(start + short_name(kernel.name, max(WIDTH - len(start), 20)))
         origin = _origin(kernel)
@@ -162,6 +175,12 @@ def _kernels(profile: Profile, most: int) -> list[str]:
         rest = sum(_sortable(kernel.share) for kernel in order[most:])
         lines.append(f"  and {len(order) - most:,} more, {_share(rest)} of the time together")
     return lines
+
+
+def _limit(kernel: KernelRow) -> str:
+    """`83% mem`."""
+    which = {"memory": " mem", "compute": " alu", None: ""}[kernel.bound]
+    return _share(kernel.speed_of_light, 0) + which
 
 
 def _origin(kernel: KernelRow) -> str:

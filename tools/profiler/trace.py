@@ -61,6 +61,7 @@ class Launch:
     workgroup_size: int | None = None
     registers: int | None = None
     lds_bytes: int | None = None
+    part: float = 1.0  # of what its operation does, where several launches did it: by their time
 
 
 @dataclass
@@ -165,6 +166,9 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
         device, causes = ops, list[_Event | None](ops)
         anchors = causes
         durations = _self_times(ops)
+    of_each: dict[int, float] = defaultdict(float)
+    for cause, duration in zip(causes, durations, strict=True):
+        of_each[id(cause)] += duration
     launches = []
     for event, cause, anchor, duration in zip(device, causes, anchors, durations, strict=True):
         call = None if anchor is None else calls.around(anchor)
@@ -183,6 +187,7 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
                 workgroup_size=_product(event.args.get("block")),
                 registers=_whole(event.args.get("registers per thread")),
                 lds_bytes=_whole(event.args.get("shared memory")),
+                part=1.0 if cause is None or of_each[id(cause)] <= 0 else duration / of_each[id(cause)],
             )
         )
     if missing := sum(launch.op is None for launch in launches):

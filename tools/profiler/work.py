@@ -35,30 +35,52 @@ class Work:
     flops: float | None = None
     dtype: str = ""
 
+    def times(self, part: float) -> Work:
+        """So much of it."""
+        moved, done = (None if value is None else part * value for value in (self.bytes, self.flops))
+        return Work(moved, done, self.dtype)
+
 
 def of(op: Op | None) -> Work:
     """What one call of this operation must do."""
     if op is None:
         return Work()
-    operands = [(shape, DTYPES[dtype]) for shape, dtype in zip(op.shapes, op.dtypes, strict=False) if dtype in DTYPES]
+    operands = [(shape, *DTYPES[dtype]) for shape, dtype in zip(op.shapes, op.dtypes, strict=False) if dtype in DTYPES]
     if not operands:
         return Work()
-    dtype, size = operands[0][1]
-    shapes = [shape for shape, _ in operands]
     name = op.name.removeprefix("aten::").removesuffix("_")
     found = _PRODUCTS.get(name, _nothing)(op.shapes)
     if found is not None:
         flops, elements = found
+        _, dtype, size = operands[0]
         return Work(elements * size, flops, dtype)
+    dtype, size = _promoted(operands)
     if name in _VIEWS:
         return Work(0.0, 0.0, dtype)
-    read = sum(math.prod(shape) * each for shape, (_, each) in operands)
-    if name in _READ_ONCE:
-        return Work(read + (0 if name in _REDUCTIONS else math.prod(shapes[0]) * size), None, dtype)
+    if name == "copy":  # what is written to is one of the operands
+        return Work(_bytes(operands), 0.0, dtype)
+    if name in _FLOP_EACH:
+        first = math.prod(operands[0][0])
+        written = 0.0 if name in _REDUCING else float(first * size)
+        return Work(_bytes(operands) + written, _FLOP_EACH[name] * first, dtype)
     if name in _POINTWISE:
-        written = math.prod(_broadcast(shapes)) * size
-        return Work(read + written, float(math.prod(_broadcast(shapes))), dtype)
+        elements = math.prod(_broadcast([shape for shape, _, _ in operands]))
+        written = float(elements * (1 if name in _COMPARING else size))
+        return Work(_bytes(operands) + written, _POINTWISE[name] * elements, dtype)
     return Work(None, None, dtype)
+
+
+Operand = tuple[Shape, str, int]  # shape, data type, bytes of an element
+
+
+def _bytes(operands: Sequence[Operand]) -> float:
+    return float(sum(math.prod(shape) * size for shape, _, size in operands))
+
+
+def _promoted(operands: Sequence[Operand]) -> tuple[str, int]:
+    """The type in which operands are worked with: tensors before numbers, then floating point, then the widest."""
+    _, dtype, size = max(operands, key=lambda each: (bool(each[0]), "float" in each[1], each[2]))
+    return dtype, size
 
 
 def _nothing(shapes: Sequence[Shape]) -> None:
@@ -131,16 +153,29 @@ _VIEWS = _names("""
     view reshape _unsafe_view transpose t permute expand squeeze unsqueeze slice select as_strided unbind split chunk
     narrow detach alias unfold empty empty_strided empty_like resize size _reshape_alias
 """)
-_REDUCTIONS = _names("sum mean amax amin max min any all var std prod argmax argmin norm logsumexp")
-_READ_ONCE = _REDUCTIONS | _names("""
-    copy clone contiguous _to_copy to softmax _softmax log_softmax native_layer_norm layer_norm native_group_norm
-    rms_norm _fused_rms_norm native_batch_norm cumsum sort topk gather index_select repeat relu gelu silu sigmoid tanh
-    exp log sqrt rsqrt neg abs sin cos pow erf reciprocal tril triu flip roll bitwise_not logical_not
-""")
-_POINTWISE = _names("""
-    add sub mul div rsub where masked_fill eq ne lt gt le ge maximum minimum clamp logical_and logical_or lerp addcmul
-    addcdiv bitwise_and bitwise_or remainder fmod atan2
-""")
+# FLOP of each element of the first operand. A function such as exp, sin or rsqrt counts as one, a comparison as none.
+_FLOP_EACH = {
+    **dict.fromkeys(_names("""
+        clone contiguous _to_copy to repeat tril triu flip roll sort topk argmax argmin any all logical_not bitwise_not
+    """), 0.0),
+    **dict.fromkeys(_names("""
+        sum mean amax amin max min prod cumsum relu tanh exp log sqrt rsqrt neg abs sin cos pow erf reciprocal
+    """), 1.0),
+    "norm": 2.0,
+    "sigmoid": 3.0, "silu": 4.0, "gelu": 5.0,
+    "var": 4.0, "std": 4.0, "logsumexp": 4.0,
+    "rms_norm": 4.0, "_fused_rms_norm": 4.0, "native_batch_norm": 4.0,
+    "softmax": 5.0, "_softmax": 5.0, "log_softmax": 5.0, "_log_softmax": 5.0,
+    "layer_norm": 7.0, "native_layer_norm": 7.0, "native_group_norm": 7.0,
+}  # fmt: skip
+# what is written is small beside what is read
+_REDUCING = _names("sum mean amax amin max min any all var std prod argmax argmin norm logsumexp topk")
+_COMPARING = _names("eq ne lt gt le ge logical_and logical_or")  # their result is of one byte
+_POINTWISE = {
+    **dict.fromkeys(_COMPARING | _names("where masked_fill bitwise_and bitwise_or"), 0.0),
+    **dict.fromkeys(_names("add sub mul div rsub maximum minimum clamp remainder fmod atan2"), 1.0),
+    "lerp": 3.0, "addcmul": 3.0, "addcdiv": 3.0,
+}  # fmt: skip
 
 
 def _broadcast(shapes: Sequence[Shape]) -> Shape:

@@ -7,11 +7,11 @@ only: with a single row such a mask hides nothing, however many keys there are. 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import libcst as cst
 
 from tools.candidate import Site
+from tools.observation import Observation
 from tools.rewrite import CannotRewrite, spelling
 from tools.rewrite.attention_match import Attention, Mask, Matcher, Repeat, names_in, repeat_of
 from tools.rewrite.causal import causal, is_blocking, is_infinite
@@ -21,23 +21,24 @@ from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import assigned, dotted
 
 
-def find(observation: dict[str, Any]) -> list[Site]:
+def find(observation: Observation) -> list[Site]:
     """One site for each place where attention was computed by hand."""
     found = []
-    for record in observation.get("attention", ()):
-        frame = record["frames"][0] if record["frames"] else None
-        if record["fused"] or frame is None:
+    for record in observation.attention:
+        frame = record.frames[0] if record.frames else None
+        if record.fused or frame is None:
             continue
-        repeats = [f["line"] for r in observation.get("repeats", ()) for f in r["frames"] if f["file"] == frame["file"]]
-        owners = [c for c in observation.get("classes", ()) if c["class"] == frame["class"]]
-        children: dict[str, str] = owners[0]["children"] if owners else {}
+        repeats = [f.line for r in observation.repeats for f in r.frames if f.file == frame.file]
+        owners = [c for c in observation.classes if c.name == frame.owner]
+        children = owners[0].children if owners else {}
         found.append(
             Site(
-                kind="attention", file=frame["file"], line=frame["line"], line_end=frame["line"],
-                module_class=frame["class"], third_party=frame["third_party"], share=record["share"],
+                kind="attention", file=frame.file, line=frame.line, line_end=frame.line,
+                module_class=frame.owner, third_party=frame.third_party, share=record.share,
                 detail={
-                    "cases": record["cases"], "module": frame["module"], "repeats": sorted(set(repeats)),
-                    "plain_attributes": frame["plain_attributes"], "count": record["count"],
+                    "cases": [case.model_dump(exclude_none=True) for case in record.cases],
+                    "module": frame.module, "repeats": sorted(set(repeats)),
+                    "plain_attributes": frame.plain_attributes, "count": record.count,
                     "dropouts": [n for n, kind in children.items() if kind == "Dropout"],
                 },
             )

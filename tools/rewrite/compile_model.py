@@ -7,34 +7,34 @@ State dicts stay as they are, and a deepcopy or a pickle is simply not compiled.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import libcst as cst
 
 from tools.candidate import Site
+from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import dotted, find_all, methods, statements
 
 
-def find(observation: dict[str, Any]) -> list[Site]:
+def find(observation: Observation) -> list[Site]:
     """The outermost module class, if it is the target's own."""
     return [
         Site(
-            kind="compile", file=found["file"], line=found["line"], line_end=found["line_end"],
-            module_class=found["class"], module_paths=(found["path"],), share=1.0 if not found["path"] else None,
-            detail={"module": found["module"]},
+            kind="compile", file=found.file, line=found.line, line_end=found.line_end,
+            module_class=found.name, module_paths=(found.path,), share=1.0 if not found.path else None,
+            detail={"module": found.module},
         )
-        for found in observation["callable"]["outermost"][:1]
+        for found in observation.callable.outermost[:1]
     ]  # fmt: skip
 
 
-def advice(observation: dict[str, Any], settings: str) -> str:
+def advice(observation: Observation, settings: str) -> str:
     """What the user can write in the entry when no class of the target can be changed."""
-    kind = observation["callable"]
+    called = observation.callable
     arguments = ", ".join(part for part in ("function", settings) if part)
-    how = f"model.compile({settings})" if kind["is_module"] else f"torch.compile({arguments})"
-    return f"{kind['class']} is not the target's own class; in the entry, after building it: {how}"
+    how = f"model.compile({settings})" if called.is_module else f"torch.compile({arguments})"
+    return f"{called.name} is not the target's own class; in the entry, after building it: {how}"
 
 
 def settings_in(tree: Path, site: Site) -> str | None:

@@ -6,11 +6,11 @@ It refuses when the copy or its source is changed in place anywhere in the funct
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import libcst as cst
 
 from tools.candidate import Site
+from tools.observation import Copies, Observation
 from tools.rewrite import CannotRewrite, spelling
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import assigned, base_name, find_all, handed_out, simple_statements, touched, walk
@@ -23,35 +23,35 @@ _OPERATIONS = """
 _ANY_STRIDES = frozenset(_OPERATIONS.split())
 
 
-def find(observation: dict[str, Any]) -> list[Site]:
+def find(observation: Observation) -> list[Site]:
     """One site for each function that copies for nothing, with all its copies."""
     found: dict[tuple[str, int], Site] = {}
-    for record in observation.get("copies", ()):
-        frame = record["frames"][0] if record["frames"] else None
+    for record in observation.copies:
+        frame = record.frames[0] if record.frames else None
         if frame is None or not _is_needless(record):
             continue
-        key = (frame["file"], frame["first_line"])
+        key = (frame.file, frame.first_line)
         old = found.get(key)
-        copies = [*(old.detail["copies"] if old else []), {"operation": record["operation"], "line": frame["line"]}]
+        copies = [*(old.detail["copies"] if old else []), {"operation": record.operation, "line": frame.line}]
         found[key] = Site(
-            kind="copies", file=frame["file"], line=frame["line"], line_end=frame["line"], module_class=frame["class"],
-            third_party=frame["third_party"], share=record["share"] + (old.share or 0.0 if old else 0.0),
-            detail={"copies": copies, "function": frame["function"], "module": frame["module"]},
+            kind="copies", file=frame.file, line=frame.line, line_end=frame.line, module_class=frame.owner,
+            third_party=frame.third_party, share=record.share + (old.share or 0.0 if old else 0.0),
+            detail={"copies": copies, "function": frame.function, "module": frame.module},
         )  # fmt: skip
     return list(found.values())
 
 
-def _is_needless(record: dict[str, Any]) -> bool:
-    if record["needed"]:
+def _is_needless(record: Copies) -> bool:
+    if record.needed:
         return False
-    if record["operation"] == "clone":
+    if record.operation == "clone":
         return True
     # one that copied may still have been worth it; one that had no effect cannot have been
-    return bool(record["operation"] == "contiguous" and record["same"] == record["count"] and _takes_any(record))
+    return record.operation == "contiguous" and record.same == record.count and _takes_any(record)
 
 
-def _takes_any(record: dict[str, Any]) -> bool:
-    return bool(record["users"]) and set(record["users"]) <= _ANY_STRIDES
+def _takes_any(record: Copies) -> bool:
+    return bool(record.users) and set(record.users) <= _ANY_STRIDES
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:

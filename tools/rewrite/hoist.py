@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
-from typing import Any
 
 import libcst as cst
 
 from tools.candidate import Site
+from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.hoist_groups import Finder, Group
 from tools.rewrite.kinds import Kind, Kinds
@@ -31,22 +31,22 @@ from tools.rewrite.syntax import (
 )
 
 
-def find(observation: dict[str, Any]) -> list[Site]:
+def find(observation: Observation) -> list[Site]:
     """One site for each function in which tensors were built that depended on no data."""
     found: dict[tuple[str, int], Site] = {}
-    for record in observation.get("constants", ()):
-        for frame in record["frames"]:
-            if frame["third_party"] or record["mutated"]:
+    for record in observation.constants:
+        for frame in record.frames:
+            if frame.third_party or record.mutated:
                 continue
-            key = (frame["file"], frame["first_line"])
+            key = (frame.file, frame.first_line)
             old = found.get(key)
             lines = {**(old.detail["lines"] if old else {})}
-            lines[str(frame["line"])] = lines.get(str(frame["line"]), 0.0) + record["share"]
+            lines[str(frame.line)] = lines.get(str(frame.line), 0.0) + record.share
             found[key] = Site(
-                kind="constants", file=frame["file"], line=frame["first_line"], line_end=frame["line"],
-                module_class=frame["class"], share=sum(lines.values()),
-                detail={"lines": lines, "module": frame["module"], "function": frame["function"],
-                        "plain_attributes": frame["plain_attributes"], "only": None},
+                kind="constants", file=frame.file, line=frame.first_line, line_end=frame.line,
+                module_class=frame.owner, share=sum(lines.values()),
+                detail={"lines": lines, "module": frame.module, "function": frame.function,
+                        "plain_attributes": frame.plain_attributes, "only": None},
             )  # fmt: skip
     return sorted(found.values(), key=lambda site: -(site.share or 0))
 
@@ -57,7 +57,7 @@ def groups(tree: Path, site: Site) -> list[Group]:
     return _groups(source, _function(source, site), site)
 
 
-def sites(tree: Path, observation: dict[str, Any]) -> list[Site]:
+def sites(tree: Path, observation: Observation) -> list[Site]:
     """Those of `find` in whose own source something can be hoisted."""
     found = []
     for site in find(observation):

@@ -7,43 +7,43 @@ was not proved by its numbers, and gates that are not one product on one line.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import libcst as cst
 
 from tools.candidate import Site
+from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import RMS_NORM, SILU_MUL, is_used, use
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import dotted, find_all, statements
 
-_FORMULA = ("weight", "eps", "eps_value", "offset", "order", "module", "count", "dtype")
+_FORMULA = {"weight", "eps", "eps_value", "offset", "order", "module", "count", "dtype"}
 _SILU = ("SiLU", "SiLUActivation")
 NAMES = {"rms_norm": "RMS normalisation", "gated_activation": "Gated activation"}
 
 
-def find(observation: dict[str, Any]) -> list[Site]:
+def find(observation: Observation) -> list[Site]:
     """Classes that compute an RMS norm, and products with an activation."""
     found = [
         Site(
-            kind="rms_norm", file=row["file"], line=row["line"], line_end=row["line_end"], module_class=row["class"],
-            module_paths=tuple(row["paths"]), third_party=row["third_party"], share=row["share"],
-            detail={key: row[key] for key in _FORMULA},
+            kind="rms_norm", file=row.file, line=row.line, line_end=row.line_end, module_class=row.name,
+            module_paths=tuple(row.paths), third_party=row.third_party, share=row.share,
+            detail=row.model_dump(include=_FORMULA),
         )
-        for row in observation.get("norms", ())
+        for row in observation.norms
     ]  # fmt: skip
-    children = {row["class"]: row["children"] for row in observation.get("classes", ())}
-    for row in observation.get("gated", ()):
-        if row["activation"] != "silu" or not row["frames"]:
+    children = {row.name: row.children for row in observation.classes}
+    for gated in observation.gated:
+        if gated.activation != "silu" or not gated.frames:
             continue
-        frame = row["frames"][0]
+        frame = gated.frames[0]
         found.append(
             Site(
-                kind="gated_activation", file=frame["file"], line=frame["line"], line_end=frame["line"],
-                module_class=frame["class"], third_party=frame["third_party"], share=row["share"],
+                kind="gated_activation", file=frame.file, line=frame.line, line_end=frame.line,
+                module_class=frame.owner, third_party=frame.third_party, share=gated.share,
                 detail={
-                    "module": frame["module"], "count": row["count"],
-                    "modules": [n for n, kind in children.get(frame["class"], {}).items() if kind in _SILU],
+                    "module": frame.module, "count": gated.count,
+                    "modules": [n for n, kind in children.get(frame.owner, {}).items() if kind in _SILU],
                 },
             )
         )  # fmt: skip

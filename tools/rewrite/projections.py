@@ -8,32 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import libcst as cst
 
 from tools.candidate import Site
+from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import PACKED_LINEAR, use
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import dotted, find_all, find_blocks, methods, statements, walk
 
 
-def find(observation: dict[str, Any]) -> list[Site]:
+def find(observation: Observation) -> list[Site]:
     """One site for each class and set of layers that were given the same tensor."""
     found = []
-    for group in observation.get("linear_groups", ()):
-        layers = group["layers"]
-        if not all(layer["plain"] and not layer["hooked"] for layer in layers):
+    for group in observation.linear_groups:
+        layers = group.layers
+        if not all(layer.plain and not layer.hooked for layer in layers):
             continue
-        if len({(layer["in_features"], layer["dtype"]) for layer in layers}) > 1:
+        if len({(layer.in_features, layer.dtype) for layer in layers}) > 1:
             continue
         found.append(
             Site(
-                kind="projections", file=group["file"], line=group["line"], line_end=group["line_end"],
-                module_class=group["class"], module_paths=tuple(group["paths"]), third_party=group["third_party"],
-                share=group["share"],
-                detail={"names": group["names"], "layers": layers, "module": group["module"], "count": group["count"]},
+                kind="projections", file=group.file, line=group.line, line_end=group.line_end,
+                module_class=group.name, module_paths=tuple(group.paths), third_party=group.third_party,
+                share=group.share, detail=group.model_dump(include={"names", "layers", "module", "count"}),
             )
         )  # fmt: skip
     return sorted(found, key=lambda site: -(site.share or 0))

@@ -6,24 +6,24 @@ The two products of attention by hand become `grouped_matmul`. It refuses when a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import libcst as cst
 
 from tools.candidate import Site
+from tools.observation import Observation
 from tools.rewrite import CannotRewrite, attention, spelling
 from tools.rewrite.ops_package import GROUPED_MATMUL, use
 from tools.rewrite.source import SourceFile
 
 
-def find(observation: dict[str, Any]) -> list[Site]:
+def find(observation: Observation) -> list[Site]:
     """The attention sites in whose function heads were seen to be repeated."""
     found = []
     for site in attention.find(observation):
-        frames = [(r, f) for r in observation.get("repeats", ()) for f in r["frames"] if f["file"] == site.file]
-        records = {id(r): r for r, f in frames if f["first_line"] <= site.line and f["class"] == site.module_class}
+        frames = [(r, f) for r in observation.repeats for f in r.frames if f.file == site.file]
+        records = {id(r): r for r, f in frames if f.first_line <= site.line and f.owner == site.module_class}
         if records:
-            share = sum(r["share"] for r in records.values())
+            share = sum(r.share for r in records.values())
             found.append(site.model_copy(update={"kind": "repeat_kv", "share": share}))
     return found
 

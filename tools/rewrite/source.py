@@ -47,15 +47,18 @@ def _names(node: cst.CSTNode, contexts: Contexts, wanted: Sequence[ExpressionCon
 
 @dataclass
 class SourceFile:
-    """A parsed file. `path` is relative to the tree. Raises: CannotRewrite when it does not parse."""
+    """A parsed file. `path` is relative to the tree. Raises: CannotRewrite when it leads out, or does not parse."""
 
     tree: Path
     path: str
     module: cst.Module = field(init=False)
 
     def __post_init__(self) -> None:
+        place = (self.tree / self.path).resolve()
+        if not place.is_relative_to(self.tree.resolve()):  # the path was told by the target's process
+            raise CannotRewrite(f"{self.path} is not in the target")
         try:
-            parsed = _parse((self.tree / self.path).read_bytes())
+            parsed = _parse(place.read_bytes())
         except (OSError, UnicodeDecodeError, cst.ParserSyntaxError) as error:
             raise CannotRewrite(f"{self.path} cannot be parsed: {str(error).splitlines()[0]}") from error
         self.module, self._positions, self._contexts, self._bindings = parsed

@@ -44,7 +44,7 @@ class Model(nn.Module):
 def observe(tmp_path: Path, body: str, setup: str = "pass") -> dict[str, Any]:
     body = "\n".join(f"        {line}" for line in body.strip().splitlines())
     text = MODEL.replace("{body}", body).replace("{setup}", setup)
-    seen = Target.of_model(tmp_path / "tree", text).observe()
+    seen = Target.of_model(tmp_path / "tree", text).told()
     assert len(json.dumps(seen)) < 1 << 20
     return seen
 
@@ -150,7 +150,7 @@ def test_a_plain_function_is_observed_too(tmp_path: Path) -> None:
         "def call(x):\n    m = torch.arange(4.0)\n    return LAYER(x) + m\n"
         "def build():\n    return call\ndef inputs(seed):\n    return (torch.randn(2, 4),)\n"
     )
-    seen = Target.write(tmp_path / "tree", {"bench.py": entry}).observe()
+    seen = Target.write(tmp_path / "tree", {"bench.py": entry}).told()
     assert not seen["callable"]["is_module"] and seen["callable"]["line"] == 3
     assert any("arange" in r["operations"] for r in seen["constants"])
 
@@ -172,7 +172,7 @@ def test_a_model_of_many_layers_stays_within_bounds(tmp_path: Path) -> None:
     text = (
         MODEL.replace("range(3)", "range(300)").replace("{body}", "        return self.a(x)").replace("{setup}", "pass")
     )
-    seen = Target.of_model(tmp_path / "tree", text).observe()
+    seen = Target.of_model(tmp_path / "tree", text).told()
     assert len(json.dumps(seen)) < 1 << 20
     assert all(len(value) <= 200 for value in seen.values() if isinstance(value, list))
 
@@ -183,5 +183,5 @@ def test_what_a_change_brought_along_is_no_place(tmp_path: Path) -> None:
     target = Target.of_model(tmp_path / "tree", text)
     gate = "import torch.nn.functional as F\n\n\ndef gate(a, b):\n    return F.silu(a) * b\n"
     Target.write(target.tree, {"ratchet_ops/__init__.py": "# Ratchet: \n", "ratchet_ops/gate.py": gate})
-    (record,) = target.observe()["gated"]
+    (record,) = target.told()["gated"]
     assert record["frames"][0]["file"] == "model.py", "whoever calls it is"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from tools.hardware import find_device
 from tools.profiler.categories import Category
@@ -19,6 +20,7 @@ from tools.profiler.result import (
     Ceilings,
     KernelRow,
     Launch,
+    Made,
     ModuleRow,
     Profile,
     Span,
@@ -38,6 +40,7 @@ HOSTILE = (
     "k" * 5000,
 )
 _LAYERS = 8
+MADE = Made(date=datetime(2026, 11, 22, 6, 37, tzinfo=UTC), torch="2.11.0", triton="3.6.0", platform="CUDA 13.0")
 _MODEL = "/work/target/model.py"
 
 
@@ -148,6 +151,7 @@ def hostile() -> Profile:
     The names begin alike for a person and sort by their first sign, so that no two are equal.
     """
     profile = h200_decoder()
+    profile.made = Made(date=MADE.date, torch="<img src=x onerror=alert(1)>", triton="\x1b[2J", platform="</script>")
     nan, inf = float("nan"), float("inf")
     for index, name in enumerate(HOSTILE):
         profile.kernels.append(
@@ -172,6 +176,7 @@ def hostile() -> Profile:
 def many_spans(count: int = 20_000) -> Profile:
     """The decoder with a timeline of so many launches, on three streams."""
     profile = h200_decoder()
+    profile.made = Made(date=MADE.date, torch="<img src=x onerror=alert(1)>", triton="\x1b[2J", platform="</script>")
     start, spans = 0.0, []
     for index in range(count):
         kernel = index * 7919 % len(profile.kernels)
@@ -231,7 +236,7 @@ def _built(entry: str, device: str, architecture: str, rows: list[KernelRow], or
         by_module[row.module] += row.time_us
     wheres = {row.module: row.where for row in rows}
     return Profile(
-        entry=entry, device=device, architecture=architecture, calls=20, call_us=span + 31.0, busy_us=busy,
+        entry=entry, made=MADE, device=device, architecture=architecture, calls=20, call_us=span + 31.0, busy_us=busy,
         span_us=span, idle_share=1 - busy / span, gap_us=statistics.median(gaps[:-1]), launches=float(len(order)),
         ceilings=ceilings, kernels=rows, timeline=spans,
         categories=[CategoryShare(category=name, time_us=us, share=us / busy) for name, us in by_category.items()],

@@ -27,9 +27,20 @@ KNOWN = [
      2 * (8 * 32 * 128 + 2 * 48 * 128), 2 * 8 * 32 * 48 * 128),
     (op("aten::add", ((4, 1, 8), F32), ((3, 8), F32)), 4 * (32 + 24 + 96), 96),
     (op("aten::mul_", ((16,), F32), ((), F32)), 4 * (16 + 1 + 16), 16),
-    (op("aten::copy_", ((8, 8), BF16), ((8, 8), F32)), 64 * 2 + 64 * 4 + 64 * 2, None),
-    (op("aten::_softmax", ((8, 256), F32)), 2 * 4 * 8 * 256, None),
-    (op("aten::sum", ((8, 256), F32)), 4 * 8 * 256, None),
+    # what is written to is among the operands, and is not read
+    (op("aten::copy_", ((8, 8), BF16), ((8, 8), F32)), 64 * 4 + 64 * 2, 0),
+    (op("aten::_softmax", ((8, 256), F32)), 2 * 4 * 8 * 256, 5 * 8 * 256),
+    (op("aten::sum", ((8, 256), F32)), 4 * 8 * 256, 8 * 256),
+    (op("aten::native_layer_norm", ((8, 64), BF16), ((64,), BF16), ((64,), BF16)), 2 * (2 * 8 * 64 + 2 * 64),
+     7 * 8 * 64),
+    (op("aten::silu", ((8, 64), BF16)), 2 * 2 * 8 * 64, 4 * 8 * 64),
+    # what chooses is of one byte, and what is chosen of four
+    (op("aten::where", ((8, 64), "bool"), ((8, 64), F32), ((), F32)), 8 * 64 * (1 + 4 + 4) + 4, 0),
+    (op("aten::eq", ((8, 64), F32), ((8, 64), F32)), 8 * 64 * (4 + 4 + 1), 0),
+    # half precision, though a number of single precision takes part; single, where a whole tensor does
+    (op("aten::mul", ((8, 64), BF16), ((), F32)), 2 * 2 * 8 * 64 + 4, 8 * 64),
+    (op("aten::add", ((8, 64), BF16), ((64,), F32)), 8 * 64 * (2 + 4) + 4 * 64, 8 * 64),
+    (op("aten::topk", ((4, 256), F32)), 4 * 4 * 256, 0),
     (op("aten::view", ((8, 256), F32)), 0, 0),
 ]  # fmt: skip
 

@@ -3,7 +3,7 @@
 function drawHead() {
   find("#entry").textContent = profile.entry || "(no entry)";
   find("#device").textContent = `${profile.device || "unknown device"}${profile.architecture ? `, ${profile.architecture}` : ""}; `
-    + `${plural(profile.calls, "call")} profiled`;
+    + `${plural(profile.calls, "call")} profiled${made(profile.made)}`;
   const tiles = [
     ["latency of a call", time(profile.call_us), `${profile.cases.length ? `mean of ${plural(profile.cases.length, "case")}` : "median"}, without the profiler`],
     ["device busy", time(profile.busy_us), "of a call"],
@@ -13,6 +13,12 @@ function drawHead() {
   ];
   find("#tiles").append(...tiles.map(([name, value, about]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, value, make("small", {}, about)))));
+}
+
+function made(about) {
+  if (!about) return "";
+  const software = [about.torch && `torch ${about.torch}`, about.triton && `Triton ${about.triton}`, about.platform].filter(Boolean);
+  return ` on ${about.date.slice(0, 16).replace("T", " ")} UTC${software.length ? ` with ${software.join(", ")}` : ""}`;
 }
 
 function drawLists() {
@@ -83,7 +89,7 @@ function origin(kernel) {
 function numbers(kernel) {
   return [`${share(kernel.share)} of busy time: ${plural(kernel.calls, "launch", "launches")} of ${time(kernel.mean_us)}`,
     known(kernel.gbps) || known(kernel.tflops) ? `${number(kernel.gbps)} GB/s, ${number(kernel.tflops)} TFLOP/s` : "",
-    known(kernel.speed_of_light) ? `${share(kernel.speed_of_light, 0)} of what the device can reach` : "",
+    known(kernel.speed_of_light) ? `${share(kernel.speed_of_light, 0)} of what ${kernel.bound === "compute" ? "the device can compute" : "the device's memory can move"}` : "",
     kernel.cause !== "unknown" ? kernel.cause + (kernel.why ? `: ${kernel.why}` : "") : kernel.why];
 }
 
@@ -111,6 +117,8 @@ function nameCell(kernel) {
   return button;
 }
 
+const LIMITS = { memory: "mem", compute: "alu" };
+
 function drawKernels() {
   if (!kernels.length) {
     find("#kernels .tools").remove();
@@ -127,7 +135,7 @@ function drawKernels() {
     { title: "mean", unit: "µs", value: row => row.mean_us, show: value => number(value) },
     { title: "memory", unit: "GB/s", value: row => row.gbps, show: value => number(value) },
     { title: "compute", unit: "TFLOP/s", value: row => row.tflops, show: value => number(value) },
-    { title: "limit", unit: "reached", value: row => row.speed_of_light, show: value => share(value, 0) },
+    { title: "limit", unit: "reached", value: row => row.speed_of_light, cell: row => [share(row.speed_of_light, 0), LIMITS[row.bound] ?? ""].join(" ").trim() },
     { title: "cause", text: true, style: "line", value: row => row.cause },
     { title: "category", text: true, style: "line", value: row => row.category },
   ];

@@ -1,0 +1,248 @@
+"""What an observer saw in a call: classes, operations, and the places that a rewriter could start from.
+
+The guest that tells it runs in the target's process, so nothing comes in that is not of this form, and nothing of it is
+evidence: it says where to look. Shares are of the time of all observed calls, from 0 to 1. `sandbox/guest/observe.py`
+and its siblings make it, and say how.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+_MOST_ROWS = 200  # as many as the guest sends of any one table
+_Text = Annotated[str, Field(max_length=1000)]
+_Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+_Shape = Annotated[list[_Count], Field(max_length=64)]
+
+
+class _Row(BaseModel):
+    # "class" is no name that Python allows; what a newer guest tells besides is left out
+    model_config = ConfigDict(strict=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class ClassPlace(_Row):
+    """A class, and where its source is."""
+
+    name: _Text = Field(alias="class")
+    module: _Text
+    file: _Text
+    """Relative to the tree; of third-party code absolute, and empty where there is no source."""
+    line: _Count
+    line_end: _Count
+    third_party: bool
+
+
+class Frame(_Row):
+    """A place in a function that was on the stack."""
+
+    file: _Text
+    third_party: bool
+    function: _Text
+    first_line: _Count
+    """Of the function."""
+    line: _Count
+    module: _Text
+    owner: _Text = Field(alias="class")
+    """Class of `self`, where that is a module."""
+    plain_attributes: list[_Text]
+    """Attributes of `self` that hold plain values, `config.hidden_size` among them."""
+
+
+_Frames = Annotated[list[Frame], Field(max_length=32)]  # innermost first
+
+
+class OutermostClass(ClassPlace):
+    path: _Text
+
+
+class Callable(ClassPlace):
+    """What the entry gave to be called."""
+
+    is_module: bool
+    outermost: list[OutermostClass]
+    """The outermost classes of the target's own in it."""
+
+
+class ModuleClass(ClassPlace):
+    """All instances of a class of modules."""
+
+    paths: list[_Text]
+    count: _Count
+    calls: _Count
+    parameters: _Count
+    inclusive_share: _Share
+    self_share: _Share
+    plain_attributes: list[_Text]
+    children: dict[_Text, _Text]
+    """Name of a child -> its class."""
+    hooked: bool
+
+
+class OpShare(_Row):
+    name: _Text
+    share: _Share
+    count: _Count
+
+
+class Ops(_Row):
+    rows: list[OpShare] = Field(max_length=_MOST_ROWS)
+    other: _Share
+    """What has no row."""
+
+
+class _Found(_Row):
+    """Something that happens at one place."""
+
+    frames: _Frames
+    count: _Count
+    """How often in the observed calls."""
+    share: _Share
+
+
+class Linear(_Row):
+    name: _Text
+    in_features: _Count
+    out_features: _Count
+    bias: bool
+    plain: bool
+    """`torch.nn.Linear` itself, and no subclass."""
+    dtype: _Text
+    hooked: bool
+
+
+class LinearGroup(ClassPlace):
+    """Linear layers below one class that were given the same tensor."""
+
+    names: list[_Text]
+    layers: list[Linear]
+    paths: list[_Text]
+    count: _Count
+    frames: _Frames
+    share: _Share
+
+
+class Norm(ClassPlace):
+    """A class that computes an RMS normalisation."""
+
+    weight: _Text
+    eps: _Text
+    """An attribute, or empty."""
+    eps_value: _Number
+    offset: _Number
+    order: _Text
+    """Whether it is rounded before the weight is applied: `cast_then_weight` or `weight_then_cast`."""
+    paths: list[_Text]
+    count: _Count
+    shape: _Shape
+    dtype: _Text
+    share: _Share
+
+
+class Gated(_Found):
+    """`act(a) * b`."""
+
+    activation: _Text
+    approximate: _Text
+    shape: _Shape
+
+
+class Mask(_Row):
+    """An operation that masks scores."""
+
+    operation: _Text
+    line: _Count
+    known: bool
+    causal: bool
+    empty_rows: bool
+    lower_right: bool = False
+    depends_on_data: bool = True
+    kind: _Text = ""
+    shape: _Shape | None = None
+    dtype: _Text | None = None
+
+
+class ByHand(_Row):
+    """Attention that was computed as two products and a softmax, with these shapes."""
+
+    scores_shape: _Shape
+    q_shape: _Shape
+    heads: _Shape
+    key_heads: _Shape
+    scale: _Number
+    masks: list[Mask]
+    dropout: _Number
+    dtype: _Text
+    lines: list[_Count]
+
+
+class Fused(_Row):
+    """Attention that was one call."""
+
+    q_shape: _Shape
+    k_shape: _Shape
+    scale: _Number | None
+    is_causal: bool
+    enable_gqa: bool
+    lines: list[_Count]
+
+
+class Attention(_Found):
+    fused: bool
+    cases: list[ByHand | Fused]
+
+
+class Repeated(_Found):
+    """Key or value heads that were copied for the query heads they serve."""
+
+    factor: _Count
+
+
+class Copies(_Found):
+    """Copies and casts at one place."""
+
+    operation: _Text
+    same: _Count
+    """How many changed nothing."""
+    needed: bool
+    """Whether any of them was."""
+    users: list[_Text]
+
+
+class Constant(_Found):
+    """Operations whose operands all come from shapes."""
+
+    mutated: bool
+    """Written to after data had used it."""
+    operations: list[_Text]
+
+
+class HostRead(_Row):
+    """A place where Python waits for a value of a tensor."""
+
+    operation: _Text
+    frames: _Frames
+    count: _Count
+
+
+class Observation(_Row):
+    """Of one version of the target, over all its cases."""
+
+    callable: Callable
+    call_us: list[_Share]
+    """Of each case; under no profiler, but never evidence."""
+    ops: Ops
+    classes: list[ModuleClass] = Field(max_length=_MOST_ROWS)
+    linear_groups: list[LinearGroup] = Field(max_length=_MOST_ROWS)
+    norms: list[Norm] = Field(max_length=_MOST_ROWS)
+    gated: list[Gated] = Field(max_length=_MOST_ROWS)
+    attention: list[Attention] = Field(max_length=_MOST_ROWS)
+    repeats: list[Repeated] = Field(max_length=_MOST_ROWS)
+    copies: list[Copies] = Field(max_length=_MOST_ROWS)
+    constants: list[Constant] = Field(max_length=_MOST_ROWS)
+    host_reads: list[HostRead] = Field(max_length=_MOST_ROWS)
+    truncated: bool
+    """Whether more was seen than is here."""
