@@ -99,7 +99,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     add("--gpu", type=_count_or_zero, metavar="N", help="GPU to use (default: the first that is visible)")
     add("--time-limit", dest="time_limit_s", type=_positive, metavar="SECONDS",
         help="for one start of the entry (default: 120)")  # fmt: skip
-    add("--threads", type=_count, metavar="N", help="CPU threads of a timed worker (default: 1)")
+    add("--threads", type=_count, metavar="N", help="CPU threads of a timed worker, and cores that it has (default: 1)")
     add("--yes", action="store_true", help="where nothing contains the target, run it uncontained without asking")
 
 

@@ -117,7 +117,7 @@ class RunConfig(BaseModel):
     """Memory one worker and all it starts may use, in GiB; None is four fifths of the machine's."""
 
     threads: PositiveInt = 1
-    """CPU threads each timed worker computes with. More than one makes a shared machine's timings noisy."""
+    """CPU threads each timed worker computes with, and its cores: with more than one a shared machine is noisy."""
 
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     """Seed of the secret inputs. None, the default, draws one nobody sees; a known seed is for tests and audits."""

@@ -43,6 +43,7 @@ from tools.judging.measure import Clock, RecordedClock, RecordingClock
 from tools.judging.open_referee import open_referee
 from tools.judging.workload import Workload
 from tools.observe import Observer
+from tools.plain_text import one_line
 from tools.tree_removal import remove_tree
 
 
@@ -189,6 +190,8 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
         rules=PatchRules(protected=_protection(config, workload)),
         budget=Budget(None if config.budget_minutes is None else time.monotonic() + 60 * config.budget_minutes),
     )
+    for note in workload.notes:
+        progress.emit(Note(f"{config.entry}: {one_line(note, 300)}"))
     referee.say, referee.hurried = ctx.say, ctx.budget.hurried
     acceptance.follow(ctx.ledger, stack, ctx.change_of)
     ctx.compile_baselines = compile_builds(ctx)

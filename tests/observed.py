@@ -86,7 +86,7 @@ class Target:
         import torch
 
         with self._imported(), torch.no_grad():
-            workload = guest.module("workload").read(str(self.tree), "bench.py")
+            workload = guest.module("forms").read(str(self.tree), "bench.py")
             built = workload.build()
             yield built, lambda seed=1, **shape: workload.inputs("", shape, seed)
 

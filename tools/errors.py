@@ -81,8 +81,8 @@ def workload_error(kind: str, message: str, where: str, entry: str, ended: Ended
 
 # kind -> exit status, what happened, what to do
 WORKLOAD_KINDS = {
-    "unknown_form": (41, "has no form that can be judged", "Declare build() and inputs(seed), or use KernelBench form "
-                     "(Model, get_inputs(), get_init_inputs()). Scripts that declare nothing are not supported yet."),
+    "unknown_form": (41, "has no form that can be judged", "Declare build() and inputs(seed), use KernelBench form "
+                     "(Model, get_inputs(), get_init_inputs()), or call a torch.nn.Module in the script."),
     "bad_declaration": (42, "declares something unusable", "See the workload contract in README.md."),
     "entry_raised": (43, "raises when it is loaded", "Run it by itself with the same --python until it loads."),
     "build_raised": (44, "raises in build()", "Call build() by itself with the same --python until it returns."),

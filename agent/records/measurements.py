@@ -5,7 +5,9 @@ Refuses to interpret: the report and the referee do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -13,6 +15,8 @@ from agent.records.atomic_file import write_atomically
 from tools.judging.measure import Comparison
 from tools.judging.own_tests import OwnTests
 from tools.profiler.result import Profile
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class SessionStart(BaseModel):
@@ -40,6 +44,15 @@ class Whole(BaseModel):
     default_malloc: Comparison | None = None
     failed: str = ""
     """Why none of it counts: the stack failed while it was timed, or its timed outputs were wrong."""
+
+
+def once(path: Path, form: type[_Model], measure: Callable[[], _Model]) -> _Model:
+    """What is kept at `path`, or else what `measure` gives, which is kept there then."""
+    if path.exists():
+        return form.model_validate_json(path.read_bytes())
+    found = measure()
+    keep(found, path)
+    return found
 
 
 def keep(model: BaseModel, path: Path) -> None:

@@ -17,7 +17,8 @@ from agent.reporting.progress import Note
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
 from tools.judging import accept
-from tools.judging.measure import Request
+from tools.judging.measure import Comparison, Request
+from tools.judging.own_tests import OwnTests
 from tools.judging.worker import Build, WorkerFault
 from tools.plain_text import one_line
 
@@ -60,12 +61,13 @@ def run(state: RunState, ctx: RunContext) -> Update:
 def _measure(ctx: RunContext) -> SessionStart:
     ctx.subject = "the original"
     pristine = ctx.pristine_checked().build
-    ctx.subject = "the original against itself"
-    noise, aa = ctx.referee.measure_noise()
-    if not noise.usable:  # once more: somebody else may have been busy
-        noise, aa = ctx.referee.measure_noise()
+    parts = ctx.run_dir / "session"  # so that what was measured before an interruption is not measured again
+    parts.mkdir(exist_ok=True)
+    aa = measurements.once(parts / "aa.json", Comparison, lambda: _against_itself(ctx))
+    ctx.referee.use_noise(aa)
     ctx.subject = "the original"
-    found = SessionStart(aa=aa, own_tests=ctx.referee.run_own_tests())
+    own_tests = measurements.once(parts / "own-tests.json", OwnTests, ctx.referee.run_own_tests)
+    found = SessionStart(aa=aa, own_tests=own_tests)
     ctx.progress.emit(Note(found.own_tests.note))
     builds = _fill_all(ctx, found)
     if not builds:
@@ -81,6 +83,14 @@ def _measure(ctx: RunContext) -> SessionStart:
         else:
             found.compile[mode] = comparison
     return found
+
+
+def _against_itself(ctx: RunContext) -> Comparison:
+    ctx.subject = "the original against itself"
+    noise, aa = ctx.referee.measure_noise()
+    if not noise.usable:  # once more: somebody else may have been busy
+        noise, aa = ctx.referee.measure_noise()
+    return aa
 
 
 def _enough(log_ratios: Sequence[float]) -> bool:

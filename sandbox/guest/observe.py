@@ -17,7 +17,8 @@ from .observe_norms import NormProbe
 from .observe_ops import OpTimes
 from .observe_trace import Trace
 from .observe_where import Where
-from .worker import Worker, synchronize
+from .on_device import synchronize
+from .worker import Worker
 
 MAX_ROWS = 200  # of any one table
 

@@ -10,7 +10,7 @@ import time
 import torch
 
 from .observe_where import MAX_PATHS, plain_attributes
-from .worker import synchronize
+from .on_device import synchronize
 
 
 class ModuleTimes:

@@ -14,7 +14,8 @@ import torch._dynamo  # before the target is on the path: it needs cProfile, and
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from .observe_where import Where
-from .worker import Worker, synchronize
+from .on_device import synchronize
+from .worker import Worker
 
 MARK = "ratchet|"
 WARM_UP = 3

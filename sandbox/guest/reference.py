@@ -13,7 +13,7 @@ import sysconfig
 
 import torch
 
-from . import rocm, tensors, workload
+from . import forms, rocm, tensors, workload
 from .worker import Worker
 
 CONSTANT_SEED = 20_011
@@ -24,7 +24,7 @@ class Reference(Worker):
 
     def op_describe(self):
         """What the entry declares, for the host to plan with."""
-        self.workload = self.workload or workload.read(self.tree, self.entry)
+        self.workload = self.workload or forms.read(self.tree, self.entry)
         found = self.workload
         cases = []
         for case in found.cases():
@@ -39,6 +39,8 @@ class Reference(Worker):
             "constants": list(found.optional("constants")() if found.optional("constants") else ()),
             "tolerance": dict(found.optional("tolerance")() or {}) if found.optional("tolerance") else {},
             "environment": environment(),
+            "recipe": found.recipe,
+            "notes": found.notes(),
         }
 
     def op_save_init(self, path):
@@ -63,7 +65,7 @@ class Reference(Worker):
         if constants:
             for name in constants():
                 if isinstance(drawn, dict):
-                    drawn[name] = fixed[name]
+                    drawn |= {name: fixed[name]} if name in drawn else {}
                 else:
                     drawn = (*drawn[:name], fixed[name], *drawn[name + 1 :])
         return drawn

@@ -10,8 +10,9 @@ import copy
 
 import torch
 
-from . import tensors, tripwires, workload
+from . import forms, tensors, tripwires, workload
 from .digest import digest
+from .on_device import synchronize
 
 
 class Worker:
@@ -26,9 +27,14 @@ class Worker:
 
     # -- the callable
 
-    def op_build(self, mode="inference", init=None, compile_options=None):
-        """Build the callable. `compile_options` applies plain torch.compile to it, as a user's one line would."""
-        self.workload = self.workload or workload.read(self.tree, self.entry)
+    def op_build(self, mode="inference", init=None, compile_options=None, recipe=None):
+        """Build the callable. `compile_options` applies plain torch.compile to it, as a user's one line would.
+
+        `recipe` is that of an observed script.
+        """
+        self.workload = self.workload or forms.read(self.tree, self.entry)
+        if recipe is not None:
+            self.workload.recipe = recipe
         self.built = self.workload.build(None if init is None else tensors.load(init))
         self.mode = mode
         torch.set_grad_enabled(mode == "training")
@@ -83,7 +89,8 @@ class Worker:
                     old.copy_(new)
             flat = kept
         self.staged = (structure, flat)
-        self.arguments = self._keep_constants(tensors.unflatten(structure, flat), constants, (phase, str(structure)))
+        case = phase, tuple((tuple(t.shape), t.dtype) for t in flat)
+        self.arguments = self._keep_constants(tensors.unflatten(structure, flat), constants, case)
         self.phase = phase
         reset = self.workload.phase_value(phase, "reset")
         if reset:
@@ -163,9 +170,3 @@ def _storage(tensor):
         return (tensor.device, tensor.untyped_storage().data_ptr()) if tensor.numel() else None
     except (RuntimeError, NotImplementedError):
         return None
-
-
-def synchronize():
-    """Wait for everything on the device, side streams included."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()

@@ -1,6 +1,6 @@
-"""Read the workload out of an entry script: form 1 (declared) or form 2 (KernelBench).
+"""The workload of an entry that declares it: form 1 (declared) or form 2 (KernelBench).
 
-Refuses to guess: an entry of neither form is a `WorkloadProblem`. Form 3 (any script, observed) is not here yet.
+Refuses to guess: what does not hold to its form is a `WorkloadProblem`. Form 3, any script, is in `script.py`.
 """
 
 from __future__ import annotations
@@ -85,21 +85,11 @@ def device():
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def read(tree, entry):
-    """The workload of an entry. Raises: WorkloadProblem."""
-    module = load_entry(tree, entry)
-    if callable(getattr(module, "build", None)) and callable(getattr(module, "inputs", None)):
-        return Declared(module, tree)
-    if isinstance(getattr(module, "Model", None), type) and callable(getattr(module, "get_inputs", None)):
-        return KernelBench(module, tree)
-    names = [n for n in ("build", "inputs", "Model", "get_inputs", "get_init_inputs") if hasattr(module, n)]
-    raise WorkloadProblem("unknown_form", f"it defines {', '.join(names) or 'none of the names a workload needs'}")
-
-
 class Workload:
-    """What both forms answer. Phases and shapes span the cases; each case is judged."""
+    """What these forms answer. Phases and shapes span the cases; each case is judged."""
 
     form = ""
+    recipe = None  # of an observed script: how far it must run
 
     def __init__(self, module, tree):
         self.module, self.tree = module, tree
@@ -114,6 +104,10 @@ class Workload:
     def cases(self):
         """[{"phase", "shape"}]; one with an empty shape when nothing is declared."""
         return [{"phase": "", "shape": {}}]
+
+    def notes(self):
+        """What a person should know of how the entry was read."""
+        return []
 
     def declared_phases(self):
         return {}

@@ -40,8 +40,12 @@ def _change_of_pace(was_us: float, is_us: float) -> Doubt:
     return Doubt(why, blames=False, repeats=PACE_REPEATS)
 
 
-def _slowed_down(beside_us: float, alone_us: float) -> str:
-    return (
+def _slowed_down(beside_us: float, alone_us: float) -> Doubt:
+    """Told when it is slow beside the candidate in every turn and fast alone in every other one.
+
+    A machine can keep such a rhythm for once, so that the comparison is made anew before anybody is to blame.
+    """
+    return Doubt(
         f"beside this candidate the incumbent takes {beside_us:.0f} us a call, alone {alone_us:.0f} us: "
         "it is being slowed down"
     )
@@ -51,8 +55,8 @@ def check(found: Comparison, beside: Session, known_us: dict[str, list[float]]) 
     """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
 
     If not, it is timed alone and beside it in turns: a machine that has changed its pace changes it for both. The
-    first turn in which it is as fast beside the candidate as alone settles that it is not being slowed down now;
-    why it was before is returned, when it was.
+    first turn in which it is as fast beside the candidate as alone settles that it is not being slowed down now.
+    Returns why the comparison cannot be relied on, if so.
     """
     known, seen = known_us.get(found.incumbent), found.median_us("incumbent")
     slow = known is not None and any(s > AGREEMENT * k for s, k in zip(seen, known, strict=True))
@@ -72,8 +76,7 @@ def check(found: Comparison, beside: Session, known_us: dict[str, list[float]]) 
             pace = known_us[found.incumbent] = [median(times) for times in without]
             was = [(s, p) for s, p in zip(seen, pace, strict=True) if s > AGREEMENT * p]
             return _change_of_pace(*was[0]) if was else None
-    found.refused = _slowed_down(median(slowed[0][0]), median(slowed[0][1]))
-    return None
+    return _slowed_down(median(slowed[0][0]), median(slowed[0][1]))
 
 
 def _incumbent_us(restart: Restart) -> list[float]:

@@ -11,6 +11,7 @@ import math
 import os
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -111,8 +112,28 @@ class Tripwire(Exception):
 
 
 @dataclass
+class _Group:
+    """The workers of one restart that are timed in turns, and the inputs they have not used yet."""
+
+    workers: dict[str, Worker]
+    staged: Mapping[str, Inputs] = field(default_factory=dict)
+    cursor: dict[str, list[int]] = field(default_factory=dict)  # by side and case: inputs used
+    used_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of CPU time, while timed
+    wall_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    prepared_s: float = 0.0  # its share of what it took to prepare it and those beside it
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.close()
+
+
+@dataclass
 class Session:
-    """A series of restarts of the same builds, the incumbent and others or it alone; `restart()` is the next."""
+    """A series of restarts of the same builds, the incumbent and others or it alone; `restart()` is the next.
+
+    To be closed where `ahead` is above 1: that many restarts are prepared side by side, and stand still until they are
+    timed one after the other.
+    """
 
     setting: Setting
     workload: Workload
@@ -123,99 +144,129 @@ class Session:
     turns: bool = False  # one worker after the other, where the device has no room for all
     keep: Path | None = None  # where outputs of timed calls go, of all but the incumbent, to be checked afterwards
     outputs: list[TimedOutput] = field(default_factory=list)
+    ahead: int = 1
     rng: random.Random = field(default_factory=random.SystemRandom)
+    _prepared: list[_Group] = field(default_factory=list, init=False)
 
     def restart(self) -> Restart:
         """Raises: SideFault."""
-        begun = time.monotonic()
         sides = {name: Side() for name in self.builds}
         tripped: dict[str, set[str]] = {}
         together = [list(self.builds)]
         if self.turns:
             together = [[name] for name in self.rng.sample(list(self.builds), len(self.builds))]
-        for names in together:
-            self._run(names, sides, tripped)
+        wall_s = sum(self._run(names, sides, tripped) for names in together)
         _check_tripped(tripped)
-        return Restart(sides, time.monotonic() - begun)
+        return Restart(sides, wall_s)
 
-    def _run(self, names: Sequence[str], sides: dict[str, Side], tripped: dict[str, set[str]]) -> None:
-        """Start these workers, time them in turns, end them."""
-        pair: dict[str, Worker] = {}
+    def close(self) -> None:
+        """End what was prepared and not timed."""
+        while self._prepared:
+            self._prepared.pop().close()
+
+    def _run(self, names: Sequence[str], sides: dict[str, Side], tripped: dict[str, set[str]]) -> float:
+        """Start these workers if they are not prepared, time them in turns, end them; how long that took."""
         try:
-            for name in names:
-                pair[name] = Worker(
-                    self.setting,
-                    self.builds[name],
-                    cpus=self.cores.starting[len(pair) % 2],
-                    malloc=self.malloc,
-                    timeout_s=self.setting.check_timeout_s,
-                )
-            self.staged: Mapping[str, Inputs] = self.inputs(names)  # while they start
-            self._prepare(pair)
-            self.used_s, self.wall_s = dict.fromkeys(pair, 0.0), dict.fromkeys(pair, 0.0)
+            if not self._prepared:
+                self._prepare(names)
+            begun, group = time.monotonic(), self._prepared[0]
             for case in range(len(self.workload.cases)):
-                self._time_case(case, pair, sides)
-            for name, worker in pair.items():  # once nothing more is timed
+                self._time_case(case, group, sides)
+            for name, worker in group.workers.items():  # once nothing more of it is timed
                 with _blamed(name):
                     worker.process.thaw()
                     tripped[name] = worker.tripped()
-        finally:
-            for worker in pair.values():
-                worker.close()
+            self._prepared.pop(0).close()
+            return group.prepared_s + time.monotonic() - begun
+        except BaseException:
+            self.close()
+            raise
 
-    def _prepare(self, pair: dict[str, Worker]) -> None:
-        """Build, load and warm all up, side by side; then one state dict more, so that nothing baked in survives."""
-        self._all(pair, "build", self._build_arguments)
-        self.cursor = {name: [0] * len(self.workload.cases) for name in pair}
+    def _prepare(self, names: Sequence[str]) -> None:
+        """Start, build, load and warm all up, side by side; then one state dict more, so that nothing baked in
+        survives.
+        """
+        begun = time.monotonic()
+        for _ in range(1 if self.turns else self.ahead):
+            self._prepared.append(_Group({}))
+            for name in names:
+                self._start(name)
+        drawn = self.inputs(
+            [f"{number} {name}" for number in range(len(self._prepared)) for name in names]
+        )  # meanwhile
+        for number, group in enumerate(self._prepared):
+            group.staged = {name: drawn[f"{number} {name}"] for name in names}
+            group.cursor = {name: [0] * len(self.workload.cases) for name in names}
+        self._all("build", self._build_arguments)
         for which in ("a", "b") if self.workload.states else ("",):
             if which:
-                self._all(pair, "load_state", partial(self._state_arguments, self.workload.states[which]))
+                self._all("load_state", partial(self._state_arguments, self.workload.states[which]))
             for case in range(len(self.workload.cases)):
                 for _ in range(WARM_UP):
-                    self._all(pair, "stage", partial(self._stage_arguments, case=case, pair=pair))
-                    for worker in pair.values():
+                    self._all("stage", partial(self._stage_arguments, case=case))
+                    for _, _, worker in self._workers():
                         worker.hide()
-                    self._all(pair, "call", lambda _: {"key": self._key()})
-        for name, worker in pair.items():
+                    self._all("call", lambda *_: {"key": self._key()})
+        for _, name, worker in self._workers():
             with _blamed(name):
                 worker.process.pin(self.cores.timed)
                 worker.process.freeze()
+        for group in self._prepared:
+            group.prepared_s = (time.monotonic() - begun) / len(self._prepared)
 
-    def _all(self, pair: dict[str, Worker], op: str, arguments: Callable[[Worker], dict[str, Any]]) -> None:
-        for name, worker in pair.items():
+    def _start(self, name: str) -> None:
+        """One more worker of the last group."""
+        workers = self._prepared[-1].workers
+        workers[name] = Worker(
+            self.setting,
+            self.builds[name],
+            cpus=self.cores.starting[len(workers) % 2],
+            malloc=self.malloc,
+            timeout_s=self.setting.check_timeout_s,
+        )
+
+    def _workers(self) -> Iterator[tuple[_Group, str, Worker]]:
+        """All that are prepared."""
+        for group in self._prepared:
+            for name, worker in group.workers.items():
+                yield group, name, worker
+
+    def _all(self, op: str, arguments: Callable[[_Group, str], dict[str, Any]]) -> None:
+        for group, name, worker in self._workers():
             with _blamed(name):
-                worker.begin(op, **arguments(worker))
-        for name, worker in pair.items():
+                worker.begin(op, **arguments(group, name))
+        for _, name, worker in self._workers():
             with _blamed(name):
                 worker.finish()
 
-    def _build_arguments(self, worker: Worker) -> dict[str, Any]:
+    def _build_arguments(self, group: _Group, name: str) -> dict[str, Any]:
+        worker = group.workers[name]
         return {**self.workload.build_arguments(worker), "compile_options": worker.build.compile_options}
 
-    def _state_arguments(self, path: Path, worker: Worker) -> dict[str, Any]:
-        return {"path": worker.reveal(path)}
+    def _state_arguments(self, path: Path, group: _Group, name: str) -> dict[str, Any]:
+        return {"path": group.workers[name].reveal(path)}
 
-    def _time_case(self, case: int, pair: dict[str, Worker], sides: dict[str, Side]) -> None:
+    def _time_case(self, case: int, group: _Group, sides: dict[str, Side]) -> None:
         plan = Plan.for_call(self.workload.cases[case].call_s, self.workload.device)
-        for name in pair:
+        for name in group.workers:
             sides[name].call_ns[case], sides[name].stage_ns[case] = [], []
         # each round by itself: after a fixed number of samples a worker would know that no more will come
         chosen = {number for number in range(plan.rounds) if self.rng.random() < SAMPLES / plan.rounds}
-        order = self.rng.sample(list(pair), len(pair))
+        order = self.rng.sample(list(group.workers), len(group.workers))
         for number in range(plan.rounds):
             # ABBA with a random start, so that drift over the rounds counts for both alike
             for name in order if number % 2 == 0 else reversed(order):
                 keep = self.rng.randrange(plan.calls) if number in chosen and name != INCUMBENT else None
                 with _blamed(name):
-                    self._block(case, plan.calls, pair, name, sides[name], keep)
+                    self._block(case, plan.calls, group, name, sides[name], keep)
 
-    def _block(self, case: int, calls: int, pair: dict[str, Worker], name: str, side: Side, keep: int | None) -> None:
+    def _block(self, case: int, calls: int, group: _Group, name: str, side: Side, keep: int | None) -> None:
         """Thaw one worker, time its calls, freeze it again."""
-        worker = pair[name]
+        worker = group.workers[name]
         worker.process.thaw()
         before, begun = worker.process.usage(), time.perf_counter()
         for number in range(-SETTLE, calls):
-            arguments = self._stage_arguments(worker, case, pair)
+            arguments = self._stage_arguments(group, name, case)
             start = time.perf_counter_ns()
             # waiting as for a call: a host that spins leaves the other cores less, and work must cost the same in both
             worker.ask("stage", spin_s=SPIN_S, **arguments)
@@ -227,14 +278,14 @@ class Session:
                 side.call_ns[case].append(elapsed)
                 side.stage_ns[case].append(staged)
             if number == keep:
-                self._keep(worker, case, (key, said), name)
+                self._keep(group, name, case, (key, said))
         after = worker.process.usage()
         wall = time.perf_counter() - begun
         worker.process.freeze()
         self._check_cores(before, after, wall)
-        self.used_s[name] += after.cpu_time_s - before.cpu_time_s
-        self.wall_s[name] += wall
-        self._check_time_used(self.used_s[name], self.wall_s[name])  # finer than block by block
+        group.used_s[name] += after.cpu_time_s - before.cpu_time_s
+        group.wall_s[name] += wall
+        self._check_time_used(group.used_s[name], group.wall_s[name])  # finer than block by block
 
     def _check_cores(self, before: Any, after: Any, wall_s: float) -> None:
         allowed = frozenset(self.cores.timed)
@@ -250,28 +301,28 @@ class Session:
         if used_s > wall_s * len(self.cores.timed) * 1.02 + CPU_SLACK_S:
             raise Tripwire(f"it used {used_s:.3f} s of CPU time in {wall_s:.3f} s on {len(self.cores.timed)} cores")
 
-    def _stage_arguments(self, worker: Worker, case: int, pair: dict[str, Worker]) -> dict[str, Any]:
+    def _stage_arguments(self, group: _Group, name: str, case: int) -> dict[str, Any]:
         """The next unused input of this worker. No two get the same: what one computes is of no use to another."""
-        name = next(n for n, w in pair.items() if w is worker)
-        position = self.cursor[name][case]
-        self.cursor[name][case] += 1
+        position = group.cursor[name][case]
+        group.cursor[name][case] += 1
         how = "inplace" if (position * 2654435761) >> 8 & 1 else "fresh"
         return {
-            "path": worker.reveal(self.staged[name][case][position]),
+            "path": group.workers[name].reveal(group.staged[name][case][position]),
             "how": how,
             "constants": list(self.workload.constants),
             "phase": self.workload.cases[case].phase,
         }
 
-    def _keep(self, worker: Worker, case: int, commitment: tuple[int, str], name: str) -> None:
+    def _keep(self, group: _Group, name: str, case: int, commitment: tuple[int, str]) -> None:
         """Have the outputs of the last call written; only now does the worker learn that this call is looked at."""
+        worker = group.workers[name]
         path = worker.saved(f"timed-{len(self.outputs)}")
         worker.ask("save", path=str(path))
         if self.keep is None:
             return
         kept = worker.take(path.name, self.keep / f"timed-{len(self.outputs)}")
         source = kept.with_suffix(".in")  # outlives the restart
-        os.link(self.staged[name][case][self.cursor[name][case] - 1], source)
+        os.link(group.staged[name][case][group.cursor[name][case] - 1], source)
         self.outputs.append(TimedOutput(name, case, source, kept, commitment))
 
     def _key(self) -> int:
@@ -292,14 +343,20 @@ class Cores:
     timed: tuple[int, ...]
     host: tuple[int, ...]
 
+    @property
+    def count(self) -> int:
+        return len({*self.timed, *self.host})
+
     @classmethod
-    def of(cls, available: Sequence[int], threads: int, device: str) -> Cores:
-        """One core for each thread of a CPU workload; a GPU workload gets four, for its launching threads."""
-        cpus = sorted(available)
-        wanted = threads if device == "cpu" else max(threads, 4)
-        timed = tuple(cpus[-min(wanted, max(1, len(cpus) - 1)) :])
-        host = tuple(c for c in cpus if c not in timed) or tuple(cpus)
-        return cls((timed, host), timed, host)
+    def of(cls, available: Sequence[int], threads: int) -> Cores:
+        """Timed on one core for each thread, of a GPU workload as well: with more to choose from, the thread that
+        launches stays where it happened to be put, beside a busy neighbour or not, and the same code scatters.
+        """
+        cpus = tuple(sorted(available))
+        timed = cpus[-min(threads, max(1, len(cpus) - 1)) :]
+        host = tuple(c for c in cpus if c not in timed) or cpus
+        half = len(cpus) // 2
+        return cls((cpus[half:], cpus[:half] or cpus), timed, host)
 
 
 def inputs_needed(workload: Workload, case: Case) -> int:

@@ -86,16 +86,30 @@ class Tolerance(BaseModel):
     atol: Amount | None = None
 
 
+class Recipe(BaseModel):
+    """How far an observed script must run before its module, and the objects that its calls are given, can be had."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    root: Annotated[StrictInt, Field(ge=0, lt=1 << 20)]
+    """The number of the first call of its module, among the calls of outermost modules."""
+    objects: Annotated[list[list[Name]], Field(max_length=256), AfterValidator(_small)]
+    """Of each the number of the call, then the way to it in its arguments."""
+
+
 class Described(BaseModel):
     """The reply to `describe`."""
 
-    form: Literal["declared", "kernelbench"]
+    form: Literal["declared", "kernelbench", "observed"]
     mode: Literal["inference", "training"]
     cases: list[DescribedCase] = Field(min_length=1, max_length=MOST_CASES)
     declares: list[Name] = Field(max_length=64)
     constants: Annotated[list[StrictInt | Name], AfterValidator(_small)]
     tolerance: Tolerance
     environment: Environment
+    recipe: Recipe | None = None
+    notes: list[Annotated[str, AfterValidator(plain)]] = Field(default_factory=list, max_length=16)
+    """What a person should know of how the entry was read."""
 
 
 class Built(BaseModel):

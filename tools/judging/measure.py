@@ -6,11 +6,12 @@ repeated with the timings of another. Refuses to reuse a screen's numbers in a c
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -29,7 +30,7 @@ from tools.judging.inputs import InputSupply
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 
-# how much slower than known the incumbent may be beside a candidate before it is timed alone, and how often it is then
+AHEAD = (3, 2)  # restarts prepared side by side, where there is room: every look comes after a multiple of three
 
 
 class Comparison(BaseModel):
@@ -264,12 +265,13 @@ class LiveClock:
                 session = Session(
                     self.setting, self.workload, builds, inputs, self.cores, request.malloc, turns, keep, outputs
                 )
-                restarts = 0
-                while not restarts or not all(request.enough(each.log_ratios) for each in found.values()):
-                    restart, restarts = session.restart(), restarts + 1
-                    for name, each in found.items():
-                        each.add(restart, name)
-                    request.progress(restarts)
+                with contextlib.closing(replace(session, ahead=self._ahead(len(builds)))) as several:
+                    restarts = 0
+                    while not restarts or not all(request.enough(each.log_ratios) for each in found.values()):
+                        restart, restarts = several.restart(), restarts + 1
+                        for name, each in found.items():
+                            each.add(restart, name)
+                        request.progress(restarts)
                 for each in found.values():
                     doubt = agreement.check(each, session, self.known_us) or doubt
         finally:
@@ -281,6 +283,16 @@ class LiveClock:
                 self.known_us.setdefault(each.candidate, each.median_us("candidate"))
                 self.known_us.setdefault(each.incumbent, each.median_us("incumbent"))
         return doubt
+
+    def _ahead(self, sides: int) -> int:
+        """How many restarts are prepared side by side: on a GPU, where that is most of what a restart takes.
+
+        A CPU's memory would hold all copies of the model, and nobody knows how large one is.
+        """
+        if self.workload.device == "cpu":
+            return 1
+        together = (n for n in AHEAD if n * sides <= self.cores.count and self.workload.fits(n * sides))
+        return next(together, 1)
 
 
 def _blame(found: Comparison, fault: SideFault) -> None:

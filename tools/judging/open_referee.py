@@ -66,7 +66,7 @@ def open_referee(
     rng = secret_rng(seed)
     build = Build(hash_tree(pristine)[:16], pristine)
     workload = inspect(setting, build, scratch / "workload", rng)
-    cores = Cores.of(sorted(os.sched_getaffinity(0)), threads, workload.device)
+    cores = Cores.of(sorted(os.sched_getaffinity(0)), threads)
     supply = InputSupply(setting, workload, build, scratch / "inputs", partial(inputs_needed, workload), rng)
     health = DeviceHealth(setting, workload.device)
     clock = LiveClock(setting, workload, cores, scratch / "timed", supply, health.settle)

@@ -77,6 +77,8 @@ class Workload:
     environment: Mapping[str, Any]
     inputs: Sequence[Path] = ()  # one of each case, to fill caches and to look at; nothing is timed on it
     peak_bytes: int = 0  # of device memory, for one copy in the target's own precision
+    recipe: Mapping[str, Any] | None = None  # of an observed script, see `Recipe`
+    notes: Sequence[str] = ()  # what a person should know of how the entry was read
 
     def fits(self, copies: int) -> bool:
         """Whether that many workers have room on the device side by side."""
@@ -99,7 +101,8 @@ class Workload:
     def build_arguments(self, showing: Reveals) -> dict[str, Any]:
         """Of the request to build, to whoever `showing` shows files to."""
         init = None if self.init is None else showing.reveal(self.init)
-        return {"mode": self.mode, "init": init}
+        recipe = {} if self.recipe is None else {"recipe": self.recipe}
+        return {"mode": self.mode, "init": init, **recipe}
 
 
 def secret_rng(seed: int | None) -> random.Random:
@@ -208,6 +211,8 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
         told.environment.model_dump(),
         [path for _, path in drawn],
         peak_bytes,
+        None if told.recipe is None else told.recipe.model_dump(),
+        told.notes,
     )
 
 

@@ -21,9 +21,10 @@ _BUILT = {
 
 def commands_for(profile: Profile, workload: Workload) -> list[str]:
     """Each tells for what and how; to be run in the entry's folder with its Python. None on a CPU."""
-    if workload.device == "cpu" or workload.form not in _BUILT:
+    if workload.device == "cpu":
         return []
-    program = ("python", "-c", _program(profile.entry.rpartition("/")[2], workload.form))
+    name = profile.entry.rpartition("/")[2]
+    program = ("python", name) if workload.form not in _BUILT else ("python", "-c", _program(name, workload.form))
     kernel = profile.kernels[0].name if profile.kernels else ""
     if workload.environment.get("gfx"):
         return commands.deeper(program, profile.architecture, kernel)

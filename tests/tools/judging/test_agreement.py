@@ -60,10 +60,11 @@ def test_as_fast_as_it_is_known_to_be(clock: LiveClock) -> None:
     assert found.failed == ""
 
 
-def test_slow_only_beside_the_candidate_is_refused(clock: LiveClock) -> None:
+def test_slow_only_beside_the_candidate_is_a_doubt_that_blames_it(clock: LiveClock) -> None:
     found = compared(1.5 * KNOWN_US)
-    assert check(found, session(150.0, 100.0), clock.known_us) is None
-    assert "it is being slowed down" in found.refused
+    doubt = check(found, session(150.0, 100.0), clock.known_us)
+    assert doubt is not None and doubt.blames and doubt.repeats == 1
+    assert "it is being slowed down" in doubt.why
 
 
 def test_slow_alone_too_is_the_machines_new_pace(clock: LiveClock) -> None:

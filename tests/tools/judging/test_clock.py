@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
-from tools.judging.clock import SAMPLES, Plan, Restart, Session, Side
+from tools.judging import clock
+from tools.judging.clock import SAMPLES, Cores, Plan, Restart, Session, Side, SideFault, _Group
+from tools.judging.worker import WorkerFault
 from tools.judging.workload import Case
 
 
@@ -24,7 +28,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int]]]:
     restarts: list[list[tuple[int, int]]] = []
     blocks: list[tuple[str, int | None]] = []
 
-    def block(self: Session, case: int, calls: int, pair: Any, name: str, side: Side, keep: int | None) -> None:
+    def block(self: Session, case: int, calls: int, group: Any, name: str, side: Side, keep: int | None) -> None:
         blocks.append((name, keep))
 
     monkeypatch.setattr(Session, "_block", block)
@@ -33,7 +37,8 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int]]]:
     session.workload = TwoNames()  # type: ignore[assignment]
     for _ in range(300):
         blocks.clear()
-        session._time_case(0, {"incumbent": unused, "candidate": unused}, {"incumbent": Side(), "candidate": Side()})
+        group = _Group({"incumbent": unused, "candidate": unused})
+        session._time_case(0, group, {"incumbent": Side(), "candidate": Side()})
         assert all(keep is None for name, keep in blocks if name == "incumbent")
         of_candidate = [keep for name, keep in blocks if name == "candidate"]
         restarts.append([(block, keep) for block, keep in enumerate(of_candidate) if keep is not None])
@@ -56,9 +61,10 @@ def test_every_block_and_every_call_may_be_looked_at(sampled: list[list[tuple[in
 def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
 
-    def run(self: Session, names: list[str], sides: dict[str, Side], tripped: dict[str, set[str]]) -> None:
+    def run(self: Session, names: list[str], sides: dict[str, Side], tripped: dict[str, set[str]]) -> float:
         ran.append(list(names))
         tripped.update({name: set() for name in names})
+        return 1.0
 
     monkeypatch.setattr(Session, "_run", run)
     unused: Any = None
@@ -67,6 +73,86 @@ def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(mo
     Session(unused, unused, builds, unused, unused, turns=True).restart()
     assert ran[0] == ["incumbent", "candidate"]
     assert sorted(ran[1:]) == [["candidate"], ["incumbent"]]
+
+
+class Standing:
+    """As much of a worker as a session needs, and what became of it."""
+
+    log: ClassVar[list[str]] = []
+    count = 0
+
+    def __init__(self, setting: object, build: object, **_: object) -> None:
+        Standing.count += 1
+        self.build, self.process, self.number = build, self, Standing.count
+        self.log.append(f"start {self.number}")
+
+    def __getattr__(self, name: str) -> Any:
+        def called(*_: object, **__: object) -> Any:
+            if name in ("freeze", "thaw", "close"):
+                self.log.append(f"{name} {self.number}")
+            return set() if name == "tripped" else {}
+
+        return called
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> Session:
+    """A session of which two restarts are prepared side by side; what its workers do is in `Standing.log`."""
+    monkeypatch.setattr(Standing, "log", [])
+    monkeypatch.setattr(Standing, "count", 0)
+    monkeypatch.setattr(clock, "Worker", Standing)
+
+    def time_case(self: Session, case: int, group: _Group, sides: dict[str, Side]) -> None:
+        Standing.log.append(f"time {[worker.number for worker in group.workers.values()]}")  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(Session, "_time_case", time_case)
+    unused: Any = SimpleNamespace(check_timeout_s=1.0)
+    workload: Any = SimpleNamespace(cases=[Case("", {})], states={}, constants=(), build_arguments=lambda worker: {})
+    build: Any = SimpleNamespace(compile_options=None)
+    paths = [[Path("unused")] * 3]
+    builds = {"incumbent": build, "candidate": build}
+    return Session(unused, workload, builds, lambda names: dict.fromkeys(names, paths), Cores.of(range(8), 1), ahead=2)
+
+
+def test_restarts_are_prepared_side_by_side_and_timed_one_after_the_other(prepared: Session) -> None:
+    for _ in range(3):
+        prepared.restart()
+    prepared.close()
+    began = [*(f"start {number}" for number in range(1, 5)), *(f"freeze {number}" for number in range(1, 5))]
+    assert Standing.log == [
+        *began, "time [1, 2]", "thaw 1", "thaw 2", "close 1", "close 2",
+        "time [3, 4]", "thaw 3", "thaw 4", "close 3", "close 4",
+        *(line.replace(line[-1], str(int(line[-1]) + 4)) for line in began),
+        "time [5, 6]", "thaw 5", "thaw 6", "close 5", "close 6", "close 7", "close 8",
+    ]  # fmt: skip
+
+
+def test_a_fault_ends_all_that_was_prepared(prepared: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise SideFault("candidate", WorkerFault("died", "it ended"))
+
+    monkeypatch.setattr(Session, "_time_case", fails)
+    with pytest.raises(SideFault):
+        prepared.restart()
+    assert sorted(line for line in Standing.log if line.startswith("close")) == [f"close {n}" for n in range(1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("available", "threads", "timed", "starting"),
+    [
+        (range(1), 1, (0,), ((0,), (0,))),
+        (range(2), 1, (1,), ((1,), (0,))),
+        (range(8), 1, (7,), ((4, 5, 6, 7), (0, 1, 2, 3))),
+        (range(8), 3, (5, 6, 7), ((4, 5, 6, 7), (0, 1, 2, 3))),
+        (range(2), 9, (1,), ((1,), (0,))),
+    ],
+)
+def test_workers_start_on_half_the_cores_each_and_are_timed_on_one_for_each_thread(
+    available: range, threads: int, timed: tuple[int, ...], starting: tuple[tuple[int, ...], ...]
+) -> None:
+    cores = Cores.of(available, threads)
+    assert (cores.timed, cores.starting, cores.count) == (timed, starting, len(available))
+    assert not set(cores.timed) & set(cores.host) or len(available) == 1
 
 
 def test_all_timed_calls_together_count_with_what_their_staging_takes_longer() -> None:

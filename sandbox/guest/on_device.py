@@ -1,0 +1,11 @@
+"""What all guests do with the device."""
+
+from __future__ import annotations
+
+import torch
+
+
+def synchronize():
+    """Wait for everything on the device, side streams included."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

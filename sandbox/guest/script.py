@@ -1,0 +1,159 @@
+"""Form 3: any script. It is run as `__main__`, and the calls it makes of its outermost module are made again later.
+
+A case is a call, or a sequence of calls that hand something on: a cache that is filled, a state that comes out of one
+call and goes into the next. Tensors are drawn anew like those that were seen; everything else is as the script gave it.
+Refuses scripts that train, and those that call no module.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import types
+
+import torch
+
+from .script_calls import PLAIN, Cut, Recorder, Stop, at, parts_of, rebuilt
+from .script_cases import REF, Recording
+from .workload import Workload, WorkloadProblem, guarded
+
+
+class Observed(Workload):
+    """A script that was never written to be judged.
+
+    `recipe` says how far a script must run before its module, and the objects it hands over, can be had; the reference
+    worker finds it out, and all others are told.
+    """
+
+    form = "observed"
+
+    def __init__(self, tree, entry, defined=()):
+        self.tree, self.entry, self.mode, self.defined = tree, entry, "inference", defined
+        self.recording, self.recipe = None, None
+        self._templates, self._live, self._plans = {}, {}, {}
+
+    # -- what was seen
+
+    def seen(self):
+        """The script's calls, recorded once in this process."""
+        if self.recording is None:
+            recorder = Recorder()
+            self._run(recorder)
+            self.recording = Recording.of(recorder, self.defined)
+            self.recipe = self.recipe or self.recording.recipe
+        return self.recording
+
+    def cases(self):
+        return [{"phase": label, "shape": {}} for label in self.seen().cases]
+
+    def notes(self):
+        return self.seen().notes
+
+    def optional(self, name):
+        return self.seen().constants if name == "constants" and self.recording and self.recording.constants() else None
+
+    def phase_value(self, phase, name):
+        return self._reset if name == "reset" and self._templates else None
+
+    def init_inputs(self):
+        return None
+
+    def inputs(self, phase, shape, seed):
+        if phase not in self.seen().cases:
+            raise WorkloadProblem("not_deterministic", f"another run of the script makes no calls like {phase!r}")
+        return self.recording.draw(phase, seed)
+
+    # -- its module, and its calls made again
+
+    def build(self, init=None):
+        recipe = self.recipe or self.seen().recipe
+        cut = Cut(recipe)
+        self._run(cut)
+        if cut.root is None:
+            raise WorkloadProblem("not_deterministic", "another run of the script does not get as far as its module")
+        self._templates = cut.templates
+        self._reset()
+        return cut.root
+
+    def _reset(self):
+        """What calls hand on begins anew, as it was when the script made it."""
+        self._live = copy.deepcopy(self._templates)
+
+    def method(self, phase, target):
+        def replay(**arguments):
+            outs = []
+            for path, positional, keywords in self._plan(arguments):
+                module = target.get_submodule(path) if path else target
+                given = [self._value(arguments[name], outs) for name in positional]
+                named = {key: self._value(arguments[name], outs) for key, name in keywords}
+                outs.append(module(*given, **named))
+            answers = tuple(_answer(out) for out in outs)
+            return answers if len(answers) > 1 else answers[0]
+
+        return replay
+
+    def _plan(self, arguments):
+        """[(path of the module, names of positional arguments, (keyword, name) of the others)], step by step.
+
+        Names are `CASE.STEP`, whose value is the path, and `CASE.STEP.ARGUMENT`.
+        """
+        names = tuple(arguments)
+        if names not in self._plans:
+            steps = []
+            for name in names:
+                _, _, rest = name.partition(".")
+                _, _, argument = rest.partition(".")
+                if not argument:
+                    steps.append((arguments[name], [], []))
+                elif argument.isdigit():
+                    steps[-1][1].append(name)
+                else:
+                    steps[-1][2].append((argument, name))
+            self._plans[names] = steps
+        return self._plans[names]
+
+    def _value(self, value, outs):
+        """With what earlier steps gave out, and with this worker's own objects, in the place of references to them."""
+        if isinstance(value, (torch.Tensor, *PLAIN)):
+            return value
+        if isinstance(value, dict) and list(value) == [REF]:
+            kind, *place = value[REF]
+            return at(outs[int(place[0])], place[1:]) if kind == "out" else self._live[tuple(place)]
+        return rebuilt(value, {key: self._value(item, outs) for key, item in parts_of(value).items()})
+
+    def _run(self, watcher):
+        path = os.path.join(self.tree, self.entry)
+        module = types.ModuleType("__main__")
+        module.__file__ = path
+        sys.modules["__main__"], sys.argv = module, [path]
+        with open(path, "rb") as file, guarded("entry_raised", self.tree):
+            code = compile(file.read(), path, "exec")
+        with watcher:
+            try:
+                with guarded("entry_raised", self.tree):
+                    _execute(code, module)
+            except WorkloadProblem as problem:
+                watcher.failed(problem)
+
+
+def _execute(code, module):
+    try:
+        exec(code, module.__dict__)  # the target's own script, in its own process
+    except Stop:
+        pass
+    except SystemExit as end:  # how many a script ends
+        if end.code not in (None, 0):
+            raise
+
+
+def _answer(out):
+    """What counts of a result: not the objects that hold a state, which shows in the results of later calls."""
+    if isinstance(out, (torch.Tensor, *PLAIN)):
+        return out
+    parts = {key: item for key, item in (parts_of(out) or {}).items() if _counts(item)}
+    return {key: _answer(item) for key, item in parts.items()}
+
+
+def _counts(item):
+    return isinstance(item, (torch.Tensor, *PLAIN)) or parts_of(item) is not None

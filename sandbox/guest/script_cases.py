@@ -1,0 +1,228 @@
+"""From the calls of a script to cases: which module is meant, which calls belong together, how their inputs are drawn.
+
+The module is the outermost one that takes most of the time, with the modules inside it that the script calls by
+themselves. Calls that hand something on are one case, the first of them where there are many.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+
+import torch
+
+from .script_calls import PLAIN, Ref, Tensor, parts_of, rebuilt
+from .workload import WorkloadProblem
+
+MOST_CASES = 6
+MOST_STEPS = 24  # of a sequence: a prompt and 23 tokens after it
+MOST_INSTANCES = 8  # of a case, among which inputs are drawn
+LEAST_SHARE = 0.02  # of the time that all take
+REF = "ratchet ref"
+
+
+class Step:
+    """One call of a case: the path of the module in the one that is judged, and what it is given."""
+
+    def __init__(self, path, call):
+        self.path, self.call = path, call
+
+    def signature(self):
+        return self.path, tuple((name, _signature(value)) for name, value in self.call.arguments.items())
+
+
+class Case:
+    """Calls, or sequences of calls, of the same shapes."""
+
+    def __init__(self, steps):
+        self.instances = [steps]
+
+    @property
+    def seconds(self):
+        """Of one of them, less what only the first call of a process takes."""
+        return median(sum(step.call.seconds for step in steps) for steps in self.instances)
+
+
+class Recording:
+    """The cases of a script by their labels, in the order in which they came."""
+
+    def __init__(self, cases, recipe, notes):
+        self.cases, self.recipe, self.notes = cases, recipe, notes
+        self._numbers = {label: number for number, label in enumerate(cases)}
+
+    @classmethod
+    def of(cls, recorder, defined=()):
+        """`defined` are names of the other forms that the script has. Raises: WorkloadProblem."""
+        if recorder.trained:
+            raise WorkloadProblem(
+                "bad_declaration", "the script trains; declare build(), inputs(seed) and mode = 'training' instead"
+            )
+        if not recorder.calls:
+            names = ", ".join(defined) or "none of the names a workload needs"
+            raise WorkloadProblem("unknown_form", f"it defines {names}, and calls no torch.nn.Module when it is run")
+        notes = []
+        if recorder.cut_short:
+            notes.append(f"only the first {len(recorder.calls)} calls of the script were looked at")
+        if recorder.problem is not None:
+            notes.append(f"the script ended with an error after {len(recorder.calls)} calls: {recorder.problem}")
+        root, paths, share = _root(recorder.calls)
+        if share < 1 - LEAST_SHARE:
+            notes.append(f"{1 - share:.0%} of the script's time in modules is outside of {type(root).__name__}")
+        cases = _cases(recorder.calls, paths, notes)
+        objects = sorted({ref for case in cases.values() for steps in case.instances for ref in _objects(steps)})
+        first = next(number for number, call in enumerate(recorder.calls) if call.module is root)
+        recipe = {"root": first, "objects": [[str(number), *path] for number, path in objects]}
+        for call in recorder.calls:
+            call.module = None  # a script may make a model for each of its calls
+        return cls(cases, recipe, notes)
+
+    def constants(self):
+        """Names of arguments that are the same tensor in every call of a case in which another one is not."""
+        return [name for label, case in self.cases.items() for name in self._constants(label, case)]
+
+    def _constants(self, label, case):
+        given = [dict(self._tensors(label, steps)) for steps in case.instances]
+        if len(given) < 2:
+            return []
+        names = set.intersection(*(set(each) for each in given))
+        fixed = [name for name in given[0] if name in names and len({each[name].first for each in given}) == 1]
+        return fixed if len(fixed) < len(given[0]) else []
+
+    def _tensors(self, label, steps):
+        for name, value in self._arguments(label, steps):
+            if isinstance(value, Tensor):
+                yield name, value
+
+    def _arguments(self, label, steps):
+        for index, step in enumerate(steps):
+            name = f"{self._numbers[label]}.{index}"
+            yield name, step.path
+            for argument, value in step.call.arguments.items():
+                yield f"{name}.{argument}", value
+
+    def draw(self, label, seed):
+        """Fresh arguments of a case: one of its calls, with other tensors."""
+        instances = self.cases[label].instances
+        steps = instances[seed % len(instances)]
+        fresh = _Fresh(seed, {step.call.number: index for index, step in enumerate(steps)})
+        return {name: fresh.of(value) for name, value in self._arguments(label, steps)}
+
+
+class _Fresh:
+    """Arguments like those that were seen. The same tensor is drawn once, however often it was given."""
+
+    def __init__(self, seed, steps):
+        self._generator = torch.Generator().manual_seed(seed)
+        self._steps, self._drawn = steps, {}
+
+    def of(self, value):
+        if isinstance(value, PLAIN):
+            return value
+        if not isinstance(value, (Tensor, Ref)):
+            return rebuilt(value, {key: self.of(item) for key, item in parts_of(value).items()})
+        kind, number, *path = value.first
+        if kind == "out" and number in self._steps:
+            return {REF: [kind, str(self._steps[number]), *path]}
+        if isinstance(value, Ref):
+            return {REF: [kind, str(number), *path]}
+        if value.first not in self._drawn:
+            self._drawn[value.first] = value.looks.draw(self._generator)
+        return self._drawn[value.first]
+
+
+def _root(calls):
+    """(module, path in it of each called module by id, share of the time) of the one that takes most of the time."""
+    called = {id(call.module): call.module for call in calls}
+    inside = {id(m) for module in called.values() for m in module.modules() if m is not module}
+    roots = [module for key, module in called.items() if key not in inside]
+    paths = {id(root): {id(m): path for path, m in root.named_modules()} for root in roots}
+    times = {key: sum(call.seconds for call in calls if id(call.module) in found) for key, found in paths.items()}
+    best = max(roots, key=lambda root: times[id(root)])
+    total = sum(call.seconds for call in calls) or 1.0
+    return best, paths[id(best)], times[id(best)] / total
+
+
+def _cases(calls, paths, notes):
+    found = {}
+    for sequence in _sequences([call for call in calls if id(call.module) in paths]):
+        steps = [Step(paths[id(call.module)], call) for call in sequence[:MOST_STEPS]]
+        if not _is_whole(steps):
+            notes.append("calls are left out that are given objects which come out of other modules")
+            continue
+        key = tuple(step.signature() for step in steps)
+        if key not in found:
+            found[key] = Case(steps)
+        # an object is had by running the script up to it, so of those that need some there is one
+        elif len(found[key].instances) < MOST_INSTANCES and not any(_objects(steps)):
+            found[key].instances.append(steps)
+    counts = defaultdict(int)
+    total = sum(case.seconds * len(case.instances) for case in found.values()) or 1.0
+    by_time = sorted(found.values(), key=lambda case: -case.seconds * len(case.instances))
+    kept = {id(case) for case in by_time[:MOST_CASES] if case.seconds * len(case.instances) >= LEAST_SHARE * total}
+    if len(kept) < len(found):
+        notes.append(f"{len(found) - len(kept)} kinds of calls that take little time are left out")
+    labelled = {}
+    for case in found.values():
+        if id(case) in kept:
+            label = _label(case)
+            counts[label] += 1
+            labelled[label if counts[label] == 1 else f"{label} #{counts[label]}"] = case
+    return labelled
+
+
+def _sequences(calls):
+    """Calls that hand something on, together with those between them."""
+    places = {call.number: index for index, call in enumerate(calls)}
+    starts = []
+    for index, call in enumerate(calls):
+        links = [places[number] for number in call.links if number in places]
+        while links and starts[-1] > min(links):
+            starts.pop()
+        if not links:
+            starts.append(index)
+    return [calls[start:end] for start, end in zip(starts, [*starts[1:], len(calls)], strict=True)]
+
+
+def _label(case):
+    """`input_ids 1x32`, with the number of steps of a sequence."""
+    steps = case.instances[0]
+    shapes = [
+        f"{'' if name.isdigit() else name + ' '}{'x'.join(map(str, value.looks.shape)) or 'number'}"
+        for name, value in steps[0].call.arguments.items()
+        if isinstance(value, Tensor)
+    ]
+    label = ", ".join(shapes[:3])[:120] or "call"
+    return label if len(steps) == 1 else f"{label}, {len(steps)} steps"
+
+
+def _signature(value):
+    if isinstance(value, Tensor):
+        looks = tuple(value.looks.shape), str(value.looks.dtype), str(value.looks.device)
+        return (looks, value.first[2:]) if value.first[0] == "out" else looks
+    if isinstance(value, Ref):
+        return value.first[0], value.first[2:]
+    if isinstance(value, PLAIN):
+        return type(value).__name__
+    return tuple((key, _signature(item)) for key, item in parts_of(value).items())
+
+
+def _objects(steps):
+    """(call, path) of every object that some step is given and no step gave out."""
+    for value in _leaves([step.call.arguments for step in steps]):
+        if isinstance(value, Ref) and value.first[0] == "arg":
+            yield value.first[1], value.first[2:]
+
+
+def _is_whole(steps):
+    """Whether every object that came out of a call came out of one of these."""
+    numbers = {step.call.number for step in steps}
+    refs = [value for value in _leaves([step.call.arguments for step in steps]) if isinstance(value, Ref)]
+    return all(ref.first[0] == "arg" or ref.first[1] in numbers for ref in refs)
+
+
+def _leaves(value):
+    if isinstance(value, (Tensor, Ref, *PLAIN)):
+        yield value
+        return
+    for part in parts_of(value).values():
+        yield from _leaves(part)

@@ -1,0 +1,305 @@
+"""Any script is an entry: its calls are recorded, and made again with other tensors by a worker that runs it anew."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests import guest
+from tests.files import write_files
+
+LOOP = """
+import argparse, sys, torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x):
+        return self.b(torch.relu(self.a(x)))
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--calls", type=int, default=10)
+    model, x = Net().eval(), torch.randn(4, 16)
+    with torch.no_grad():
+        for _ in range(parser.parse_args().calls):
+            model(x)
+    sys.finished = True
+
+if __name__ == "__main__":
+    main()
+"""
+STATE = """
+import torch
+from torch import nn
+cell = nn.GRUCell(8, 8)
+with torch.no_grad():
+    for _ in range(2):
+        h = torch.zeros(3, 8)
+        for _ in range(5):
+            h = cell(torch.randn(3, 8), h)
+"""
+CACHE = """
+import torch
+from torch import nn
+
+class Cache:
+    def __init__(self):
+        self.seen = []
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(50, 8), nn.Linear(8, 50)
+
+    def forward(self, tokens, cache=None, scale=1.0):
+        cache.seen.append(self.embed(tokens))
+        return {"logits": self.out(torch.cat(cache.seen, 1).mean(1)) * scale, "cache": cache}
+
+model = Decoder().eval()
+with torch.no_grad():
+    for _ in range(2):
+        cache = Cache()
+        out = model(torch.randint(50, (1, 6)), cache=cache, scale=2.0)
+        for _ in range(3):
+            out = model(out["logits"].argmax(-1, keepdim=True), cache=out["cache"])
+"""
+DENOISE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x, step, condition, mask):
+        return self.layer(x + condition) * mask[:, None] + step
+
+net, condition, mask = Net(), torch.randn(4, 8), torch.tensor([1, 1, 0, 1])
+x = torch.randn(4, 8)
+with torch.no_grad():
+    for step in range(6):
+        x = net(x, step, condition=condition, mask=mask) * 0.9
+"""
+
+
+@pytest.fixture(autouse=True)
+def _as_a_worker_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setattr(sys, "argv", ["pytest"])
+    monkeypatch.setattr(sys, "finished", False, raising=False)
+    yield
+    torch.set_grad_enabled(True)
+
+
+class Played:
+    """A script as the referee has it: described by a reference worker, built and called by another."""
+
+    def __init__(self, folder: Path, script: str) -> None:
+        self.folder = write_files(folder / "tree", {"bench.py": script})
+        self.reference = guest.module("reference").Reference(str(self.folder), "bench.py")
+        self.told = self.reference.op_describe()
+        self.worker = guest.module("worker").Worker(str(self.folder), "bench.py")
+
+    @property
+    def labels(self) -> list[str]:
+        return [case["phase"] for case in self.told["cases"]]
+
+    def drawn(self, label: str, seed: int) -> Path:
+        path = self.folder / f"input-{seed}"
+        self.reference.op_draw({str(path): seed}, phase=label)
+        return path
+
+    def build(self) -> torch.nn.Module:
+        self.worker.op_build(recipe=self.told["recipe"])
+        return self.worker.built
+
+    def call(self, label: str, seed: int) -> Any:
+        """(arguments, what came out) of one call."""
+        self.worker.op_stage(str(self.drawn(label, seed)), phase=label, constants=self.told["constants"])
+        self.worker.op_call(key=1)
+        structure, flat = self.worker.result
+        return dict(self.worker.arguments), guest.module("tensors").unflatten(structure, flat)
+
+
+def test_a_loop_in_main_is_one_case_and_a_worker_runs_no_further_than_the_first_call(tmp_path: Path) -> None:
+    played = Played(tmp_path, LOOP)
+    assert sys.finished  # type: ignore[attr-defined]
+    sys.finished = False  # type: ignore[attr-defined]
+    assert (played.told["form"], played.labels, played.told["recipe"]) == (
+        "observed",
+        ["4x16"],
+        {"root": 0, "objects": []},
+    )
+    model = played.build()
+    assert type(model).__name__ == "Net" and not sys.finished  # type: ignore[attr-defined]
+    (first, out), (second, _) = played.call("4x16", 1), played.call("4x16", 2)
+    assert torch.equal(out, model(first["0.0.0"]))
+    assert not torch.equal(first["0.0.0"], second["0.0.0"]) and first["0.0.0"].shape == (4, 16)
+
+
+def test_what_comes_out_of_one_call_and_goes_into_the_next_makes_them_one_case(tmp_path: Path) -> None:
+    played = Played(tmp_path, STATE)
+    assert played.labels == ["3x8, 3x8, 5 steps"]
+    cell = played.build()
+    given, out = played.call(played.labels[0], 3)
+    state = given["0.0.1"]
+    assert torch.equal(state, torch.zeros(3, 8))
+    for index in range(5):
+        state = cell(given[f"0.{index}.0"], state)
+        assert torch.equal(out[index], state)
+
+
+def test_a_cache_begins_anew_with_every_replay(tmp_path: Path) -> None:
+    played = Played(tmp_path, CACHE)
+    (label,) = played.labels
+    assert label == "1x6, 4 steps"
+    assert played.told["recipe"] == {"root": 0, "objects": [["0", "cache"]]}
+    model = played.build()
+    given, out = played.call(label, 4)
+    assert [set(step) for step in out] == [{"logits"}] * 4  # the cache shows in what comes out afterwards
+    seen = [model.embed(given[f"0.{index}.0"]) for index in range(4)]
+    assert torch.allclose(out[0]["logits"], model.out(seen[0].mean(1)) * 2.0)
+    assert torch.allclose(out[3]["logits"], model.out(torch.cat(seen, 1).mean(1)))
+    assert all(torch.equal(a["logits"], b["logits"]) for a, b in zip(out, played.call(label, 4)[1], strict=True))
+
+
+def test_what_stays_the_same_while_something_else_changes_is_constant(tmp_path: Path) -> None:
+    played = Played(tmp_path, DENOISE)
+    (label,) = played.labels
+    assert sorted(played.told["constants"]) == ["0.0.condition", "0.0.mask"]
+    played.build()
+    (first, _), (second, _) = played.call(label, 1), played.call(label, 2)
+    assert first["0.0.condition"] is second["0.0.condition"]
+    assert not torch.equal(first["0.0.0"], second["0.0.0"])
+    assert first["0.0.mask"].tolist() == [1, 1, 0, 1]  # a mask stays one
+    assert {played.call(label, seed)[0]["0.0.1"] for seed in range(12)} == set(range(6))
+
+
+def test_of_several_modules_the_one_that_takes_most_of_the_time_is_judged(tmp_path: Path) -> None:
+    played = Played(tmp_path, """
+import torch
+from torch import nn
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.head = nn.Linear(512, 512), nn.Linear(512, 4)
+
+    def forward(self, x, encoded=None):
+        return self.head(torch.relu(self.encoder(x)) + encoded)
+
+small, model = nn.Linear(2, 2), Both()
+with torch.no_grad():
+    for _ in range(5):
+        small(torch.randn(1, 2))
+        encoded = model.encoder(torch.randn(512, 512))
+        model(torch.randn(512, 512), encoded=encoded)
+""")  # fmt: skip
+    assert played.labels == ["512x512, 2 steps"]
+    model = played.build()
+    given, out = played.call(played.labels[0], 5)
+    assert given["0.0"] == "encoder" and given["0.1"] == ""
+    assert torch.allclose(out[1], model(given["0.1.0"], encoded=model.encoder(given["0.0.0"])))
+
+
+def test_tensors_are_drawn_like_those_that_were_seen(tmp_path: Path) -> None:
+    played = Played(tmp_path, """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def forward(self, tokens, positions, mask, picture, flags):
+        return tokens + positions + mask.sum() + picture.mean() + flags
+
+infinite = torch.full((4, 4), float("-inf")).triu(1)
+with torch.no_grad():
+    Net()(torch.randint(10, 90, (4, 64)), torch.arange(64), infinite,
+          (torch.rand(1, 3, 8, 8) * 5).to(memory_format=torch.channels_last), torch.rand(4, 64) > 0.5)
+""")  # fmt: skip
+    (label,) = played.labels
+    played.build()
+    given, _ = played.call(label, 6)
+    tokens, positions, mask, picture, flags = (given[f"0.0.{index}"] for index in range(5))
+    assert tokens.min() >= 10 and tokens.max() < 90 and tokens.unique().numel() > 20
+    assert torch.equal(positions, torch.arange(64)) and torch.isinf(mask).sum() == 6
+    assert 0 <= picture.min() < picture.max() <= 5 and picture.is_contiguous(memory_format=torch.channels_last)
+    assert flags.dtype == torch.bool
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        ("print('nothing is called')\n", "unknown_form", "none of the names"),
+        ("def build(): pass\n", "unknown_form", "it defines build, and calls no torch.nn.Module"),
+        ("import sys; sys.exit(3)\n", "entry_exited", "sys.exit(3)"),
+        ("import sys; sys.exit()\n", "unknown_form", "calls no torch.nn.Module"),
+        ("import torch\nm = torch.nn.Linear(2, 2)\nm(torch.ones(2)).sum().backward()\n", "bad_declaration", "trains"),
+        ("1 / 0\n", "entry_raised", "ZeroDivisionError"),
+        ("def f(:\n", "entry_raised", "SyntaxError"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_judged_is_said(tmp_path: Path, script: str, kind: str, words: str) -> None:
+    with pytest.raises(guest.module("workload").WorkloadProblem) as problem:
+        Played(tmp_path, script)
+    assert problem.value.kind == kind
+    assert words in problem.value.message
+
+
+def test_a_script_that_fails_after_its_calls_is_judged_by_them(tmp_path: Path) -> None:
+    played = Played(tmp_path, LOOP + "    open('/nowhere/results.json', 'w')\n")
+    assert played.labels == ["4x16"]
+    assert any("ended with an error after 10 calls" in note for note in played.told["notes"])
+
+
+def test_nothing_of_torch_stays_replaced(tmp_path: Path) -> None:
+    before = torch.nn.Module.__call__, torch.autograd.backward
+    Played(tmp_path, LOOP).build()
+    assert (torch.nn.Module.__call__, torch.autograd.backward) == before
+
+
+def test_a_script_that_compiles_its_model_is_judged_with_that(tmp_path: Path) -> None:
+    played = Played(tmp_path, LOOP.replace("Net().eval()", "torch.compile(Net().eval(), backend='eager')"))
+    model = played.build()
+    assert type(model).__name__ == "OptimizedModule"
+    given, out = played.call("4x16", 7)
+    assert torch.allclose(out, model._orig_mod(given["0.0.0"]))
+
+
+def test_generate_is_a_prompt_and_the_tokens_after_it(tmp_path: Path) -> None:
+    played = Played(tmp_path, """
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+def main():
+    torch.manual_seed(0)
+    config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64)
+    model = LlamaForCausalLM(config).eval()
+    for _ in range(2):
+        model.generate(torch.randint(64, (1, 8)), max_new_tokens=5, do_sample=False, pad_token_id=0)
+
+if __name__ == "__main__":
+    main()
+""")  # fmt: skip
+    (label,) = played.labels
+    assert label.endswith("5 steps")
+    model = played.build()
+    assert type(model).__name__ == "LlamaForCausalLM"
+    _, first = played.call(label, 8)
+    _, again = played.call(label, 8)
+    assert len(first) == 5 and all(torch.equal(a["logits"], b["logits"]) for a, b in zip(first, again, strict=True))
+    given, _ = played.call(label, 8)
+    tokens = torch.cat([value for name, value in given.items() if name.endswith(".input_ids")], 1)
+    with torch.no_grad():
+        whole = model(tokens).logits
+    assert torch.allclose(first[4]["logits"][:, -1], whole[:, -1], atol=1e-5)
