@@ -132,18 +132,18 @@ class Observed(Workload):
         with watcher:
             try:
                 with guarded("entry_raised", self.tree):
-                    _execute(code, module)
+                    _execute(code, module, watcher)
             except WorkloadProblem as problem:
                 watcher.failed(problem)
 
 
-def _execute(code, module):
+def _execute(code, module, watcher):
     try:
         exec(code, module.__dict__)  # the target's own script, in its own process
     except Stop:
         pass
-    except SystemExit as end:  # how many a script ends
-        if end.code not in (None, 0):
+    except SystemExit as end:  # how many a script ends, after its work
+        if end.code not in (None, 0) or not watcher.satisfied:
             raise
 
 

@@ -84,10 +84,15 @@ class Recorder(_Watcher):
         torch.autograd.backward = self._backward
         return super().__exit__(*error)
 
+    @property
+    def satisfied(self):
+        """Whether it saw what it is there for."""
+        return bool(self.calls)
+
     def failed(self, problem):
         """What the script raised; it counts only where nothing was recorded before."""
         self.problem = problem
-        if not self.calls:
+        if not self.satisfied:
             raise problem
 
     def outermost(self, module, args, kwargs):
@@ -154,6 +159,10 @@ class Cut(_Watcher):
         self._root, self._wanted = recipe["root"], [(int(ref[0]), ref[1:]) for ref in recipe["objects"]]
         self._last = max([self._root, *(number for number, _ in self._wanted)])
         self._number = -1
+
+    @property
+    def satisfied(self):
+        return self.root is not None
 
     def failed(self, problem):
         raise problem

@@ -242,7 +242,7 @@ with torch.no_grad():
         ("print('nothing is called')\n", "unknown_form", "none of the names"),
         ("def build(): pass\n", "unknown_form", "it defines build, and calls no torch.nn.Module"),
         ("import sys; sys.exit(3)\n", "entry_exited", "sys.exit(3)"),
-        ("import sys; sys.exit()\n", "unknown_form", "calls no torch.nn.Module"),
+        ("import sys; sys.exit()\n", "exited_as_success", "sys.exit(None)"),
         ("import torch\nm = torch.nn.Linear(2, 2)\nm(torch.ones(2)).sum().backward()\n", "bad_declaration", "trains"),
         ("1 / 0\n", "entry_raised", "ZeroDivisionError"),
         ("def f(:\n", "entry_raised", "SyntaxError"),
