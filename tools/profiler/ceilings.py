@@ -48,7 +48,8 @@ BOUNDED = frozenset(aim.step for aim in AIMS) - {"audit_compute"}
 
 
 def of(profile: Profile) -> list[StepCeiling]:
-    if profile.call_us <= 0:
+    """Nothing where nothing was seen: a call of which no part is known says nothing about any."""
+    if profile.call_us <= 0 or not profile.kernels:
         return []
     waits_us = max(0.0, profile.call_us - profile.busy_us)
     found = []
@@ -71,6 +72,8 @@ def of(profile: Profile) -> list[StepCeiling]:
 
 def over_cases(profiles: Sequence[Profile]) -> list[StepCeiling]:
     """Of a workload of several cases, which are judged by the geometric mean."""
+    if not all(profile.steps for profile in profiles):
+        return []
     found = []
     for same in zip(*(profile.steps for profile in profiles), strict=True):
         gains = [each.speedup for each in same]

@@ -60,7 +60,14 @@ def test_a_product_near_its_peak_is_bound_by_arithmetic_and_a_sum_by_memory() ->
     assert (product.cause, product.category, product.module) == ("compute-bound", "gemm", "MLP")
     assert added.gbps == pytest.approx(3 * 2 * 4096**2 / 30 / 1e3)
     assert added.cause == "memory-bound" and "%" in added.why
+    assert (product.bound, added.bound) == ("compute", "memory")
     assert found.primary_bottleneck_component == "MLP"
+
+
+def test_two_kernels_of_one_product_are_no_faster_than_the_product() -> None:
+    found = profiled(launch("splitK", 0, 150, GEMM, part=0.75), launch("reduce", 150, 50, GEMM, part=0.25))
+    peak = 2 * 4096**3 / 200 / 1e6
+    assert [each.tflops for each in found.kernels] == [pytest.approx(peak)] * 2
 
 
 def test_many_tiny_launches_are_what_is_paid_for() -> None:

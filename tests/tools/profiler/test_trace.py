@@ -61,6 +61,14 @@ def test_a_kernel_is_led_back_to_its_operation_module_and_call(tmp_path: Path) -
     assert any("2 of 4 launches belong to no operation" in note for note in found.notes)
 
 
+def test_kernels_of_one_operation_share_what_it_does_by_their_time(tmp_path: Path) -> None:
+    reduced = event("kernel", "splitK_reduce", 40, 2.5, thread=3, External_id=2)
+    found = trace.read(written(tmp_path, [*GPU, reduced]))
+    parts = {launch.name: launch.part for launch in found.launches}
+    assert parts == {"Cijk_Ailk": pytest.approx(12.5 / 15), "splitK_reduce": pytest.approx(2.5 / 15), "add_kernel": 1.0,
+                     "of_a_graph": 1.0, "Memset (Device)": 1.0}  # fmt: skip
+
+
 def test_what_runs_between_calls_is_none_of_them(tmp_path: Path) -> None:
     between = [
         event("cpu_op", "aten::copy_", 120, 5, External_id=4),
