@@ -8,6 +8,7 @@ Refuses scripts that train, and those that call no module.
 from __future__ import annotations
 
 import copy
+import json
 import os
 import sys
 import types
@@ -115,11 +116,11 @@ class Observed(Workload):
 
     def _value(self, value, outs):
         """With what earlier steps gave out, and with this worker's own objects, in the place of references to them."""
+        if isinstance(value, str) and value.startswith(REF):
+            kind, *place = json.loads(value.removeprefix(REF))
+            return at(outs[int(place[0])], place[1:]) if kind == "out" else self._live[tuple(place)]
         if isinstance(value, (torch.Tensor, *PLAIN)):
             return value
-        if isinstance(value, dict) and list(value) == [REF]:
-            kind, *place = value[REF]
-            return at(outs[int(place[0])], place[1:]) if kind == "out" else self._live[tuple(place)]
         return rebuilt(value, {key: self._value(item, outs) for key, item in parts_of(value).items()})
 
     def _run(self, watcher):

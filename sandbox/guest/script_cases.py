@@ -6,6 +6,7 @@ themselves. Calls that hand something on are one case, the first of them where t
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from statistics import median
 
@@ -18,7 +19,7 @@ MOST_CASES = 6
 MOST_STEPS = 24  # of a sequence: a prompt and 23 tokens after it
 MOST_INSTANCES = 8  # of a case, among which inputs are drawn
 LEAST_SHARE = 0.02  # of the time that all take
-REF = "ratchet ref"
+REF = "ratchet ref "  # begins a text that stands for what an earlier call gave out, or for an object
 
 
 class Step:
@@ -108,6 +109,11 @@ class Recording:
         return {name: fresh.of(value) for name, value in self._arguments(label, steps)}
 
 
+def reference(kind, number, path):
+    """A text, because classes of results have ideas of their own about dictionaries."""
+    return REF + json.dumps([kind, str(number), *path])
+
+
 class _Fresh:
     """Arguments like those that were seen. The same tensor is drawn once, however often it was given."""
 
@@ -122,9 +128,9 @@ class _Fresh:
             return rebuilt(value, {key: self.of(item) for key, item in parts_of(value).items()})
         kind, number, *path = value.first
         if kind == "out" and number in self._steps:
-            return {REF: [kind, str(self._steps[number]), *path]}
+            return reference(kind, self._steps[number], path)
         if isinstance(value, Ref):
-            return {REF: [kind, str(number), *path]}
+            return reference(kind, number, path)
         if value.first not in self._drawn:
             self._drawn[value.first] = value.looks.draw(self._generator)
         return self._drawn[value.first]
