@@ -35,12 +35,13 @@ from tools.judging.referee import Referee
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
 from tools.judging.workload import Workload
-from tools.observation import Observation
 from tools.observe import Observer
 from tools.profiler import reach
 from tools.profiler.ceilings import on_faster
 from tools.profiler.collect import Collector
 from tools.profiler.result import Profile, StepCeiling
+from tools.rewrite import overlay
+from tools.rewrite.overlay import View
 from tools.tree_removal import remove_tree
 
 PROFILED_CALLS = 5  # of each case: profiles say where to look, and are not what is decided by
@@ -72,7 +73,7 @@ class RunContext:
     _candidates: dict[str, Build] = field(default_factory=dict)
     _checked: dict[str, Checked] = field(default_factory=dict)
     _pristine: Checked | None = None
-    _observed: dict[str, Observation | WorkerFault] = field(default_factory=dict)
+    _observed: dict[str, View | WorkerFault] = field(default_factory=dict)
 
     def say(self, phase: str, done: int, of: int) -> None:
         """What the referee does, for the display."""
@@ -232,26 +233,33 @@ class RunContext:
 
     # -- proposals
 
-    def observation(self) -> Observation:
-        """What was seen when the top of the stack ran; what cannot be observed is asked once. Raises: WorkerFault."""
+    def view(self) -> View:
+        """What was seen when the top of the stack ran, and the tree in which rewriters find it.
+
+        What cannot be observed is asked once. Raises: WorkerFault.
+        """
         top = self.stack.top
         if top not in self._observed:
             self.subject = "the top of the stack"
             self.say("observing", 0, 0)
             try:
-                self._observed = {top: self.observer.observe(self.top_build())}
+                build = self.top_build()
+                seen = self.observer.observe(build)
+                into = self._fresh(f"view-{top[:12]}")
+                self._observed = {top: overlay.view(build.tree, self.config.entry, seen, into)}
             except WorkerFault as fault:
                 self._observed = {top: fault}
-        seen = self._observed[top]
-        if isinstance(seen, WorkerFault):
-            raise seen
-        return seen
+        found = self._observed[top]
+        if isinstance(found, WorkerFault):
+            raise found
+        return found
 
     def request(self, step: str) -> ProposalRequest:
         """The state of the run, for one step. Raises: WorkerFault."""
+        view = self.view()
         return ProposalRequest(
-            step=step, tree=self.top_build().tree, entry=self.config.entry,
-            entry_is_protected=self.workload.form != "kernelbench", observation=self.observation(),
+            step=step, base=self.top_build().tree, tree=view.tree, entry=self.config.entry,
+            entry_is_protected=self.workload.form != "kernelbench", observation=view.observation,
             platform=self.platform,
             attempts=[PastAttempt(r.step, r.title, r.verdict, r.reason, r.diff_digest) for r in self.ledger.rows],
             cases=[case.for_script() for case in self.workload.cases],

@@ -228,6 +228,17 @@ class HostRead(_Row):
     count: _Count
 
 
+class LibrarySource(_Row):
+    """A module of a library in which something was found; a copy of it can be changed."""
+
+    module: _Text
+    file: _Text
+    """Absolute, where the target's interpreter has it."""
+    library: _Text
+    version: _Text
+    text: str = Field(max_length=400 << 10)
+
+
 class Observation(_Row):
     """Of one version of the target, over all its cases."""
 
@@ -244,5 +255,6 @@ class Observation(_Row):
     copies: list[Copies] = Field(max_length=_MOST_ROWS)
     constants: list[Constant] = Field(max_length=_MOST_ROWS)
     host_reads: list[HostRead] = Field(max_length=_MOST_ROWS)
+    sources: list[LibrarySource] = Field(default_factory=list, max_length=16)
     truncated: bool
     """Whether more was seen than is here."""

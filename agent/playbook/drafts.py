@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
 from tools.diff.patch import make_diff
-from tools.rewrite import CannotRewrite
+from tools.rewrite import CannotRewrite, overlay
 
 Answer = tuple[list[Candidate], str]
 
@@ -38,7 +38,7 @@ class Drafts:
             self.tried = True
             return
         try:
-            diff = make_diff(self.request.tree, rewrite())
+            diff = make_diff(self.request.base, _with_runtime(rewrite()))
         except CannotRewrite as reason:
             self.reasons.append(f"{title}: {reason}")
             return
@@ -52,7 +52,7 @@ class Drafts:
     def out_of_reach(self, site: Site) -> str:
         """Why the file of a site may not be changed, empty when it may."""
         if site.third_party:
-            return f"{site.module_class or site.file} is third-party code ({short(site.file)})"
+            return f"{site.module_class or site.file} is library code of which no copy can be made ({short(site.file)})"
         if self.request.entry_is_protected and site.file == self.request.entry:
             return f"{site.module_class or site.file} is written in the entry, which stays as it is"
         return ""
@@ -69,6 +69,12 @@ class Drafts:
         if self.tried:
             nothing = "everything that was found has been tried"
         return [], "; ".join(dict.fromkeys(self.reasons)) or nothing
+
+
+def _with_runtime(changed: dict[str, str]) -> dict[str, str]:
+    """With what a changed copy of a library module needs to come into its place."""
+    needed = [overlay.runtime(path) for path in changed]
+    return {**{path: text for files in needed for path, text in files.items()}, **changed}
 
 
 def gain_without(share: float | None, part: float = 1.0) -> float | None:

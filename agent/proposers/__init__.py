@@ -39,7 +39,8 @@ class ProposalRequest:
     """The state of the run, for one step."""
 
     step: str
-    tree: Path  # the top of the stack, to read; never to write
+    base: Path  # the top of the stack, which a diff is against; to read, never to write
+    tree: Path  # the same with copies of library modules where something was found, see `tools/rewrite/overlay.py`
     entry: str  # relative to the tree
     entry_is_protected: bool
     observation: Observation

@@ -29,6 +29,7 @@ from sandbox.contract import Promises
 from tools.judging.accept import speedup_interval
 from tools.judging.measure import Comparison
 from tools.judging.verdict import Verdict
+from tools.rewrite import overlay
 
 
 class TargetFacts(BaseModel):
@@ -222,7 +223,9 @@ def _attempts(ctx: RunContext) -> list[Attempt]:
 
 def _advice(ctx: RunContext, session: SessionStart, whole: Whole | None) -> Sequence[str]:
     """What only the user can do, as far as it was measured: one line of torch.compile in the entry."""
-    advice = ctx.advice()
+    top, base = ctx.stack.top, ctx.stack.base
+    changes = "" if top == base else ctx.stack.diff(top, since=base)
+    advice = [*overlay.advice(changes, ctx.config.entry), *ctx.advice()]
     delta = ctx.referee.delta
     for mode, found in session.compile.items():
         interval = found.interval(delta)

@@ -1,6 +1,6 @@
 """Locate layers: which classes and lines of source the time of a call is spent in.
 
-Never changes anything. Third-party code is named but stays as it is: only the target's own source is changed.
+Never changes anything. What lies in a library is found in the copy that a change of it would make.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from agent.records.atomic_file import write_atomically
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
 from tools.judging.worker import WorkerFault
+from tools.rewrite import overlay
 
 STEP = "locate_layers"
 
@@ -24,10 +25,13 @@ def run(state: RunState, ctx: RunContext) -> Update:
     write_atomically(ctx.run_dir / "profiles" / "sites.json",
                      "[" + ",\n".join(site.model_dump_json() for site in sites) + "]\n")  # fmt: skip
     own = [site for site in sites if not site.third_party]
+    copied = sum(bool(overlay.root_of(site.file)) for site in own)
     if not sites:
         return finish(ctx, ended(STEP, "nothing", "no known pattern was found in what was run"))
     foreign = len(sites) - len(own)
     places = ", ".join(f"{site.kind} at {site.file}:{site.line}" for site in own[:4])
-    reason = f"{len(own)} in the target's own source" + (f": {places}" if own else "")
-    reason += f"; {foreign} in third-party code, which is left alone" if foreign else ""
+    where = f"{len(own) - copied} in the target's own source, {copied} in libraries" if copied else (
+        f"{len(own)} in the target's own source")  # fmt: skip
+    reason = where + (f": {places}" if own else "")
+    reason += f"; {foreign} in library code that cannot be copied" if foreign else ""
     return finish(ctx, ended(STEP, "done", reason))

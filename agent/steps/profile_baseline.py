@@ -43,7 +43,7 @@ def run(state: RunState, ctx: RunContext) -> Update:
     ctx.subject = "the original"
     profile = ctx.profile("baseline", ctx.pristine_checked().build)
     try:
-        seen = ctx.observation().model_dump_json(indent=1, by_alias=True)
+        seen = ctx.view().observation.model_dump_json(indent=1, by_alias=True, exclude={"sources"})
         write_atomically(ctx.run_dir / "profiles" / "observed.json", seen + "\n")
     except WorkerFault as fault:
         ctx.progress.emit(Note(f"the original could not be observed, so that nothing is proposed for it: {fault}"))

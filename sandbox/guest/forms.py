@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 
+from . import overlay
 from .script import Observed
 from .workload import Declared, KernelBench, load_entry
 
@@ -15,7 +16,8 @@ NAMES = ("build", "inputs", "Model", "get_inputs", "get_init_inputs")
 
 
 def read(tree, entry):
-    """The workload of an entry. Raises: WorkloadProblem."""
+    """The workload of an entry, with its changed copies of library modules in place. Raises: WorkloadProblem."""
+    overlay.install(tree, entry)
     with open(os.path.join(tree, entry), "rb") as file:
         names = _names(file.read())
     if names is None or {"build", "inputs"} <= names or {"Model", "get_inputs"} <= names:

@@ -7,11 +7,12 @@ the model does.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 
 import torch
 import torch._dynamo  # before the target is on the path: it needs cProfile, and a target may have a profile.py
 
-from . import observe_attention, observe_constants, observe_copies, observe_projections, tensors
+from . import observe_attention, observe_constants, observe_copies, observe_projections, overlay, tensors
 from .observe_modules import ModuleTimes, describe_classes
 from .observe_norms import NormProbe
 from .observe_ops import OpTimes
@@ -45,7 +46,8 @@ class Observer(Worker):
                 with trace:
                     self._run()
                 traces.append(trace)
-        return _bounded(self._summary(where, times, norms, traces, ops, call_us))
+        report = _bounded(self._summary(where, times, norms, traces, ops, call_us))
+        return {**report, "sources": overlay.sources(_libraries(report))}
 
     def _summary(self, where, times, norms, traces, ops, call_us):
         total_s = sum(trace.total_s for trace in traces) or 1.0
@@ -83,6 +85,20 @@ class Observer(Worker):
             self._run()
             seen.append(time.perf_counter() - start)
         return sorted(seen)[len(seen) // 2] * 1e6
+
+
+def _libraries(report):
+    """Library modules in which something was found, those with the largest shares first."""
+    shares = defaultdict(float)
+    for table in ("linear_groups", "norms", "gated", "attention", "repeats", "copies", "constants"):
+        for row in report[table]:
+            places = [row] if "third_party" in row else row["frames"][:1]
+            for place in places:
+                if place["third_party"]:
+                    shares[place["module"]] += row["share"]
+    called = report["callable"]
+    first = [called["module"]] if called["third_party"] and called["is_module"] else []
+    return first + sorted(shares, key=lambda module: -shares[module])
 
 
 def _bounded(report):

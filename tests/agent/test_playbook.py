@@ -30,7 +30,9 @@ def request(
     target: Target, step: str, seen: Observation, platform: Platform = CPU, attempts: tuple[PastAttempt, ...] = (),
     protected: bool = True, cases: int = 1,
 ) -> ProposalRequest:  # fmt: skip
-    return ProposalRequest(step, target.tree, "bench.py", protected, seen, platform, attempts, [{}] * cases)
+    return ProposalRequest(
+        step, target.tree, target.tree, "bench.py", protected, seen, platform, attempts, [{}] * cases
+    )
 
 
 def applied(target: Target, candidate: Candidate) -> Target:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 import libcst as cst
 
-from tools.rewrite import CannotRewrite
+from tools.rewrite import CannotRewrite, overlay
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import find_all, imported_names, simple_statements
 
@@ -59,7 +59,7 @@ def use(source: SourceFile, asset: Asset, module_name: str) -> Used:
     `module_name` is what the target imports this file as: with a dot in it, the import is relative.
     Raises: CannotRewrite.
     """
-    folder = PurePosixPath(source.path).parent / PACKAGE
+    folder, prefix = _place(source, module_name)
     init = source.tree / folder / "__init__.py"
     if (source.tree / folder).exists() and (
         not init.is_file() or not init.read_text(encoding="utf-8", errors="replace").startswith(MARK)
@@ -67,7 +67,7 @@ def use(source: SourceFile, asset: Asset, module_name: str) -> Used:
         raise CannotRewrite(f"{folder} is there already and is not ours")
     written = {str(folder / f"{m}.py"): asset.text(m) for m in (asset.module, *asset.needs)}
     written[str(folder / "__init__.py")] = _INIT
-    origin = f"{'.' if '.' in module_name else ''}{PACKAGE}.{asset.module}"
+    origin = f"{prefix}{asset.module}"
     name = _imported_as(source, origin, asset.symbol)
     if name is None:
         taken = {n.value for n in find_all(source.module, cst.Name)}
@@ -77,9 +77,20 @@ def use(source: SourceFile, asset: Asset, module_name: str) -> Used:
     return Used(name, written)
 
 
+def _place(source: SourceFile, module_name: str) -> tuple[PurePosixPath, str]:
+    """The folder of the package, and how its modules begin where this file imports them.
+
+    Beside the file; for a copy of a library module, which is imported from elsewhere, in the package of such copies.
+    """
+    if root := overlay.root_of(source.path):
+        return PurePosixPath(root) / PACKAGE, f"{overlay.PACKAGE}.{PACKAGE}."
+    return PurePosixPath(source.path).parent / PACKAGE, f"{'.' if '.' in module_name else ''}{PACKAGE}."
+
+
 def is_used(source: SourceFile, asset: Asset) -> str:
     """The name the asset has in this file, empty when it is not imported."""
-    for origin in (f"{PACKAGE}.{asset.module}", f".{PACKAGE}.{asset.module}"):
+    for prefix in (f"{PACKAGE}.", f".{PACKAGE}.", f"{overlay.PACKAGE}.{PACKAGE}."):
+        origin = f"{prefix}{asset.module}"
         if name := _imported_as(source, origin, asset.symbol):
             return name
     return ""
