@@ -64,6 +64,17 @@ def test_a_product_near_its_peak_is_bound_by_arithmetic_and_a_sum_by_memory() ->
     assert found.primary_bottleneck_component == "MLP"
 
 
+def test_what_a_product_reaches_on_a_cpu_the_machine_reaches() -> None:
+    found = profiled(launch("aten::mm", 0, 100, GEMM), launch("aten::mm", 200, 100, GEMM), device="cpu")
+    peak = 2 * 4096**3 / 100 / 1e6
+    assert found.ceilings.peak_tflops["bfloat16"] == pytest.approx(peak) and peak > H200.peak_tflops["bfloat16"]
+    assert row(found, "aten::mm").speed_of_light == pytest.approx(1.0)
+    assert any("are taken for the peak" in note for note in found.notes)
+    assert H200.peak_tflops["bfloat16"] == 800.0
+    on_device = profiled(launch("nvjet_gemm", 0, 100, GEMM))
+    assert on_device.ceilings == H200  # a GPU is measured by itself, and has a datasheet
+
+
 def test_two_kernels_of_one_product_are_no_faster_than_the_product() -> None:
     found = profiled(launch("splitK", 0, 150, GEMM, part=0.75), launch("reduce", 150, 50, GEMM, part=0.25))
     peak = 2 * 4096**3 / 200 / 1e6
