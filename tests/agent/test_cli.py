@@ -79,7 +79,7 @@ def test_help_states_the_defaults_that_hold(capsys: pytest.CaptureFixture[str]) 
     told = " ".join(capsys.readouterr().out.split())
     defaults = {name: field.default for name, field in RunConfig.model_fields.items()}
     assert f"for one start of the entry (default: {defaults['time_limit_s']:.0f})" in told
-    assert f"CPU threads of a timed worker (default: {defaults['threads']})" in told
+    assert f"CPU threads of a timed worker, and cores that it has (default: {defaults['threads']})" in told
     assert f"(default: {defaults['sandbox']}, which" in told
 
 

@@ -133,13 +133,13 @@ def test_29_looking_ahead_gains_nothing_when_nothing_lies_ahead(arena: Arena) ->
 
 
 def test_29_gains_where_all_inputs_are_revealed_at_once(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = Session._prepare
+    ask_all = Session._all
 
-    def reveal_all(self: Session, pair: dict[str, Worker]) -> None:
-        for name, worker in pair.items():
-            for number, path in enumerate(self.staged[name][0]):
+    def reveal_all(self: Session, op: str, arguments: Any) -> None:
+        for group, name, worker in self._workers() if op == "build" else ():
+            for number, path in enumerate(group.staged[name][0]):
                 os.link(path, worker.inbox / f"ahead-{number}")
-        prepare(self, pair)
+        ask_all(self, op, arguments)
 
-    monkeypatch.setattr(Session, "_prepare", reveal_all)
+    monkeypatch.setattr(Session, "_all", reveal_all)
     assert arena.time("29_looking_ahead").name == "kept"

@@ -176,5 +176,7 @@ def test_what_a_process_writes_is_told(tmp_path: Path) -> None:
     path = str(tmp_path / "file")
     code = f"import time\nopen({path!r}, 'wb').write(bytes(8 << 20))\nprint('x', flush=True)\ntime.sleep(600)"
     with child(code) as popen:
-        assert process_tree.written_bytes(popen.pid) in (0, 8 << 20)  # where the folder is on no disk, nothing
+        written = process_tree.written_bytes(popen.pid)
+        # where the folder is on no disk, nothing; on one, the kernel may count a page of its own besides
+        assert written is not None and (written == 0 or 8 << 20 <= written <= (8 << 20) + (1 << 16))
     assert process_tree.written_bytes(popen.pid) is None
