@@ -61,7 +61,7 @@ class Call:
 
 
 class Recorder(_Watcher):
-    """Records every call. `calls` are in order; `objects` keeps what was handed over, so that no id occurs again."""
+    """Records every call, in order. Keeps the objects that are handed over, so that none has the id of another."""
 
     def __init__(self):
         self.calls, self.problem, self.trained, self.cut_short = [], None, False, False

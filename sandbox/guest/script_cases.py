@@ -149,11 +149,11 @@ def _root(calls):
 
 
 def _cases(calls, paths, notes):
-    found = {}
+    found, left_out = {}, 0
     for sequence in _sequences([call for call in calls if id(call.module) in paths]):
         steps = [Step(paths[id(call.module)], call) for call in sequence[:MOST_STEPS]]
         if not _is_whole(steps):
-            notes.append("calls are left out that are given objects which come out of other modules")
+            left_out += len(sequence)
             continue
         key = tuple(step.signature() for step in steps)
         if key not in found:
@@ -161,6 +161,11 @@ def _cases(calls, paths, notes):
         # an object is had by running the script up to it, so of those that need some there is one
         elif len(found[key].instances) < MOST_INSTANCES and not any(_objects(steps)):
             found[key].instances.append(steps)
+    without = "that are given objects which come out of other modules"
+    if not found:
+        raise WorkloadProblem("bad_declaration", f"the script makes only calls {without}")
+    if left_out:
+        notes.append(f"{left_out} calls are left out {without}")
     counts = defaultdict(int)
     total = sum(case.seconds * len(case.instances) for case in found.values()) or 1.0
     by_time = sorted(found.values(), key=lambda case: -case.seconds * len(case.instances))

@@ -72,6 +72,31 @@ with torch.no_grad():
         for _ in range(3):
             out = model(out["logits"].argmax(-1, keepdim=True), cache=out["cache"])
 """
+HANDED = """
+import torch
+from torch import nn
+
+class State:
+    def __init__(self, value):
+        self.value = value
+
+class First(nn.Module):
+    def forward(self, x):
+        return State(x + 1)
+
+class Second(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Linear(256, 256) for _ in range(8)])
+
+    def forward(self, x, state=None):
+        return self.layers(x) + (0 if state is None else state.value)
+
+first, second = First(), Second()
+with torch.no_grad():
+    for _ in range(20):
+        second(torch.randn(64, 256), state=first(torch.ones(256)))
+"""
 DENOISE = """
 import torch
 from torch import nn
@@ -245,6 +270,7 @@ with torch.no_grad():
         ("import sys; sys.exit()\n", "exited_as_success", "sys.exit(None)"),
         ("import torch\nm = torch.nn.Linear(2, 2)\nm(torch.ones(2)).sum().backward()\n", "bad_declaration", "trains"),
         ("1 / 0\n", "entry_raised", "ZeroDivisionError"),
+        (HANDED, "bad_declaration", "only calls that are given objects which come out of other modules"),
         ("def f(:\n", "entry_raised", "SyntaxError"),
     ],
 )  # fmt: skip
@@ -253,6 +279,12 @@ def test_what_cannot_be_judged_is_said(tmp_path: Path, script: str, kind: str, w
         Played(tmp_path, script)
     assert problem.value.kind == kind
     assert words in problem.value.message
+
+
+def test_calls_that_cannot_be_made_again_are_counted_and_left_out(tmp_path: Path) -> None:
+    played = Played(tmp_path, HANDED + "    second(torch.randn(64, 256))\n")
+    assert played.labels == ["64x256"]
+    assert played.told["notes"][-1].startswith("20 calls are left out")
 
 
 def test_a_script_that_fails_after_its_calls_is_judged_by_them(tmp_path: Path) -> None:

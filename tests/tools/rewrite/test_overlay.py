@@ -148,6 +148,12 @@ def test_what_is_found_in_a_library_is_changed_in_a_copy_that_its_import_puts_in
     assert run(tree, library, "first.py").stdout.split("[")[1] == plain.stdout.split("[")[1]
 
 
+def test_host_and_guest_know_the_package_by_the_same_signs() -> None:
+    inside = guest.module("overlay")
+    assert (inside.PACKAGE, inside.MARK) == (overlay.PACKAGE, overlay.MARK)
+    assert all(text.startswith(overlay.MARK) for text in overlay.runtime("optimized/overlay/a.py").values())
+
+
 def test_a_worker_has_the_copies_of_its_tree_and_they_are_the_targets_own_from_then_on(
     tmp_path: Path, target: Path, library: Path, seen: Observation
 ) -> None:
