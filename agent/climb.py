@@ -61,7 +61,7 @@ def verify(state: RunState, ctx: RunContext) -> Update:
     kernels = ctx.looked_at_kernels(attempt)
     if kernels.faults:
         reason = "; ".join(kernels.faults)
-        verdict = Verdict(name="broken", reason=reason, evidence={"kernels": kernels.evidence()})
+        verdict = Verdict(name="broken", reason=reason, evidence={"correctness": {"kernels": kernels.evidence()}})
         ctx.attempts.save_verdict(attempt.id, verdict)
         return {"verdict": verdict.name}
     checked = ctx.checked(attempt)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.environment import Environment, GpuSettings, Host
-from tools.judging.worker import PASSED
+from tools.program_environment import PASSED
 
 _SERIAL = "every launch waits for the one before it"
 _DEBUGGING = "it is for finding errors, and slow"

@@ -27,6 +27,7 @@ def page(report: Report) -> str:
         _advice(report),
         _steps(report),
         _refused(report),
+        _kernels(report),
         _environment(report),
         _again(report),
     )
@@ -148,6 +149,19 @@ def _attempt(attempt: Attempt) -> tuple[str, ...]:
     verdict = "kept, later dropped" if attempt.verdict == "kept" else attempt.verdict
     gain = "" if attempt.speedup is None else f"{wording.speedup(attempt.speedup)}; "
     return _plain(attempt.step), _plain(attempt.title), verdict, gain + _plain(attempt.why, WHY_WIDTH)
+
+
+def _kernels(report: Report) -> str:
+    """Of candidates in Triton: how they compile for the architectures asked for, or why that is not known."""
+    rows = list[tuple[str, str, str]]()
+    for attempt in report.attempts:
+        looked = attempt.evidence.get("correctness", {}).get("kernels", {})
+        for kind in ("faults", "looked_at", "not_looked_at"):
+            said = [_plain(line, WHY_WIDTH) for line in looked.get(kind, ())]
+            rows += [(_plain(attempt.title), kind.replace("_", " "), line) for line in said]
+    if not rows:
+        return ""
+    return "## Kernels, cross-compiled\n\n" + _table(("candidate", "", "what the compiler made of it"), rows)
 
 
 def _environment(report: Report) -> str:

@@ -41,6 +41,7 @@ def test_a_fault_ends_the_attempt_before_it_is_run() -> None:
     ctx, saved, checked = context(Looked(faults=("k on gfx942: 12 vector registers are spilled",)))
     assert climb.verify(STATE, ctx) == {"verdict": "broken"}
     assert "12 vector registers are spilled" in saved[0].reason and checked == []
+    assert saved[0].evidence["correctness"]["kernels"] == {"faults": ["k on gfx942: 12 vector registers are spilled"]}
 
 
 @pytest.mark.parametrize("looked", [Looked(looked_at=("k on gfx942: 64 registers",)), Looked(not_looked_at=("k.py",))])

@@ -28,9 +28,9 @@ from tools.isa.answer import Doing, Outcome, Plan, Refusal, Request, Target, Var
 from tools.isa.layouts import Layouts
 from tools.isa.machine_code import MachineCode
 from tools.judging.open_referee import copy_guest
-from tools.judging.worker import PASSED
 from tools.occupancy import Need, Occupancy, occupancy
 from tools.plain_text import plain
+from tools.program_environment import environment
 from tools.tree_removal import remove_tree
 
 COMPILE_S = 120.0  # of one kernel for one architecture, which takes one to three seconds, or to load the file
@@ -157,21 +157,15 @@ class Compiler:
         home, inbox = Path(tempfile.mkdtemp(prefix="home-", dir=place)), place / "inbox"
         inbox.mkdir(exist_ok=True)
         (inbox / "request.json").write_text(request.model_dump_json())
-        environ = {name: os.environ[name] for name in PASSED if name in os.environ}
         command = Command(
             argv=(self.python, str(guest / "isa.py"), str(inbox / "request.json")),
             cwd=source,
             role="isa",
             env={
-                **environ,
-                "HOME": str(home),
-                "TMPDIR": str(home),
-                "LANG": "C.UTF-8",
-                "PYTHONDONTWRITEBYTECODE": "1",
+                **environment(home),
                 "PYTHONWARNINGS": "ignore",
                 "TRITON_HOME": str(home),
                 "TRITON_CACHE_DIR": str(home / "triton"),
-                "HF_HUB_OFFLINE": "1",
             },
             readable=(guest, source, inbox),
             writable=(home, Path(request.out)),

@@ -6,7 +6,6 @@ of one process may end others on the same device, and a driver that resets it ne
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
@@ -17,7 +16,8 @@ from pathlib import Path
 from sandbox.contract import Command
 from sandbox.errors import SandboxError, Unusable
 from tools.errors import DeviceLost
-from tools.judging.worker import PASSED, Setting
+from tools.judging.worker import Setting
+from tools.program_environment import environment
 
 ANSWER_S = 60.0  # importing torch and starting a runtime included
 PATIENCE_S = 120.0  # for a reset
@@ -51,12 +51,11 @@ class DeviceHealth:
         Raises: SandboxError when the sandbox is at fault, such as DiskFull and EngineLost.
         """
         home = Path(tempfile.mkdtemp(prefix="health-", dir=self.setting.scratch))
-        environ = {name: os.environ[name] for name in PASSED if name in os.environ}
         command = Command(
             argv=(self.setting.python, str(self.setting.guest / "health.py"), self.device),
             cwd=self.setting.guest,
             role="health",
-            env={**environ, "HOME": str(home), "TMPDIR": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
+            env=environment(home),
             readable=(self.setting.guest,),
             writable=(home,),
         )

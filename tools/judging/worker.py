@@ -26,6 +26,7 @@ from tools.judging import disk, taking
 from tools.judging.described import what_is_wrong
 from tools.judging.tensors import BadTensorFile
 from tools.plain_text import plain
+from tools.program_environment import USER, environment
 from tools.tree_removal import remove_tree
 
 # without these, one restart differs from the next by 10 to 18 % at calls of 8 to 40 ms; with them by 1.3 to 2.5 %
@@ -37,11 +38,7 @@ MALLOC = {
 # glibc fills memory it hands out with 0x7f: what a candidate did not write is a huge number, never a stale result
 MALLOC_POISON = {"MALLOC_PERTURB_": "128"}
 _FREE_SOME = "Free some space and resume the run; what was proven is kept."
-USER = "ratchet"  # Inductor asks who it is, and a user id of its own has no name
 HEADERS_BELOW_TMP = f"torchinductor_{USER}/precompiled_headers"  # where Inductor looks for them
-# what a target's interpreter needs from outside; nothing else of the agent's environment goes in
-PASSED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ROCM_PATH",
-          "CUDA_HOME", "CC", "CXX")  # fmt: skip
 
 Reply = TypeVar("Reply", bound=BaseModel)
 
@@ -136,24 +133,14 @@ class Worker:
         self._asked: str | None = None
 
     def _environment(self, malloc: bool, poison: bool, compile_threads: int) -> dict[str, str]:
-        threads = str(self.setting.threads)
         return {
-            **{name: os.environ[name] for name in PASSED if name in os.environ},
-            "LANG": "C.UTF-8",
-            "HOME": str(self.home),
-            "USER": USER,
-            "TMPDIR": str(self.home / "tmp"),
-            "PYTHONDONTWRITEBYTECODE": "1",
+            **environment(self.home, tmp=self.home / "tmp", threads=self.setting.threads),
             "PYTHONUNBUFFERED": "1",
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-            "OPENBLAS_NUM_THREADS": threads,
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
             "TRITON_CACHE_DIR": str(self.cache / "triton"),
             # a bundle names files by the folder of the worker that filled the cache, which is not there any more
             "TORCHINDUCTOR_BUNDLE_TRITON_INTO_FX_GRAPH_CACHE": "0",
             "TORCHINDUCTOR_COMPILE_THREADS": str(compile_threads),  # above 1 it keeps a pool of processes
-            "HF_HUB_OFFLINE": "1",
             **(MALLOC if malloc else {}),
             **(MALLOC_POISON if poison else {}),
         }

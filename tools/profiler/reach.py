@@ -20,8 +20,9 @@ from sandbox.contract import Command
 from sandbox.errors import SandboxError
 from tools.hardware import Device, find_device
 from tools.judging.tensors import BadTensorFile, opened
-from tools.judging.worker import PASSED, Setting
+from tools.judging.worker import Setting
 from tools.profiler.result import Ceilings
+from tools.program_environment import environment
 
 _TIMEOUT_S = 300.0
 _MOST_BYTES = 1 << 16
@@ -62,13 +63,11 @@ def _key(setting: Setting, environment: Mapping[str, Any]) -> str:
 
 def _measure(setting: Setting) -> tuple[Ceilings, list[str]]:
     home = Path(tempfile.mkdtemp(prefix="ceilings-", dir=setting.scratch))
-    environ = {name: os.environ[name] for name in PASSED if name in os.environ}
-    threads = {name: str(setting.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     command = Command(
         argv=(setting.python, str(setting.guest / "ceilings.py"), str(home / "out.json")),
         cwd=setting.guest,
         role="ceilings",
-        env={**environ, **threads, "HOME": str(home), "TMPDIR": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
+        env=environment(home, threads=setting.threads),
         readable=(setting.guest,),
         writable=(home,),
         limits=setting.limits,

@@ -77,6 +77,16 @@ def test_the_page_says_what_was_not_kept_and_why() -> None:
     assert "not measured: it did not compile in time" in page
 
 
+def test_the_page_says_how_kernels_compile_for_other_gpus() -> None:
+    kernels = {"looked_at": ["k (a.py) on gfx942: 18 registers"], "not_looked_at": ["b.py: `no` launch"]}
+    first, *others = sample().attempts
+    looked = first.model_copy(update={"evidence": {"correctness": {"kernels": kernels}}})
+    page = report_text.page(sample(attempts=[looked, *others]))
+    assert rf"| {first.title} | looked at | k (a.py) on gfx942: 18 registers |" in page
+    assert r"| not looked at | b.py: \`no\` launch |" in page
+    assert "cross-compiled" not in report_text.page(sample())
+
+
 def test_the_page_says_that_nothing_contained_the_target() -> None:
     assert "**uncontained**" in report_text.page(sample())
 

@@ -6,16 +6,16 @@ Refuses to talk to the agent while it runs: what is to be done stands in a file.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.judging.worker import PASSED, Build, Setting
+from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 from tools.profiler.rocprof.running import Job
+from tools.program_environment import environment
 from tools.tree_removal import remove_tree
 
 
@@ -28,7 +28,6 @@ def job(setting: Setting, workload: Workload, build: Build, calls: int) -> Itera
         requests = folder / "requests.json"
         requests.write_text(json.dumps(_requests(_Shown(folder), workload, build, calls)))
         requests.chmod(0o644)
-        environ = {name: os.environ[name] for name in PASSED if name in os.environ}
         argv = (str(setting.guest / "bootstrap.py"), "profiler", str(build.tree), setting.entry)
         yield Job(
             sandbox=setting.sandbox,
@@ -36,7 +35,7 @@ def job(setting: Setting, workload: Workload, build: Build, calls: int) -> Itera
             argv=(*argv, *([str(setting.original)] if setting.original else [])),
             cwd=(build.tree / setting.entry).parent,
             scratch=setting.scratch,
-            env={**environ, "RATCHET_REQUESTS": str(requests), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**environment(None, threads=setting.threads), "RATCHET_REQUESTS": str(requests)},
             readable=(setting.guest, build.tree, folder),
             limits=setting.limits,
             cache=build.cache,
