@@ -20,10 +20,12 @@ from agent.step_names import STEPS
 
 if TYPE_CHECKING:
     from agent.config import RunConfig
+    from agent.time_slice import TimeSlice
     from sandbox.errors import SandboxUnavailable
 
 # Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
-_NOT_CONFIG = {"command", "handler", "debug", "json", "yes", "calls", "counters", "html", "trace", "json_file"}
+_NOT_CONFIG = {"command", "handler", "debug", "json", "yes", "calls", "counters", "html", "trace", "json_file",
+               "stop_after"}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,6 +75,7 @@ def _add_run(commands: Any) -> None:
     add("--steps", type=_names, metavar="NAMES", help="only these, separated by commas: " + ", ".join(STEPS))
     add("--budget-minutes", type=_positive, metavar="MINUTES",
         help="for looking for changes; then what was proven is measured as a whole")  # fmt: skip
+    _add_stop_after(run)
     add("--memory-gib", type=_positive, metavar="GIB",
         help="memory one worker may use (default: four fifths of the machine's)")  # fmt: skip
     add("--arch", type=_names, metavar="NAMES",
@@ -120,7 +123,13 @@ def _add_resume(commands: Any) -> None:
     resume = _command(commands, "resume", _resume, "go on with a run that was interrupted")
     resume.add_argument("run", metavar="RUN", help="its id, or its folder")
     resume.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
+    _add_stop_after(resume)
     resume.add_argument("--json", action="store_true", help="events on stdout, one JSON object a line")
+
+
+def _add_stop_after(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--stop-after", type=_duration, metavar="TIME",
+        help="stop by then, such as 9m or 540s, with status 142; `agent resume` goes on")  # fmt: skip
 
 
 def _add_image(commands: Any) -> None:
@@ -163,7 +172,7 @@ def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     doing.run_dir, doing.reference = config.run_dir, _reference(config.run_dir)
     config = run.settle(config, agree=partial(_agree, arguments, config.target))
     with open_progress(as_json=arguments.json) as progress:
-        return run.start(config, progress)
+        return run.start(config, progress, _time_slice(arguments))
 
 
 def _profile(arguments: argparse.Namespace, doing: Doing) -> int:
@@ -181,7 +190,16 @@ def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
     folder = run_folder.find(arguments.run, _runs_dirs(arguments))
     doing.run_dir, doing.reference = folder.path, _reference(folder.path)
     with open_progress(as_json=arguments.json) as progress:
-        return run.resume(folder.path, progress)
+        return run.resume(folder.path, progress, _time_slice(arguments))
+
+
+def _time_slice(arguments: argparse.Namespace) -> TimeSlice:
+    """What this command may take, from now on."""
+    from agent.time_slice import TimeSlice
+
+    found = TimeSlice(arguments.stop_after)
+    found.start()
+    return found
 
 
 def _runs(arguments: argparse.Namespace, doing: Doing) -> int:
@@ -305,6 +323,15 @@ def _positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return value
+
+
+def _duration(text: str) -> float:
+    """Seconds, of `90s`, `9m`, `1.5h` or a number of seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text} is no time; one looks like 9m or 540s")
+    return seconds
 
 
 def _count(text: str) -> int:

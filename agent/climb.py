@@ -39,6 +39,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
 
 
 def _begin(ctx: RunContext, attempt: Attempt) -> str:
+    ctx.time_slice.before_attempt()
     ctx.attempts.save(attempt)
     candidate = attempt.candidate
     ctx.progress.emit(CandidateProposed(attempt.id, candidate.step, candidate.title, candidate.predicted_gain))
@@ -93,6 +94,7 @@ def decide(state: RunState, ctx: RunContext) -> Update:
     assert verdict is not None, "every way to this node leaves a verdict"
     stack = [*ctx.stacked(), *attempt.with_shadow, attempt.id] if verdict.name == "kept" else None
     ctx.record(attempt, verdict, stack)
+    ctx.time_slice.after_attempt()
     ctx.progress.emit(
         VerdictReached(attempt.id, attempt.candidate.title, verdict.name, verdict.reason, verdict.speedup)
     )

@@ -23,6 +23,7 @@ from agent.records.measurements import SessionStart
 from agent.reporting.progress import Judging, Progress
 from agent.repository.stack import Change, Conflict, Stack
 from agent.step_names import STEPS
+from agent.time_slice import TimeSlice
 from tools.candidate import Candidate, Site
 from tools.diff.patch import PatchFinding
 from tools.diff.patch_rules import PatchRules
@@ -66,6 +67,7 @@ class RunContext:
     platform: Platform
     rules: PatchRules
     budget: Budget = field(default_factory=Budget)
+    time_slice: TimeSlice = field(default_factory=TimeSlice)
     attempts_per_step: int = 12
     subject: str = ""  # what is being judged, for the display
     compile_baselines: dict[str, Build] = field(default_factory=dict)

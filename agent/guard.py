@@ -26,6 +26,7 @@ OTHER_STATUSES = {
     129: "The terminal went away (SIGHUP); the run can be resumed.",
     130: "Interrupted (Ctrl-C); the run can be resumed.",
     141: "Whoever read the output closed it (a pipe into `head`, for instance).",
+    142: "The time of --stop-after is over; the run can be resumed.",
     143: "Asked to stop (SIGTERM); the run can be resumed.",
 }
 
@@ -43,7 +44,7 @@ class Doing:
 
 
 class Stopped(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: unwound like Ctrl-C, so that whatever was started is ended."""
+    """SIGTERM, SIGHUP or the end of --stop-after (SIGALRM): unwound like Ctrl-C, so that what was started is ended."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal.Signals(signal_number).name)
@@ -66,9 +67,11 @@ def call(handler: Handler, arguments: Namespace, program: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as stop:
+        number = stop.signal_number if isinstance(stop, Stopped) else signal.SIGINT
+        what = "stopped, its time is over" if number == signal.SIGALRM else "interrupted"
         resume = f"; `agent resume {doing.reference}` goes on from there" if doing.folder() else ""
-        _say(f"{program}: interrupted{resume}")
-        return 128 + (stop.signal_number if isinstance(stop, Stopped) else signal.SIGINT)
+        _say(f"{program}: {what}{resume}")
+        return 128 + number
     except Exception as error:
         if _disk_full(error):
             name = getattr(error, "filename", None)

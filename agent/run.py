@@ -32,6 +32,7 @@ from agent.repository.stack import Stack
 from agent.repository.target import find_entry, find_target, import_target, tree_hash
 from agent.step_names import STEPS
 from agent.steps.profile_baseline import compile_builds
+from agent.time_slice import TimeSlice
 from sandbox import choose
 from sandbox.choose import Wanted
 from sandbox.contract import Sandbox
@@ -60,17 +61,17 @@ def settle(config: RunConfig, agree: Callable[[list[SandboxUnavailable]], bool])
     return config.model_copy(update={"sandbox": found.name})
 
 
-def start(config: RunConfig, progress: Progress) -> int:
+def start(config: RunConfig, progress: Progress, time_slice: TimeSlice | None = None) -> int:
     """Walk the steps for a new run; returns the exit status (0 also when nothing was kept). Raises: RatchetError."""
     config = settle(config, agree=lambda reasons: False)
     target = find_target(config.target)
     entry = find_entry(target, config.entry)
     folder = run_folder.create(config.model_copy(update={"target": target, "entry": entry}))
     with folder.locked():
-        return _walk(folder, progress, resumed=False)
+        return _walk(folder, progress, time_slice or TimeSlice(), resumed=False)
 
 
-def resume(run_dir: Path, progress: Progress) -> int:
+def resume(run_dir: Path, progress: Progress, time_slice: TimeSlice | None = None) -> int:
     """Go on with the run in `run_dir` where it stopped. Raises: RatchetError (RunInUse, RunDamaged, RunOutdated)."""
     folder = RunFolder(run_dir)
     with folder.locked():
@@ -78,10 +79,10 @@ def resume(run_dir: Path, progress: Progress) -> int:
         if (run_dir / "report.json").exists():
             progress.emit(Note(f"run {folder.run_id} is finished; its report is {run_dir / 'report.md'}"))
             return 0
-        return _walk(folder, progress, resumed=True)
+        return _walk(folder, progress, time_slice or TimeSlice(), resumed=True)
 
 
-def _walk(folder: RunFolder, progress: Progress, *, resumed: bool) -> int:
+def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, *, resumed: bool) -> int:
     from agent import graph
 
     begun = time.monotonic()
@@ -93,6 +94,7 @@ def _walk(folder: RunFolder, progress: Progress, *, resumed: bool) -> int:
         ) as sandbox,
     ):
         ctx = _assemble(folder, scratch, sandbox, progress, resumed=resumed)
+        ctx.time_slice = time_slice
         with contextlib.closing(ctx.referee):
             state = graph.walk(ctx, folder.path / "checkpoint.sqlite")
         outcome.finish(ctx, folder, state, sandbox.promises(), wall_s=time.monotonic() - begun)

@@ -22,12 +22,13 @@ _Model = TypeVar("_Model", bound=BaseModel)
 class SessionStart(BaseModel):
     """The A/A comparison, plain torch.compile against eager, by mode, and the target's own tests.
 
-    A mode that failed has a reason instead.
+    `compile_screened` are modes that a few restarts showed to be slower than the best. One that failed has a reason.
     """
 
     aa: Comparison
     own_tests: OwnTests
     compile: dict[str, Comparison] = Field(default_factory=dict)
+    compile_screened: dict[str, Comparison] = Field(default_factory=dict)
     compile_failed: dict[str, str] = Field(default_factory=dict)
 
     def best_compile(self) -> str:

@@ -5,6 +5,7 @@ Refuses to compute: every number comes from the ledger or from a comparison that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -144,8 +145,15 @@ def _latency(
 
 def _baselines(ctx: RunContext, session: SessionStart, delta: float) -> Baselines:
     modes = {mode: _latency(ctx, found, "candidate", delta) for mode, found in session.compile.items()}
+    modes |= {mode: _screened(ctx, found) for mode, found in session.compile_screened.items()}
     modes |= {mode: Latency(failed=reason) for mode, reason in session.compile_failed.items()}
     return Baselines(eager=_latency(ctx, session.aa, "incumbent"), compile=modes, best=session.best_compile())
+
+
+def _screened(ctx: RunContext, found: Comparison) -> Latency:
+    made = _latency(ctx, found, "candidate")
+    eager_us = median(sum(row) for row in found.incumbent_us)
+    return made.model_copy(update={"about": math.exp(median(found.log_ratios)), "eager_us": eager_us})
 
 
 def _workloads(ctx: RunContext, whole: Whole | None, delta: float) -> list[Workload]:

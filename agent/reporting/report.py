@@ -38,6 +38,8 @@ class Latency(_Part):
     """Median of the unmodified target in the same restarts: machines change their pace, so times compare in pairs."""
     speedup: SpeedupInterval | None = None
     """Over eager, measured in pairs; None for eager itself."""
+    about: PositiveFloat | None = None
+    """Over eager, of a baseline that a screen showed not to be the best: too few restarts for an interval."""
     failed: str = ""
     """Why this baseline could not be measured."""
 

@@ -205,7 +205,8 @@ def _eager(latency: Latency) -> str:
 
 
 def _gain(latency: Latency) -> str:
-    return "" if latency.speedup is None else wording.speedup(latency.speedup)
+    about = "" if latency.about is None else f"about {latency.about:.2g}×, by a screen"
+    return about if latency.speedup is None else wording.speedup(latency.speedup)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,8 +5,8 @@ Never proposes anything; what it sees is what the later steps are driven by.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 from typing import Any
 
 from agent.context import RunContext
@@ -17,13 +17,15 @@ from agent.reporting.progress import Note
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
 from tools.judging import accept
-from tools.judging.measure import Comparison, Request
+from tools.judging.measure import Comparison, Measured, Request
 from tools.judging.own_tests import OwnTests
 from tools.judging.worker import Build, WorkerFault
 from tools.plain_text import one_line
 
 STEP = "profile_baseline"
 BASELINE_RESTARTS = 6
+SCREEN_RESTARTS = 2
+NEAR_THE_BEST = 0.1  # a mode is measured in full unless a screen shows it to be slower than the best by more than this
 # the plain modes a user would try, by device; on ROCm max-autotune has hung, so it is no plain line there
 MODES: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {"default": {}, "max-autotune": {"mode": "max-autotune"}},
@@ -69,20 +71,49 @@ def _measure(ctx: RunContext) -> SessionStart:
     own_tests = measurements.once(parts / "own-tests.json", OwnTests, ctx.referee.run_own_tests)
     found = SessionStart(aa=aa, own_tests=own_tests)
     ctx.progress.emit(Note(found.own_tests.note))
+    measure_modes(ctx, found, pristine)
+    return found
+
+
+def measure_modes(ctx: RunContext, found: SessionStart, pristine: Build) -> None:
+    """Plain torch.compile in each mode, into `found`: those near the best in a screen in full."""
     builds = _fill_all(ctx, found)
-    if not builds:
-        return found
-    ctx.subject = f"plain torch.compile ({', '.join(builds)})"
-    request = Request("baselines", pristine, builds, _enough,
-                      progress=lambda n: ctx.say("measuring", n, BASELINE_RESTARTS))  # fmt: skip
-    measured = ctx.referee.clock.compare(request)
+    left = _screen(ctx, found, pristine, builds)
+    while left and not found.compile:  # of the next best, when all that were near the best turn out to be wrong
+        near = [mode for mode in left if left[mode] >= max(left.values()) - NEAR_THE_BEST]
+        _confirm(ctx, found, pristine, {mode: builds[mode] for mode in near})
+        left = {mode: gain for mode, gain in left.items() if mode not in near}
+    found.compile_screened = {mode: each for mode, each in found.compile_screened.items() if mode in left}
+
+
+def _screen(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[str, Build]) -> dict[str, float]:
+    """The logarithm of each mode's speedup in a few restarts; none of a mode that failed."""
+    if len(builds) < 2:
+        return dict.fromkeys(builds, 0.0)
+    measured = _compare(ctx, "baselines screened", pristine, builds, SCREEN_RESTARTS)
+    for mode, comparison in measured.comparisons.items():
+        if comparison.failed:
+            _failed(ctx, found, mode, comparison.failed)
+        else:
+            found.compile_screened[mode] = comparison
+    return {mode: median(comparison.log_ratios) for mode, comparison in found.compile_screened.items()}
+
+
+def _confirm(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[str, Build]) -> None:
+    measured = _compare(ctx, "baselines", pristine, builds, BASELINE_RESTARTS)
     for mode, comparison in measured.comparisons.items():
         wrong = ctx.referee.check_timed(measured.outputs_of(mode)).reason
         if failed := comparison.failed or wrong:
             _failed(ctx, found, mode, failed)
         else:
             found.compile[mode] = comparison
-    return found
+
+
+def _compare(ctx: RunContext, purpose: str, pristine: Build, builds: dict[str, Build], restarts: int) -> Measured:
+    ctx.subject = f"plain torch.compile ({', '.join(builds)})"
+    request = Request(purpose, pristine, builds, lambda log_ratios: len(log_ratios) >= restarts,
+                      progress=lambda n: ctx.say("measuring", n, restarts))  # fmt: skip
+    return ctx.referee.clock.compare(request)
 
 
 def _against_itself(ctx: RunContext) -> Comparison:
@@ -93,10 +124,6 @@ def _against_itself(ctx: RunContext) -> Comparison:
     return aa
 
 
-def _enough(log_ratios: Sequence[float]) -> bool:
-    return len(log_ratios) >= BASELINE_RESTARTS
-
-
 def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     """Compile in all modes, side by side where there is room: nothing is timed meanwhile."""
     builds: dict[str, Build] = {}
@@ -104,11 +131,11 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     ctx.subject = f"plain torch.compile ({', '.join(pending)})"
     ctx.say("compiling", 0, 0)
     with ThreadPoolExecutor(2 if ctx.workload.fits(2) else 1) as pool:
-        futures = {mode: pool.submit(ctx.referee.fill, build)
-                   for mode, build in pending.items()}  # fmt: skip
-    for mode, future in futures.items():
+        longest_first = sorted(pending, key=lambda mode: mode != "max-autotune")
+        futures = {mode: pool.submit(ctx.referee.fill, pending[mode]) for mode in longest_first}
+    for mode in pending:
         try:
-            builds[mode] = future.result()
+            builds[mode] = futures[mode].result()
         except WorkerFault as fault:
             _failed(ctx, found, mode, str(fault))
     ctx.compile_baselines.update(builds)

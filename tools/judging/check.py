@@ -160,7 +160,7 @@ class Checks:
         if not self.workload.precision:
             return baseline, baseline
         reference.ask("precision", name=self.workload.precision)
-        return baseline, play(reference, script, drawn, states, constants, "truth")
+        return baseline, play(reference, script, drawn, states, constants, "truth", outputs_only=True)
 
     def _reference_result(self, future: Future[tuple[Played, Played]]) -> tuple[Played, Played]:
         try:

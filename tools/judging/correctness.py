@@ -277,6 +277,8 @@ def _state(candidate: Played, baseline: Played) -> None:
         other = theirs[name]
         if (leaf.dtype, leaf.shape) != (other.dtype, other.shape):
             raise _Failed("wrong", f"{name} became {leaf.dtype}{list(leaf.shape)} in the state dict")
+        if leaf.same_bytes(other):
+            continue
         if not accuracy.judge_leaf(accuracy.leaf_error(leaf, other, other), LeafError(), leaf.dtype).passed:
             raise _Failed("wrong", f"{name} holds other values after the calls than in the original")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +18,7 @@ PRODUCTS = 4
 GOLDEN = np.int64(-7046029254386353131)
 M1 = np.int64(-4658895280553007687)
 M2 = np.int64(-7723592293110705685)
-CHUNK_LANES = 1 << 22  # 32 MiB at a time, so that a large output needs no second copy of itself
+CHUNK_LANES = 1 << 19  # 4 MiB at a time: a large output needs no second copy of itself, and stays in a cache
 
 
 class Bytes(Protocol):
@@ -46,23 +48,26 @@ def digest(leaves: Sequence[Bytes], key: int) -> str:
 
 
 def _sums(raw: Data, key: int) -> NDArray[np.int64]:
-    total = np.zeros(COLUMNS, dtype=np.int64)
+    """int64[COLUMNS]. On all cores: it is a sum over chunks, and a large output has hundreds of megabytes."""
     wrapped = np.int64((key + (1 << 63)) % (1 << 64) - (1 << 63))
-    step = CHUNK_LANES * 8
+    starts = range(0, raw.size, CHUNK_LANES * 8)
+    with ThreadPoolExecutor(max(1, min(len(starts), len(os.sched_getaffinity(0))))) as pool:
+        return sum(pool.map(lambda start: _sums_of_chunk(raw, wrapped, start), starts), np.zeros(COLUMNS, np.int64))
+
+
+def _sums_of_chunk(raw: Data, key: np.int64, start: int) -> NDArray[np.int64]:
+    part = raw[start : start + CHUNK_LANES * 8]
+    padded = np.zeros(-(-part.size // (8 * COLUMNS)) * 8 * COLUMNS, dtype=np.uint8)
+    padded[: part.size] = part
+    x = padded.view("<i8")
     with np.errstate(over="ignore"):
         into, back = _factors()
-        for start in range(0, raw.size, step):
-            part = raw[start : start + step]
-            padded = np.zeros(-(-part.size // (8 * COLUMNS)) * 8 * COLUMNS, dtype=np.uint8)
-            padded[: part.size] = part
-            x = padded.view("<i8")
-            position = np.arange(start // 8 + 1, start // 8 + x.size + 1, dtype=np.int64) * GOLDEN + wrapped
-            rows = _mix(x ^ position).reshape(-1, COLUMNS)
-            spread = np.zeros_like(rows)
-            for k in range(PRODUCTS):
-                spread += (rows * into[k]).sum(axis=1, keepdims=True, dtype=np.int64) * back[k]
-            total += _mix(rows ^ spread).sum(axis=0, dtype=np.int64)
-    return total
+        position = np.arange(start // 8 + 1, start // 8 + x.size + 1, dtype=np.int64) * GOLDEN + key
+        rows = _mix(x ^ position).reshape(-1, COLUMNS)
+        spread = np.zeros_like(rows)
+        for k in range(PRODUCTS):
+            spread += (rows * into[k]).sum(axis=1, keepdims=True, dtype=np.int64) * back[k]
+        return _mix(rows ^ spread).sum(axis=0, dtype=np.int64)
 
 
 def _mix(x: NDArray[Any]) -> NDArray[Any]:

@@ -126,8 +126,8 @@ def write_script(
 
 
 def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping[str, Path], constants: Sequence[Any],
-         prefix: str) -> Played:  # fmt: skip
-    """Take a built worker through the script. Raises: WorkerFault."""
+         prefix: str, outputs_only: bool = False) -> Played:  # fmt: skip
+    """Take a built worker through the script. `outputs_only` saves no arguments and no state. Raises: WorkerFault."""
     outputs: dict[int, Path] = {}
     arguments: dict[int, Path] = {}
     digests: dict[int, tuple[int, str]] = {}
@@ -145,12 +145,13 @@ def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping
             key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
             reply = worker.ask("call", key=key)
             outputs[index] = worker.saved(f"{prefix}-{index}.out")
-            arguments[index] = worker.saved(f"{prefix}-{index}.args")
             worker.ask("save", path=str(outputs[index]))
-            worker.ask("save_arguments", path=str(arguments[index]))
+            if not outputs_only:
+                arguments[index] = worker.saved(f"{prefix}-{index}.args")
+                worker.ask("save_arguments", path=str(arguments[index]))
             digests[index] = (key, str(reply.get("digest")))
     state = None
-    if states:
+    if states and not outputs_only:
         state = worker.saved(f"{prefix}.state")
         worker.ask("save_state", path=str(state))
     return Played(outputs, arguments, digests, state)

@@ -1,0 +1,83 @@
+"""Which lines of torch.compile the stack is compared with: the best, and those a screen cannot tell from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.records.measurements import SessionStart
+from agent.steps import profile_baseline
+from tools.judging.correctness import Finding
+from tools.judging.measure import Comparison, Measured, Request
+from tools.judging.own_tests import OwnTests
+from tools.judging.worker import Build
+
+MODES = ("default", "reduce-overhead", "max-autotune")
+
+
+class Referee:
+    """Fills nothing, and times by a table of speedups; some modes answer wrongly when their outputs are looked at."""
+
+    def __init__(self, gains: Mapping[str, float], wrong: tuple[str, ...]) -> None:
+        self.gains, self.wrong, self.clock = gains, wrong, self
+        self.asked: list[tuple[str, list[str]]] = []
+
+    def fill(self, build: Build) -> Build:
+        return build
+
+    def compare(self, request: Request) -> Measured:
+        self.asked.append((request.purpose, sorted(request.candidates)))
+        return Measured({name: self._comparison(request, name) for name in request.candidates})
+
+    def _comparison(self, request: Request, name: str) -> Comparison:
+        found = request.blank(name)
+        if math.isnan(self.gains[name]):
+            found.broken = "it does not run"
+        while not request.enough(found.log_ratios):
+            found.case_log_ratios.append([math.log(self.gains[name]) if self.gains[name] else 0.0])
+        return found
+
+    def check_timed(self, outputs: object) -> Finding:
+        confirmed = self.asked[-1][1]
+        wrong = [mode for mode in confirmed if mode in self.wrong]
+        return Finding("wrong", "its outputs are wrong") if wrong else Finding(None, "")
+
+
+def measured(gains: Mapping[str, float], wrong: tuple[str, ...] = ()) -> tuple[SessionStart, Referee]:
+    referee = Referee(gains, wrong)
+    ctx: Any = SimpleNamespace(
+        referee=referee,
+        compile_baselines={mode: Build(mode, Path("/nowhere")) for mode in gains},
+        workload=SimpleNamespace(fits=lambda copies: True),
+        progress=SimpleNamespace(emit=lambda event: None),
+        say=lambda *said: None,
+        subject="",
+    )
+    found = SessionStart(aa=Comparison(purpose="aa", incumbent="a", candidate="b"), own_tests=OwnTests(note="none"))
+    profile_baseline.measure_modes(ctx, found, Build("pristine", Path("/nowhere")))
+    return found, referee
+
+
+def test_only_what_is_near_the_best_in_a_screen_is_measured_in_full() -> None:
+    found, referee = measured({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 5.2})
+    assert set(found.compile) == {"reduce-overhead", "max-autotune"}
+    assert set(found.compile_screened) == {"default"} and found.best_compile() == "max-autotune"
+    assert referee.asked[1:] == [("baselines", ["max-autotune", "reduce-overhead"])]
+    assert len(found.compile_screened["default"].log_ratios) < len(found.compile["max-autotune"].log_ratios)
+
+
+def test_when_the_best_is_wrong_the_next_best_is_measured() -> None:
+    found, _ = measured({"default": 2.0, "max-autotune": 5.2}, wrong=("max-autotune",))
+    assert set(found.compile) == {"default"} and found.compile_screened == {}
+    assert found.compile_failed == {"max-autotune": "its outputs are wrong"}
+
+
+@pytest.mark.parametrize("gains", [{}, {"default": 3.0}])
+def test_what_stands_alone_needs_no_screen(gains: dict[str, float]) -> None:
+    found, referee = measured(gains)
+    assert set(found.compile) == set(gains) and len(referee.asked) == len(gains)
