@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from agent.config import RunConfig
 from agent.proposers import PastAttempt, Platform, ProposalRequest, Proposer
 from agent.records import acceptance, measurements
 from agent.records.attempts import Attempt, Attempts
+from agent.records.kept_caches import KeptCaches
 from agent.records.ledger import Ledger, NewRow
 from agent.records.measurements import SessionStart
 from agent.reporting.progress import Judging, Progress
@@ -32,6 +33,7 @@ from tools.integrity import hash_tree
 from tools.isa.compile import Compiler
 from tools.isa.gate import Gate, Looked
 from tools.judging.check import Checked
+from tools.judging.correctness import Finding
 from tools.judging.referee import Referee
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
@@ -84,10 +86,28 @@ class RunContext:
     # -- builds
 
     def pristine_checked(self) -> Checked:
-        """The pristine build judged like a candidate, once per process: it must pass its own check."""
+        """The pristine build judged like a candidate, once per run: it must pass its own check."""
         if self._pristine is None:
-            self._pristine = self.referee.check_pristine()
+            known = self._with_kept_cache(self.referee.pristine)
+            self._pristine = self.referee.check_pristine() if known is None else Checked(Finding(None, ""), known)
+            self._keep_cache(self._pristine.build)
         return self._pristine
+
+    def filled(self, build: Build) -> Build:
+        """With its compile cache: the one that was kept, else filled now. Raises: WorkerFault."""
+        known = self._with_kept_cache(build)
+        if known is None:
+            known = self.referee.fill(build)
+            self._keep_cache(known)
+        return known
+
+    def _with_kept_cache(self, build: Build) -> Build | None:
+        cache = self.caches.get(build.key)
+        return None if cache is None else replace(build, cache=self.referee.grounds.watch(cache))
+
+    def _keep_cache(self, build: Build) -> None:
+        if build.cache is not None:
+            self.caches.put(build.key, build.cache)
 
     def build_of(self, commit: str) -> Build:
         """The tree of a commit of the stack, with its compile cache filled. Raises: WorkerFault."""
@@ -96,8 +116,7 @@ class RunContext:
         if commit not in self._builds:
             tree = self._fresh(f"stack-{commit[:12]}")
             self.stack.materialise(commit, tree)
-            build = Build(hash_tree(tree)[:16], tree)
-            self._builds[commit] = self.referee.fill(build)
+            self._builds[commit] = self.filled(Build(hash_tree(tree)[:16], tree))
         return self._builds[commit]
 
     def top_build(self) -> Build:
@@ -145,6 +164,10 @@ class RunContext:
         return gate.look(build.tree, self.config.entry, attempt.candidate.diff)
 
     @property
+    def caches(self) -> KeptCaches:
+        return KeptCaches(self.run_dir / "caches")
+
+    @property
     def architectures(self) -> tuple[str, ...]:
         """The device's own, where it is one of AMD's that is known and no other was asked for."""
         own = str(self.workload.environment.get("gfx") or "").partition(":")[0]
@@ -154,7 +177,7 @@ class RunContext:
         """The pristine tree under one plain line of torch.compile; filled again after a resume. Raises: WorkerFault."""
         build = self.compile_baselines[mode]
         if build.cache is None:
-            self.compile_baselines[mode] = self.referee.fill(build)
+            self.compile_baselines[mode] = self.filled(build)
         return self.compile_baselines[mode]
 
     def use(self, known: SessionStart) -> None:
@@ -232,6 +255,7 @@ class RunContext:
         """The build that was judged is the build of the commit it became."""
         if attempt.id in self._checked:
             self._builds[commit] = self._checked[attempt.id].build
+            self._keep_cache(self._builds[commit])
 
     # -- proposals
 

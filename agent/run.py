@@ -93,11 +93,15 @@ def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, *, resum
             config, path / "sandbox", (scratch, path / "pristine"), lambda said: progress.emit(Note(said))
         ) as sandbox,
     ):
-        ctx = _assemble(folder, scratch, sandbox, progress, resumed=resumed)
-        ctx.time_slice = time_slice
-        with contextlib.closing(ctx.referee):
-            state = graph.walk(ctx, folder.path / "checkpoint.sqlite")
-        outcome.finish(ctx, folder, state, sandbox.promises(), wall_s=time.monotonic() - begun)
+        try:
+            ctx = _assemble(folder, scratch, sandbox, progress, resumed=resumed)
+            ctx.time_slice = time_slice
+            with contextlib.closing(ctx.referee):
+                state = graph.walk(ctx, path / "checkpoint.sqlite")
+        finally:
+            folder.spend(time.monotonic() - begun)
+        ctx.caches.clear()
+        outcome.finish(ctx, folder, state, sandbox.promises(), wall_s=folder.read().spent_s)
     return 0
 
 

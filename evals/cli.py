@@ -25,6 +25,12 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     run = commands.add_parser("run", help="run the tasks and store a table of what was kept")
     run.add_argument("tasks", nargs="*", metavar="TASK", help="names of folders of evals/tasks (default: all)")
+    run.add_argument("--budget-minutes", metavar="MINUTES", help="of each run, for looking for changes")
+    run.add_argument("--sandbox", choices=("docker", "bwrap", "local"), help="(default: as a run)")
+    run.add_argument(
+        "--runs-dir", type=Path, metavar="DIR", help="keep the runs there, and go on with one that stopped"
+    )
+    run.add_argument("--stop-after", metavar="TIME", help="stop by then, such as 9m, with status 142; for one task")
     run.set_defaults(handler=_run)
     calibrate = commands.add_parser("calibrate", help="measure how often the judge errs on known effects")
     calibrate.set_defaults(handler=_calibrate)
@@ -51,7 +57,10 @@ def build_parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     from evals import run_tasks
 
-    return run_tasks.run(tuple(arguments.tasks), arguments.results_dir)
+    given = {"--budget-minutes": arguments.budget_minutes, "--sandbox": arguments.sandbox}
+    options = [part for name, value in given.items() if value for part in (name, value)]
+    how = run_tasks.How(tuple(options), arguments.runs_dir, arguments.stop_after)
+    return run_tasks.run(tuple(arguments.tasks), arguments.results_dir, how)
 
 
 def _calibrate(arguments: argparse.Namespace, doing: Doing) -> int:

@@ -25,7 +25,7 @@ from agent.records import run_folder
 from agent.reporting import wording
 from evals import run_tasks
 from evals.result_file import ResultFile
-from evals.run_tasks import Row
+from evals.run_tasks import How, Row
 from sandbox import choose
 from sandbox.choose import Name, Wanted
 from sandbox.contract import Command, Sandbox
@@ -203,7 +203,7 @@ def run(
     for name in providers if run_minutes else ():
         print(f"a run in {name}:", flush=True)
         options = ("--sandbox", name, "--budget-minutes", f"{run_minutes:g}")
-        found.runs.append(Run(provider=name, row=run_tasks.run_one(TASK, *options)))
+        found.runs.append(Run(provider=name, row=run_tasks.run_one(TASK, How(options))))
         file.write(found, found.page())
     print(f"\n{found.page()}\n{file}")
     return 0 if all(each.row.exit_status == 0 for each in found.runs) else 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import itertools
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 SKILLS = Path(__file__).parents[1] / "skills"
@@ -13,11 +14,8 @@ _numbers = itertools.count()
 
 
 def load(pack: str, name: str) -> Any:
-    """A new module object from `skills/<pack>/assets/<name>.py`, with state of its own."""
-    unique = f"asset_{name}_{next(_numbers)}"
-    spec = importlib.util.spec_from_file_location(unique, SKILLS / pack / "assets" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[unique] = module  # pickle and torch.compile find it by its name
-    spec.loader.exec_module(module)
-    return module
+    """A new module object from `skills/<pack>/assets/<name>.py`, in a package of its own, with state of its own."""
+    package = f"assets_{next(_numbers)}"
+    sys.modules[package] = ModuleType(package)  # pickle and torch.compile find what is in it by its name
+    sys.modules[package].__path__ = [str(SKILLS / pack / "assets")]
+    return importlib.import_module(f"{package}.{name}")

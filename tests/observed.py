@@ -73,11 +73,11 @@ class Target:
             return observer.op_observe(self._draw(observer, shapes or ({},)), calls=1)
 
     def _draw(self, observer: Any, shapes: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
-        cases = []
+        cases, constants = [], observer.workload.optional("constants")
         for index, shape in enumerate(shapes):
             path = str(self.tree / f".inputs-{index}")
             guest.module("tensors").save(path, observer.workload.inputs("", shape, 1))
-            cases.append({"path": path, "phase": ""})
+            cases.append({"path": path, "phase": "", "constants": list(constants()) if constants else []})
         return cases
 
     @contextmanager

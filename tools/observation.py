@@ -220,6 +220,30 @@ class Constant(_Found):
     operations: list[_Text]
 
 
+class Again(_Found):
+    """A module called on what it had been called on before: constants of the entry, or the same tensors twice."""
+
+    name: _Text = Field(alias="class")
+    attribute: _Text
+    """Its path in the module that calls it."""
+    constant: bool
+    """Whether it depends on nothing but constants and weights, so that each call computes what the last one did."""
+
+
+class Padding(_Row):
+    """Positions of one case's arguments that a mask excludes in every row, and without which the result is the same."""
+
+    mask: _Text | _Count
+    """An argument of the callable, by its name or position."""
+    value: _Number | bool
+    """Of the mask where padding is."""
+    arguments: list[_Text | _Count] = Field(max_length=64)
+    """Those that have as many positions, the mask among them."""
+    kept: _Share
+    """Part of the positions that some row needs."""
+    share: _Share
+
+
 class HostRead(_Row):
     """A place where Python waits for a value of a tensor."""
 
@@ -254,6 +278,9 @@ class Observation(_Row):
     repeats: list[Repeated] = Field(max_length=_MOST_ROWS)
     copies: list[Copies] = Field(max_length=_MOST_ROWS)
     constants: list[Constant] = Field(max_length=_MOST_ROWS)
+    again: list[Again] = Field(max_length=_MOST_ROWS)
+    padding: list[Padding] = Field(max_length=_MOST_ROWS)
+    """Of cases where there is any."""
     host_reads: list[HostRead] = Field(max_length=_MOST_ROWS)
     sources: list[LibrarySource] = Field(default_factory=list, max_length=16)
     truncated: bool

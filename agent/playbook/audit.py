@@ -1,4 +1,4 @@
-"""Audit: constants built on every call, heads copied for attention, copies that change nothing."""
+"""Audit: what every call computes anew, heads copied for attention, copies that change nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from agent.playbook.drafts import Answer, Drafts, gain_without, listed, percent, places
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
-from tools.rewrite import CannotRewrite, copies, hoist, repeat_kv
+from tools.rewrite import CannotRewrite, copies, hoist, padding, remember, repeat_kv
 
 # one of several may have spoilt the others; what was refused, or gained nothing, is no better in pieces
 _WORTH_SPLITTING = ("wrong", "broken", "slower")
@@ -15,6 +15,18 @@ _WORTH_SPLITTING = ("wrong", "broken", "slower")
 
 def propose(request: ProposalRequest) -> Answer:
     drafts = Drafts(request, "audit_compute")
+    for site in padding.find(request.observation):
+        drafts.add(
+            site,
+            f"Leave out padding before {site.module_class} computes anything",
+            f"In every row of {listed(site.detail['names'])}, the mask {site.detail['mask']} excludes what lies behind "
+            f"the longest ({percent(site.share)}); without it the result was the same. How long that is, is read from "
+            "the mask of each call.",
+            partial(padding.rewrite, request.tree, site),
+            gain=gain_without(site.share),
+        )
+    for site in remember.find(request.observation):
+        _remember(drafts, site)
     for site in hoist.find(request.observation):
         _hoist(drafts, site)
     for site in repeat_kv.find(request.observation):
@@ -36,7 +48,20 @@ def propose(request: ProposalRequest) -> Answer:
             partial(copies.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )
-    return drafts.answer("no copied heads, no needless copies and nothing built from shapes alone were seen")
+    return drafts.answer("no copied heads, no needless copies and nothing that each call computes anew were seen")
+
+
+def _remember(drafts: Drafts, site: Site) -> None:
+    names = listed([call["attribute"] for call in site.detail["calls"]])
+    again = "whose result depends on constants and weights alone" if site.detail["constant"] else "on what it was given"
+    drafts.add(
+        site,
+        f"Remember what {names} of {site.module_class or site.detail['function']} gave",
+        f"{places(site)} calls {names} again, {again} before ({percent(site.share)}). Its result is kept under "
+        "everything it depends on: the values of its input, weights, buffers and settings.",
+        partial(remember.rewrite, drafts.request.tree, site),
+        gain=gain_without(site.share),
+    )
 
 
 def _hoist(drafts: Drafts, site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Fuse projections: layers that were given the same tensor become one matrix multiplication."""
+"""Fuse projections: layers that were given the same tensor, and experts in a loop, become one matrix multiplication."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from agent.playbook.drafts import Answer, Drafts, gain_without, listed, percent, places
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
-from tools.rewrite import projections
+from tools.rewrite import experts, projections
 
 
 def propose(request: ProposalRequest) -> Answer:
@@ -17,7 +17,16 @@ def propose(request: ProposalRequest) -> Answer:
             site, title(site), rationale(site), partial(projections.rewrite, request.tree, [site]),
             gain=gain_without(site.share, 0.3),
         )  # fmt: skip
-    return drafts.answer("no two linear layers were given the same tensor")
+    for site in experts.find(request.tree, request.observation):
+        drafts.add(
+            site,
+            f"Run the experts of {site.module_class} together",
+            f"{places(site)} looks up the rows of each expert by itself, and calls it for few of them "
+            f"({percent(site.share)} with everything around the loop). Sorted by expert once, all rows go through the "
+            "experts' own code at once; their weights become views into one tensor.",
+            partial(experts.rewrite, request.tree, site),
+        )
+    return drafts.answer("no two linear layers were given the same tensor, and there is no loop over experts")
 
 
 def title(site: Site) -> str:

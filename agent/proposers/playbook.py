@@ -12,7 +12,7 @@ from agent.playbook.drafts import Answer
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
 from tools.rewrite import attention as attention_sites
-from tools.rewrite import copies, hoist, repeat_kv
+from tools.rewrite import copies, experts, hoist, padding, remember, repeat_kv
 from tools.rewrite import kernels as kernel_sites
 from tools.rewrite import projections as projection_sites
 
@@ -43,9 +43,10 @@ class Playbook:
 
     def sites(self, request: ProposalRequest) -> list[Site]:
         """Everything known to be worth changing, the largest share of a call first."""
-        finders = (repeat_kv, copies, kernel_sites, projection_sites, attention_sites)
+        finders = (padding, remember, repeat_kv, copies, kernel_sites, projection_sites, attention_sites)
         found = [site for finder in finders for site in finder.find(request.observation)]
         found += hoist.sites(request.tree, request.observation)
+        found += experts.find(request.tree, request.observation)
         return sorted(found, key=lambda site: -(site.share or 0.0))
 
     def advice(self, request: ProposalRequest) -> list[str]:

@@ -37,6 +37,8 @@ class RunFile(BaseModel):
     command: list[str]
     config: RunConfig
     environment: Environment | None = None
+    spent_s: float = 0.0
+    """By the commands that worked on it and ended in order, interrupted ones among them."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class RunFolder:
 
     def write(self, run: RunFile) -> None:
         write_atomically(self.path / "run.json", run.model_dump_json(indent=2) + "\n")
+
+    def spend(self, seconds: float) -> None:
+        run = self.read()
+        self.write(run.model_copy(update={"spent_s": run.spent_s + seconds}))
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -132,7 +132,7 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     ctx.say("compiling", 0, 0)
     with ThreadPoolExecutor(2 if ctx.workload.fits(2) else 1) as pool:
         longest_first = sorted(pending, key=lambda mode: mode != "max-autotune")
-        futures = {mode: pool.submit(ctx.referee.fill, pending[mode]) for mode in longest_first}
+        futures = {mode: pool.submit(ctx.filled, pending[mode]) for mode in longest_first}
     for mode in pending:
         try:
             builds[mode] = futures[mode].result()

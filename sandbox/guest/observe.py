@@ -12,7 +12,16 @@ from collections import defaultdict
 import torch
 import torch._dynamo  # before the target is on the path: it needs cProfile, and a target may have a profile.py
 
-from . import observe_attention, observe_constants, observe_copies, observe_projections, overlay, tensors
+from . import (
+    observe_again,
+    observe_attention,
+    observe_constants,
+    observe_copies,
+    observe_padding,
+    observe_projections,
+    overlay,
+    tensors,
+)  # fmt: skip
 from .observe_modules import ModuleTimes, describe_classes
 from .observe_norms import NormProbe
 from .observe_ops import OpTimes
@@ -32,21 +41,23 @@ class Observer(Worker):
         """
         where = Where(self.tree, self.built)
         times, norms, traces = ModuleTimes(where), NormProbe(where), []
-        ops, call_us = OpTimes(), []
+        ops, call_us, padding = OpTimes(), [], []
         with torch.compiler.set_stance("force_eager"):
             for case in cases:
                 self._stage(case)
                 self._run()
-                call_us.append(self._time(calls))
+                call_us.append(self._time(self._run, calls))
+                padding.append(self._padding(calls))
                 with times, norms:
                     self._repeat(case, calls)
                 ops.add(lambda case=case: self._repeat(case, calls))
                 self._stage(case)
-                trace = Trace(where, self._inputs(), synchronize)
+                trace = Trace(where, self._inputs(), synchronize, self._constants(case))
                 with trace:
                     self._run()
                 traces.append(trace)
         report = _bounded(self._summary(where, times, norms, traces, ops, call_us))
+        report["padding"] = [row for row in padding if row is not None]
         return {**report, "sources": overlay.sources(_libraries(report))}
 
     def _summary(self, where, times, norms, traces, ops, call_us):
@@ -63,6 +74,7 @@ class Observer(Worker):
             "repeats": observe_copies.repeats(traces, where, total_s),
             "copies": observe_copies.copies(traces, where, total_s),
             "constants": observe_constants.found(traces, where, total_s),
+            "again": observe_again.found(traces, where, total_s),
             "host_reads": observe_constants.host_reads(traces, where),
             "truncated": any(trace.truncated for trace in traces),
         }
@@ -73,24 +85,42 @@ class Observer(Worker):
     def _inputs(self):
         return tensors.flatten(self.arguments)[1]
 
+    def _constants(self, case):
+        named = self.arguments.items() if isinstance(self.arguments, dict) else enumerate(self.arguments)
+        return tensors.flatten([item for name, item in named if name in case.get("constants", ())])[1]
+
     def _repeat(self, case, calls):
         for _ in range(calls):
             self._stage(case)
             self._run()
 
-    def _time(self, calls):
+    def _time(self, run, calls):
+        """Microseconds, the median."""
         seen = []
         for _ in range(calls):
             start = time.perf_counter()
-            self._run()
+            run()
             seen.append(time.perf_counter() - start)
         return sorted(seen)[len(seen) // 2] * 1e6
+
+    def _padding(self, calls):
+        def run(arguments):
+            function = self.workload.method(self.phase, self.built)
+            out = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
+            synchronize()
+            return out
+
+        def call(arguments):
+            structure, flat = tensors.flatten(run(arguments))
+            return structure, flat, self._time(lambda: run(arguments), calls)
+
+        return observe_padding.probe(self.arguments, call)
 
 
 def _libraries(report):
     """Library modules in which something was found, those with the largest shares first."""
     shares = defaultdict(float)
-    for table in ("linear_groups", "norms", "gated", "attention", "repeats", "copies", "constants"):
+    for table in ("linear_groups", "norms", "gated", "attention", "repeats", "copies", "constants", "again"):
         for row in report[table]:
             places = [row] if "third_party" in row else row["frames"][:1]
             for place in places:

@@ -1,7 +1,8 @@
 """A trace of one call: every torch operation with its operands, its place and its time, and what its value depends on.
 
 It keeps no tensor alive and changes none: a number is pinned on each tensor that was seen. What a value depends on is
-kept as flags, 0 for a tensor made from shapes, dtypes, devices and numbers alone.
+kept as flags, 0 for a tensor made from shapes, dtypes, devices and numbers alone. CONSTANT are inputs that the entry
+says stay the same from call to call.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from .observe_mask import summarize_mask
 
-INPUT, PARAMETER, RANDOM, EXTERNAL = 1, 2, 4, 8
+INPUT, PARAMETER, RANDOM, EXTERNAL, CONSTANT = 1, 2, 4, 8, 16
 MAX_OPS = 20_000
 _TAG = "_ratchet_observed"  # (number of the trace, number of the value)
 _numbers = itertools.count(1)
@@ -58,24 +59,31 @@ class Value:
     __slots__ = ("consumed", "dtype", "flags", "op", "root", "shape")
 
 
+class ModuleCall:
+    """A call of a module by another: the operations in it, what came out, and from where it was called."""
+
+    __slots__ = ("attribute", "end", "frames", "module", "outs", "start")
+
+
 class Trace(TorchFunctionMode):
-    def __init__(self, where, inputs, synchronize):
+    def __init__(self, where, inputs, synchronize, constants=()):
         super().__init__()
         self.where, self.synchronize = where, synchronize
         self.number = next(_numbers)
-        self.ops, self.values, self.roots = [], [], []
+        self.ops, self.values, self.roots, self.calls = [], [], [], []
         self.mutated = {}  # root -> [op index]
         self.truncated, self.total_s = False, 0.0  # of the operations alone, without what tracing them costs
-        self._modules, self._hooks = [], []
+        self._modules, self._starts, self._hooks = [], [], []
         self._known = {id(t) for _, m in where.modules.values() for t in (*_own(m.parameters), *_own(m.buffers))}
+        constants = {id(tensor) for tensor in constants}
         for tensor in inputs:
-            self._tag(tensor, INPUT, None, None)
+            self._tag(tensor, CONSTANT if id(tensor) in constants else INPUT, None, None)
 
     def __enter__(self):
         register = torch.nn.modules.module
         self._hooks = [
-            register.register_module_forward_pre_hook(lambda module, _: self._modules.append(module)),
-            register.register_module_forward_hook(lambda *_: self._modules.pop() and None, always_call=True),
+            register.register_module_forward_pre_hook(self._before),
+            register.register_module_forward_hook(self._after, always_call=True),
         ]
         return super().__enter__()
 
@@ -103,6 +111,19 @@ class Trace(TorchFunctionMode):
         return result
 
     # -- recording
+
+    def _before(self, module, _):
+        self._modules.append(module)
+        self._starts.append(len(self.ops))
+
+    def _after(self, module, _, result):
+        self._modules.pop()
+        call = ModuleCall()
+        call.module, call.start, call.end = module, self._starts.pop(), len(self.ops)
+        call.outs = [self._known_tag(tensor) for tensor in _tensors(result)]
+        call.frames = self.where.frames(3)
+        call.attribute = self.where.below(module, self._modules[-1]) if self._modules else ""
+        self.calls.append(call)
 
     def _record(self, name, args, kwargs, result, seconds):
         op = Op()

@@ -43,6 +43,11 @@ class Where:
             self.add_modules(module, type(module).__name__)
         return self.modules[id(module)][0]
 
+    def below(self, module, owner):
+        """The path of a module in another one, as its source would name it; empty where it is in none of its own."""
+        path, above = self.path(module), self.path(owner)
+        return path.removeprefix(above).removeprefix(".") if path.startswith(f"{above}." if above else "") else ""
+
     def children(self):
         """id of a parameter -> (path of its module, module)."""
         return {id(p): (path, m) for path, m in self.modules.values() for p in m.parameters(recurse=False)}

@@ -52,6 +52,7 @@ def measured(gains: Mapping[str, float], wrong: tuple[str, ...] = ()) -> tuple[S
     referee = Referee(gains, wrong)
     ctx: Any = SimpleNamespace(
         referee=referee,
+        filled=referee.fill,
         compile_baselines={mode: Build(mode, Path("/nowhere")) for mode in gains},
         workload=SimpleNamespace(fits=lambda copies: True),
         progress=SimpleNamespace(emit=lambda event: None),

@@ -15,7 +15,7 @@ from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import RMS_NORM, SILU_MUL, is_used, use
 from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import dotted, find_all, statements
+from tools.rewrite.syntax import after_docstring, dotted, find_all
 
 _FORMULA = {"weight", "eps", "eps_value", "offset", "order", "module", "count", "dtype"}
 _SILU = ("SiLU", "SiLUActivation")
@@ -72,12 +72,11 @@ def _rms_norm(source: SourceFile, site: Site) -> dict[str, str]:
     extra = "" if not site.detail["offset"] else f", offset={site.detail['offset']!r}"
     if site.detail["dtype"] not in ("float32", "float64") and site.detail["order"] != "cast_then_weight":
         extra += ", cast_first=False"
-    body = statements(forward)
     taken = {n.value for n in find_all(forward, cst.Name)}
     result = "fused" if "fused" not in taken else "fused_"
     call = f"{result} = {used.name}({x}, {this}.{site.detail['weight']}, {eps}{extra})"
     text = f"{call}\nif {result} is not None:\n    return {result}\n"
-    first = body[1] if _is_docstring(body[0]) and len(body) > 1 else body[0]
+    first = after_docstring(forward)
     for line in cst.parse_module(text, source.module.config_for_parsing).body:
         source.insert(line, before=first)
     return {**used.files, source.path: source.result()}
@@ -108,10 +107,3 @@ def _gate(source: SourceFile, node: cst.BaseExpression, modules: list[str]) -> c
     if source.qualified(node.func) == "torch.nn.functional.silu" or name.removeprefix("self.") in modules:
         return node.args[0].value
     return None
-
-
-def _is_docstring(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and any(
-        isinstance(s, cst.Expr) and isinstance(s.value, (cst.SimpleString, cst.ConcatenatedString))
-        for s in statement.body
-    )

@@ -13,7 +13,7 @@ import libcst as cst
 
 from tools.rewrite import CannotRewrite, overlay
 from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import find_all, imported_names, simple_statements
+from tools.rewrite.syntax import find_all, imported_names, is_docstring, simple_statements
 
 PACKAGE = "ratchet_ops"
 MARK = "# Ratchet: "
@@ -41,6 +41,10 @@ PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear"
 GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")
 GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed")
 TUNABLE_GEMM = Asset("amd-kernel-optimization", "tunable_gemm", "tune_gemm")
+GROUPED_EXPERTS = Asset("amd-kernel-optimization", "grouped_experts", "grouped_experts",
+                        needs=("packed_linear", "watched"))  # fmt: skip
+PADDING = Asset("amd-kernel-optimization", "padding", "without_padding")
+REMEMBERED = Asset("amd-kernel-optimization", "remembered", "remembered", needs=("watched",))
 RMS_NORM = Asset("triton-on-rocm", "rms_norm", "rms_norm")
 SILU_MUL = Asset("triton-on-rocm", "silu_mul", "silu_mul")
 
@@ -121,14 +125,9 @@ def add_import(source: SourceFile, text: str) -> None:
             last = statement
     if last is not None:
         source.insert(after=last, new=line)
-    elif body and _is_docstring(body[0]):
+    elif body and is_docstring(body[0]):
         source.insert(after=body[0], new=line)
     elif body:
         source.insert(before=body[0], new=line)
     else:
         raise CannotRewrite(f"{source.path} is empty")
-
-
-def _is_docstring(statement: cst.CSTNode) -> bool:
-    found = simple_statements(statement, cst.Expr)
-    return bool(found) and isinstance(found[0].value, (cst.SimpleString, cst.ConcatenatedString))

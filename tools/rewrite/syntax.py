@@ -45,6 +45,17 @@ def statements(node: cst.FunctionDef) -> Sequence[cst.BaseStatement]:
     return node.body.body
 
 
+def is_docstring(statement: cst.CSTNode) -> bool:
+    found = simple_statements(statement, cst.Expr)
+    return bool(found) and isinstance(found[0].value, (cst.SimpleString, cst.ConcatenatedString))
+
+
+def after_docstring(function: cst.FunctionDef) -> cst.BaseStatement:
+    """The first statement that does something; the docstring where it stands alone. Raises: as `statements`."""
+    body = statements(function)
+    return body[1] if is_docstring(body[0]) and len(body) > 1 else body[0]
+
+
 def simple_statements(statement: cst.CSTNode, kind: type[_Node]) -> list[_Node]:
     """The small statements of one line that are of a kind."""
     if not isinstance(statement, cst.SimpleStatementLine):

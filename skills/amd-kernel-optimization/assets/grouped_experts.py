@@ -1,0 +1,118 @@
+# Ratchet: grouped_experts.py. Copied into this repository by an accepted change; it needs nothing but torch.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""A mixture of experts without a search for each expert's rows, for inference.
+
+    y_n = sum over k of weights[n, k] * experts[chosen[n, k]](x_n)
+
+Rows are sorted by their expert once. Where experts are alike and get about as many rows each, their own code runs once
+for all of them: each Linear in it is a batched product with the weights of all experts, which become views into one
+storage (see packed_linear.py), so that memory is not doubled and whatever is written into a weight is seen. Where they
+are not alike, have hooks or adapters, are trained, or where few rows meet many experts, each expert that was chosen
+is called by itself.
+"""
+
+import copy
+import weakref
+
+import torch
+from torch import nn
+
+from .packed_linear import PackedLinear
+from .watched import Watched
+
+WASTE = 3  # times the rows that there are: what is computed at most, when all experts take as many rows as the busiest
+_groups = weakref.WeakKeyDictionary()  # ModuleList -> _Group
+
+
+@torch.compiler.disable
+def grouped_experts(experts, x, chosen, weights):
+    """experts: ModuleList of modules from (..., d) to (..., o); x: (n, d); chosen, weights: (n, k). Returns (n, o)."""
+    rows, many = chosen.shape
+    flat = chosen.reshape(-1)
+    order = torch.argsort(flat, stable=True)
+    counts = torch.bincount(flat, minlength=len(experts)).tolist()
+    given = x[torch.div(order, many, rounding_mode="floor")]
+    most = max(counts)
+    group = None
+    if most * len(experts) <= WASTE * flat.numel() and not torch.is_grad_enabled():
+        group = _group_of(experts)
+    if group is None:
+        parts = given.split(counts[: len(experts)])
+        made = torch.cat([expert(part) for expert, part in zip(experts, parts, strict=True) if len(part)])
+    else:
+        made = group(given, flat[order], counts, most)
+    out = torch.empty_like(made).index_copy_(0, order, made)
+    return (out.view(rows, many, -1) * weights[:, :, None]).sum(1).to(x.dtype)
+
+
+def _group_of(experts):
+    """The group of these experts as they are now, None when they have none."""
+    group = _groups.get(experts)
+    if group is None or not group.state.is_unchanged():
+        group = _groups[experts] = _Group(experts)
+    return group if group.code is not None and all(each.follows() for each in group.batched) else None
+
+
+class _Group:
+    """The code of experts that are alike, for all of them at once; None of others."""
+
+    def __init__(self, experts):
+        self.state = Watched(experts, leave_out=nn.Linear)  # those are looked at where they are packed
+        self.experts, self.batched = tuple(experts), []
+        forms = {_form(expert) for expert in experts}
+        alike = self.state.usable and len(forms) == 1 and None not in forms
+        self.code = self._copied(self.experts[0], ()) if alike else None
+
+    def _copied(self, module, path):
+        """The module with batched products in the place of its Linears."""
+        if isinstance(module, nn.Linear):
+            self.batched.append(_Batched([_at(expert, path) for expert in self.experts]))
+            return self.batched[-1]
+        new = copy.copy(module)
+        new.__dict__["_modules"] = {n: self._copied(child, (*path, n)) for n, child in module._modules.items()}
+        return new
+
+    def __call__(self, given, expert_of, counts, most):
+        """given: (rows, d), sorted by expert."""
+        counts = torch.tensor(counts, device=given.device)
+        place = torch.arange(len(given), device=given.device) - (counts.cumsum(0) - counts)[expert_of]
+        padded = given.new_zeros(len(self.experts), most, given.shape[-1])
+        padded[expert_of, place] = given
+        return self.code(padded)[expert_of, place]
+
+
+class _Batched(nn.Module):
+    """(experts, rows, in) to (experts, rows, out), each with its own Linear."""
+
+    def __init__(self, linears):
+        super().__init__()
+        self.__dict__["linears"], self.__dict__["packed"] = linears, PackedLinear(*linears)
+
+    def follows(self):
+        packed = self.packed
+        return packed._is_unchanged(self.linears) or packed._follow(self.linears)
+
+    def forward(self, x):
+        weight = self.packed._weight.view(len(self.linears), -1, x.shape[-1]).transpose(1, 2)
+        if self.packed._bias is None:
+            return torch.bmm(x, weight)
+        return torch.baddbmm(self.packed._bias.view(len(self.linears), 1, -1), x, weight)
+
+
+def _form(module):
+    """What must be the same in all experts; None for one that has more than Linears and what holds no tensors."""
+    found = []
+    for name, part in module.named_modules():
+        linear = type(part) is nn.Linear
+        if not linear and (part._parameters or part._buffers):
+            return None
+        plain = tuple(sorted((n, repr(v)) for n, v in vars(part).items() if isinstance(v, (bool, int, float, str))))
+        shape = (*part.weight.shape, part.weight.dtype, part.bias is None) if linear else ()
+        found.append((name, type(part), plain, shape))
+    return tuple(found)
+
+
+def _at(module, path):
+    for name in path:
+        module = module._modules[name]
+    return module

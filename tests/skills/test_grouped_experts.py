@@ -1,0 +1,154 @@
+"""`grouped_experts` gives what a loop over the experts gives, in every state that they can be in."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests import assets
+
+
+class Expert(nn.Module):
+    def __init__(self, size: int, hidden: int, bias: bool) -> None:
+        super().__init__()
+        self.up, self.gate = nn.Linear(size, hidden, bias=bias), nn.Linear(size, hidden, bias=bias)
+        self.down = nn.Sequential(nn.Dropout(0.1), nn.Linear(hidden, size + 1, bias=bias))
+        self.scale = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.down(F.silu(self.gate(x)) * self.up(x)) * self.scale
+        return out
+
+
+def make(count: int = 4, bias: bool = True) -> nn.ModuleList:
+    torch.manual_seed(0)
+    return nn.ModuleList([Expert(8, 12, bias) for _ in range(count)]).eval()
+
+
+def by_loop(experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    out = x.new_zeros(len(x), 9)
+    for index, expert in enumerate(experts):
+        row, nth = torch.where(chosen == index)
+        out.index_add_(0, row, expert(x[row]) * weights[row, nth, None])
+    return out
+
+
+def draw(rows: int, many: int, count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(rows, count, generator=generator)
+    weights, chosen = scores.topk(many, dim=-1)
+    return torch.randn(rows, 8, generator=generator), chosen, weights
+
+
+@pytest.fixture
+def grouped() -> Any:
+    return assets.load("amd-kernel-optimization", "grouped_experts").grouped_experts
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Any:
+    with torch.no_grad():
+        yield
+
+
+def agree(grouped: Any, experts: nn.ModuleList, *given: torch.Tensor) -> bool:
+    torch.testing.assert_close(grouped(experts, *given), by_loop(experts, *given), rtol=1e-5, atol=1e-5)
+    return True
+
+
+def together(grouped: Any, experts: nn.ModuleList, *given: torch.Tensor) -> bool:
+    """Whether no expert is called by itself."""
+    calls = []
+    kept = Expert.forward
+    Expert.forward = lambda self, x: (calls.append(1), kept(self, x))[1]  # type: ignore[method-assign]
+    try:
+        grouped(experts, *given)
+    finally:
+        Expert.forward = kept  # type: ignore[method-assign]
+    return len(calls) <= 1
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("rows", "many", "count"), [(32, 2, 4), (16, 1, 4), (64, 4, 4), (33, 3, 7)])
+def test_it_is_the_loop(grouped: Any, rows: int, many: int, count: int, bias: bool) -> None:
+    experts = make(count, bias)
+    given = draw(rows, many, count)
+    assert agree(grouped, experts, *given) and agree(grouped, experts, *draw(rows, many, count, seed=1))
+    assert together(grouped, experts, *given)
+
+
+def test_few_rows_and_busy_experts_are_called_by_themselves(grouped: Any) -> None:
+    experts = make(8)
+    few = draw(1, 2, 8)
+    assert agree(grouped, experts, *few) and not together(grouped, experts, *few)
+    x, _, weights = draw(32, 2, 8)
+    busy = torch.tensor([[0, 1]]).expand(32, 2)
+    assert agree(grouped, experts, x, busy, weights) and not together(grouped, experts, x, busy, weights)
+
+
+def test_checkpoints_load_and_weights_are_not_doubled(grouped: Any) -> None:
+    experts, given = make(), draw(32, 2, 4)
+    names = list(experts.state_dict())
+    agree(grouped, experts, *given)
+    assert list(experts.state_dict()) == names
+    storages = {p.untyped_storage()._cdata for p in experts.parameters()}
+    assert len(storages) == 6, "one for each Linear and its bias, for all experts"
+    other = {name: value * 0.5 for name, value in experts.state_dict().items()}
+    experts.load_state_dict(other)
+    assert agree(grouped, experts, *given) and together(grouped, experts, *given)
+    experts.load_state_dict({name: value.clone() for name, value in other.items()}, assign=True)
+    assert agree(grouped, experts, *given)
+
+
+CHANGES = {
+    "a weight in place": lambda e: e[1].up.weight.mul_(0.5),
+    "a weight by its data": lambda e: setattr(e[1].up.weight, "data", e[1].up.weight.data * 0.5),
+    "another Linear": lambda e: setattr(e[1], "up", nn.Linear(8, 12)),
+    "moved": lambda e: e._apply(torch.clone),
+    "all of float64 and back": lambda e: e.double().float(),
+    "another setting of all": lambda e: [setattr(each, "scale", 2.0) for each in e],
+    "another setting of one": lambda e: setattr(e[2], "scale", 2.0),
+    "a hook": lambda e: e[2].up.register_forward_hook(lambda m, given, out: out + 1),
+    "another expert": lambda e: e.__setitem__(0, Expert(8, 12, True).eval()),
+    "an expert of another size": lambda e: e.__setitem__(0, Expert(8, 20, True).eval()),
+    "an expert more": lambda e: e.append(Expert(8, 12, True).eval()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_what_changes_in_the_experts_is_seen(grouped: Any, change: Any) -> None:
+    experts, given = make(), draw(32, 2, 4)
+    agree(grouped, experts, *given)
+    change(experts)
+    assert agree(grouped, experts, *given) and agree(grouped, experts, *given)
+
+
+def test_copies_are_their_own(grouped: Any) -> None:
+    experts, given = make(), draw(32, 2, 4)
+    agree(grouped, experts, *given)
+    other = copy.deepcopy(experts)
+    for parameter in other.parameters():
+        parameter.mul_(2.0)
+    assert agree(grouped, other, *given) and agree(grouped, experts, *given)
+
+
+def test_training_and_gradients_go_through_the_experts(grouped: Any) -> None:
+    experts, given = make(), draw(32, 2, 4)
+    agree(grouped, experts, *given)
+    with torch.enable_grad():
+        grouped(experts, *given).sum().backward()
+    assert all(parameter.grad is not None for parameter in experts.parameters())
+    experts.train()
+    assert not together(grouped, experts, *given)
+
+
+def test_compiled_code_around_it_gives_the_same(grouped: Any) -> None:
+    experts, (x, chosen, weights) = make(), draw(32, 2, 4)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: grouped(experts, x * 2, chosen, weights) + 1, backend="eager")
+    torch.testing.assert_close(compiled(x), by_loop(experts, x * 2, chosen, weights) + 1, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,86 @@
+"""Padding is left out where the callable gives the same without it, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.observed import Target, only, same_results
+from tools.rewrite import CannotRewrite, padding
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.layer = nn.Embedding(50, 16), nn.Linear(16, 16)
+
+    def forward(self, words, mask{more}):
+        '''Means over words.'''
+        x = torch.tanh(self.layer(self.words(words)))
+        {end}
+"""
+POOLED = "return (x * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)"
+INPUTS = """(torch.randint(50, (3, 64)), (torch.arange(64) < torch.tensor([[9], [20], [3]])).long())"""
+
+
+def target(tmp_path: Path, end: str = POOLED, inputs: str = INPUTS, more: str = "") -> Target:
+    return Target.of_model(tmp_path / "tree", MODEL.replace("{end}", end).replace("{more}", more), inputs=inputs)
+
+
+def test_a_mask_that_pads_is_found_and_followed(tmp_path: Path) -> None:
+    before = target(tmp_path)
+    site = only(padding.find(before.observe()))
+    assert (site.module_class, site.detail["mask"], site.detail["names"]) == ("Model", 1, [0, 1])
+    after = before.with_files(padding.rewrite(before.tree, site))
+    line = "        '''Means over words.'''\n        words, mask = without_padding(mask, words, mask)\n"
+    assert line in after.text()
+    assert same_results(before, after)
+    with pytest.raises(CannotRewrite, match="already"):
+        padding.rewrite(after.tree, site)
+
+
+def test_a_mask_of_the_other_sense_is_one_too(tmp_path: Path) -> None:
+    inputs = "(torch.randint(50, (3, 64)), torch.arange(64) >= torch.tensor([[9], [20], [3]]))"
+    end = "keep = (~mask)[:, :, None].float()\n        return (x * keep).sum(1) / keep.sum(1)"
+    before = target(tmp_path, end, inputs)
+    after = before.with_files(padding.rewrite(before.tree, only(padding.find(before.observe()))))
+    assert "without_padding(mask, words, mask, padding=True)" in after.text() and same_results(before, after)
+
+
+NONE = {
+    "the result has a row for each position": "return x * mask[:, :, None]",
+    "positions count that the mask excludes": "return x.mean(1) + mask.sum(1, keepdim=True)",
+    "it needs the width": "return (x * mask[:, :, None]).sum(1) / torch.ones(64).sum() + x[:, 63]",
+}
+
+
+@pytest.mark.parametrize("end", NONE.values(), ids=list(NONE))
+def test_where_padding_counts_it_stays(tmp_path: Path, end: str) -> None:
+    assert padding.find(target(tmp_path, end).observe()) == []
+
+
+@pytest.mark.parametrize("mask", ["torch.ones(3, 64).long()", "(torch.rand(3, 64) > 0.5).long()", "torch.rand(3, 64)"])
+def test_a_mask_that_does_not_pad_is_none(tmp_path: Path, mask: str) -> None:
+    inputs = f"(torch.randint(50, (3, 64)), {mask})".replace(
+        "> 0.5)", "> 0.5).index_fill_(1, torch.tensor([63]), True)"
+    )
+    assert padding.find(target(tmp_path, inputs=inputs).observe()) == []
+
+
+def test_arguments_by_name_are_taken_by_name(tmp_path: Path) -> None:
+    inputs = INPUTS.replace("(torch.randint(50, (3, 64)), (", "dict(words=torch.randint(50, (3, 64)), mask=(")
+    site = only(padding.find(target(tmp_path, inputs=inputs).observe()))
+    assert (site.detail["mask"], site.detail["names"]) == ("mask", ["words", "mask"])
+
+
+def test_arguments_that_forward_does_not_name_are_left_alone(tmp_path: Path) -> None:
+    before = target(tmp_path)
+    site = only(padding.find(before.observe()))
+    unnamed = site.model_copy(update={"detail": {**site.detail, "names": ["tokens", "mask"]}})
+    with pytest.raises(CannotRewrite, match="argument tokens is not named by forward"):
+        padding.rewrite(before.tree, unnamed)

@@ -1,0 +1,134 @@
+"""Run a mixture of experts without a loop over its experts: rows are sorted by expert once.
+
+It recognises the loop by what it does with the choice of experts, whatever its names are. It refuses loops in which
+anything else happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import libcst as cst
+
+from tools.candidate import Site
+from tools.observation import Observation
+from tools.rewrite import CannotRewrite
+from tools.rewrite.expert_values import Part, Values
+from tools.rewrite.ops_package import GROUPED_EXPERTS, use
+from tools.rewrite.source import SourceFile
+from tools.rewrite.syntax import find_all, methods, simple_statements
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What the loop adds to `into`: the code of its operands."""
+
+    experts: str
+    tokens: str
+    chosen: str
+    weights: str
+    into: str
+
+
+def find(tree: Path, observation: Observation) -> list[Site]:
+    """Loops over experts in the classes that ran."""
+    found = []
+    for row in observation.classes:
+        if row.third_party or not row.calls or "ModuleList" not in row.children.values():
+            continue
+        with contextlib.suppress(CannotRewrite):
+            source = SourceFile(tree, row.file)
+            for loop, _ in _loops(source, source.class_named(row.name, row.line)):
+                first, last = source.lines(loop)
+                found.append(
+                    Site(
+                        kind="experts", file=row.file, line=first, line_end=last, module_class=row.name,
+                        module_paths=tuple(row.paths), share=row.inclusive_share, detail={"module": row.module},
+                    )
+                )  # fmt: skip
+    return sorted(found, key=lambda site: -(site.share or 0))
+
+
+def rewrite(tree: Path, site: Site) -> dict[str, str]:
+    """New file contents. Raises: CannotRewrite."""
+    source = SourceFile(tree, site.file)
+    for loop, mixture in _loops(source, source.class_named(site.module_class, site.line)):
+        if source.lines(loop)[0] == site.line:
+            used = use(source, GROUPED_EXPERTS, site.detail["module"])
+            operands = ", ".join((mixture.experts, mixture.tokens, mixture.chosen, mixture.weights))
+            line = cst.parse_statement(f"{mixture.into} += {used.name}({operands})", source.module.config_for_parsing)
+            source.replace(loop, line.with_changes(leading_lines=loop.leading_lines))
+            return {**used.files, source.path: source.result()}
+    raise CannotRewrite(f"no loop over experts is at {site.file}:{site.line}")
+
+
+def _loops(source: SourceFile, owner: cst.ClassDef) -> Iterator[tuple[cst.For, Mixture]]:
+    for function in methods(owner):
+        for loop in find_all(function, cst.For):
+            reader = _Reader(source, Values(source, function, loop))
+            with contextlib.suppress(CannotRewrite):
+                yield loop, reader.mixture(function, loop)
+
+
+@dataclass
+class _Reader:
+    """Reads one loop, statement by statement. Raises: CannotRewrite for the first that is something else."""
+
+    source: SourceFile
+    values: Values
+    added: list[tuple[str, Part]] = field(default_factory=list)
+
+    def mixture(self, function: cst.FunctionDef, loop: cst.For) -> Mixture:
+        if loop.orelse is not None or loop.asynchronous is not None or not isinstance(loop.body, cst.IndentedBlock):
+            raise CannotRewrite("not a plain loop")
+        self._block(loop.body.body)
+        if len(self.added) != 1:
+            raise CannotRewrite("it adds nothing, or to several places")
+        last = self.source.lines(loop)[1]
+        used_later = {n.value for n in find_all(function, cst.Name) if self.source.lines(n)[0] > last}
+        if used_later & self.values.bound:
+            raise CannotRewrite("what it computes is used after it")
+        into, made = self.added[0]
+        return Mixture(self.values.experts, made.tokens, made.chosen, made.weights, into)
+
+    def _block(self, body: Sequence[cst.BaseStatement]) -> None:
+        for statement in body:
+            if isinstance(statement, cst.If):
+                self._condition(statement)
+            elif isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
+                self._line(statement)
+            else:
+                raise CannotRewrite("a statement that is not understood")
+
+    def _condition(self, statement: cst.If) -> None:
+        """`if no rows: continue`, or `if some rows: …`."""
+        some = self.values.says_some(statement.test)
+        body = statement.body.body
+        if some is None or statement.orelse is not None or not isinstance(statement.body, cst.IndentedBlock):
+            raise CannotRewrite("a condition that is not about the number of rows")
+        if some:
+            self._block(statement.body.body)
+        elif not (len(body) == 1 and simple_statements(body[0], cst.Continue)):
+            raise CannotRewrite("something is done for an expert without rows")
+
+    def _line(self, statement: cst.SimpleStatementLine) -> None:
+        line = statement.body[0]
+        if isinstance(line, cst.Assign) and len(line.targets) == 1:
+            self.values.bind(line.targets[0].target, line.value)
+        elif isinstance(line, cst.AugAssign) and isinstance(line.operator, cst.AddAssign):
+            into = self.values.rows_of(line.target)
+            self._add(into, line.value)
+        elif isinstance(line, cst.Expr):
+            into, value = self.values.index_add(line.value)
+            self._add(into, value)
+        else:
+            raise CannotRewrite("a statement that is not understood")
+
+    def _add(self, into: str, value: cst.BaseExpression) -> None:
+        made = self.values.of(value)
+        if made.kind != "weighted" or not into:
+            raise CannotRewrite("what is added is no weighted result of an expert")
+        self.added.append((into, made))

@@ -1,0 +1,62 @@
+"""Leave out padding: positions that the mask of a call excludes in every row are cut off before the model sees them.
+
+It refuses a callable that is no module of a class with its own `forward`, and arguments that it does not name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import libcst as cst
+
+from tools.candidate import Site
+from tools.observation import Observation
+from tools.rewrite import CannotRewrite
+from tools.rewrite.ops_package import PADDING, is_used, use
+from tools.rewrite.source import SourceFile
+from tools.rewrite.syntax import after_docstring, parameters
+
+
+def find(observation: Observation) -> list[Site]:
+    """The callable, where a mask pads its arguments: the case that gains most decides which."""
+    called = observation.callable
+    rows = sorted(observation.padding, key=lambda row: -row.share)
+    if not rows or not called.is_module:
+        return []
+    best, share = rows[0], sum(row.share for row in rows) / len(observation.call_us)
+    return [
+        Site(
+            kind="padding", file=called.file, line=called.line, line_end=called.line_end, module_class=called.name,
+            third_party=called.third_party, share=share,
+            detail={"module": called.module, "mask": best.mask, "value": best.value, "names": best.arguments},
+        )
+    ]  # fmt: skip
+
+
+def rewrite(tree: Path, site: Site) -> dict[str, str]:
+    """New file contents. Raises: CannotRewrite."""
+    source = SourceFile(tree, site.file)
+    owner = source.class_named(site.module_class, site.line)
+    forward = source.method(owner, "forward")
+    if forward is None:
+        raise CannotRewrite(f"{owner.name.value} has no forward of its own")
+    if is_used(source, PADDING):
+        raise CannotRewrite(f"{owner.name.value} leaves out padding already")
+    plain = [parameter.name.value for parameter in parameters(forward)][1:]
+    names = [_name(plain, argument) for argument in site.detail["names"]]
+    mask = _name(plain, site.detail["mask"])
+    used = use(source, PADDING, site.detail["module"])
+    value = site.detail["value"]
+    extra = "" if value == 0 else f", padding={value!r}"
+    text = f"{', '.join(names)} = {used.name}({mask}, {', '.join(names)}{extra})"
+    line = cst.parse_statement(text, source.module.config_for_parsing)
+    source.insert(line, before=after_docstring(forward))
+    return {**used.files, source.path: source.result()}
+
+
+def _name(plain: list[str], argument: str | int) -> str:
+    if isinstance(argument, int) and argument < len(plain):
+        return plain[argument]
+    if argument in plain:
+        return str(argument)
+    raise CannotRewrite(f"argument {argument} is not named by forward")
