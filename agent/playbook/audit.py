@@ -19,9 +19,8 @@ def propose(request: ProposalRequest) -> Answer:
         drafts.add(
             site,
             f"Leave out padding before {site.module_class} computes anything",
-            f"In every row of {listed(site.detail['names'])}, the mask {site.detail['mask']} excludes what lies behind "
-            f"the longest ({percent(site.share)}); without it the result was the same. How long that is, is read from "
-            "the mask of each call.",
+            f"A mask of {site.module_class} excludes what lies behind the longest row; without it the result was the "
+            f"same ({percent(site.share)} less). How long that is, is read from the mask of each call.",
             partial(padding.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )

@@ -12,11 +12,6 @@ from tools.rewrite import experts, projections
 
 def propose(request: ProposalRequest) -> Answer:
     drafts = Drafts(request, "fuse_projections")
-    for site in projections.find(request.observation):
-        drafts.add(
-            site, title(site), rationale(site), partial(projections.rewrite, request.tree, [site]),
-            gain=gain_without(site.share, 0.3),
-        )  # fmt: skip
     for site in experts.find(request.tree, request.observation):
         drafts.add(
             site,
@@ -26,6 +21,11 @@ def propose(request: ProposalRequest) -> Answer:
             "experts' own code at once; their weights become views into one tensor.",
             partial(experts.rewrite, request.tree, site),
         )
+    for site in projections.find(request.observation):
+        drafts.add(
+            site, title(site), rationale(site), partial(projections.rewrite, request.tree, [site]),
+            gain=gain_without(site.share, 0.3),
+        )  # fmt: skip
     return drafts.answer("no two linear layers were given the same tensor, and there is no loop over experts")
 
 

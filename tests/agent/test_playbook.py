@@ -86,6 +86,20 @@ def test_each_candidate_applies_and_computes_the_same(decoder: tuple[Target, Obs
         shutil.rmtree(after.tree)
 
 
+@pytest.mark.parametrize(
+    ("task", "step", "title"),
+    [
+        ("padded_encoder", "audit_compute", "Leave out padding before SentenceEncoder computes anything"),
+        ("moe_layer", "fuse_projections", "Run the experts of MixtureOfExperts together"),
+    ],
+)
+def test_tasks_get_the_candidate_that_they_are_there_for(tmp_path: Path, task: str, step: str, title: str) -> None:
+    target = copy_of(tmp_path, task)
+    candidates, _ = Playbook().propose(request(target, step, target.observe()))
+    assert candidates[0].title == title and "model.py" in candidates[0].diff
+    assert same_results(target, applied(target, candidates[0]))
+
+
 def test_the_whole_playbook_stacks_up(tmp_path: Path) -> None:
     before = target = copy_of(tmp_path, "decoder")
     for step in ("audit_compute", "fuse_projections", "swap_attention"):
