@@ -147,6 +147,8 @@ class Gated(_Found):
 
     activation: _Text
     approximate: _Text
+    attribute: _Text
+    """The module that computed it, by its path in the one that multiplies; empty where that is a function."""
     shape: _Shape
 
 

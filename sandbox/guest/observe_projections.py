@@ -79,9 +79,11 @@ def gated(traces, where, total_s):
             row = rows.setdefault(key, {"count": 0, "seconds": 0.0, "op": op, "frames": product.frames, "trace": trace})
             row["count"] += 1
             row["seconds"] += op.seconds + product.seconds
+            row["attribute"] = where.below(op.module, product.module) if op.module and product.module else ""
     return [
         {
-            "activation": name, "approximate": str(row["op"].kwargs.get("approximate", "none")),
+            "activation": name, "attribute": row["attribute"],
+            "approximate": str(row["op"].kwargs.get("approximate", "none")),
             "frames": where.describe_frames(row["frames"]), "count": row["count"], "share": row["seconds"] / total_s,
             "shape": list(row["trace"].values[row["op"].outs[0]].shape),
         }

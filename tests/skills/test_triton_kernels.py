@@ -37,25 +37,28 @@ def test_the_kernels_agree_with_float64_on_awkward_shapes(device: str) -> None:
     assert not bad
 
 
-@pytest.mark.parametrize("name", ["rms_norm", "silu_mul"])
+@pytest.mark.parametrize("name", ["rms_norm", "gated_mul"])
 def test_off_the_gpu_the_callers_own_code_runs(name: str) -> None:
     asset = assets.load("triton-on-rocm", name)
     x, y = torch.randn(2, 8), torch.randn(2, 8)
     if name == "rms_norm":
         assert asset.rms_norm(x, y[0], 1e-6) is None
     else:
-        assert torch.equal(asset.silu_mul(x, y), torch.nn.functional.silu(x) * y)
+        assert torch.equal(asset.gated_mul(x, y), torch.nn.functional.silu(x) * y)
+        assert torch.equal(asset.gated_mul(x, y, "gelu"), torch.nn.functional.gelu(x) * y)
+        tanh = torch.nn.functional.gelu(x, approximate="tanh") * y
+        assert torch.equal(asset.gated_mul(x, y, "gelu_tanh"), tanh)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_compiled_code_sees_through_the_kernels(dtype: torch.dtype) -> None:
-    norm, gate = assets.load("triton-on-rocm", "rms_norm"), assets.load("triton-on-rocm", "silu_mul")
+    norm, gate = assets.load("triton-on-rocm", "rms_norm"), assets.load("triton-on-rocm", "gated_mul")
     weight = torch.rand(256, device="cuda", dtype=dtype)
 
     def call(x: torch.Tensor) -> torch.Tensor:
         h: torch.Tensor = norm.rms_norm(x, weight, 1e-6)
-        y: torch.Tensor = gate.silu_mul(h, x)
+        y: torch.Tensor = gate.gated_mul(gate.gated_mul(h, x), x, "gelu_tanh")
         return y
 
     x = torch.randn(5, 256, device="cuda", dtype=dtype)

@@ -21,9 +21,9 @@ GATE_SHAPES = [(1, 1), (3, 7, 150), (2, 1025), (1, 3000)]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
-def worst(out: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Largest error over the largest value of its row."""
-    scale = wanted.abs().amax(-1, keepdim=True).clamp_min(1e-12)
+def worst(out: torch.Tensor, wanted: torch.Tensor, operands: torch.Tensor | None = None) -> float:
+    """Largest error over the largest value of its row, or of the operands' product where results cancel."""
+    scale = (wanted if operands is None else operands).abs().amax(-1, keepdim=True).clamp_min(1e-12)
     return float(((out.double() - wanted).abs() / scale).max())
 
 
@@ -48,14 +48,16 @@ def norms(device: str) -> Iterator[tuple[str, float]]:
 
 
 def gates(device: str) -> Iterator[tuple[str, float]]:
-    asset: Any = assets.load("triton-on-rocm", "silu_mul")
+    asset: Any = assets.load("triton-on-rocm", "gated_mul")
     for dtype in DTYPES:
         for shape in GATE_SHAPES:
             both = (torch.randn(*shape[:-1], 2 * shape[-1]) * 4).to(device, dtype)
             gate, up = both.chunk(2, dim=-1)  # slices of one tensor, as fused projections give them
-            out = asset._run(gate, up, asset._kernel)
-            assert out.dtype == dtype and out.is_contiguous()
-            yield f"silu_mul {dtype} {shape}", worst(out, torch.nn.functional.silu(gate.double()) * up.double())
+            for name, plain in asset._PLAIN.items():
+                out = asset._run(gate, up, name, asset._kernel)
+                assert out.dtype == dtype and out.is_contiguous()
+                wanted = plain(gate.double()) * up.double()
+                yield f"{name} {dtype} {shape}", worst(out, wanted, gate.double() * up.double())
 
 
 if __name__ == "__main__":

@@ -13,12 +13,13 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.ops_package import RMS_NORM, SILU_MUL, is_used, use
+from tools.rewrite.ops_package import GATED_MUL, RMS_NORM, is_used, use
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import after_docstring, dotted, find_all
 
 _FORMULA = {"weight", "eps", "eps_value", "offset", "order", "module", "count", "dtype"}
-_SILU = ("SiLU", "SiLUActivation")
+_ACTIVATIONS = {("silu", "none"): "silu", ("gelu", "none"): "gelu", ("gelu", "tanh"): "gelu_tanh"}
+_FUNCTIONS = ("torch.nn.functional.silu", "torch.nn.functional.gelu")
 NAMES = {"rms_norm": "RMS normalisation", "gated_activation": "Gated activation"}
 
 
@@ -32,9 +33,9 @@ def find(observation: Observation) -> list[Site]:
         )
         for row in observation.norms
     ]  # fmt: skip
-    children = {row.name: row.children for row in observation.classes}
     for gated in observation.gated:
-        if gated.activation != "silu" or not gated.frames:
+        activation = _ACTIVATIONS.get((gated.activation, gated.approximate))
+        if activation is None or not gated.frames:
             continue
         frame = gated.frames[0]
         found.append(
@@ -42,8 +43,8 @@ def find(observation: Observation) -> list[Site]:
                 kind="gated_activation", file=frame.file, line=frame.line, line_end=frame.line,
                 module_class=frame.owner, third_party=frame.third_party, share=gated.share,
                 detail={
-                    "module": frame.module, "count": gated.count,
-                    "modules": [n for n, kind in children.get(frame.owner, {}).items() if kind in _SILU],
+                    "module": frame.module, "count": gated.count, "activation": activation,
+                    "attribute": gated.attribute,
                 },
             )
         )  # fmt: skip
@@ -89,21 +90,25 @@ def _gated(source: SourceFile, site: Site) -> dict[str, str]:
         if not isinstance(product.operator, cst.Multiply) or not first <= site.line <= last:
             continue
         for activated, other in ((product.left, product.right), (product.right, product.left)):
-            gate = _gate(source, activated, site.detail["modules"])
+            gate = _gate(source, activated, site.detail["attribute"])
             if gate is None:
                 continue
-            used = use(source, SILU_MUL, site.detail["module"])
-            text = f"{used.name}({source.code(gate)}, {source.code(other)})"
+            used = use(source, GATED_MUL, site.detail["module"])
+            activation = site.detail["activation"]
+            extra = "" if activation == "silu" else f', "{activation}"'
+            text = f"{used.name}({source.code(gate)}, {source.code(other)}{extra})"
             source.replace(product, cst.parse_expression(text, source.module.config_for_parsing))
             return {**used.files, source.path: source.result()}
     raise CannotRewrite(f"the gate at {source.path}:{site.line} is not one product on one line")
 
 
-def _gate(source: SourceFile, node: cst.BaseExpression, modules: list[str]) -> cst.BaseExpression | None:
-    """x of SiLU(x)."""
-    if not isinstance(node, cst.Call) or len(node.args) != 1 or node.args[0].star:
+def _gate(source: SourceFile, node: cst.BaseExpression, attribute: str) -> cst.BaseExpression | None:
+    """x of act(x), where act is the function of torch, or the module that was seen to compute it."""
+    if not isinstance(node, cst.Call) or not node.args or node.args[0].star or node.args[0].keyword is not None:
+        return None
+    if any(argument.keyword is None or argument.keyword.value != "approximate" for argument in node.args[1:]):
         return None
     name = dotted(node.func)
-    if source.qualified(node.func) == "torch.nn.functional.silu" or name.removeprefix("self.") in modules:
+    if source.qualified(node.func) in _FUNCTIONS or (attribute and name.removeprefix("self.") == attribute):
         return node.args[0].value
     return None

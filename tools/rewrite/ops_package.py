@@ -46,7 +46,7 @@ GROUPED_EXPERTS = Asset("amd-kernel-optimization", "grouped_experts", "grouped_e
 PADDING = Asset("amd-kernel-optimization", "padding", "without_padding")
 REMEMBERED = Asset("amd-kernel-optimization", "remembered", "remembered", needs=("watched",))
 RMS_NORM = Asset("triton-on-rocm", "rms_norm", "rms_norm")
-SILU_MUL = Asset("triton-on-rocm", "silu_mul", "silu_mul")
+GATED_MUL = Asset("triton-on-rocm", "gated_mul", "gated_mul")
 
 
 @dataclass(frozen=True)

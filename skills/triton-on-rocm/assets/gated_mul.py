@@ -1,11 +1,16 @@
-# Ratchet: silu_mul.py. Copied into this repository by an accepted change; it needs torch, and triton where it is used.
+# Ratchet: gated_mul.py. Copied into this repository by an accepted change; it needs torch, and triton where it is used.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""The gate of a gated MLP, SiLU(gate) * up, as one Triton kernel, for inference.
+"""The gate of a gated MLP, act(gate) * up, as one Triton kernel, for inference.
 
-    y = gate * sigmoid(gate) * up           in float32, rounded once
+    silu         y = gate * sigmoid(gate) * up
+    gelu         y = gate * (1 + erf(gate / sqrt(2))) / 2 * up
+    gelu_tanh    y = gate * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 gate^3))) / 2 * up
 
-Where the kernel does not apply (off the GPU, where a gradient is needed, float64, other shapes), torch computes it.
+in float32, rounded once. Where the kernel does not apply (off the GPU, where a gradient is needed, float64, other
+shapes), torch computes it.
 """
+
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -19,15 +24,16 @@ except ImportError:
 BLOCK = 1024  # elements of one program: a flat grid, so that a single row still fills the device
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_PLAIN = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh")}
 
 
-def silu_mul(gate, up):
-    """gate, up: (..., n), rows may be strided. Returns SiLU(gate) * up."""
+def gated_mul(gate, up, activation="silu"):
+    """gate, up: (..., n), rows may be strided. Returns act(gate) * up."""
     if not _applies(gate, up):
-        return F.silu(gate) * up
+        return _PLAIN[activation](gate) * up
     if torch.compiler.is_compiling():
-        return _operator(gate, up)
-    return _run(gate, up, _kernel)
+        return _operator(gate, up, activation)
+    return _run(gate, up, activation, _kernel)
 
 
 def _applies(gate, up):
@@ -41,28 +47,37 @@ def _applies(gate, up):
 if triton is not None:
 
     @triton.jit
-    def _kernel(gate_ptr, up_ptr, y_ptr, gate_row_stride, up_row_stride, columns, total, BLOCK: tl.constexpr):
+    def _kernel(
+        gate_ptr, up_ptr, y_ptr, gate_row_stride, up_row_stride, columns, total,
+        ACTIVATION: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
         index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         kept = index < total
         row, column = index // columns, index % columns
         gate = tl.load(gate_ptr + row * gate_row_stride + column, mask=kept, other=0.0).to(tl.float32)
         up = tl.load(up_ptr + row * up_row_stride + column, mask=kept, other=0.0).to(tl.float32)
-        y = gate * tl.sigmoid(gate) * up
-        tl.store(y_ptr + index, y.to(y_ptr.dtype.element_ty), mask=kept)
+        if ACTIVATION == "silu":
+            y = gate * tl.sigmoid(gate)
+        elif ACTIVATION == "gelu":
+            y = 0.5 * gate * (1.0 + tl.erf(gate * 0.7071067811865476))
+        else:  # (1 + tanh(z)) / 2 is sigmoid(2 z)
+            y = gate * tl.sigmoid(1.5957691216057308 * (gate + 0.044715 * gate * gate * gate))
+        tl.store(y_ptr + index, (y * up).to(y_ptr.dtype.element_ty), mask=kept)
 
-    @torch.library.triton_op(f"{_NAMESPACE}::silu_mul", mutates_args={})
-    def _operator(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        return _run(gate, up, torch.library.wrap_triton(_kernel))
+    @torch.library.triton_op(f"{_NAMESPACE}::gated_mul", mutates_args={})
+    def _operator(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tensor:
+        return _run(gate, up, activation, torch.library.wrap_triton(_kernel))
 
 
-def _run(gate, up, kernel):
+def _run(gate, up, activation, kernel):
     columns = gate.shape[-1]
     y = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     if y.numel() == 0:
         return y
     gate_rows, up_rows = _rows(gate, columns), _rows(up, columns)
     kernel[(triton.cdiv(y.numel(), BLOCK),)](
-        gate_rows, up_rows, y, gate_rows.stride(0), up_rows.stride(0), columns, y.numel(), BLOCK=BLOCK, num_warps=4,
+        gate_rows, up_rows, y, gate_rows.stride(0), up_rows.stride(0), columns, y.numel(), ACTIVATION=activation,
+        BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip
     return y
 

@@ -27,7 +27,7 @@ SOURCES = {
     **{f"{path.stem}": Source(path) for path in sorted(KERNELS.glob("*.py")) if path.stem != "reduction"},
     "reduction": Source(KERNELS / "reduction.py", "sum_of_squares"),
     "rms_norm": Source(ASSETS / "rms_norm.py", "_kernel", signature=_described("rms_norm")),
-    "silu_mul": Source(ASSETS / "silu_mul.py", signature=_described("silu_mul")),
+    "gated_mul": Source(ASSETS / "gated_mul.py", signature=_described("gated_mul")),
 }
 Compile = Callable[[str], Compilations]
 

@@ -75,8 +75,10 @@ def test_what_computes_something_else_is_no_norm(tmp_path: Path, body: str) -> N
 @pytest.mark.parametrize(
     ("gate", "wanted"),
     [
-        ("F.silu(self.a(h)) * self.b(h)", "silu_mul(self.a(h), self.b(h))"),
-        ("self.b(h) * self.act(self.a(h))", "silu_mul(self.a(h), self.b(h))"),
+        ("F.silu(self.a(h)) * self.b(h)", "gated_mul(self.a(h), self.b(h))"),
+        ("F.gelu(self.a(h)) * self.b(h)", 'gated_mul(self.a(h), self.b(h), "gelu")'),
+        ('self.b(h) * F.gelu(self.a(h), approximate="tanh")', 'gated_mul(self.a(h), self.b(h), "gelu_tanh")'),
+        ("self.b(h) * self.act(self.a(h))", "gated_mul(self.a(h), self.b(h))"),
     ],
 )
 def test_a_gate_becomes_one_call(tmp_path: Path, gate: str, wanted: str) -> None:
