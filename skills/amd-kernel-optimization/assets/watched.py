@@ -2,8 +2,8 @@
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
 """Whether a module still is what it was: its parts, their plain attributes, hooks, weights and buffers.
 
-Looking costs about 0.1 us for each of them. What writes to the memory of a weight behind torch's back (`p.data.mul_()`,
-a kernel of one's own) is not seen; what replaces a weight or its data is.
+Each call looks at each of them, so it is for modules that take much longer. What writes to the memory of a weight
+behind torch's back (`p.data.mul_()`, a kernel of one's own) is not seen; what replaces a weight or its data is.
 """
 
 import weakref
