@@ -6,6 +6,7 @@ Refuses to score: a row says what the run's own report says, failures included.
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ from tools.judging.accept import SpeedupInterval
 TASKS = Path(__file__).parent / "tasks"
 ENTRY = "bench.py"
 WHY_WIDTH = 200
-STOPPED = 142  # exit status of a run whose --stop-after is over
+STOPPED = 128 + signal.SIGALRM  # exit status of a run whose --stop-after is over
 
 
 class Row(BaseModel):

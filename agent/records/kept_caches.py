@@ -1,6 +1,7 @@
 """Filled compile caches of the stack and of the baselines, kept beside a run so that resuming it fills none anew.
 
-A cache is used again only if it is, byte for byte, what was kept. Refuses nothing: what is missing is filled again.
+A cache is used again only if it has the digest that was written beside it, which finds a copy that was cut short, not
+one whom the target's code, uncontained, wrote over together with its digest. What is missing is filled again.
 """
 
 from __future__ import annotations

@@ -82,6 +82,11 @@ def test_it_is_the_loop(grouped: Any, rows: int, many: int, count: int, bias: bo
     assert together(grouped, experts, *given)
 
 
+def test_no_rows_are_no_work(grouped: Any) -> None:
+    x, chosen, weights = draw(4, 2, 4)
+    assert grouped(make(), x[:0], chosen[:0], weights[:0]).shape == (0, 8)
+
+
 def test_few_rows_and_busy_experts_are_called_by_themselves(grouped: Any) -> None:
     experts = make(8)
     few = draw(1, 2, 8)

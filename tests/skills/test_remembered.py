@@ -19,11 +19,14 @@ class Counting(nn.Module):
     def __init__(self, drop: float = 0.0) -> None:
         super().__init__()
         self.layer, self.norm, self.drop = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(drop)
+        self.more, self.bare = nn.Sequential(), nn.Linear(8, 8, bias=False)
+        self.register_module("maybe", None)
         self.scale, self.runs = 2.0, []  # type: ignore[var-annotated]
 
     def forward(self, x: torch.Tensor, shift: float = 0.0, mask: Any = None) -> torch.Tensor:
         self.runs.append(1)
-        out: torch.Tensor = self.drop(self.norm(self.layer(x))) * self.scale + shift
+        out: torch.Tensor = self.bare(self.more(self.drop(self.norm(self.layer(x))))) * self.scale + shift
+        out = out if self.maybe is None else self.maybe(out)
         return out if mask is None else out * mask
 
 
@@ -83,6 +86,14 @@ CHANGES: dict[str, Callable[[Counting], Any]] = {
     "a weight by its data": lambda m: setattr(m.layer.weight, "data", m.layer.weight.data * 0.5),
     "another parameter": lambda m: setattr(m.layer, "weight", nn.Parameter(m.layer.weight * 0.5)),
     "another layer": lambda m: setattr(m, "layer", nn.Linear(8, 8).eval()),
+    "a layer that had none": lambda m: setattr(m, "drop", nn.Sequential(m.drop, nn.Tanh().eval()).eval()),
+    "an empty sequence": lambda m: setattr(m, "more", nn.Sequential(*m.more, nn.Tanh()).eval()),
+    "a part that was none": lambda m: setattr(
+        m, "maybe", nn.Sequential(*([m.maybe] if m.maybe else []), nn.Tanh()).eval()
+    ),
+    "a bias that was none": lambda m: setattr(
+        m.bare, "bias", nn.Parameter(torch.full((8,), 2.0 + (0 if m.bare.bias is None else float(m.bare.bias.sum()))))
+    ),
     "a buffer": lambda m: m.norm.running_mean.add_(1.0),  # type: ignore[union-attr,operator]
     "an attribute": lambda m: setattr(m, "scale", m.scale + 1),
     "an attribute inside": lambda m: setattr(m.norm, "eps", m.norm.eps * 10),
@@ -103,6 +114,14 @@ def test_what_changes_in_the_module_is_seen(
         change(module)
         assert same(remembered, module, x) == 1
         assert same(remembered, module, x) == 0
+
+
+def test_a_forward_that_was_replaced_is_called(remembered: Any, module: Counting) -> None:
+    x = torch.randn(4, 8)
+    assert [same(remembered, module, x) for _ in range(2)] == [1, 0]
+    for _ in range(2):
+        module.forward = lambda x, was=module.forward: was(x) + 1  # type: ignore[method-assign,assignment,misc]
+        assert [same(remembered, module, x) for _ in range(2)] == [1, 1]
 
 
 def test_moving_the_module_and_copying_it_is_followed(remembered: Any, module: Counting) -> None:

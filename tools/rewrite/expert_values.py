@@ -35,7 +35,6 @@ class Values:
     def __init__(self, source: SourceFile, function: cst.FunctionDef, loop: cst.For) -> None:
         self.source, self.function, self.experts = source, function, ""
         self._known: dict[str, Part] = {}
-        self._loop_line = source.lines(loop)[0]
         self._header(loop)
 
     @property

@@ -28,6 +28,8 @@ _groups = weakref.WeakKeyDictionary()  # ModuleList -> _Group
 def grouped_experts(experts, x, chosen, weights):
     """experts: ModuleList of modules from (..., d) to (..., o); x: (n, d); chosen, weights: (n, k). Returns (n, o)."""
     rows, many = chosen.shape
+    if not rows:
+        return torch.zeros_like(x)
     flat = chosen.reshape(-1)
     order = torch.argsort(flat, stable=True)
     counts = torch.bincount(flat, minlength=len(experts)).tolist()

@@ -19,7 +19,7 @@ class Watched:
     """A module as it is now. `leave_out` are classes of parts that somebody else watches.
 
     `usable` says whether a call of it only computes: nothing in it is hooked, is in training, or lies in inference
-    tensors, whose changes are not counted.
+    tensors, whose changes are not counted, and no part has a `forward` of its own that is not its class's.
     """
 
     def __init__(self, module, leave_out=()):
@@ -29,12 +29,16 @@ class Watched:
             if isinstance(part, leave_out):
                 continue
             attributes = vars(part)
-            self._sizes += [(attributes[name], len(attributes[name])) for name in (*_HOOKS, "_modules", "_parameters")]
-            self._parts += [(part._modules, name, weakref.ref(child)) for name, child in part._modules.items() if child]
+            held = [attributes, *(attributes[name] for name in (*_HOOKS, "_modules", "_parameters", "_buffers"))]
+            self._sizes += [(each, len(each)) for each in held]
+            self._parts += [(part._modules, name, _reference(child)) for name, child in part._modules.items()]
             self._plain += [(attributes, name, v) for name, v in attributes.items() if isinstance(v, _PLAIN)]
             for held in (part._parameters, part._buffers):
                 self._tensors += [(held, name, *_facts(tensor)) for name, tensor in held.items() if tensor is not None]
-            self.usable &= not part.training and not any(attributes[name] for name in _HOOKS)
+                self._parts += [(held, name, _nothing) for name, tensor in held.items() if tensor is None]
+            self.usable &= not part.training and not any(
+                attributes[name] for name in (*_HOOKS, "forward") if name in attributes
+            )
         self.usable &= not any(reference().is_inference() for _, _, reference, *_ in self._tensors)
 
     def is_unchanged(self):
@@ -59,6 +63,14 @@ class Watched:
 
     def needs_gradient(self):
         return any(held[name].requires_grad for held, name, *_ in self._tensors if held.get(name) is not None)
+
+
+def _nothing():
+    """What a reference to None answers: a part or a weight that is not there may come later."""
+
+
+def _reference(child):
+    return _nothing if child is None else weakref.ref(child)
 
 
 def _facts(tensor):
