@@ -47,6 +47,12 @@ class Row(BaseModel):
     report: dict[str, Any] | None = None
     """The run's whole `report.json`, with the raw numbers of every comparison."""
 
+    @property
+    def gpu(self) -> str:
+        """What it was measured on, empty for a CPU."""
+        guest = ((self.report or {}).get("environment") or {}).get("guest") or {}
+        return str(guest.get("gpu_name") or "")
+
 
 class Table(BaseModel):
     """One execution of `evals run`."""
@@ -170,7 +176,8 @@ def _new_run(name: str, run_id: str, options: Sequence[str]) -> list[str]:
 
 def _page(table: Table) -> str:
     host = table.environment.host
-    head = f"Measured {table.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}."
+    devices = [*sorted({row.gpu for row in table.rows} - {""}), host.cpu_model]
+    head = f"Measured {table.date:%Y-%m-%d} on {', '.join(devices)}, {host.cpu_cores} cores, {host.os}."
     begin = f"# Tasks\n\n{head}\nCommand: `{' '.join(table.command)}`"
     parts = [begin, table.markdown(), table.predictions(), table.steps()]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
 from pydantic import BaseModel, Field
@@ -34,6 +35,12 @@ class SessionStart(BaseModel):
     def best_compile(self) -> str:
         """The mode with the largest speedup over eager; empty when none was measured."""
         return max(self.compile, key=lambda mode: self.compile[mode].interval().median, default="")
+
+    def tuning_pays(self, delta: float) -> bool:
+        """Whether max-autotune was faster than every other mode by more than `delta`."""
+        gains = {mode: median(c.log_ratios) for mode, c in {**self.compile_screened, **self.compile}.items()}
+        tuned = gains.pop("max-autotune", None)
+        return tuned is not None and bool(gains) and tuned - max(gains.values()) > delta
 
 
 class Whole(BaseModel):

@@ -27,6 +27,7 @@ def page(report: Report) -> str:
         _advice(report),
         _steps(report),
         _refused(report),
+        _compiled(report),
         _kernels(report),
         _environment(report),
         _again(report),
@@ -149,6 +150,30 @@ def _attempt(attempt: Attempt) -> tuple[str, ...]:
     verdict = "kept, later dropped" if attempt.verdict == "kept" else attempt.verdict
     gain = "" if attempt.speedup is None else f"{wording.speedup(attempt.speedup)}; "
     return _plain(attempt.step), _plain(attempt.title), verdict, gain + _plain(attempt.why, WHY_WIDTH)
+
+
+def _compiled(report: Report) -> str:
+    """Of candidates that compile: into how many graphs, and after how many calls the compiling is paid for."""
+    rows = list[tuple[str, ...]]()
+    for attempt in report.attempts:
+        made = attempt.evidence.get("correctness", {}).get("compiled")
+        if made is None or attempt.step != "compile_model":
+            continue
+        breaks = wording.count(made["graph_breaks"], "break") + "".join(f"; {each}" for each in made["reasons"])
+        first, saved = made["first_call_s"], _saved_us(attempt)
+        back = f"{first * 1e6 / saved:,.0f} calls" if saved > 0 else "never"
+        rows.append((_plain(attempt.title), str(made["graphs"]), _plain(breaks, WHY_WIDTH),
+                     wording.duration(first), back))  # fmt: skip
+    if not rows:
+        return ""
+    return "## Compiled\n\n" + _table(("candidate", "graphs", "graph breaks", "first call", "paid for after"), rows)
+
+
+def _saved_us(attempt: Attempt) -> float:
+    """What a call of the first shape takes less than before; 0 where that was not measured."""
+    measured = attempt.evidence.get("confirmation") or attempt.evidence.get("screen") or {}
+    before, after = measured.get("incumbent_us") or [0.0], measured.get("candidate_us") or [0.0]
+    return float(before[0] - after[0])
 
 
 def _kernels(report: Report) -> str:

@@ -112,7 +112,7 @@ def _confirm(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict
 def _compare(ctx: RunContext, purpose: str, pristine: Build, builds: dict[str, Build], restarts: int) -> Measured:
     ctx.subject = f"plain torch.compile ({', '.join(builds)})"
     request = Request(purpose, pristine, builds, lambda log_ratios: len(log_ratios) >= restarts,
-                      progress=lambda n: ctx.say("measuring", n, restarts))  # fmt: skip
+                      progress=lambda n: ctx.say("measuring", n, restarts), fewest=restarts)  # fmt: skip
     return ctx.referee.clock.compare(request)
 
 
@@ -130,7 +130,7 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     pending = ctx.compile_baselines
     ctx.subject = f"plain torch.compile ({', '.join(pending)})"
     ctx.say("compiling", 0, 0)
-    with ThreadPoolExecutor(2 if ctx.workload.fits(2) else 1) as pool:
+    with ThreadPoolExecutor(_side_by_side(ctx, len(pending))) as pool:
         longest_first = sorted(pending, key=lambda mode: mode != "max-autotune")
         futures = {mode: pool.submit(ctx.filled, pending[mode]) for mode in longest_first}
     for mode in pending:
@@ -140,6 +140,12 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
             _failed(ctx, found, mode, str(fault))
     ctx.compile_baselines.update(builds)
     return builds
+
+
+def _side_by_side(ctx: RunContext, builds: int) -> int:
+    """How many compile at once: on a GPU's machine all, where max-autotune takes as long as the others together."""
+    wanted = builds if ctx.platform.device == "cuda" else 2
+    return next((n for n in range(wanted, 1, -1) if ctx.workload.fits(n)), 1)
 
 
 def _failed(ctx: RunContext, found: SessionStart, mode: str, why: str) -> None:

@@ -34,7 +34,7 @@ def _sums_kernel(lanes, out, count, key, rows, BLOCK: tl.constexpr, COLS: tl.con
         back = _mix(((PRODUCTS + k) * COLS + column + 1) * (-7046029254386353131)) | 1
         spread += tl.sum(x * into, axis=1)[:, None] * back
     x = tl.where(row < rows, _mix(x ^ spread), 0)
-    tl.store(out + tl.program_id(0).to(tl.int64) * COLS + tl.arange(0, COLS), tl.sum(x, axis=0))
+    tl.atomic_add(out + tl.arange(0, COLS), tl.sum(x, axis=0))  # whole numbers: in any order the same
 
 
 def sums(lanes, key, columns, products=4):
@@ -42,6 +42,6 @@ def sums(lanes, key, columns, products=4):
     count = lanes.numel()
     rows = -(-count // columns)
     blocks = max(1, -(-rows // BLOCK_ROWS))
-    out = torch.empty(blocks, columns, dtype=torch.int64, device=lanes.device)
+    out = torch.zeros(columns, dtype=torch.int64, device=lanes.device)
     _sums_kernel[(blocks,)](lanes, out, count, key, rows, BLOCK=BLOCK_ROWS, COLS=columns, PRODUCTS=products)
-    return out.sum(0)
+    return out

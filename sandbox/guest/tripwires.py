@@ -27,7 +27,7 @@ _WATCHED = (
     (torch.cuda.Stream, "synchronize query wait_stream"),
     (torch.Tensor, "detach contiguous reshape view cpu to copy_ clone fill_ tolist numel element_size data_ptr"),
     (torch.Tensor, "resolve_conj resolve_neg is_contiguous stride untyped_storage"),
-    (torch, "empty full arange stack frombuffer empty_strided view_as_real set_grad_enabled"),
+    (torch, "empty full zeros arange frombuffer empty_strided view_as_real set_grad_enabled"),
     (hashlib, "sha256 blake2b"),
     (json, "dumps loads"),
     (socket.socket, "send recv close"),

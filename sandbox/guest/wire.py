@@ -25,6 +25,25 @@ class BadFrame(Exception):
     """The other side sent something that is no frame of ours."""
 
 
+def encode(message: dict[str, Any]) -> bytes:
+    """A message as it is sent. Raises: BadFrame (too long)."""
+    data = json.dumps(message, separators=(",", ":")).encode()
+    if len(data) > MAX_FRAME:
+        raise BadFrame(f"a frame of {len(data)} bytes is over the limit of {MAX_FRAME}")
+    return _LENGTH.pack(len(data)) + data
+
+
+def decode(received: bytes) -> dict[str, Any]:
+    """What was received. Raises: BadFrame."""
+    try:
+        found = json.loads(received)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadFrame("not a JSON object")
+    return found
+
+
 class Channel:
     """JSON objects over a connected stream socket."""
 
@@ -38,11 +57,12 @@ class Channel:
         After a TimeoutError a part of the message may be on its way, so that the channel is of no more use.
         Raises: TimeoutError, ChannelClosed, BadFrame (too long).
         """
+        self.send_frame(encode(message), timeout_s)
+
+    def send_frame(self, data: bytes, timeout_s: float | None = None) -> None:
+        """The same of a message that was made before its time is taken: see `encode`."""
         deadline = None if timeout_s is None else time.perf_counter() + timeout_s
-        data = json.dumps(message, separators=(",", ":")).encode()
-        if len(data) > MAX_FRAME:
-            raise BadFrame(f"a frame of {len(data)} bytes is over the limit of {MAX_FRAME}")
-        view = memoryview(_LENGTH.pack(len(data)) + data)
+        view = memoryview(data)
         while view:
             try:
                 view = view[self._socket.send(view) :]
@@ -60,18 +80,16 @@ class Channel:
         `spin_s` polls that long before it sleeps: waking a sleeping process costs tens of microseconds and is noisy.
         Raises: TimeoutError, ChannelClosed, BadFrame.
         """
+        return decode(self.receive_frame(timeout_s, spin_s=spin_s))
+
+    def receive_frame(self, timeout_s: float | None = None, *, spin_s: float = 0.0) -> bytes:
+        """What `decode` reads. Raises: TimeoutError, ChannelClosed, BadFrame."""
         start = time.perf_counter()
         deadline = None if timeout_s is None else start + timeout_s
         (size,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline, start + spin_s))
         if size > MAX_FRAME:
             raise BadFrame(f"a frame of {size} bytes is over the limit of {MAX_FRAME}")
-        try:
-            message = json.loads(self._read(size, deadline, start + spin_s))
-        except (ValueError, RecursionError) as error:
-            raise BadFrame(f"not JSON: {error}") from error
-        if not isinstance(message, dict):
-            raise BadFrame("not a JSON object")
-        return message
+        return self._read(size, deadline, start + spin_s)
 
     def _read(self, size: int, deadline: float | None, spin_until: float) -> bytes:
         parts: list[bytes] = []

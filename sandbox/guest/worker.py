@@ -7,11 +7,12 @@ given, one at a time, and makes none itself.
 from __future__ import annotations
 
 import copy
+import sys
 
 import torch
 
 from . import forms, tensors, tripwires, workload
-from .digest import digest
+from .digest import Digest
 from .on_device import synchronize
 
 
@@ -117,14 +118,20 @@ class Worker:
     def op_call(self, key, phase=""):
         """Call, wait for the device, and answer with the digest: that answer stops the host's clock."""
         with workload.guarded("call_raised", self.tree):
-            self._run()
-        return {"digest": digest(self.result[1], key)}
+            self._start()
+            digest = Digest(self.result[1], key)  # while the device still works
+            synchronize()
+        return {"digest": digest.digits()}
 
     def _run(self):
+        self._start()
+        synchronize()
+
+    def _start(self):
+        """Call; on a device its work may still go on."""
         function = self.workload.method(self.phase, self.built)
         arguments = self.arguments
         out = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
-        synchronize()
         state = self.workload.phase_value(self.phase, "state")
         self.result = tensors.flatten((out, state()) if state else out)
 
@@ -158,6 +165,14 @@ class Worker:
 
     def op_synchronize(self):
         synchronize()
+
+    def op_compiled(self):
+        """What torch.compile made so far: graphs, and the places where it gave up and went on in Python."""
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+        breaks = counters.get("graph_break", {})
+        reasons = [str(reason).strip().partition("\n")[0][:200] for reason in breaks]
+        graphs = int(counters.get("stats", {}).get("unique_graphs", 0))
+        return {"graphs": graphs, "graph_breaks": sum(breaks.values()), "reasons": reasons[:3]}
 
     def op_tripwires(self):
         """What of clocks, synchronisation and the guest itself is not what it was before the target was loaded."""

@@ -55,6 +55,7 @@ def measured(gains: Mapping[str, float], wrong: tuple[str, ...] = ()) -> tuple[S
         filled=referee.fill,
         compile_baselines={mode: Build(mode, Path("/nowhere")) for mode in gains},
         workload=SimpleNamespace(fits=lambda copies: True),
+        platform=SimpleNamespace(device="cuda"),
         progress=SimpleNamespace(emit=lambda event: None),
         say=lambda *said: None,
         subject="",
@@ -70,6 +71,20 @@ def test_only_what_is_near_the_best_in_a_screen_is_measured_in_full() -> None:
     assert set(found.compile_screened) == {"default"} and found.best_compile() == "max-autotune"
     assert referee.asked[1:] == [("baselines", ["max-autotune", "reduce-overhead"])]
     assert len(found.compile_screened["default"].log_ratios) < len(found.compile["max-autotune"].log_ratios)
+
+
+@pytest.mark.parametrize(
+    ("gains", "pays"),
+    [
+        ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 5.2}, True),
+        ({"default": 5.15, "max-autotune": 5.2}, False),
+        ({"default": 5.2, "max-autotune": 2.0}, False),
+        ({"max-autotune": 5.2}, False),
+        ({"default": 5.2}, False),
+    ],
+)
+def test_tuning_pays_where_it_beats_every_other_mode(gains: dict[str, float], pays: bool) -> None:
+    assert measured(gains)[0].tuning_pays(delta=0.02) is pays
 
 
 def test_when_the_best_is_wrong_the_next_best_is_measured() -> None:

@@ -15,17 +15,20 @@ from tools.judging.inputs import InputSupply
 from tools.judging.referee import Referee
 from tools.judging.worker import Worker
 
-RUN = """\
+DIGEST = "digest = Digest(self.result[1], key)  # while the device still works"
+RUN = f"""\
         with workload.guarded("call_raised", self.tree):
-            self._run()
+            self._start()
+            {DIGEST}
+            synchronize()
 """
 RUN_BY_ITS_OWN_CLOCK = f"""\
         import time
         begun = time.perf_counter_ns()
 {RUN}
-        return {{"elapsed_ns": time.perf_counter_ns() - begun, "digest": digest(self.result[1], key)}}
+        return {{"elapsed_ns": time.perf_counter_ns() - begun, "digest": digest.digits()}}
 """
-DIGEST = 'return {"digest": digest(self.result[1], key)}'
+REPLY = 'return {"digest": digest.digits()}'
 KIND = 'return cls.__name__ if cls in (torch.Tensor, torch.nn.Parameter) else f"{cls.__module__}:{cls.__qualname__}"'
 
 
@@ -64,7 +67,7 @@ def test_04_a_lazy_result_gains_where_the_reply_needs_no_outputs(
     arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_commitments(monkeypatch, "none")
-    weak = arena.with_guest(tmp_path, {"worker.py": [(DIGEST, 'return {"digest": "none"}')],
+    weak = arena.with_guest(tmp_path, {"worker.py": [(DIGEST, ""), (REPLY, 'return {"digest": "none"}')],
                                        "tensors.py": [(KIND, "return cls.__name__")]})  # fmt: skip
     assert weak.judge("04_lazy_result").name == "kept"
 

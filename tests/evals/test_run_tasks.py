@@ -8,7 +8,7 @@ import pytest
 
 from agent import environment
 from agent.errors import WrongUsage
-from evals.run_tasks import TASKS, Row, Table, tasks
+from evals.run_tasks import TASKS, Row, Table, _page, tasks
 from tests.agent.reporting.sample_report import sample
 
 
@@ -40,3 +40,15 @@ def test_the_page_says_what_each_step_found() -> None:
         assert (f"| one | {step.name} | {step.kept} of {step.attempts} |" in told) == (
             bool(step.attempts) or step.status != "done"
         )
+
+
+def test_the_page_names_the_gpu_that_it_was_measured_on() -> None:
+    told = sample().model_dump(mode="json")
+    row = Row(task="one", outcome="kept", wall_s=1.0, exit_status=0, report=told)
+    table = Table(date=datetime.now(UTC), command=["evals"], environment=environment.describe(), rows=[row])
+    cpu = f"on {table.environment.host.cpu_model}, "
+    assert cpu in _page(table)
+    told["environment"]["guest"]["gpu_name"] = "A GPU"
+    assert f"on A GPU, {cpu.removeprefix('on ')}" in _page(table)
+    row.report = None
+    assert cpu in _page(table)

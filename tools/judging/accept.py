@@ -21,7 +21,8 @@ LOOKS = {6: 1, 12: 2, 30: 8}  # restarts -> which smallest decides
 INTERVAL = {6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound the reported interval
 SCREEN_RESTARTS = 3
 PLAIN = 4.0  # bars: a first restart above that many is worth a confirmation without two more
-AA_RESTARTS = 12
+AA_LOOKS = (12, 30)  # of the same code beside itself; the second where the first leaves more than AA_WIDE
+AA_WIDE = 0.04  # a floor above this hides gains worth having, and may be one bad minute of the machine
 FLOOR = {"cuda": 0.01, "cpu": 0.02}  # smallest effect worth claiming: a quiet GPU, a shared CPU
 MAX_HALF_WIDTH = 0.05  # an A/A wider than this says nothing
 REGRESSION = 0.98  # no workload's upper bound may lie below it
@@ -67,6 +68,13 @@ def speedup_interval(log_ratios: Sequence[float], noise_floor: float = 0.0) -> S
         restarts=len(ordered),
         noise_floor=noise_floor,
     )
+
+
+def enough_for_noise(log_ratios: Sequence[float], device: str) -> bool:
+    """Whether an A/A comparison says how noisy this session is. Its interval narrows with restarts."""
+    if len(log_ratios) not in AA_LOOKS:
+        return len(log_ratios) > max(AA_LOOKS)
+    return len(log_ratios) == max(AA_LOOKS) or noise_floor(log_ratios, device).delta <= AA_WIDE
 
 
 def noise_floor(log_ratios: Sequence[float], device: str) -> NoiseFloor:

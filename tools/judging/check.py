@@ -16,6 +16,7 @@ from sandbox.errors import DiskFull
 from tools.errors import workload_error
 from tools.judging import correctness, disk
 from tools.judging.correctness import Finding
+from tools.judging.described import Compiled
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
 from tools.judging.script import Played, Script, play
@@ -87,7 +88,7 @@ class Checks:
         try:
             candidate.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(candidate))
             played = play(candidate, script, drawn, self.workload.states, self.workload.constants, "candidate")
-            tripped = candidate.tripped()
+            tripped, compiled = candidate.tripped(), candidate.ask_for(Compiled, "compiled")
         except WorkerFault as fault:
             candidate.stop()
             self._reference_result(truth)
@@ -101,6 +102,8 @@ class Checks:
             finding = Finding("refused", reason, {"replaced": sorted(tripped)[:20]})
         if changed := self.grounds.changes(build):
             finding = Finding("refused", f"it changed what it may not touch: {changed[0]}", {"changed": changed[:20]})
+        if compiled.graphs:
+            finding.evidence["compiled"] = {**compiled.model_dump(), "first_call_s": round(played.first_call_s, 2)}
         finding.evidence["truth"] = self.workload.precision or "the target's own precision"
         if finding.verdict:
             return Checked(finding, build)
@@ -140,7 +143,7 @@ class Checks:
 
     def _compile_threads(self) -> int:
         """On a CPU, with the headers precompiled, a pool of processes costs as much as it gains."""
-        return 1 if self.workload.device == "cpu" else max(1, len(os.sched_getaffinity(0)) // 2)
+        return 1 if self.workload.device == "cpu" else len(os.sched_getaffinity(0))
 
     def _draw(self, reference: Worker, script: Script, folder: Path) -> list[Path]:
         """Inputs of the script; secret seeds, the pristine entry. Raises: WorkloadError."""

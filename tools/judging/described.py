@@ -130,6 +130,14 @@ class Memory(BaseModel):
     peak_bytes: _Size
 
 
+class Compiled(BaseModel):
+    """The reply to `compiled`: what torch.compile made in this worker."""
+
+    graphs: _Size
+    graph_breaks: _Size
+    reasons: list[Annotated[str, AfterValidator(plain)]] = Field(max_length=3)
+
+
 class Answer(BaseModel):
     """The reply to `compare`."""
 

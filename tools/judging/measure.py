@@ -30,7 +30,7 @@ from tools.judging.inputs import InputSupply
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 
-AHEAD = (3, 2)  # restarts prepared side by side, where there is room: every look comes after a multiple of three
+AHEAD = (6, 3, 2)  # restarts prepared side by side, where there is room
 
 
 class Comparison(BaseModel):
@@ -126,6 +126,7 @@ class Request:
     enough: Callable[[Sequence[float]], bool]
     malloc: bool = True
     progress: Callable[[int], None] = lambda restarts: None
+    fewest: int = accept.SCREEN_RESTARTS  # it will hardly be enough before: so many are prepared at once, at most
 
     def blank(self, name: str) -> Comparison:
         purpose = self.purpose if len(self.candidates) == 1 else f"{self.purpose}: {name}"
@@ -164,8 +165,8 @@ def enough_for_screen(delta: float) -> Callable[[Sequence[float]], bool]:
     return lambda ratios: accept.enough_for_screen(ratios, delta)
 
 
-def enough_for_noise(log_ratios: Sequence[float]) -> bool:
-    return len(log_ratios) >= accept.AA_RESTARTS
+def enough_for_noise(device: str) -> Callable[[Sequence[float]], bool]:
+    return lambda ratios: accept.enough_for_noise(ratios, device)
 
 
 def enough_for_report(delta: float) -> Callable[[Sequence[float]], bool]:
@@ -265,7 +266,7 @@ class LiveClock:
                 session = Session(
                     self.setting, self.workload, builds, inputs, self.cores, request.malloc, turns, keep, outputs
                 )
-                with contextlib.closing(replace(session, ahead=self._ahead(len(builds)))) as several:
+                with contextlib.closing(replace(session, ahead=self._ahead(len(builds), request.fewest))) as several:
                     restarts = 0
                     while not restarts or not all(request.enough(each.log_ratios) for each in found.values()):
                         restart, restarts = several.restart(), restarts + 1
@@ -284,14 +285,15 @@ class LiveClock:
                 self.known_us.setdefault(each.incumbent, each.median_us("incumbent"))
         return doubt
 
-    def _ahead(self, sides: int) -> int:
+    def _ahead(self, sides: int, fewest: int) -> int:
         """How many restarts are prepared side by side: on a GPU, where that is most of what a restart takes.
 
         A CPU's memory would hold all copies of the model, and nobody knows how large one is.
         """
         if self.workload.device == "cpu":
             return 1
-        together = (n for n in AHEAD if n * sides <= self.cores.count and self.workload.fits(n * sides))
+        wanted = [n for n in AHEAD if n <= fewest]
+        together = (n for n in wanted if n * sides <= self.cores.count and self.workload.fits(n * sides))
         return next(together, 1)
 
 

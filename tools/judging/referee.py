@@ -141,8 +141,11 @@ class Referee:
             "aa",
             self.pristine,
             {"candidate": self.pristine},
-            enough_for_noise,
-            progress=lambda n: self.say("measuring the noise floor (A/A)", n, accept.AA_RESTARTS),
+            enough_for_noise(self.workload.device),
+            progress=lambda n: self.say(
+                "measuring the noise floor (A/A)", n, next(k for k in accept.AA_LOOKS if n <= k)
+            ),
+            fewest=min(accept.AA_LOOKS),
         )
         found = self.clock.compare(request).only
         if failed := found.failed:
@@ -162,6 +165,7 @@ class Referee:
             {"candidate": candidate},
             enough_for(self.delta, self.hurried),
             progress=lambda n: self.say("confirming", n, accept.next_look(n)),
+            fewest=min(accept.LOOKS),
         )
         return self.clock.compare(request)
 
@@ -181,6 +185,7 @@ class Referee:
             enough_for_report(self.delta),
             malloc,
             lambda n: self.say(f"measuring {purpose}", n, 6 if n <= 6 else 12),
+            min(accept.LOOKS),
         )
         return self.clock.compare(request)
 

@@ -7,6 +7,7 @@ to know what a right answer is: that is `correctness.py`.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,7 @@ class Played:
     arguments: dict[int, Path]
     digests: dict[int, tuple[int, str]]  # key and reply
     state: Path | None
+    first_call_s: float  # with all that is compiled for it
 
 
 @dataclass
@@ -131,6 +133,7 @@ def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping
     outputs: dict[int, Path] = {}
     arguments: dict[int, Path] = {}
     digests: dict[int, tuple[int, str]] = {}
+    first_call_s = 0.0
     for index, step in enumerate(script.steps):
         if isinstance(step, State):
             worker.ask("load_state", path=worker.reveal(states[step.which]))
@@ -143,7 +146,9 @@ def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping
             worker.ask("stage", path=worker.reveal(inputs[step.draw]), how=step.how, constants=list(constants),
                        phase=draw.phase)  # fmt: skip
             key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
+            begun = time.monotonic()
             reply = worker.ask("call", key=key)
+            first_call_s = first_call_s or time.monotonic() - begun
             outputs[index] = worker.saved(f"{prefix}-{index}.out")
             worker.ask("save", path=str(outputs[index]))
             if not outputs_only:
@@ -154,4 +159,4 @@ def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping
     if states and not outputs_only:
         state = worker.saved(f"{prefix}.state")
         worker.ask("save_state", path=str(state))
-    return Played(outputs, arguments, digests, state)
+    return Played(outputs, arguments, digests, state, first_call_s)

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sandbox
 from sandbox.errors import DiskFull, means_disk_full
-from sandbox.guest.wire import BadFrame, ChannelClosed
+from sandbox.guest.wire import BadFrame, ChannelClosed, decode, encode
 from tools.judging import disk, taking
 from tools.judging.described import what_is_wrong
 from tools.judging.tensors import BadTensorFile
@@ -211,13 +211,14 @@ class Worker:
     def timed_call(self, key: int, spin_s: float) -> tuple[str, int]:
         """(digest, nanoseconds) of one call: from sending the request to holding the reply, on the host's clock."""
         nonce = secrets.token_hex(8)
-        request = {"op": "call", "nonce": nonce, "key": key}
+        request = encode({"op": "call", "nonce": nonce, "key": key})
         channel = self._process.channel
         try:
             start = time.perf_counter_ns()
-            channel.send(request, self.timeout_s)
-            reply = channel.receive(self.timeout_s, spin_s=spin_s)
+            channel.send_frame(request, self.timeout_s)
+            received = channel.receive_frame(self.timeout_s, spin_s=spin_s)
             elapsed = time.perf_counter_ns() - start
+            reply = decode(received)
         except (ProcessEnded, ChannelClosed, BadFrame, TimeoutError) as error:
             raise self._fault(error) from error
         self._asked = nonce

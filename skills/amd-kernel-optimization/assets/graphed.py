@@ -50,7 +50,7 @@ def graphed(cls):
 def _applies(module):
     if torch.compiler.is_compiling() or torch.is_grad_enabled() or module.training:
         return False
-    if not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
+    if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
         return False
     # hooks and modes want to see each operation and module; a default device is a mode that does not
     watched = module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks
@@ -68,7 +68,7 @@ class _Recorder:
         self.watched = ()
 
     def call(self, module, plain, args, kwargs):
-        leaves, structure = pytree.tree_flatten((args, kwargs))
+        leaves, structure = _flatten(args, kwargs)
         form = None if self.failed else _form(leaves, structure)
         if form is None:
             return plain(*args, **kwargs)
@@ -103,7 +103,8 @@ class _Graph:
     def __init__(self, plain, leaves, structure, stream, pool):
         self.inputs = [_own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         versions = [_version(leaf) for leaf in self.inputs]
-        args, kwargs = pytree.tree_unflatten(self.inputs, structure)
+        given = _unflatten(self.inputs, structure)
+        args, kwargs = (given, {}) if structure is tuple else given
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_CALLS):
@@ -112,7 +113,8 @@ class _Graph:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, pool=pool, stream=stream):
             out = plain(*args, **kwargs)
-        self.outputs, self.structure = pytree.tree_flatten(out)
+        plain_tuple = type(out) is tuple and _are_tensors(out)
+        self.outputs, self.structure = (out, tuple) if plain_tuple else pytree.tree_flatten(out)
         self.wrote_to_inputs = versions != [_version(leaf) for leaf in self.inputs]
         if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in self.outputs):
             raise RuntimeError("the outputs are more than tensors and plain values")
@@ -124,7 +126,20 @@ class _Graph:
         self.graph.replay()
         # the next replay writes over the recording's outputs, and the caller may still hold these
         out = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in self.outputs]
-        return pytree.tree_unflatten(out, self.structure)
+        return _unflatten(out, self.structure)
+
+
+def _flatten(args, kwargs):
+    """(leaves, structure). Where all arguments are tensors there is nothing to walk: that takes as long as a copy."""
+    return (args, tuple) if not kwargs and _are_tensors(args) else pytree.tree_flatten((args, kwargs))
+
+
+def _unflatten(leaves, structure):
+    return tuple(leaves) if structure is tuple else pytree.tree_unflatten(leaves, structure)
+
+
+def _are_tensors(values):
+    return all(type(value) is torch.Tensor for value in values)
 
 
 def _form(leaves, structure):

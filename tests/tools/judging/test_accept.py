@@ -83,6 +83,15 @@ def test_an_aa_that_scatters_raises_the_bar() -> None:
     assert noisy.delta == pytest.approx(math.expm1(0.04))
 
 
+def test_an_aa_that_leaves_much_open_is_made_longer_once() -> None:
+    quiet, wide = [0.01, -0.01] * 6, [-0.05, 0.05] * 6
+    assert not accept.enough_for_noise(quiet[:-1], "cpu") and accept.enough_for_noise(quiet, "cpu")
+    assert not accept.enough_for_noise(wide, "cpu")
+    assert not accept.enough_for_noise([*wide, *quiet], "cpu") and not accept.enough_for_noise([*quiet, 0.3], "cpu")
+    assert accept.enough_for_noise([*wide, *quiet, *quiet[:6]], "cpu")
+    assert accept.enough_for_noise([*wide, *wide, *wide[:6]], "cpu"), "however wide it stays"
+
+
 def test_an_aa_that_scatters_too_much_or_is_off_can_keep_nothing() -> None:
     assert not accept.noise_floor([-0.08, 0.08] * 6, "cpu").usable
     assert not accept.noise_floor([0.05, 0.06] * 6, "cpu").usable

@@ -27,7 +27,9 @@ def on_host(values: list[Any], key: int = KEY, device: str = "cpu") -> str:
 
 
 def on_guest(values: list[Any], key: int = KEY) -> str:
-    return str(guest.module("digest").digest(values, key))
+    digest = guest.module("digest").Digest(values, key)
+    guest.module("on_device").synchronize()
+    return str(digest.digits())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.uint8])
@@ -49,11 +51,12 @@ def test_they_agree_on_several_outputs_views_and_extreme_keys() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("count", [1, 8, 255, 256, 257, 16384, 16385, 100_003])
+@pytest.mark.parametrize("count", [1, 2047, 2048, 2049, 4096, 4097, 16385, 100_003])
 def test_they_agree_on_what_lies_on_a_device(count: int) -> None:
     values = [torch.randn(count, device="cuda"), torch.randint(9, (count,), device="cuda")]
+    values += [values[0][: count // 2 + 1], torch.randn(3, count, dtype=torch.complex64, device="cuda").t().conj()]
     for key in KEYS:
-        assert on_guest(values, key) == on_host(values, key, "cuda")
+        assert on_guest(values, key) == on_host([value.resolve_conj() for value in values], key, "cuda")
 
 
 def test_large_outputs_are_digested_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

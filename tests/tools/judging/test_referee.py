@@ -85,7 +85,7 @@ def test_a_worker_that_leads_its_folder_to_another_disk_is_refused(tmp_path: Pat
     try:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
             away = arena.appended("away", LED_AWAY.format(elsewhere=elsewhere))
-            request = Request("away", arena.incumbent, {"candidate": away}, enough_for_noise)
+            request = Request("away", arena.incumbent, {"candidate": away}, enough_for_noise("cpu"))
             assert "did not save" in arena.referee.clock.compare(request).only.refused
     finally:
         arena.referee.close()
@@ -113,7 +113,7 @@ def test_an_incumbent_that_fails_is_told_and_one_that_fails_only_beside_a_candid
     late = arena.appended("late", FAILS_LATE)
     try:
         with pytest.raises(IncumbentFails, match="exit status 1"):
-            arena.referee.clock.compare(Request("late", late, {"candidate": arena.incumbent}, enough_for_noise))
+            arena.referee.clock.compare(Request("late", late, {"candidate": arena.incumbent}, enough_for_noise("cpu")))
         measure = LiveClock._measure
 
         def failing_beside(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> str:
@@ -122,7 +122,7 @@ def test_an_incumbent_that_fails_is_told_and_one_that_fails_only_beside_a_candid
             return measure(self, request, found, outputs)
 
         monkeypatch.setattr(LiveClock, "_measure", failing_beside)
-        request = Request("beside", arena.incumbent, {"candidate": late}, enough_for_noise)
+        request = Request("beside", arena.incumbent, {"candidate": late}, enough_for_noise("cpu"))
         assert "the incumbent fails" in arena.referee.clock.compare(request).only.refused
         with pytest.raises(IncumbentFails, match="beside its own copy"):
             arena.referee.measure_noise()
