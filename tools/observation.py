@@ -125,21 +125,56 @@ class LinearGroup(ClassPlace):
     share: _Share
 
 
-class Norm(ClassPlace):
-    """A class that computes an RMS normalisation."""
+class _NormFormula(_Row):
+    """What a norm computes."""
 
+    kind: _Text
+    """`rms` or `layer`."""
     weight: _Text
+    bias: _Text
+    """A parameter, or empty."""
     eps: _Text
     """An attribute, or empty."""
     eps_value: _Number
     offset: _Number
     order: _Text
     """Whether it is rounded before the weight is applied: `cast_then_weight` or `weight_then_cast`."""
+    dtype: _Text
+    """Of what it was given."""
+
+
+class Norm(ClassPlace, _NormFormula):
+    """A class that computes a normalisation."""
+
     paths: list[_Text]
     count: _Count
     shape: _Shape
-    dtype: _Text
     share: _Share
+
+
+class AddNorm(_Found, _NormFormula):
+    """`norm(a + b)`, the sum and the call of the norm in one function."""
+
+    name: _Text = Field(alias="class")
+    attribute: _Text
+    """The norm, by its path in the module that calls it."""
+    add_line: _Count
+    hooked: bool
+
+
+class Rotary(_Found):
+    """`x * cos + rotate_half(x) * sin`."""
+
+    shape: _Shape
+    dtype: _Text
+
+
+class TopK(_Found):
+    """The largest of a softmax in float32."""
+
+    shape: _Shape
+    """Of the softmax."""
+    taken: _Count
 
 
 class Gated(_Found):
@@ -222,6 +257,15 @@ class Constant(_Found):
     operations: list[_Text]
 
 
+class Positions(_Found):
+    """Some positions of what a linear layer gave for all: where they are taken."""
+
+    rank: _Count
+    """Dimensions of what it gave."""
+    kept: _Share
+    """Part of them that is taken, at most."""
+
+
 class Again(_Found):
     """A module called on what it had been called on before: constants of the entry, or the same tensors twice."""
 
@@ -275,11 +319,15 @@ class Observation(_Row):
     classes: list[ModuleClass] = Field(max_length=_MOST_ROWS)
     linear_groups: list[LinearGroup] = Field(max_length=_MOST_ROWS)
     norms: list[Norm] = Field(max_length=_MOST_ROWS)
+    add_norms: list[AddNorm] = Field(max_length=_MOST_ROWS)
+    rotary: list[Rotary] = Field(max_length=_MOST_ROWS)
+    topk: list[TopK] = Field(max_length=_MOST_ROWS)
     gated: list[Gated] = Field(max_length=_MOST_ROWS)
     attention: list[Attention] = Field(max_length=_MOST_ROWS)
     repeats: list[Repeated] = Field(max_length=_MOST_ROWS)
     copies: list[Copies] = Field(max_length=_MOST_ROWS)
     constants: list[Constant] = Field(max_length=_MOST_ROWS)
+    positions: list[Positions] = Field(max_length=_MOST_ROWS)
     again: list[Again] = Field(max_length=_MOST_ROWS)
     padding: list[Padding] = Field(max_length=_MOST_ROWS)
     """Of cases where there is any."""

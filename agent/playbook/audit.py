@@ -7,7 +7,7 @@ from functools import partial
 from agent.playbook.drafts import Answer, Drafts, gain_without, listed, percent, places
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
-from tools.rewrite import CannotRewrite, copies, hoist, padding, remember, repeat_kv
+from tools.rewrite import CannotRewrite, copies, hoist, padding, positions, remember, repeat_kv
 
 # one of several may have spoilt the others; what was refused, or gained nothing, is no better in pieces
 _WORTH_SPLITTING = ("wrong", "broken", "slower")
@@ -36,6 +36,16 @@ def propose(request: ProposalRequest) -> Answer:
             f"({percent(site.share)}). The products take the heads as they are when the query heads of a group are "
             "stacked along the rows.",
             partial(repeat_kv.rewrite, request.tree, site),
+            gain=gain_without(site.share),
+        )
+    for site in positions.find(request.observation):
+        drafts.add(
+            site,
+            f"Multiply only the positions that {site.module_class or site.detail['function']} uses",
+            f"{places(site)} takes at most {100 * site.detail['kept']:.2g} % of the positions for which a linear layer "
+            f"was computed ({percent(site.share)} for the others). Each position is computed by itself, so they can "
+            "be taken before.",
+            partial(positions.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )
     for site in copies.find(request.observation):

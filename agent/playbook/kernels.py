@@ -1,4 +1,4 @@
-"""Write kernels: Triton kernels from templates for normalisation and gated activations."""
+"""Write kernels: Triton kernels from templates for norms, gates, rotary embeddings and the top of a softmax."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from functools import partial
 
 from agent.playbook.drafts import Answer, Drafts, gain_without, percent, places
 from agent.proposers import ProposalRequest
-from tools.rewrite import kernels
+from tools.rewrite import fused_kernels, kernels
 
 
 def propose(request: ProposalRequest) -> Answer:
     if not request.platform.triton:
         return [], "Triton cannot run on this device"
     drafts = Drafts(request, "write_kernels")
-    for site in kernels.find(request.observation):
+    found = [(kernels, site) for site in kernels.find(request.observation)]
+    found += [(fused_kernels, site) for site in fused_kernels.find(request.observation)]
+    for rewriter, site in sorted(found, key=lambda pair: -(pair[1].share or 0)):
         drafts.add(
             site,
-            f"{kernels.NAMES[site.kind]} of {site.module_class or site.file} as one Triton kernel",
+            f"{rewriter.NAMES[site.kind]} of {site.module_class or site.file} as one Triton kernel",
             f"{places(site)} reads and writes its tensor several times, {site.detail['count']} times in a call "
             f"({percent(site.share)}). One kernel reads it once.",
-            partial(kernels.rewrite, request.tree, site),
+            partial(rewriter.rewrite, request.tree, site),
             gain=gain_without(site.share, 0.6),
         )
-    return drafts.answer("no RMS normalisation and no gated activation was seen")
+    return drafts.answer("no norm, gate, rotary embedding or top of a softmax was seen that a template computes")

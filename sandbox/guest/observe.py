@@ -17,7 +17,9 @@ from . import (
     observe_attention,
     observe_constants,
     observe_copies,
+    observe_fused,
     observe_padding,
+    observe_positions,
     observe_projections,
     overlay,
     tensors,
@@ -31,6 +33,10 @@ from .on_device import synchronize
 from .worker import Worker
 
 MAX_ROWS = 200  # of any one table
+WITH_PLACES = (
+    "linear_groups", "norms", "add_norms", "rotary", "topk", "gated", "attention", "repeats", "copies", "constants",
+    "positions", "again",
+)  # fmt: skip
 
 
 class Observer(Worker):
@@ -69,11 +75,15 @@ class Observer(Worker):
             "ops": ops.table(),
             "linear_groups": observe_projections.groups(traces, where, total_s),
             "norms": norms.found(times),
+            "add_norms": observe_fused.add_norms(traces, where, norms.formula, total_s),
+            "rotary": observe_fused.rotary(traces, where, total_s),
+            "topk": observe_fused.topk(traces, where, total_s),
             "gated": observe_projections.gated(traces, where, total_s),
             "attention": observe_attention.found(traces, where, total_s),
             "repeats": observe_copies.repeats(traces, where, total_s),
             "copies": observe_copies.copies(traces, where, total_s),
             "constants": observe_constants.found(traces, where, total_s),
+            "positions": observe_positions.found(traces, where, total_s),
             "again": observe_again.found(traces, where, total_s),
             "host_reads": observe_constants.host_reads(traces, where),
             "truncated": any(trace.truncated for trace in traces),
@@ -120,7 +130,7 @@ class Observer(Worker):
 def _libraries(report):
     """Library modules in which something was found, those with the largest shares first."""
     shares = defaultdict(float)
-    for table in ("linear_groups", "norms", "gated", "attention", "repeats", "copies", "constants", "again"):
+    for table in WITH_PLACES:
         for row in report[table]:
             places = [row] if "third_party" in row else row["frames"][:1]
             for place in places:

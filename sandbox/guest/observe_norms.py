@@ -1,14 +1,16 @@
-"""Find RMS normalisation by what a module computes, never by its name.
+"""Find normalisation by what a module computes, never by its name.
 
-    y = w * x / sqrt(mean(x^2) + eps)         with w, or 1 + w, applied before or after rounding to the input's dtype
+    rms      y = w * x / sqrt(mean(x^2) + eps)     with w, or 1 + w, before or after rounding to the input's dtype
+    layer    y = w * (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) + b      with or without b
 
-It looks only at modules without children that hold one vector of the last dimension's size. A copy with weights drawn
-at random is asked, on inputs small enough for eps to matter; what does not agree is not reported.
+It looks only at modules without children that hold one or two vectors of the last dimension's size. A copy with weights
+drawn at random is asked, on inputs small enough for eps to matter; what does not agree is not reported.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 
 import torch
 
@@ -24,7 +26,7 @@ class NormProbe:
     def __init__(self, where):
         self.where, self._hook = where, None
         self._seen = {}  # class -> (module, shape, dtype, device)
-        self._modules = {}
+        self._modules, self._formulas = {}, {}
 
     def __enter__(self):
         self._hook = torch.nn.modules.module.register_module_forward_hook(self._look)
@@ -36,18 +38,25 @@ class NormProbe:
     def _look(self, module, args, out):
         if len(args) != 1 or not isinstance(args[0], torch.Tensor) or not isinstance(out, torch.Tensor):
             return
-        weight, x = _weight(module), args[0]
-        if weight is None or not x.is_floating_point() or x.shape != out.shape or x.shape[-1:] != weight.shape:
+        size, x = _size(module), args[0]
+        if size is None or not x.is_floating_point() or x.shape != out.shape or x.shape[-1:] != size:
             return
         self._seen.setdefault(type(module), (module, tuple(x.shape), x.dtype, x.device))
         self._modules.setdefault(type(module), {})[id(module)] = module
 
+    def formula(self, cls):
+        """What modules of a class compute, see `identify`; None for what is no norm or was not called."""
+        if cls in self._seen and cls not in self._formulas:
+            module, _, dtype, device = self._seen[cls]
+            self._formulas[cls] = identify(module, dtype, device)
+        return self._formulas.get(cls)
+
     def found(self, times):
         rows = []
-        for cls, (module, shape, dtype, device) in self._seen.items():
-            formula = identify(module, dtype, device)
-            if formula is None:
-                continue
+        for cls, (_, shape, dtype, _) in self._seen.items():
+            formula = self.formula(cls)
+            if formula is None or cls.__module__.partition(".")[0] == "torch":
+                continue  # torch has kernels for its own
             modules = list(self._modules[cls].values())
             rows.append({
                 **self.where.describe_class(cls), **formula,
@@ -58,22 +67,52 @@ class NormProbe:
 
 
 def identify(module, dtype, device):
-    """{"weight", "eps", "eps_value", "offset", "order"} of an RMS norm, else None. `eps` is an attribute or empty."""
+    """{"kind", "weight", "bias", "eps", "eps_value", "offset", "order"} of a norm, else None.
+
+    `eps` is an attribute, or empty; so is `bias`.
+    """
     clone = copy.deepcopy(module)
-    name = next(n for n, _ in clone.named_parameters())
-    size = getattr(clone, name).shape[0]
+    names = [name for name, _ in clone.named_parameters()]
+    size = getattr(clone, names[0]).shape[0]
     generator = torch.Generator().manual_seed(0)
-    weight = torch.rand(size, generator=generator).to(device, dtype) + 0.5
-    # rows of very different sizes: on the small ones eps decides
-    x = torch.randn(8, size, generator=generator) * torch.logspace(-4, 1, 8)[:, None]
+    vectors = {name: torch.rand(size, generator=generator).to(device, dtype) + 0.5 for name in names}
+    # rows of very different sizes, on the small ones eps decides; all with a mean, which tells the two kinds apart
+    x = (torch.randn(8, size, generator=generator) + 0.5) * torch.logspace(-4, 1, 8)[:, None]
     x = x.to(device, dtype)
     with torch.no_grad():
-        getattr(clone, name).data = weight
+        for name, vector in vectors.items():
+            getattr(clone, name).data = vector
+        try:
+            out = clone(x)
+        except Exception:  # whatever a module raises for an input that it was not made for
+            return None
         for eps_name, eps in _eps_candidates(clone):
-            for offset in (0.0, 1.0):
-                best = _best_order(clone(x), x, weight, eps, offset)
-                if best:
-                    return {"weight": name, "eps": eps_name, "eps_value": eps, "offset": offset, "order": best}
+            found = _rms(out, x, vectors, eps) or _layer(out, x, vectors, eps)
+            if found:
+                return {**found, "eps": eps_name, "eps_value": eps}
+    return None
+
+
+def _rms(out, x, vectors, eps):
+    if len(vectors) != 1:
+        return None
+    ((name, weight),) = vectors.items()
+    for offset in (0.0, 1.0):
+        order = _best_order(out, x, weight, eps, offset)
+        if order:
+            return {"kind": "rms", "weight": name, "bias": "", "offset": offset, "order": order}
+    return None
+
+
+def _layer(out, x, vectors, eps):
+    wide = x if x.dtype == torch.float64 else x.float()
+    normed = torch.nn.functional.layer_norm(wide, x.shape[-1:], eps=eps)
+    for weight, bias in itertools.permutations([*vectors, ""], 2):
+        if not weight or len([n for n in (weight, bias) if n]) != len(vectors) or out.dtype != x.dtype:
+            continue
+        value = normed * vectors[weight] + (vectors[bias] if bias else 0.0)
+        if _error(out, value) <= _tolerance(x.dtype):
+            return {"kind": "layer", "weight": weight, "bias": bias, "offset": 0.0, "order": "weight_then_cast"}
     return None
 
 
@@ -87,10 +126,13 @@ def _best_order(out, x, weight, eps, offset):
         "cast_then_weight": (offset + weight) * normed.to(x.dtype),
         "weight_then_cast": ((offset + weight.float()) * normed).to(x.dtype),
     }
-    tolerance = {torch.float32: 1e-5, torch.float64: 1e-6}.get(x.dtype, 2e-2)
     errors = {order: _error(out, value) for order, value in orders.items()}
     order = min(_ORDERS, key=lambda o: errors[o])
-    return order if errors[order] <= tolerance else None
+    return order if errors[order] <= _tolerance(x.dtype) else None
+
+
+def _tolerance(dtype):
+    return {torch.float32: 1e-5, torch.float64: 1e-6}.get(dtype, 2e-2)
 
 
 def _error(out, expected):
@@ -104,8 +146,10 @@ def _eps_candidates(module):
     return named + [("", eps) for eps in _EPS]
 
 
-def _weight(module):
+def _size(module):
+    """The shape of the vectors that it holds, None where it holds anything else."""
     if next(module.children(), None) is not None or len(list(module.buffers(recurse=False))) > 0:
         return None
-    parameters = list(module.parameters(recurse=False))
-    return parameters[0] if len(parameters) == 1 and parameters[0].dim() == 1 else None
+    shapes = {tuple(parameter.shape) for parameter in module.parameters(recurse=False)}
+    few = 1 <= len(list(module.parameters(recurse=False))) <= 2
+    return next(iter(shapes)) if few and len(shapes) == 1 and all(len(shape) == 1 for shape in shapes) else None

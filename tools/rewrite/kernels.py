@@ -1,4 +1,4 @@
-"""Put Triton kernels in the place of normalisation and gating that runs as several operations.
+"""Put Triton kernels in the place of modules and products that run as several operations: norms and gates.
 
 The class keeps its parameters and its own code, which still runs where the kernel does not apply. It refuses what
 was not proved by its numbers, and gates that are not one product on one line.
@@ -6,28 +6,32 @@ was not proved by its numbers, and gates that are not one product on one line.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import libcst as cst
 
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.ops_package import GATED_MUL, RMS_NORM, is_used, use
+from tools.rewrite.ops_package import GATED_MUL, LAYER_NORM, RMS_NORM, is_used, use
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import after_docstring, dotted, find_all
 
-_FORMULA = {"weight", "eps", "eps_value", "offset", "order", "module", "count", "dtype"}
+_FORMULA = {"kind", "weight", "bias", "eps", "eps_value", "offset", "order", "module", "count", "dtype"}
 _ACTIVATIONS = {("silu", "none"): "silu", ("gelu", "none"): "gelu", ("gelu", "tanh"): "gelu_tanh"}
 _FUNCTIONS = ("torch.nn.functional.silu", "torch.nn.functional.gelu")
-NAMES = {"rms_norm": "RMS normalisation", "gated_activation": "Gated activation"}
+NAMES = {
+    "rms_norm": "RMS normalisation", "layer_norm": "Layer normalisation", "gated_activation": "Gated activation",
+}  # fmt: skip
 
 
 def find(observation: Observation) -> list[Site]:
-    """Classes that compute an RMS norm, and products with an activation."""
+    """Classes that compute a norm, and products with an activation."""
     found = [
         Site(
-            kind="rms_norm", file=row.file, line=row.line, line_end=row.line_end, module_class=row.name,
+            kind=f"{row.kind}_norm", file=row.file, line=row.line, line_end=row.line_end, module_class=row.name,
             module_paths=tuple(row.paths), third_party=row.third_party, share=row.share,
             detail=row.model_dump(include=_FORMULA),
         )
@@ -54,28 +58,37 @@ def find(observation: Observation) -> list[Site]:
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
     """New file contents. Raises: CannotRewrite."""
     source = SourceFile(tree, site.file)
-    return _rms_norm(source, site) if site.kind == "rms_norm" else _gated(source, site)
+    return _gated(source, site) if site.kind == "gated_activation" else _norm(source, site)
 
 
-def _rms_norm(source: SourceFile, site: Site) -> dict[str, str]:
+def norm_arguments(formula: Mapping[str, Any], owner: str) -> str:
+    """What our kernels take after their tensors, for a norm of a formula whose module is `owner` in the source."""
+    eps = f"{owner}.{formula['eps']}" if formula["eps"] else repr(formula["eps_value"])
+    if formula["kind"] == "layer":
+        bias = f"{owner}.{formula['bias']}" if formula["bias"] else "None"
+        return f"{owner}.{formula['weight']}, {bias}, {eps}"
+    extra = "" if not formula["offset"] else f", offset={formula['offset']!r}"
+    if formula["dtype"] not in ("float32", "float64") and formula["order"] != "cast_then_weight":
+        extra += ", cast_first=False"
+    return f"{owner}.{formula['weight']}, {eps}{extra}"
+
+
+def _norm(source: SourceFile, site: Site) -> dict[str, str]:
     owner = source.class_named(site.module_class, site.line)
     forward = source.method(owner, "forward")
     if forward is None:
         raise CannotRewrite(f"{owner.name.value} has no forward of its own")
-    if is_used(source, RMS_NORM):
+    asset = RMS_NORM if site.kind == "rms_norm" else LAYER_NORM
+    if is_used(source, asset):
         raise CannotRewrite(f"{owner.name.value} uses the kernel already")
     plain = [p.name.value for p in forward.params.params]
     if len(plain) != 2 or forward.params.kwonly_params or forward.decorators:
         raise CannotRewrite(f"{owner.name.value}.forward takes more than its input")
-    used = use(source, RMS_NORM, site.detail["module"])
+    used = use(source, asset, site.detail["module"])
     this, x = plain
-    eps = f"{this}.{site.detail['eps']}" if site.detail["eps"] else repr(site.detail["eps_value"])
-    extra = "" if not site.detail["offset"] else f", offset={site.detail['offset']!r}"
-    if site.detail["dtype"] not in ("float32", "float64") and site.detail["order"] != "cast_then_weight":
-        extra += ", cast_first=False"
     taken = {n.value for n in find_all(forward, cst.Name)}
     result = "fused" if "fused" not in taken else "fused_"
-    call = f"{result} = {used.name}({x}, {this}.{site.detail['weight']}, {eps}{extra})"
+    call = f"{result} = {used.name}({x}, {norm_arguments(site.detail, this)})"
     text = f"{call}\nif {result} is not None:\n    return {result}\n"
     first = after_docstring(forward)
     for line in cst.parse_module(text, source.module.config_for_parsing).body:

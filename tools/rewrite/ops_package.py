@@ -40,12 +40,18 @@ CONSTANT = Asset("amd-kernel-optimization", "constants", "constant")
 PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear")
 GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")
 GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed")
+BLAS_LIBRARY = Asset("amd-kernel-optimization", "blas_library", "prefer_blas")
 TUNABLE_GEMM = Asset("amd-kernel-optimization", "tunable_gemm", "tune_gemm")
 GROUPED_EXPERTS = Asset("amd-kernel-optimization", "grouped_experts", "grouped_experts",
                         needs=("packed_linear", "watched"))  # fmt: skip
 PADDING = Asset("amd-kernel-optimization", "padding", "without_padding")
 REMEMBERED = Asset("amd-kernel-optimization", "remembered", "remembered", needs=("watched",))
 RMS_NORM = Asset("triton-on-rocm", "rms_norm", "rms_norm")
+LAYER_NORM = Asset("triton-on-rocm", "layer_norm", "layer_norm")
+ADD_RMS_NORM = Asset("triton-on-rocm", "add_norm", "add_rms_norm")
+ADD_LAYER_NORM = Asset("triton-on-rocm", "add_norm", "add_layer_norm")
+ROTARY = Asset("triton-on-rocm", "rotary", "rotary")
+SOFTMAX_TOPK = Asset("triton-on-rocm", "softmax_topk", "softmax_topk")
 GATED_MUL = Asset("triton-on-rocm", "gated_mul", "gated_mul")
 
 

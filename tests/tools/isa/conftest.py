@@ -19,8 +19,9 @@ KERNELS = Path(__file__).parent / "kernels"
 ASSETS = Path(__file__).resolve().parents[3] / "skills" / "triton-on-rocm" / "assets"
 
 
-def _described(name: str) -> Any:
-    return json.loads((ASSETS / f"{name}.isa.json").read_text())
+def _described(name: str, **constants: object) -> Any:
+    said = json.loads((ASSETS / f"{name}.isa.json").read_text())
+    return {**said, "constexprs": {**said["constexprs"], **constants}}
 
 
 SOURCES = {
@@ -28,6 +29,15 @@ SOURCES = {
     "reduction": Source(KERNELS / "reduction.py", "sum_of_squares"),
     "rms_norm": Source(ASSETS / "rms_norm.py", "_kernel", signature=_described("rms_norm")),
     "gated_mul": Source(ASSETS / "gated_mul.py", signature=_described("gated_mul")),
+    "layer_norm template": Source(ASSETS / "layer_norm.py", signature=_described("layer_norm")),
+    "layer_norm of wide rows": Source(
+        ASSETS / "layer_norm.py", signature=_described("layer_norm", ONE_TILE=False, TILE=8192)
+    ),
+    "add_rms_norm": Source(ASSETS / "add_norm.py", "_rms_kernel", signature=_described("add_norm.rms")),
+    "add_layer_norm": Source(ASSETS / "add_norm.py", "_layer_kernel", signature=_described("add_norm.layer")),
+    "rotary": Source(ASSETS / "rotary.py", signature=_described("rotary")),
+    "rotary, interleaved": Source(ASSETS / "rotary.py", signature=_described("rotary", INTERLEAVED=True)),
+    "softmax_topk": Source(ASSETS / "softmax_topk.py", signature=_described("softmax_topk")),
 }
 Compile = Callable[[str], Compilations]
 

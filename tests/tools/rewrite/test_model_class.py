@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.observed import Target, only, same_results
-from tools.rewrite import CannotRewrite, capture_graph, compile_model, tunable_gemm
+from tools.rewrite import CannotRewrite, capture_graph, compile_model, route_gemm
 
 MODEL = """
 import torch
@@ -101,11 +101,21 @@ def test_captured_and_tuned_classes_run_as_before_without_a_device(tmp_path: Pat
     site = only(compile_model.find(before.observe()))
     after = before.with_files(capture_graph.rewrite(before.tree, site))
     assert "@graphed\nclass Model" in after.text()
-    after.with_files(tunable_gemm.rewrite(after.tree, site))
+    after.with_files(route_gemm.tune(after.tree, site))
     both = Target(after.tree.with_name(after.tree.name + "+"))
     assert "        tune_gemm()" in both.text()
     assert same_results(before, both)
     with pytest.raises(CannotRewrite, match="already"):
         capture_graph.rewrite(both.tree, site)
     with pytest.raises(CannotRewrite, match="already"):
-        tunable_gemm.rewrite(both.tree, site)
+        route_gemm.tune(both.tree, site)
+
+
+def test_a_library_is_preferred_when_the_model_is_made(tmp_path: Path) -> None:
+    target = Target.of_model(tmp_path / "tree", MODEL)
+    site = only(compile_model.find(target.observe()))
+    after = target.with_files(route_gemm.prefer(target.tree, site, "cublaslt"))
+    assert '        prefer_blas("cublaslt")\n' in after.text()
+    assert same_results(target, after), "without a GPU it says nothing"
+    with pytest.raises(CannotRewrite, match="called already"):
+        route_gemm.prefer(after.tree, site, "ck")

@@ -1,0 +1,109 @@
+"""Runs of small operations that one kernel can do: a sum before its norm, rotary embeddings, the top of a softmax.
+
+Each is looked for in what the operations were given, and all of it in one function, so that one place can be rewritten.
+"""
+
+from __future__ import annotations
+
+_SLICES = frozenset(["getitem", "chunk", "split", "narrow", "unbind", "select", "tensor_split"])
+
+
+def add_norms(traces, where, formula, total_s):
+    """a + b, given to a norm that its function calls. `formula(class)` is that of `NormProbe`."""
+    rows = {}
+    for trace in traces:
+        for call in trace.calls:
+            known = formula(type(call.module)) if call.attribute and call.frames else None
+            added = None if known is None else _added(trace, call)
+            if added is None:
+                continue
+            value = trace.values[added.outs[0]]
+            row = rows.setdefault((call.frames, added.frames[0], call.attribute), {
+                **known, "class": type(call.module).__qualname__, "attribute": call.attribute, "count": 0,
+                "add_line": added.frames[0][1], "dtype": str(value.dtype).removeprefix("torch."),
+                "hooked": bool(call.module._forward_hooks or call.module._forward_pre_hooks), "seconds": 0.0,
+            })  # fmt: skip
+            row["count"] += 1
+            row["seconds"] += added.seconds + sum(op.seconds for op in trace.ops[call.start : call.end])
+    return [
+        {**row, "frames": where.describe_frames(frames), "share": row["seconds"] / total_s}
+        for (frames, _, _), row in rows.items()
+    ]
+
+
+def _added(trace, call):
+    """The addition of two tensors of one shape whose sum is what a call was given first."""
+    for op in trace.ops[call.start : call.end]:
+        for tag in op.operands():
+            made = trace.producer(tag)
+            if made is None or made.index >= call.start or made.name != "add" or not made.frames:
+                continue
+            operands = [trace.values[t] for t in made.operands()]
+            alike = len(operands) == 2 and len({(v.shape, v.dtype) for v in (*operands, trace.values[tag])}) == 1
+            return made if alike and made.frames[0][0] is call.frames[0][0] else None
+    return None
+
+
+def rotary(traces, where, total_s):
+    """x * cos + cat(-x2, x1) * sin, where x1 and x2 are the halves of x."""
+    rows = {}
+    for trace in traces:
+        for op in trace.ops:
+            parts = _turned(trace, op) if op.name == "add" and op.frames else None
+            if parts is None:
+                continue
+            value = trace.values[op.outs[0]]
+            row = rows.setdefault(op.frames, {"count": 0, "seconds": 0.0, "shape": list(value.shape),
+                                              "dtype": str(value.dtype).removeprefix("torch.")})  # fmt: skip
+            row["count"] += 1
+            row["seconds"] += op.seconds + sum(part.seconds for part in parts)
+    return _described(rows, where, total_s)
+
+
+def _turned(trace, op):
+    """The operations that a rotary embedding is made of, besides its last addition."""
+    made = [trace.producer(tag) for tag in op.operands()]
+    if len(made) != 2 or any(m is None or m.name != "mul" for m in made):
+        return None
+    for plain, turned in (made, made[::-1]):
+        for tag in turned.operands():
+            joined = trace.producer(tag)
+            if joined is None or joined.name not in ("cat", "concat", "stack") or len(joined.operands()) != 2:
+                continue
+            negated, first = trace.producer(joined.operands()[0]), trace.producer(joined.operands()[1])
+            if negated is None or negated.name not in ("neg", "__neg__", "negative") or first is None:
+                continue
+            roots = {trace.values[t].root for t in (negated.operands()[0], joined.operands()[1])}
+            of = [t for t in plain.operands() if trace.values[t].root in roots]
+            last = trace.values[joined.operands()[1]].shape[-1:]
+            if of and len(roots) == 1 and trace.values[of[0]].shape[-1:] == (2 * last[0],) and first.name in _SLICES:
+                return plain, turned, joined, negated
+    return None
+
+
+def topk(traces, where, total_s):
+    """topk over the last dimension of a softmax in float32 that nothing else reads."""
+    rows = {}
+    for trace in traces:
+        for op in trace.ops:
+            if op.name != "topk" or not op.operands() or not op.frames or len(op.outs) != 2:
+                continue
+            made = trace.producer(op.operands()[0])
+            if made is None or made.name != "softmax" or trace.consumers(made.outs[0]) != [op]:
+                continue
+            before, after = trace.values[made.outs[0]], trace.values[op.outs[0]]
+            same = made.frames[:1] and made.frames[0][0] is op.frames[0][0]
+            if not same or str(before.dtype) != "torch.float32" or before.shape[:-1] != after.shape[:-1]:
+                continue
+            row = rows.setdefault(op.frames, {"count": 0, "seconds": 0.0, "shape": list(before.shape),
+                                              "taken": after.shape[-1]})  # fmt: skip
+            row["count"] += 1
+            row["seconds"] += op.seconds + made.seconds
+    return _described(rows, where, total_s)
+
+
+def _described(rows, where, total_s):
+    return [
+        {**row, "frames": where.describe_frames(frames), "share": row["seconds"] / total_s}
+        for frames, row in rows.items()
+    ]

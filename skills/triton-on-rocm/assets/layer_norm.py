@@ -1,0 +1,108 @@
+# Ratchet: layer_norm.py. Copied into this repository by an accepted change; it needs torch, and triton where used.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""Layer normalisation over the last dimension as one Triton kernel, for inference.
+
+    d = x - mean(x)
+    y = d / sqrt(mean(d^2) + eps) * weight + bias
+
+in float32, rounded once. `layer_norm` answers None where the kernel does not apply, and the caller's own code runs: off
+the GPU, where a gradient is needed, for float64, for rows that are not contiguous, and for a weight or bias of another
+dtype, shape or device.
+"""
+
+import torch
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # then layer_norm always answers None
+    triton = None
+
+MAX_TILE = 8192  # elements of a row that one program holds at once; wider rows are read three times, tile by tile
+_NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def layer_norm(x, weight, bias, eps):
+    """x: (..., n); weight, bias: (n,) or None. Returns y like x and contiguous, or None where this does not apply."""
+    if not _applies(x, weight, bias):
+        return None
+    if torch.compiler.is_compiling():
+        return _operator(x, weight, bias, eps)
+    return _run(x, weight, bias, eps, _kernel)
+
+
+def _applies(x, *vectors):
+    if triton is None or not x.is_cuda or x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
+        return False
+    given = [vector for vector in vectors if vector is not None]
+    for vector in given:
+        if vector.shape != x.shape[-1:] or vector.stride(0) != 1:
+            return False
+        if vector.dtype != x.dtype or vector.device != x.device:
+            return False
+    return not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *given)))
+
+
+if triton is not None:
+
+    @triton.jit
+    def _kernel(
+        x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, columns,
+        # constants, because Python floats that come from compiled code are float64 and would widen the whole row
+        EPS: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, ONE_TILE: tl.constexpr, TILE: tl.constexpr,
+    ):  # fmt: skip
+        row = tl.program_id(0).to(tl.int64)  # rows * stride may pass 2^31
+        x_ptr += row * x_row_stride
+        y_ptr += row * columns
+        index = tl.arange(0, TILE)
+        if ONE_TILE:
+            kept = index < columns
+            x = tl.load(x_ptr + index, mask=kept, other=0.0).to(tl.float32)
+            off = tl.where(kept, x - tl.sum(x, 0) / columns, 0.0)
+            scale = tl.rsqrt(tl.sum(off * off, 0) / columns + EPS)
+            _store(off * scale, weight_ptr, bias_ptr, y_ptr, index, kept, HAS_WEIGHT, HAS_BIAS)
+        else:
+            sums = tl.zeros((TILE,), tl.float32)
+            for start in range(0, columns, TILE):
+                sums += tl.load(x_ptr + start + index, mask=start + index < columns, other=0.0).to(tl.float32)
+            mean = tl.sum(sums, 0) / columns
+            squares = tl.zeros((TILE,), tl.float32)
+            for start in range(0, columns, TILE):
+                kept = start + index < columns
+                x = tl.load(x_ptr + start + index, mask=kept, other=0.0).to(tl.float32)
+                off = tl.where(kept, x - mean, 0.0)
+                squares += off * off
+            scale = tl.rsqrt(tl.sum(squares, 0) / columns + EPS)
+            for start in range(0, columns, TILE):
+                kept = start + index < columns
+                x = tl.load(x_ptr + start + index, mask=kept, other=0.0).to(tl.float32)
+                _store((x - mean) * scale, weight_ptr, bias_ptr, y_ptr, start + index, kept, HAS_WEIGHT, HAS_BIAS)
+
+    @triton.jit
+    def _store(normed, weight_ptr, bias_ptr, y_ptr, index, kept, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr):
+        if HAS_WEIGHT:
+            normed *= tl.load(weight_ptr + index, mask=kept, other=0.0).to(tl.float32)
+        if HAS_BIAS:
+            normed += tl.load(bias_ptr + index, mask=kept, other=0.0).to(tl.float32)
+        tl.store(y_ptr + index, normed.to(y_ptr.dtype.element_ty), mask=kept)
+
+    @torch.library.triton_op(f"{_NAMESPACE}::layer_norm", mutates_args={})
+    def _operator(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
+        return _run(x, weight, bias, eps, torch.library.wrap_triton(_kernel))
+
+
+def _run(x, weight, bias, eps, kernel):
+    columns = x.shape[-1]
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if y.numel() == 0:
+        return y
+    rows = x.reshape(-1, columns)
+    tile = min(triton.next_power_of_2(columns), MAX_TILE)
+    # rows stand in for what is None, and are not read there
+    kernel[(rows.shape[0],)](
+        rows, rows if weight is None else weight, rows if bias is None else bias, y, rows.stride(0), columns,
+        EPS=float(eps), HAS_WEIGHT=weight is not None, HAS_BIAS=bias is not None, ONE_TILE=columns <= tile, TILE=tile,
+        num_warps=4 if tile < 2048 else 8,
+    )  # fmt: skip
+    return y

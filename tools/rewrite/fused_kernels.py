@@ -1,0 +1,248 @@
+"""Put one Triton kernel in the place of several operations of a function: a sum with its norm, rotary embeddings, the
+top of a softmax.
+
+The function's own operations stay for where a kernel does not apply. It refuses sums that are not assigned or given to
+the norm as they are, and values that something else reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import libcst as cst
+
+from tools.candidate import Site
+from tools.observation import AddNorm, Observation, Rotary, TopK
+from tools.rewrite import CannotRewrite
+from tools.rewrite.flow import Block
+from tools.rewrite.kernels import norm_arguments
+from tools.rewrite.ops_package import ADD_LAYER_NORM, ADD_RMS_NORM, ROTARY, SOFTMAX_TOPK, use
+from tools.rewrite.source import SourceFile
+from tools.rewrite.spelling import argument, integer, method
+from tools.rewrite.syntax import assigned, dotted, find_all, walk
+
+NAMES = {
+    "add_rms": "Sum and RMS normalisation", "add_layer": "Sum and layer normalisation", "rotary": "Rotary embedding",
+    "softmax_topk": "Softmax and top-k",
+}  # fmt: skip
+
+
+def find(observation: Observation) -> list[Site]:
+    """Places where a kernel could do what several operations do."""
+    rows: list[tuple[str, AddNorm | Rotary | TopK]] = [(f"add_{row.kind}", row) for row in observation.add_norms]
+    rows += [("softmax_topk", row) for row in observation.topk]
+    found = [_site(kind, [row]) for kind, row in rows if row.frames]
+    functions: dict[tuple[str, int], list[Rotary]] = {}  # of queries and keys at once
+    for rotary in observation.rotary:
+        for frame in rotary.frames[:1]:
+            functions.setdefault((frame.file, frame.first_line), []).append(rotary)
+    found += [_site("rotary", together) for together in functions.values()]
+    return sorted(found, key=lambda site: -(site.share or 0))
+
+
+def _site(kind: str, rows: Sequence[AddNorm | Rotary | TopK]) -> Site:
+    frame, lines = rows[0].frames[0], [row.frames[0].line for row in rows]
+    detail = rows[0].model_dump(exclude={"frames", "share"}) | {"module": frame.module, "function": frame.function}
+    return Site(
+        kind=kind, file=frame.file, line=min(lines), line_end=max(lines), module_class=frame.owner,
+        third_party=frame.third_party, share=sum(row.share for row in rows),
+        detail={**detail, "lines": sorted(set(lines)), "count": sum(row.count for row in rows)},
+    )  # fmt: skip
+
+
+def rewrite(tree: Path, site: Site) -> dict[str, str]:
+    """New file contents. Raises: CannotRewrite."""
+    source = SourceFile(tree, site.file)
+    how = {"rotary": _rotary, "softmax_topk": _softmax_topk}.get(site.kind, _add_norm)
+    return how(source, source.function_at(site.line), site)
+
+
+# -- a sum and its norm
+
+
+def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[str, str]:
+    norm = f"self.{site.detail['attribute']}"
+    if site.detail["hooked"]:
+        raise CannotRewrite(f"{norm} has hooks")
+    call = _call_at(source, function, norm, site.line)
+    block = Block(source, function, site.line)
+    at = block.index(call)
+    used = use(source, ADD_RMS_NORM if site.kind == "add_rms" else ADD_LAYER_NORM, site.detail["module"])
+    names = _Fresh(function)
+    fused, normed = names("fused"), names("normed")
+    given = call.args[0].value
+    if isinstance(given, cst.BinaryOperation):
+        lines, left, right = _operands(source, given, names)
+        kernel = f"{used.name}({left}, {right}, {norm_arguments(site.detail, norm)})"
+        lines += [f"{fused} = {kernel}", f"{normed} = {norm}({left} + {right}) if {fused} is None else {fused}[0]"]
+        for line in _parsed(source, *lines):
+            source.insert(line, before=block.body[at])
+    else:
+        total, added = _sum_before(block, given, at)
+        lines, left, right = _operands(source, added, names)
+        kernel = f"{used.name}({left}, {right}, {norm_arguments(site.detail, norm)})"
+        own = names("total")
+        lines += [
+            f"{fused} = {kernel}",
+            f"if {fused} is None:\n    {own} = {left} + {right}\n    {fused} = {norm}({own}), {own}",
+            f"{normed}, {total} = {fused}",
+        ]
+        before = next(s for s in block.body if any(n is added for n in walk(s)))
+        new = _parsed(source, *lines)
+        source.replace(before, new[0].with_changes(leading_lines=getattr(before, "leading_lines", ())), *new[1:])
+    source.replace(call, cst.Name(normed))
+    return {**used.files, source.path: source.result()}
+
+
+def _call_at(source: SourceFile, function: cst.FunctionDef, name: str, line: int) -> cst.Call:
+    for call in find_all(function, cst.Call):
+        first, last = source.lines(call)
+        plain = len(call.args) == 1 and call.args[0].keyword is None and not call.args[0].star
+        if plain and first <= line <= last and dotted(call.func) == name:
+            return call
+    raise CannotRewrite(f"{name} is not called with one tensor at {source.path}:{line}")
+
+
+def _sum_before(block: Block, given: cst.BaseExpression, at: int) -> tuple[str, cst.BinaryOperation]:
+    """(name of the sum, the addition that it was assigned) of what a norm is given. Raises: CannotRewrite."""
+    found = block.definition(given.value, at) if isinstance(given, cst.Name) else None
+    if found is None or not isinstance(given, cst.Name) or not isinstance(found.expr, cst.BinaryOperation):
+        raise CannotRewrite("the sum is not assigned in the block in which its norm is called")
+    value = assigned(block.body[found.at])
+    if value is None or value[1] is not found.expr or found.when is not None or found.item is not None:
+        raise CannotRewrite("the sum is not plainly assigned")
+    if not block.is_stable({given.value}, found.at + 1, at):
+        raise CannotRewrite("the sum is changed before its norm is called")
+    return given.value, found.expr
+
+
+def _operands(source: SourceFile, added: cst.BinaryOperation, names: _Fresh) -> tuple[list[str], str, str]:
+    """(lines that compute what is no plain name, left, right). Raises: CannotRewrite when it is no addition."""
+    if not isinstance(added.operator, cst.Add):
+        raise CannotRewrite("what the norm is given is no sum")
+    lines, found = [], []
+    for operand, name in ((added.left, "left"), (added.right, "right")):
+        text = source.code(operand)
+        if not dotted(operand):
+            lines.append(f"{(own := names(name))} = {text}")
+            text = own
+        found.append(text)
+    return lines, found[0], found[1]
+
+
+class _Fresh:
+    """Names that a function does not have yet."""
+
+    def __init__(self, function: cst.FunctionDef) -> None:
+        self.taken = {n.value for n in find_all(function, cst.Name)}
+
+    def __call__(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
+# -- rotary embeddings
+
+
+def _rotary(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[str, str]:
+    used, fused = use(source, ROTARY, site.detail["module"]), _Fresh(function)("fused")
+    done = 0
+    for added in find_all(function, cst.BinaryOperation):
+        first, last = source.lines(added)
+        if not isinstance(added.operator, cst.Add) or not any(first <= line <= last for line in site.detail["lines"]):
+            continue
+        parts = _rotated(added.left, added.right) or _rotated(added.right, added.left)
+        if parts is None:
+            continue
+        kernel = f"{fused} := {used.name}({', '.join(parts)})"
+        text = f"({fused} if ({kernel}) is not None else {source.code(added)})"
+        source.replace(added, cst.parse_expression(text, source.module.config_for_parsing))
+        done += 1
+    if not done:
+        raise CannotRewrite(f"the rotary embedding at {source.path}:{site.line} is not one sum of two products")
+    return {**used.files, source.path: source.result()}
+
+
+def _rotated(plain: cst.BaseExpression, turned: cst.BaseExpression) -> tuple[str, str, str] | None:
+    """(x, cos, sin) of `x * cos` and `rotate_half(x) * sin`."""
+    for x, cos in _factors(plain):
+        for rotated, sin in _factors(turned):
+            if not isinstance(rotated, cst.Call) or len(rotated.args) != 1 or not dotted(rotated.func):
+                continue
+            names = dotted(x), dotted(cos), dotted(sin)
+            if all(names) and dotted(rotated.args[0].value) == names[0]:
+                return names
+    return None
+
+
+def _factors(node: cst.BaseExpression) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Multiply):
+        return []
+    return [(node.left, node.right), (node.right, node.left)]
+
+
+# -- the top of a softmax
+
+
+def _softmax_topk(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[str, str]:
+    block = Block(source, function, site.line)
+    for call in find_all(function, cst.Call):
+        first, last = source.lines(call)
+        top = method(source, call, "topk") if first <= site.line <= last else None
+        if top is None:
+            continue
+        scores, _, rest = top
+        count = _count(call, rest)
+        at = block.index(call)
+        value = assigned(block.body[at])
+        if count is None or value is None or value[1] is not call or len(value[0]) != 2:
+            raise CannotRewrite("topk is not assigned to two names as it is")
+        softmax, given = _softmax_before(source, function, block, scores, at)
+        used, names = use(source, SOFTMAX_TOPK, site.detail["module"]), _Fresh(function)
+        logits, fused = names("logits"), names("fused")
+        plain = cast(cst.Call, call.deep_replace(scores, cast(cst.Call, softmax.deep_replace(given, cst.Name(logits)))))
+        before, after = block.body[block.index(softmax)], block.body[at]
+        assign, *lines = _parsed(
+            source, f"{logits} = {source.code(given)}", f"{fused} = {used.name}({logits}, {source.code(count)})",
+            f"{', '.join(value[0])} = {source.code(plain)} if {fused} is None else {fused}",
+        )  # fmt: skip
+        source.replace(before, assign.with_changes(leading_lines=getattr(before, "leading_lines", ())))
+        source.replace(after, lines[0].with_changes(leading_lines=getattr(after, "leading_lines", ())), *lines[1:])
+        return {**used.files, source.path: source.result()}
+    raise CannotRewrite(f"no topk is at {source.path}:{site.line}")
+
+
+def _count(call: cst.Call, rest: int) -> cst.BaseExpression | None:
+    """How many are taken, when it is the largest of the last dimension in order."""
+    keywords = {a.keyword.value for a in call.args if a.keyword is not None}
+    dim = argument(call, rest + 1, "dim")
+    plain = len([a for a in call.args if a.keyword is None])
+    if keywords - {"k", "dim", "input"} or plain > rest + 2 or (dim is not None and integer(dim) != -1):
+        return None
+    return argument(call, rest, "k")
+
+
+def _softmax_before(
+    source: SourceFile, function: cst.FunctionDef, block: Block, scores: cst.BaseExpression, at: int
+) -> tuple[cst.Call, cst.BaseExpression]:
+    """The softmax over the last dimension that nothing but the topk reads, and what it is of. Raises: CannotRewrite."""
+    found = block.definition(scores.value, at) if isinstance(scores, cst.Name) else None
+    value = assigned(block.body[found.at]) if found is not None else None
+    if found is None or value is None or value[1] is not found.expr or not isinstance(scores, cst.Name):
+        raise CannotRewrite("the softmax is not assigned in the block of its topk")
+    made = method(source, found.expr, "softmax")
+    if made is None or not isinstance(found.expr, cst.Call) or integer(argument(made[1], made[2], "dim")) != -1:
+        raise CannotRewrite("what topk is given is no softmax over the last dimension")
+    if any(a.keyword is not None and a.keyword.value == "dtype" for a in found.expr.args):
+        raise CannotRewrite("the softmax changes the type")
+    if sum(n.value == scores.value for n in find_all(function, cst.Name)) != 2:
+        raise CannotRewrite(f"{scores.value} is used for more than its largest")
+    return found.expr, made[0]
+
+
+def _parsed(source: SourceFile, *texts: str) -> list[cst.BaseCompoundStatement | cst.SimpleStatementLine]:
+    return [line for text in texts for line in cst.parse_module(f"{text}\n", source.module.config_for_parsing).body]
