@@ -282,13 +282,14 @@ class RunContext:
 
     def request(self, step: str) -> ProposalRequest:
         """The state of the run, for one step. Raises: WorkerFault."""
-        view = self.view()
+        view, known = self.view(), measurements.session_start(self.run_dir)
         return ProposalRequest(
             step=step, base=self.top_build().tree, tree=view.tree, entry=self.config.entry,
             entry_is_protected=self.workload.form != "kernelbench", observation=view.observation,
             platform=self.platform,
             attempts=[PastAttempt(r.step, r.title, r.verdict, r.reason, r.diff_digest) for r in self.ledger.rows],
             cases=[case.for_script() for case in self.workload.cases],
+            tuning_pays=known is not None and known.tuning_pays(self.referee.delta),
         )  # fmt: skip
 
     def propose(self, step: str) -> tuple[list[Candidate], str]:

@@ -99,6 +99,8 @@ WORKLOAD_KINDS = {
                           "build()."),
     "degenerate": (65, "cannot tell right from wrong", "Use inputs and weights whose output depends on them."),
     "too_many_processes": (66, "starts too many processes", "Ratchet judges one process on one device."),
+    "no_network": (81, "needs a network", "Nothing of a target has one. Have it load what it needs once by itself, "
+                   "then show it that folder with --mount; HF_HUB_CACHE and TORCH_HOME are handed on."),
     "no_torch": (80, "cannot be run", "Name an interpreter that has PyTorch with --python, or an image with --image: "
                  "`agent image list` shows which images have one."),
     "disk_limit": (79, "fills the disk", "Let it write less, or free some space: one worker may take a quarter of what "

@@ -1,6 +1,7 @@
 """The environment variables that a program of the target, or of ours beside it, is started with in the sandbox.
 
-Refuses to pass on the agent's own environment: only what an interpreter needs to find its libraries and devices.
+Refuses to pass on the agent's own environment: only what an interpreter needs to find its libraries, devices and
+weights.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 from pathlib import Path
 
 PASSED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ROCM_PATH",
-          "CUDA_HOME", "CC", "CXX")  # fmt: skip
+          "CUDA_HOME", "CC", "CXX", "HF_HUB_CACHE", "TORCH_HOME")  # fmt: skip
 USER = "ratchet"  # torch asks who it is, and a user id of its own has no name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import Answer, Drafts
+from agent.playbook.drafts import Answer, Drafts, percent
 from agent.proposers import Platform, ProposalRequest
 from tools.rewrite import CannotRewrite, compile_model
 
@@ -15,12 +15,17 @@ _ROCM_OPTIONS = (
 )
 
 
-def settings(platform: Platform, cases: int) -> list[str]:
-    """Argument lists for `compile`, the likeliest first: with several shapes, one graph for each may win."""
+def settings(platform: Platform, cases: int, tuning_pays: bool = False) -> list[str]:
+    """Argument lists for `compile`, the likeliest first: with several shapes, one graph for each may win.
+
+    Tuning takes minutes, so it comes last, and only where plain torch.compile showed that it pays; never on ROCm.
+    """
     base = _ROCM_OPTIONS if platform.rocm else ""
-    if cases < 2:
-        return [base]
-    return [", ".join(part for part in ("dynamic=False", base) if part), base]
+    found = [base] if cases < 2 else [f"dynamic=False, {base}".removesuffix(", "), base]
+    if tuning_pays and not platform.rocm:
+        mode = "max-autotune-no-cudagraphs" if platform.device == "cuda" else "max-autotune"
+        found.append(f'{"dynamic=False, " if cases > 1 else ""}mode="{mode}"')
+    return found
 
 
 def propose(request: ProposalRequest) -> Answer:
@@ -28,12 +33,13 @@ def propose(request: ProposalRequest) -> Answer:
     if request.platform.device == "cpu" and not request.platform.cpp_compiler:
         return [], "torch.compile needs a C++ compiler on a CPU, and none was found"
     sites = compile_model.find(request.observation)
+    ways = settings(request.platform, len(request.cases), request.tuning_pays)
     for site in sites:
         try:
             present = None if drafts.out_of_reach(site) else compile_model.settings_in(request.tree, site)
         except CannotRewrite as reason:
             return [], str(reason)
-        for text in settings(request.platform, len(request.cases)):
+        for text in ways:
             if text == present:
                 continue
             drafts.add(
@@ -45,7 +51,23 @@ def propose(request: ProposalRequest) -> Answer:
             )
         if present is not None and not drafts.candidates:
             drafts.reasons.append(f"{site.module_class} is compiled already")
+        elif not drafts.candidates:
+            _by_region(drafts, ways[0])
     return drafts.answer("" if sites else compile_model.advice(request.observation, ""))
+
+
+def _by_region(drafts: Drafts, text: str) -> None:
+    """The block that is repeated most, compiled once for all of its copies, where the whole could not be or gained
+    nothing: a part that torch.compile cannot read, or code that differs from call to call, need not spoil the rest.
+    """
+    for site in compile_model.regions(drafts.request.observation)[:1]:
+        drafts.add(
+            site,
+            f"Compile each {site.module_class} by itself ({_in_words(text)})",
+            f"{site.module_class} ({site.file}:{site.line}) is used {site.detail['count']} times and takes "
+            f"{percent(site.share)}. Compiled by itself, it is compiled once for all of them.",
+            partial(compile_model.rewrite, drafts.request.tree, site, text),
+        )
 
 
 def advice(request: ProposalRequest) -> list[str]:
@@ -59,4 +81,5 @@ def advice(request: ProposalRequest) -> list[str]:
 
 def _in_words(text: str) -> str:
     words = ["one graph for each shape"] if "dynamic=False" in text else ["default settings"]
-    return ", ".join([*words, *(["tuning off"] if "options" in text else [])])
+    tuned = {"options": "tuning off", "max-autotune": "products tuned"}
+    return ", ".join([*words, *(said for part, said in tuned.items() if part in text)])

@@ -22,9 +22,12 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
     fresh = ProposalRequest(**{**vars(request), "attempts": ()})
     retried = {a.title for a in request.attempts if a.verdict in _AGAIN and a.step != STEP}
     retried -= {a.title for a in request.attempts if a.verdict == "kept"}
+    compiled = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
     for step in steps:
         for candidate in step(fresh)[0]:
             again = _again(candidate)
+            if compiled and candidate.step == "compile_model":
+                continue  # one way to compile was kept over the others, and trying one takes minutes
             if candidate.title in retried and not drafts.was_tried(again.title):
                 drafts.candidates.append(again)
     _together(drafts, retried)

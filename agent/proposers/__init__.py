@@ -47,6 +47,7 @@ class ProposalRequest:
     platform: Platform
     attempts: Sequence[PastAttempt] = field(default=())
     cases: Sequence[dict[str, Any]] = field(default=())
+    tuning_pays: bool = False  # plain torch.compile was faster with max-autotune than in any other mode
 
 
 class Proposer(Protocol):

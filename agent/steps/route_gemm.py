@@ -1,7 +1,4 @@
-"""Route GEMM: choose the library and the solution of each matrix product by measurement.
-
-Only where there is a choice: TunableOp is ROCm's.
-"""
+"""Route GEMM: choose the library and the solution of each matrix product by measurement, where there is a choice."""
 
 from __future__ import annotations
 
@@ -11,7 +8,5 @@ from agent.steps.summing_up import climbing_step
 
 
 def run(state: RunState, ctx: RunContext) -> Update:
-    because = (
-        "" if ctx.platform.rocm else "TunableOp chooses between rocBLAS and hipBLASLt, and this device has neither"
-    )
+    because = "" if ctx.platform.device == "cuda" else "a CPU has one library for matrix products"
     return climbing_step(state, ctx, "route_gemm", because)

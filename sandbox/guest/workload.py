@@ -6,12 +6,20 @@ Refuses to guess: what does not hold to its form is a `WorkloadProblem`. Form 3,
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import os
+import socket
 import sys
 import traceback
 
 import torch
+
+_UNREACHABLE = frozenset([errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ECONNREFUSED])
+_NO_CONNECTION = frozenset([
+    "ConnectError", "ConnectionError", "LocalEntryNotFoundError", "NameResolutionError", "NewConnectionError",
+    "OfflineModeIsEnabled",
+])  # fmt: skip
 
 
 class WorkloadProblem(Exception):
@@ -55,7 +63,21 @@ class guarded:
         text = "".join(traceback.format_exception_only(type(error), error)).strip()[-2000:]
         if "torch.distributed" in text:  # it wants RANK and WORLD_SIZE, which only a launcher sets
             raise WorkloadProblem("several_ranks", text.splitlines()[-1], _where(trace, self.tree)) from error
-        raise WorkloadProblem(self.kind, text, _where(trace, self.tree)) from error
+        kind = "no_network" if self.kind.endswith("_raised") and _wants_network(error) else self.kind
+        raise WorkloadProblem(kind, text, _where(trace, self.tree)) from error
+
+
+def _wants_network(error):
+    """Whether it comes from a connection that could not be made; libraries say so in many ways."""
+    for _ in range(16):
+        if isinstance(error, socket.gaierror) or type(error).__name__ in _NO_CONNECTION:
+            return True
+        if isinstance(error, OSError) and error.errno in _UNREACHABLE:
+            return True
+        error = error.__cause__ or error.__context__
+        if error is None:
+            return False
+    return False
 
 
 def exit_kind(error):

@@ -123,6 +123,18 @@ BAD_ENTRIES = {
         73,
         "one process on one device",
     ),
+    "weights from the internet": (
+        "import urllib.request\n"
+        + GOOD.replace("torch.manual_seed(0)", "urllib.request.urlopen('http://weights.invalid/model', timeout=9)"),
+        81,
+        "--mount",
+    ),
+    "a model of the hub that is not there": (
+        "import transformers\n"
+        + GOOD.replace("torch.manual_seed(0)", "transformers.AutoModel.from_pretrained('nobody/nothing')"),
+        81,
+        "HF_HUB_CACHE",
+    ),
     "inputs of no known kind": (GOOD.replace("return (torch.randn", "return str(torch.randn"), 42, "tuple or a dict"),
     "an unknown mode": (GOOD + "\nmode = 'eval'", 42, "'inference' or 'training'"),
 }

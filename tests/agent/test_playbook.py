@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -173,19 +174,59 @@ def test_platforms_get_what_they_can_use(decoder: tuple[Target, Observation]) ->
     def titles(step: str, platform: Platform, cases: int = 1) -> list[str]:
         return [c.title for c in propose(request(target, step, seen, platform, cases=cases))[0]]
 
-    assert titles("write_kernels", CPU) == [] and len(titles("write_kernels", GPU)) == 2
+    assert titles("write_kernels", CPU) == [] and len(titles("write_kernels", GPU)) == 4
     assert titles("capture_graph", CPU) == [] and titles("capture_graph", GPU)
-    assert titles("route_gemm", GPU) == [] and titles("route_gemm", Platform(device="cuda", rocm=True))
+    assert titles("route_gemm", CPU) == [] and titles("route_gemm", GPU) == ["Prefer cuBLASLt for matrix products"]
+    assert len(titles("route_gemm", Platform(device="cuda", rocm=True))) == 3
     assert len(titles("compile_model", GPU, cases=3)) == 2
     rocm = propose(request(target, "compile_model", seen, Platform(device="cuda", rocm=True)))[0][0]
     assert '"max_autotune": False' in rocm.diff
     assert propose(request(target, "compile_model", seen, Platform(device="cpu", cpp_compiler=False)))[1]
 
 
+def test_tuning_is_tried_last_and_only_where_it_pays(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+
+    def titles(platform: Platform, pays: bool) -> list[str]:
+        asked = replace(request(target, "compile_model", seen, platform, cases=2), tuning_pays=pays)
+        return [c.title for c in Playbook().propose(asked)[0]]
+
+    assert titles(GPU, False) == titles(GPU, True)[:-1]
+    assert "products tuned" in titles(GPU, True)[-1] and "products tuned" in titles(CPU, True)[-1]
+    rocm = Platform(device="cuda", rocm=True)
+    assert titles(rocm, True) == titles(rocm, False)
+
+
+def test_blocks_are_compiled_where_the_whole_was_not_kept(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    (whole,) = Playbook().propose(request(target, "compile_model", seen))[0]
+    past = (attempt(whole, "broken"),)
+    (block,) = Playbook().propose(request(target, "compile_model", seen, attempts=past))[0]
+    assert block.title == "Compile each DecoderLayer by itself (default settings)"
+    assert "self.compile()" in applied(target, block).text().partition("class DecoderLayer")[2].partition("class ")[0]
+    past = (*past, attempt(block, "neutral"))
+    assert not Playbook().propose(request(target, "compile_model", seen, attempts=past))[0]
+    compiled = applied(target, whole)
+    again = Playbook().propose(request(compiled, "compile_model", seen, attempts=(attempt(whole, "kept"),)))
+    assert again == ([], "Decoder is compiled already")
+
+
+def test_a_way_to_compile_that_was_passed_over_is_not_weighed_again(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    first, second = Playbook().propose(request(target, "compile_model", seen, GPU, cases=3))[0]
+    past = (attempt(first, "kept"), attempt(second, "neutral"))
+    titles = [c.title for c in Playbook().propose(request(target, "compose_stack", seen, GPU, past, cases=3))[0]]
+    assert not any(title.startswith("Compile") for title in titles)
+    past = (attempt(first, "neutral"), attempt(second, "neutral"))
+    titles = [c.title for c in Playbook().propose(request(target, "compose_stack", seen, GPU, past, cases=3))[0]]
+    assert len([title for title in titles if title.startswith("Compile")]) == 2
+
+
 def test_sites_name_classes_lines_and_shares(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
     sites = Playbook().sites(request(target, "locate_layers", seen))
     kinds = {site.kind for site in sites}
-    assert kinds == {"constants", "repeat_kv", "projections", "attention", "rms_norm", "gated_activation"}
+    assert kinds == {"constants", "repeat_kv", "projections", "attention", "rms_norm", "gated_activation", "add_rms",
+                     "rotary"}  # fmt: skip
     assert all(site.file == "model.py" and site.line > 0 and 0 <= (site.share or 0) <= 1 for site in sites)
     assert [s.share for s in sites] == sorted((s.share for s in sites), key=lambda s: -(s or 0))

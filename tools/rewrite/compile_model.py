@@ -16,6 +16,8 @@ from tools.rewrite import CannotRewrite
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import dotted, find_all, methods, statements
 
+REGION_SHARE = 0.3  # of a call; less is not worth a graph of its own
+
 
 def find(observation: Observation) -> list[Site]:
     """The outermost module class, if it is the target's own."""
@@ -26,6 +28,19 @@ def find(observation: Observation) -> list[Site]:
             detail={"module": found.module},
         )
         for found in observation.callable.outermost[:1]
+    ]  # fmt: skip
+
+
+def regions(observation: Observation) -> list[Site]:
+    """Classes of which one model has several that take much of its time, the largest part first: its blocks."""
+    return [
+        Site(
+            kind="compile", file=row.file, line=row.line, line_end=row.line_end, module_class=row.name,
+            module_paths=tuple(row.paths), third_party=row.third_party, share=row.inclusive_share,
+            detail={"module": row.module, "count": row.count},
+        )
+        for row in sorted(observation.classes, key=lambda row: -row.inclusive_share)
+        if row.count > 1 and row.file and row.inclusive_share > REGION_SHARE
     ]  # fmt: skip
 
 
