@@ -95,6 +95,8 @@ def layer_norms(device: str) -> Iterator[tuple[str, float]]:
 
 def added_norms(device: str) -> Iterator[tuple[str, float]]:
     asset: Any = assets.load("triton-on-rocm", "add_norm")
+    rms, layer = (assets.load("triton-on-rocm", name) for name in ("rms_norm", "layer_norm"))
+    exact = device == "cpu"  # compilers may sum in another order
     for dtype, shape in product(DTYPES, [*NORM_SHAPES[:-1], (2, 8192)]):
         wide = (torch.randn(*shape[:-1], 2 * shape[-1]) * 4).to(device, dtype)
         x, residual = wide[..., shape[-1] :], torch.randn(shape).to(device, dtype)  # rows of their own strides
@@ -103,11 +105,14 @@ def added_norms(device: str) -> Iterator[tuple[str, float]]:
             out, total = asset._run_rms(x, residual, weight, 1e-6, offset, cast_first, asset._rms_kernel)
             assert _is_sum(total, x, residual) and total.is_contiguous()
             assert out.dtype == dtype and out.shape == x.shape and out.is_contiguous()
+            alone = rms._run(total, weight, 1e-6, offset, cast_first, rms._kernel)
+            assert torch.equal(out, alone) or not exact
             yield f"add_rms_norm {dtype} {shape} {offset}", worst(out, normed(total, weight, 1e-6, offset))
         for vectors in ((weight, bias), (None, None)):
             out, total = asset._run_layer(residual, x, *vectors, 1e-5, asset._layer_kernel)
             assert _is_sum(total, residual, x) and total.is_contiguous()
             assert out.dtype == dtype and out.shape == x.shape and out.is_contiguous()
+            assert torch.equal(out, layer._run(total, *vectors, 1e-5, layer._kernel)) or not exact
             case = f"add_layer_norm {dtype} {shape} {vectors[0] is not None}"
             yield case, worst(out, layer_normed(total, *vectors, 1e-5))
     x, residual = torch.randn(2, 3, 5, 2, 100, device=device).transpose(2, 3)

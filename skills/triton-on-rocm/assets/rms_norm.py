@@ -7,7 +7,7 @@
     y = round((offset + w) * n)      not cast_first     Gemma has offset 1
 
 `rms_norm` answers None where the kernel does not apply, and the caller's own code runs: off the GPU, where a gradient
-is needed, for float64, for rows that are not contiguous, and for a weight of another dtype.
+is needed, for float64, for rows that are not contiguous, and for a weight that is not one vector of x's dtype.
 """
 
 import torch
@@ -25,7 +25,9 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 def rms_norm(x, weight, eps, offset=0.0, cast_first=True):
     """x: (..., n), weight: (n,). Returns y like x and contiguous, or None where this kernel does not apply."""
-    if triton is None or not x.is_cuda or x.dtype not in _DTYPES or weight.dtype != x.dtype or x.stride(-1) != 1:
+    if triton is None or not x.is_cuda or x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
+        return None
+    if weight.shape != x.shape[-1:] or weight.dtype != x.dtype or weight.device != x.device or weight.stride(0) != 1:
         return None
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         return None
@@ -75,11 +77,11 @@ if triton is not None:
 
 
 def _run(x, weight, eps, offset, cast_first, kernel):
-    columns = x.shape[-1]
-    rows = x.reshape(-1, columns)
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if y.numel() == 0:
         return y
+    columns = x.shape[-1]
+    rows = x.reshape(-1, columns)
     tile = min(triton.next_power_of_2(columns), MAX_TILE)
     kernel[(rows.shape[0],)](
         rows, weight, y, rows.stride(0), columns, EPS=float(eps), OFFSET=float(offset), CAST_FIRST=bool(cast_first),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.isa.conftest import KERNELS, SOURCES, Compile, one
+from tests.tools.isa.conftest import ASSETS, KERNELS, SOURCES, Compile, one
 from tools.errors import KernelNotCompiled, UnknownArchitecture
 from tools.hardware import ARCHITECTURES
 from tools.isa.compile import Compiler, Source
@@ -47,6 +47,13 @@ def test_registers_allow_the_waves_that_llvm_counts(name: str, compiled: Compile
         told = re.search(r"^; Occupancy: (\d+)", each.assembly, re.MULTILINE)
         assert told is not None
         assert each.architecture.registers.waves(each.code.vgprs) == int(told[1]), each.architecture.name
+
+
+@pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if source.file.parent == ASSETS])
+def test_our_own_kernels_spill_nowhere(name: str, compiled: Compile) -> None:
+    assert [
+        each.architecture.name for each in compiled(name).results if each.code.spills or each.code.scratch_bytes
+    ] == []
 
 
 @pytest.mark.parametrize("name", ["matmul", "attention"])
