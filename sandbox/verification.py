@@ -59,7 +59,7 @@ class Facts(BaseModel):
     sizes: dict[str, int | None]
     nodes: list[str]
     written: list[str]
-    seen: list[str]
+    seen: dict[str, list[int]]
     host_settings: list[str] = Field(default_factory=list)
 
 
@@ -227,12 +227,22 @@ def _reach(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
             )
     for folder in sorted(allowed - set(told.written)):
         yield "writable mounts", f"it cannot write to {folder}, which is its own"
-    for path in told.seen:
-        yield "host files", f"it sees {path}"
+    for path, identity in told.seen.items():
+        if identity == _identity(path):  # an image has files of its own by these names
+            yield "host files", f"it sees {path}"
     if nodes := sorted(set(told.nodes) - _ALWAYS - asked.devices):
         yield "devices", f"it sees devices that were not given ({', '.join(nodes[:5])})"
     if told.host_settings:
         yield "host settings", f"it may change settings of the kernel ({', '.join(told.host_settings)})"
+
+
+def _identity(path: str) -> list[int]:
+    """Device and inode; nothing for what is not on this machine."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return []
+    return [found.st_dev, found.st_ino]
 
 
 def _limits(told: Facts, limits: Limits) -> Iterator[tuple[Control, str]]:

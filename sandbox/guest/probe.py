@@ -106,6 +106,15 @@ def _nodes():
     return sorted(found)
 
 
+def _identity(path):
+    """Device and inode; None for what cannot be seen."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return [found.st_dev, found.st_ino]
+
+
 def facts(asked):
     """`asked` names folders ("readable", "writable", "hidden") and "cpus" to ask for."""
     return {
@@ -124,7 +133,7 @@ def facts(asked):
         "written": [
             folder for folder in ("/", "/etc", "/usr", *asked["readable"], *asked["writable"]) if _can_write(folder)
         ],
-        "seen": [path for path in asked["hidden"] if os.path.lexists(path)],
+        "seen": {path: found for path in asked["hidden"] if (found := _identity(path)) is not None},
         "host_settings": [path for path in HOST_SETTINGS if os.access(path, os.W_OK)],
     }
 

@@ -112,6 +112,13 @@ def test_the_python_that_the_images_path_leads_to_is_used_whatever_path_a_comman
     assert process.channel.receive(30.0) == {"prefix": "/opt/venv"}
 
 
+def test_files_of_an_image_are_not_taken_for_this_machines(local_images: Images, open_folder: Path) -> None:
+    """Every distribution has some of what the look from inside must not see of this machine."""
+    own = ("etc/shadow", "etc/ssh/ssh_config", "run/docker.sock", "var/run/docker.sock", "root/.ssh/config")
+    image = local_images.of_files("distribution", dict.fromkeys(own, b"nobody's\n"))
+    assert DockerSandbox("python3", open_folder / "scratch", owned=(open_folder,), image=image).promises().contained
+
+
 def test_a_missing_image_is_refused(local_images: Images, open_folder: Path) -> None:
     sandbox = DockerSandbox("python3", open_folder / "scratch", image="ratchet-test/nothing:1")
     assert "has no image ratchet-test/nothing:1" in fails(sandbox.promises, ImageUnusable)
