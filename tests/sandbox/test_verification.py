@@ -19,6 +19,7 @@ from sandbox.errors import ContainmentNotHeld
 from sandbox.verification import Asked, Facts, shortcomings
 from tests.sandbox.conftest import available
 
+OURS = Path("/etc/passwd").stat()
 COMMAND = Command(("/python",), Path("/given"), "probe", limits=verification._LIMITS, cpus=(0,))
 HOLDS: dict[str, Any] = {
     "status": {**{f"Cap{name}": ["0" * 16] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}, "NoNewPrivs": ["1"],
@@ -27,7 +28,7 @@ HOLDS: dict[str, Any] = {
     "environment": [], "interfaces": ["lo"], "processes": [], "cpus": [0],
     "limits": {"core": [0, 0], "fsize": [1 << 30, 1 << 30]},
     "cgroups": {"memory": "1", "swap": "1", "processes": "1"},
-    "sizes": {}, "nodes": [], "written": ["/tmp", "/dev/shm"], "seen": [],
+    "sizes": {}, "nodes": [], "written": ["/tmp", "/dev/shm"], "seen": {},
 }  # fmt: skip
 
 
@@ -70,7 +71,8 @@ def test_every_fact_that_is_collected_is_compared() -> None:
     """None of them can change without being noticed."""
     worse: dict[str, Any] = {
         "status": {}, "namespaces": {}, "environment": ["HOME"], "interfaces": ["lo", "eth0"], "processes": [1],
-        "limits": {}, "cgroups": {}, "sizes": {"/tmp": 1 << 40}, "nodes": ["/dev/kvm"], "written": [], "seen": ["/x"],
+        "limits": {}, "cgroups": {}, "sizes": {"/tmp": 1 << 40}, "nodes": ["/dev/kvm"], "written": [],
+        "seen": {"/etc/passwd": [OURS.st_dev, OURS.st_ino]},
         "host_settings": ["/proc/x"], "cpus": [0, 1],
     }  # fmt: skip
     assert set(worse) == set(Facts.model_fields)
@@ -109,3 +111,8 @@ def test_what_mends_missing_swap_accounting_is_the_boot_option(
     with pytest.raises(ContainmentNotHeld, match=r"does not limit its swap \(None\)") as caught:
         sandbox.promises()
     assert "swapaccount=1" in caught.value.hint
+
+
+def test_a_file_of_the_same_name_that_is_not_this_machines_is_none_of_its_files() -> None:
+    for other in ([OURS.st_dev, OURS.st_ino + 1], [OURS.st_dev + 1, OURS.st_ino]):
+        assert says(seen={"/etc/passwd": other, "/nowhere": [1, 2]}) == []
