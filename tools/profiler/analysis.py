@@ -95,9 +95,13 @@ def _of(trace: Trace, subject: Subject) -> Profile:
     if not trace.on_device:
         trace = replace(trace, launches=_steadied(trace.launches))
     times = timeline.of(trace.launches, calls)
-    scale, notes = 1.0, list(trace.notes)
-    if not trace.on_device and times.busy_us > subject.call_us > 0:
-        scale = subject.call_us / times.busy_us
+    scale, notes, busy_us = 1.0, list(trace.notes), times.busy_us
+    if (
+        not trace.on_device
+    ):  # operations of a CPU do not overlap, as long as the median of their like they would seem to
+        busy_us = sum(launch.duration_us for launch in trace.launches) / calls
+    if not trace.on_device and busy_us > subject.call_us > 0:
+        scale = subject.call_us / busy_us
         notes.append(_SCALED)
     rows, alike = _rows(trace.launches, calls, scale, subject)
     if not trace.on_device and (seen := _reached(rows, subject.ceilings)):
@@ -106,7 +110,7 @@ def _of(trace: Trace, subject: Subject) -> Profile:
         rows, alike = _rows(trace.launches, calls, scale, subject)
         notes.append(_RAISED)
     index = {row.name: number for number, row in enumerate(rows)}
-    busy_us = times.busy_us * scale
+    busy_us *= scale
     found = Profile(
         entry=subject.entry,
         device=subject.device,

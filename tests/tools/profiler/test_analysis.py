@@ -223,3 +223,10 @@ def test_whatever_is_in_a_trace_shares_add_up(
     assert 0.0 <= found.idle_share <= 1.0
     assert all(each.speedup >= 1.0 for each in found.steps)
     assert Profile.model_validate_json(found.model_dump_json()) == found
+
+
+def test_a_cpu_is_busy_for_as_long_as_its_operations_take_together() -> None:
+    """Each taken as long as its like, they would reach into those after them."""
+    series = [launch("a", 0, 10), launch("a", 20, 30), launch("a", 60, 30), launch("b", 22, 8)]
+    found = analysis.profile(Trace(series, calls=1), Subject("bench.py", "cpu", {"call": 200.0}))
+    assert found.busy_us == pytest.approx(98) == pytest.approx(sum(row.time_us for row in found.kernels))
