@@ -69,6 +69,8 @@ def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict
     call = _call_at(source, function, norm, site.line)
     block = Block(source, function, site.line)
     at = block.index(call)
+    if not isinstance(block.body[at], cst.SimpleStatementLine):  # a loop's condition is computed more than once
+        raise CannotRewrite(f"{norm} is called in the head of a compound statement")
     used = use(source, ADD_RMS_NORM if site.kind == "add_rms" else ADD_LAYER_NORM, site.detail["module"])
     names = _Fresh(function)
     fused, normed = names("fused"), names("normed")

@@ -76,6 +76,7 @@ def test_a_sum_and_its_norm_become_one_call(tmp_path: Path, kind: str, lines: tu
         ("x, y = x + self.a(x), 1", "return self.scale(x) * y"),
         ("return self.scale((x + self.a(x)).relu())",),
         ("return self.scale(x + 1.0)",),
+        ("while self.scale(x + self.a(x)).sum() > 1e9:", "    x = x * 0.5", "return x"),
     ],
 )
 def test_a_sum_that_is_anything_else_stays(tmp_path: Path, lines: tuple[str, ...]) -> None:
