@@ -227,8 +227,8 @@ def _reach(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
             )
     for folder in sorted(allowed - set(told.written)):
         yield "writable mounts", f"it cannot write to {folder}, which is its own"
-    for path, identity in told.seen.items():
-        if identity == _identity(path):  # an image has files of its own by these names
+    for path, found in told.seen.items():
+        if found == identity(path):  # an image has files of its own by these names
             yield "host files", f"it sees {path}"
     if nodes := sorted(set(told.nodes) - _ALWAYS - asked.devices):
         yield "devices", f"it sees devices that were not given ({', '.join(nodes[:5])})"
@@ -236,7 +236,7 @@ def _reach(told: Facts, asked: Asked) -> Iterator[tuple[Control, str]]:
         yield "host settings", f"it may change settings of the kernel ({', '.join(told.host_settings)})"
 
 
-def _identity(path: str) -> list[int]:
+def identity(path: str) -> list[int]:
     """Device and inode; nothing for what is not on this machine."""
     try:
         found = os.stat(path)

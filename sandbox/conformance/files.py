@@ -12,6 +12,7 @@ import secrets
 from pathlib import Path
 
 from sandbox.conformance.bench import Bench, claim
+from sandbox.verification import identity
 
 _ENGINES = ("docker.sock", "containerd/containerd.sock", "podman/podman.sock", "crio/crio.sock")
 _NOBODYS = ("/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/sudoers", "/var/lib/docker", "/var/log", "/var/spool")
@@ -87,12 +88,7 @@ def _told(bench: Bench, found: dict[str, str]) -> str | None:
 
 def _same(bench: Bench, paths: list[str]) -> str | None:
     """Those of which it sees this machine's own, and not another of the same name."""
-    seen = []
-    for path, facts in bench.ask("identify", paths=paths).items():
-        with contextlib.suppress(OSError):
-            ours = os.stat(path)
-            if facts == [ours.st_dev, ours.st_ino]:
-                seen.append(path)
+    seen = [path for path, facts in bench.ask("identify", paths=paths).items() if facts == identity(path)]
     return f"it sees {', '.join(seen[:3])}" if seen else None
 
 
