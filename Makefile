@@ -15,7 +15,7 @@ demo: setup ## make the example model in evals/tasks/decoder faster (in a copy w
 	@rm -rf .demo && mkdir .demo && cp -r evals/tasks/decoder .demo/decoder
 	@cd .demo/decoder && git init --quiet --initial-branch=main && git add --all \
 		&& git -c user.name=You -c user.email=you@localhost commit --quiet --message="The decoder as it came"
-	@$(VENV)/agent run --target .demo/decoder --entry bench.py --python $(VENV)/python --budget-minutes 8 --yes
+	@$(VENV)/agent run --target .demo/decoder --entry bench.py --python $(VENV)/python --budget-minutes 7 --yes
 
 test: setup ## run the tests
 	@$(VENV)/python -m pytest

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+LOOK_SHARE = 1 / 3  # of the time that is left: at most so much for one more look at one change
 ATTEMPT_RESTARTS = 12  # what a change costs that is decided at the first look, its check included
 
 
@@ -30,6 +31,10 @@ class Budget:
     def hurried(self, restarts: int) -> bool:
         """Whether so many restarts more would take what is reserved."""
         return self._less_than(self.reserved_s + restarts * self.restart_s)
+
+    def too_dear(self, restarts: int) -> bool:
+        """Whether a look that needs so many restarts more would take too much of what is left, for one change."""
+        return self.hurried(restarts) or self._less_than(restarts * self.restart_s / LOOK_SHARE)
 
     def _less_than(self, seconds: float) -> bool:
         return self.deadline is not None and time.monotonic() + seconds > self.deadline

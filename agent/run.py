@@ -198,7 +198,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
     )
     for note in workload.notes:
         progress.emit(Note(f"{config.entry}: {one_line(note, 300)}"))
-    referee.say, referee.hurried = ctx.say, ctx.budget.hurried
+    referee.say, referee.hurried = ctx.say, ctx.budget.too_dear
     acceptance.follow(ctx.ledger, stack, ctx.change_of)
     ctx.compile_baselines = compile_builds(ctx)
     if ctx.compile_baselines:

@@ -22,6 +22,7 @@ INTERVAL = {6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound
 SCREEN_RESTARTS = 3
 PLAIN = 4.0  # bars: a first restart above that many is worth a confirmation without two more
 AA_LOOKS = (12, 30)  # of the same code beside itself; the second where the first leaves more than AA_WIDE
+REPORT_WIDE = 0.1  # a reported interval whose ends differ by more is worth the second look
 AA_WIDE = 0.04  # a floor above this hides gains worth having, and may be one bad minute of the machine
 FLOOR = {"cuda": 0.01, "cpu": 0.02}  # smallest effect worth claiming: a quiet GPU, a shared CPU
 MAX_HALF_WIDTH = 0.05  # an A/A wider than this says nothing
@@ -90,6 +91,15 @@ def noise_floor(log_ratios: Sequence[float], device: str) -> NoiseFloor:
     elif half_width > MAX_HALF_WIDTH:
         reason = f"the same code scatters by ±{half_width:.1%}"
     return NoiseFloor(max(floor, reach), interval, not reason, reason)
+
+
+def enough_for_report(log_ratios: Sequence[float], delta: float) -> bool:
+    """For a number that decides nothing: the first look, or the second where the first leaves it open or wide."""
+    first, second = sorted(LOOKS)[:2]
+    if len(log_ratios) != first:
+        return len(log_ratios) >= second
+    seen = speedup_interval(log_ratios)
+    return look(log_ratios, delta) != "continue" and seen.ci_high / seen.ci_low <= 1 + REPORT_WIDE
 
 
 def enough_for_screen(log_ratios: Sequence[float], delta: float) -> bool:

@@ -170,8 +170,7 @@ def enough_for_noise(device: str) -> Callable[[Sequence[float]], bool]:
 
 
 def enough_for_report(delta: float) -> Callable[[Sequence[float]], bool]:
-    """For a number that decides nothing: the first look, or the second where the first leaves it open."""
-    return lambda ratios: len(ratios) >= 12 or (len(ratios) == 6 and accept.look(ratios, delta) != "continue")
+    return lambda ratios: accept.enough_for_report(ratios, delta)
 
 
 def enough_for(delta: float, hurried: Callable[[int], bool]) -> Callable[[Sequence[float]], bool]:

@@ -57,7 +57,7 @@ class Referee:
     grounds: Grounds = field(default_factory=Grounds)
     own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
     say: Say = lambda what, done, of: None
-    hurried: Hurried = lambda restarts: False
+    hurried: Hurried = lambda restarts: False  # whether a look that needs so many restarts more is not made
     rng: random.Random = field(default_factory=random.SystemRandom)
 
     def __post_init__(self) -> None:
@@ -177,12 +177,12 @@ class Referee:
         *,
         malloc: bool = True,
     ) -> Measured:
-        """A fresh comparison for the report: 6 restarts, or 12 where 6 leave it open."""
+        """A fresh comparison for the report: 6 restarts, or 12 where 6 leave it open or wide; 6 with default malloc."""
         request = Request(
             purpose,
             incumbent,
             candidates,
-            enough_for_report(self.delta),
+            enough_for_report(self.delta) if malloc else lambda ratios: len(ratios) >= min(accept.LOOKS),
             malloc,
             lambda n: self.say(f"measuring {purpose}", n, 6 if n <= 6 else 12),
             min(accept.LOOKS),

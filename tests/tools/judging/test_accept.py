@@ -92,6 +92,14 @@ def test_an_aa_that_leaves_much_open_is_made_longer_once() -> None:
     assert accept.enough_for_noise([*wide, *wide, *wide[:6]], "cpu"), "however wide it stays"
 
 
+def test_a_reported_number_gets_the_second_look_where_the_first_is_open_or_wide() -> None:
+    clear, open_, wide = [0.50, 0.52, 0.51, 0.53, 0.50, 0.54], [0.05, 0.01, 0.04, 0.06, 0.05, 0.04], [0.4, *[0.6] * 5]
+    assert not accept.enough_for_report(clear[:5], 0.02) and accept.enough_for_report(clear, 0.02)
+    for first in (open_, wide):
+        assert not accept.enough_for_report(first, 0.02) and not accept.enough_for_report([*first, *clear[:5]], 0.02)
+        assert accept.enough_for_report([*first, *first], 0.02), "however wide it stays"
+
+
 def test_an_aa_that_scatters_too_much_or_is_off_can_keep_nothing() -> None:
     assert not accept.noise_floor([-0.08, 0.08] * 6, "cpu").usable
     assert not accept.noise_floor([0.05, 0.06] * 6, "cpu").usable
