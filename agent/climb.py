@@ -18,7 +18,7 @@ from tools.judging.verdict import Verdict
 def propose(state: RunState, ctx: RunContext) -> Update:
     """The next candidate that has not been tried on this top of the stack, or why there is none."""
     step = state["step"]
-    if ctx.budget.used_up():
+    if ctx.out_of_time(step):
         return {"attempt": "", "no_more": "the time budget was used up"}
     tried = [row for row in ctx.ledger.rows if row.step == step]
     if len(tried) >= ctx.attempts_per_step:

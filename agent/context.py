@@ -299,6 +299,18 @@ class RunContext:
         except WorkerFault as fault:
             return [], f"the top of the stack could not be observed: {fault}"
 
+    def out_of_time(self, step: str) -> bool:
+        """Whether nothing more may be tried in this step.
+
+        One try of compile_model is owed where plain torch.compile pays: no stack may end behind what one line gives.
+        """
+        return self.budget.used_up() and not (step == "compile_model" and self._owes_compile())
+
+    def _owes_compile(self) -> bool:
+        known = measurements.session_start(self.run_dir)
+        tried = any(row.step == "compile_model" for row in self.ledger.rows)
+        return known is not None and not tried and known.compile_pays(self.referee.delta)
+
     def steps_to_come(self, step: str) -> int:
         """How many steps after this one have something to try, as far as can be told from the stack as it is."""
         try:

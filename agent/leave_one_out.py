@@ -7,7 +7,7 @@ stack has passed the same correctness check as any candidate.
 from __future__ import annotations
 
 from agent.context import RunContext
-from agent.records.attempts import Attempt
+from agent.records.attempts import Attempt, leave_out_id
 from agent.reporting.progress import StackShrank, VerdictReached
 from tools.candidate import Candidate
 from tools.errors import IncumbentFails
@@ -28,7 +28,7 @@ def weigh(ctx: RunContext) -> None:
     for commit in sorted(ctx.stack.commits()[:-1], key=lambda c: _gain(ctx, c.attempt_id)):
         if ctx.budget.used_up() or len(ctx.stack.commits()) < 2:
             return
-        attempt_id = f"{STEP}-without-{commit.attempt_id}"
+        attempt_id = leave_out_id(STEP, commit.attempt_id)
         if ctx.ledger.find(attempt_id) is None:
             _weigh_one(ctx, commit.attempt_id, commit.title, attempt_id)
 

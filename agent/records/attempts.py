@@ -14,6 +14,18 @@ from agent.records.atomic_file import write_atomically
 from tools.candidate import Candidate
 from tools.judging.verdict import Verdict
 
+_WITHOUT = "-without-"
+
+
+def leave_out_id(step: str, member: str) -> str:
+    """The id of the attempt that leaves out a change of the stack; `member` is the attempt that brought it."""
+    return f"{step}{_WITHOUT}{member}"
+
+
+def left_out(attempt_id: str) -> str:
+    """The attempt whose change that attempt leaves out; empty when it is of another kind."""
+    return attempt_id.partition(_WITHOUT)[2]
+
 
 class Attempt(BaseModel):
     """A candidate on its way through the referee."""

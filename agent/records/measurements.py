@@ -36,6 +36,11 @@ class SessionStart(BaseModel):
         """The mode with the largest speedup over eager; empty when none was measured."""
         return max(self.compile, key=lambda mode: self.compile[mode].interval().median, default="")
 
+    def compile_pays(self, delta: float) -> bool:
+        """Whether plain torch.compile is shown to be faster than eager by more than `delta`."""
+        best = self.best_compile()
+        return bool(best) and self.compile[best].interval().ci_low > 1 + delta
+
     def tuning_pays(self, delta: float) -> bool:
         """Whether max-autotune was faster than every other mode by more than `delta`."""
         gains = {mode: median(c.log_ratios) for mode, c in {**self.compile_screened, **self.compile}.items()}

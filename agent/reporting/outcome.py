@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from agent import environment
 from agent.context import RunContext, cost_of, stack_profile
 from agent.records import measurements
+from agent.records.attempts import left_out
 from agent.records.measurements import SessionStart, Whole
 from agent.records.run_folder import RunFolder
 from agent.reporting import report, wording
@@ -224,6 +225,7 @@ def _attempts(ctx: RunContext) -> list[Attempt]:
                 cost=Cost(**cost),
                 predicted_gain=row.predicted_gain,
                 speedup=row.speedup,
+                leaves_out=left_out(row.attempt_id),
             )
         )
     return found

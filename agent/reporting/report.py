@@ -90,6 +90,8 @@ class Attempt(_Part):
     predicted_gain: PositiveFloat | None = None
     """As a speedup, said before judging."""
     speedup: SpeedupInterval | None = None
+    leaves_out: str = ""
+    """The attempt whose change is left out of the stack, where it is asked whether that still earns its place."""
 
 
 class Kept(_Part):

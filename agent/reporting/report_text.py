@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from agent import unusual
 from agent.reporting import wording
 from agent.reporting.report import Attempt, Latency, Report, Step
+from tools.judging.accept import SpeedupInterval
 
 WHY_WIDTH = 160  # evidence is one line; all of it is in report.json
 _MARKUP = re.compile(r"([\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_]))")
@@ -22,6 +23,7 @@ def page(report: Report) -> str:
     sections = (
         _head(report),
         _kept(report),
+        _weighed(report),
         _speed(report),
         _time(report),
         _advice(report),
@@ -75,6 +77,21 @@ def _kept(report: Report) -> str:
         for number, kept in enumerate(report.kept, start=1)
     ]
     return "## Kept\n\n" + _table(("#", "step", "change", "gain over the stack below", "commit"), rows)
+
+
+def _weighed(report: Report) -> str:
+    """Leave-one-out: the stack without a change, against the stack with it."""
+    titles = {attempt.id: attempt.title for attempt in report.attempts}
+    rows = []
+    for attempt in report.attempts:
+        if not attempt.leaves_out:
+            continue
+        worth = attempt.evidence.get("worth", {})
+        measured = wording.speedup(SpeedupInterval.model_validate(worth)) if "median" in worth else "–"
+        why = f"stays: {_plain(attempt.why, WHY_WIDTH)}"
+        outcome = {"kept": "dropped", "slower": "stays"}.get(attempt.verdict, why)
+        rows.append((_plain(titles.get(attempt.leaves_out, attempt.title)), measured, outcome))
+    return "" if not rows else "## Leave-one-out\n\n" + _table(("change", "worth on the whole stack", "outcome"), rows)
 
 
 def _speed(report: Report) -> str:
@@ -141,7 +158,7 @@ def _at_most(step: Step) -> str:
 
 def _refused(report: Report) -> str:
     on_stack = {kept.attempt for kept in report.kept}
-    rows = [_attempt(attempt) for attempt in report.attempts if attempt.id not in on_stack]
+    rows = [_attempt(attempt) for attempt in report.attempts if attempt.id not in on_stack and not attempt.leaves_out]
     return "" if not rows else "## Tried and not kept\n\n" + _table(("step", "candidate", "verdict", "evidence"), rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.context import RunContext
+from agent.records.attempts import left_out
 from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
 from tools.profiler.ceilings import BOUNDED
@@ -16,7 +17,7 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
         return finish(ctx, ended(step, "skipped", "left out by --steps"))
     if nothing_because:
         return finish(ctx, ended(step, "skipped", nothing_because))
-    if ctx.budget.used_up():
+    if ctx.out_of_time(step):
         return finish(ctx, ended(step, "skipped", "the time budget was used up"))
     if why := _too_little(ctx, step):
         return finish(ctx, ended(step, "skipped", why))
@@ -47,7 +48,7 @@ def start(ctx: RunContext, step: str) -> bool:
 def summary(state: RunState, ctx: RunContext, step: str) -> Update:
     """From the ledger, which is right also after a kill: how many attempts, how many kept."""
     rows = [row for row in ctx.ledger.rows if row.step == step]
-    kept = sum(row.verdict == "kept" for row in rows)
+    kept = sum(row.verdict == "kept" and not left_out(row.attempt_id) for row in rows)
     if rows:
         why = state.get("no_more", "")
         return ended(step, "done", f"nothing more to try: {why}" if kept and why else why, kept, len(rows))

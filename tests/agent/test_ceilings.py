@@ -31,7 +31,7 @@ def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, fl
     config = RunConfig(target=run_dir / "t", entry="bench.py", runs_dir=run_dir / "r")
     found = SimpleNamespace(
         run_dir=run_dir, ledger=ledger, config=config,
-        referee=SimpleNamespace(delta=0.03), budget=SimpleNamespace(used_up=lambda: False),
+        referee=SimpleNamespace(delta=0.03), out_of_time=lambda step: False,
         progress=SimpleNamespace(emit=lambda event: None),
     )  # fmt: skip
     found.at_most = lambda step: RunContext.at_most(found, step)

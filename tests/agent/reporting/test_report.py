@@ -77,6 +77,21 @@ def test_the_page_says_what_was_not_kept_and_why() -> None:
     assert "not measured: it did not compile in time" in page
 
 
+def test_the_page_says_what_each_change_is_worth_on_the_whole_stack() -> None:
+    given = sample().attempts
+    worth = {"worth": {"median": 0.954, "ci_low": 0.936, "ci_high": 0.967, "restarts": 12, "noise_floor": 0.02}}
+    weighed = [
+        Attempt(id=f"c-without-{of}", step="compose_stack", title=f"Leave out: {of}", verdict=verdict, why="as it is",
+                evidence=evidence, leaves_out=of)
+        for of, verdict, evidence in (("a3", "kept", worth), ("a1", "slower", worth), ("a2", "refused", {}))
+    ]  # fmt: skip
+    page = report_text.page(sample(attempts=[*given, *weighed]))
+    assert "| fuse more | 0.95× (0.93 to 0.97) | dropped |" in page
+    assert "| fuse q, k and v | 0.95× (0.93 to 0.97) | stays |" in page
+    assert "| – | stays: as it is |" in page
+    assert "Leave out" not in page and "## Leave-one-out" not in report_text.page(sample())
+
+
 def test_the_page_says_how_kernels_compile_for_other_gpus() -> None:
     kernels = {"looked_at": ["k (a.py) on gfx942: 18 registers"], "not_looked_at": ["b.py: `no` launch"]}
     first, *others = sample().attempts
