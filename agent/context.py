@@ -43,9 +43,10 @@ from tools.profiler import reach
 from tools.profiler.ceilings import on_faster
 from tools.profiler.collect import Collector
 from tools.profiler.result import Profile, StepCeiling
-from tools.rewrite import overlay
+from tools.rewrite import CannotRewrite, overlay
 from tools.rewrite.overlay import View
 from tools.tree_removal import remove_tree
+from tools.tuned import Tuned
 
 PROFILED_CALLS = 5  # of each case: profiles say where to look, and are not what is decided by
 
@@ -78,6 +79,7 @@ class RunContext:
     _checked: dict[str, Checked] = field(default_factory=dict)
     _pristine: Checked | None = None
     _observed: dict[str, View | WorkerFault] = field(default_factory=dict)
+    _tuned: dict[str, Tuned] = field(default_factory=dict)
 
     def say(self, phase: str, done: int, of: int) -> None:
         """What the referee does, for the display."""
@@ -289,6 +291,7 @@ class RunContext:
             platform=self.platform,
             attempts=[PastAttempt(r.step, r.title, r.verdict, r.reason, r.diff_digest) for r in self.ledger.rows],
             cases=[case.for_script() for case in self.workload.cases],
+            tune=self._tune if self.platform.triton else None,
             tuning_pays=known is not None and known.tuning_pays(self.referee.delta),
         )  # fmt: skip
 
@@ -298,6 +301,16 @@ class RunContext:
             return self.proposer.propose(self.request(step))
         except WorkerFault as fault:
             return [], f"the top of the stack could not be observed: {fault}"
+
+    def _tune(self) -> Tuned:
+        """Asked once for each top of the stack. Raises: CannotRewrite."""
+        if self.stack.top not in self._tuned:
+            self.say("trying launches of our kernels", 0, 0)
+            try:
+                self._tuned = {self.stack.top: self.observer.tune(self.top_build())}
+            except WorkerFault as fault:
+                raise CannotRewrite(f"the tuner failed: {fault}") from fault
+        return self._tuned[self.stack.top]
 
     def out_of_time(self, step: str) -> bool:
         """Whether nothing more may be tried in this step.

@@ -16,6 +16,7 @@ from tests import guest
 from tests.files import write_files
 from tools.candidate import Site
 from tools.observation import Observation
+from tools.tuned import Tuned
 
 ENTRY = """
 import torch
@@ -71,6 +72,13 @@ class Target:
             observer = guest.module("observe").Observer(str(self.tree), "bench.py")
             observer.op_build()
             return observer.op_observe(self._draw(observer, shapes or ({},)), calls=1)
+
+    def tuned(self, *shapes: dict[str, Any]) -> Tuned:
+        """What the tuner finds."""
+        with self._imported():
+            tuner = guest.module("tune").Tuner(str(self.tree), "bench.py")
+            tuner.op_build()
+            return Tuned.model_validate(tuner.op_tune(self._draw(tuner, shapes or ({},))))
 
     def _draw(self, observer: Any, shapes: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
         cases, constants = [], observer.workload.optional("constants")

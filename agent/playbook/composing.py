@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from agent.playbook.drafts import Answer, Drafts
@@ -19,7 +20,7 @@ Step = Callable[[ProposalRequest], Answer]
 def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
     """`steps` are the steps before this one."""
     drafts = Drafts(request, STEP)
-    fresh = ProposalRequest(**{**vars(request), "attempts": ()})
+    fresh = replace(request, attempts=(), tune=None)
     retried = {a.title for a in request.attempts if a.verdict in _AGAIN and a.step != STEP}
     retried -= {a.title for a in request.attempts if a.verdict == "kept"}
     compiled = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)

@@ -1,4 +1,6 @@
-"""Route GEMM: let the device's own tuner pick the kernel of each shape, or another of its libraries do all of them."""
+"""Route GEMM: let the device's own tuner pick the kernel of each product, or another of its libraries do all of them;
+let convolutions be searched for, or read their weights in another order.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +8,74 @@ from functools import partial
 
 from agent.playbook.drafts import Answer, Drafts
 from agent.proposers import ProposalRequest
+from tools.candidate import Site
 from tools.rewrite import compile_model, route_gemm
 
+CONVOLUTION_SHARE = 0.05  # of a call; less is not worth a candidate
 # by whether it is ROCm: (what torch calls a library, its name); what torch takes by itself may be among them
 _LIBRARIES = {True: (("cublaslt", "hipBLASLt"), ("ck", "Composable Kernel")), False: (("cublaslt", "cuBLASLt"),)}
+_SEARCH = {True: "MIOpen", False: "cuDNN"}
 
 
 def propose(request: ProposalRequest) -> Answer:
-    if request.platform.device != "cuda":
-        return [], "a CPU has one library for matrix products"
     drafts = Drafts(request, "route_gemm")
     for site in compile_model.find(request.observation):
-        if request.platform.rocm:
-            drafts.add(
-                site,
-                "Choose the GEMM kernel of each shape by measuring (TunableOp)",
-                "rocBLAS and hipBLASLt hold many kernels for each shape, and their heuristics do not always pick the "
-                "best. Each new shape is measured once, for 30 ms at most, before it is used.",
-                partial(route_gemm.tune, request.tree, site),
-            )
-        for library, name in _LIBRARIES[request.platform.rocm]:
-            drafts.add(
-                site,
-                f"Prefer {name} for matrix products",
-                f"PyTorch has more than one library for matrix products, and {name} may have better kernels for these "
-                "shapes. The choice is for the whole process.",
-                partial(route_gemm.prefer, request.tree, site, library),
-            )
+        if route_gemm.convolution_share(request.observation) > CONVOLUTION_SHARE:
+            _convolutions(drafts, request, site)
+        if request.platform.device == "cuda":
+            _products(drafts, request, site)
+    if request.platform.device != "cuda":
+        return drafts.answer("a CPU has one library for matrix products, and convolutions take next to no time")
     return drafts.answer("no class of the target's own is there to say it in")
+
+
+def _convolutions(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
+    drafts.add(
+        site,
+        "Lay the weights of convolutions out with the channels last",
+        "Fast kernels read all channels of a place together. In PyTorch's own order they lie far apart, and are "
+        "gathered first, or a slower kernel is taken.",
+        partial(route_gemm.channels_last, request.tree, site),
+    )
+    if request.platform.device == "cuda":
+        library = _SEARCH[request.platform.rocm]
+        drafts.add(
+            site,
+            f"Let {library} measure its kernels for each convolution",
+            f"{library} has several kernels for each shape, and by itself takes one by a rule. Each new shape is "
+            "measured instead, once.",
+            partial(route_gemm.find_convolutions, request.tree, site),
+        )
+
+
+def _products(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
+    if request.platform.rocm:
+        drafts.add(
+            site,
+            "Choose the GEMM kernel of each shape by measuring (TunableOp)",
+            "rocBLAS and hipBLASLt hold many kernels for each shape, and their heuristics do not always pick the "
+            "best. Each new shape is measured once, for 30 ms at most, before it is used.",
+            partial(route_gemm.tune, request.tree, site),
+        )
+        drafts.add(
+            site,
+            "Multiply each shape of the linear layers in the way that is measured to be the fastest",
+            "Which way is the fastest differs from shape to shape: the library's own, with the bias added apart, or "
+            "aiter's where it is installed, with weights as they are or shuffled. Each new shape is measured once.",
+            partial(route_gemm.route, request.tree, site),
+        )
+        drafts.add(
+            site,
+            "Keep the rows of the linear layers' weights apart",
+            "Rows that lie a multiple of 512 bytes apart begin in the same channel of the memory, and are read one "
+            "after the other. A gap of 256 bytes between them spreads them out.",
+            partial(route_gemm.pad, request.tree, site),
+        )
+    for library, name in _LIBRARIES[request.platform.rocm]:
+        drafts.add(
+            site,
+            f"Prefer {name} for matrix products",
+            f"PyTorch has more than one library for matrix products, and {name} may have better kernels for these "
+            "shapes. The choice is for the whole process.",
+            partial(route_gemm.prefer, request.tree, site, library),
+        )

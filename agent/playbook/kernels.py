@@ -6,7 +6,8 @@ from functools import partial
 
 from agent.playbook.drafts import Answer, Drafts, gain_without, percent, places
 from agent.proposers import ProposalRequest
-from tools.rewrite import fused_kernels, kernels
+from tools.candidate import Site
+from tools.rewrite import fused_kernels, kernels, launches
 
 
 def propose(request: ProposalRequest) -> Answer:
@@ -23,5 +24,15 @@ def propose(request: ProposalRequest) -> Answer:
             f"({percent(site.share)}). One kernel reads it once.",
             partial(rewriter.rewrite, request.tree, site),
             gain=gain_without(site.share, 0.6),
+        )
+    ours = launches.find(request.base)
+    if ours and request.tune is not None:
+        tune = request.tune
+        drafts.add(
+            Site(kind="launch", file=ours[0], line=1, line_end=1),
+            "Launch our kernels as is measured to be the fastest on this device",
+            "How many warps and elements a program should have differs between devices and sizes. Each size that was "
+            "seen is measured; others are launched by the kernel's own rule.",
+            lambda: launches.rewrite(request.base, tune()),
         )
     return drafts.answer("no norm, gate, rotary embedding or top of a softmax was seen that a template computes")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from tools.candidate import Candidate, Site
 from tools.observation import Observation
+from tools.tuned import Tuned
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class ProposalRequest:
     platform: Platform
     attempts: Sequence[PastAttempt] = field(default=())
     cases: Sequence[dict[str, Any]] = field(default=())
+    tune: Callable[[], Tuned] | None = None  # asks a tuner on the device; raises CannotRewrite where that fails
     tuning_pays: bool = False  # plain torch.compile was faster with max-autotune than in any other mode
 
 

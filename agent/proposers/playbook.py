@@ -6,6 +6,7 @@ It proposes and never judges. A step it has nothing for says why in one line.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from agent.playbook import attention, audit, compiling, composing, gemm, graphs, kernels, projections
 from agent.playbook.drafts import Answer
@@ -39,7 +40,7 @@ class Playbook:
         return step(request) if step is not None else ([], "this step looks and proposes nothing")
 
     def expects(self, request: ProposalRequest) -> bool:
-        return request.step in _STEPS and bool(self.propose(request)[0])
+        return request.step in _STEPS and bool(self.propose(replace(request, tune=None))[0])  # a tuner takes a while
 
     def sites(self, request: ProposalRequest) -> list[Site]:
         """Everything known to be worth changing, the largest share of a call first."""

@@ -1,4 +1,4 @@
-"""Route GEMM: choose the library and the solution of each matrix product by measurement, where there is a choice."""
+"""Route GEMM: choose library, kernel and layout of matrix products and convolutions, where there is a choice."""
 
 from __future__ import annotations
 
@@ -8,5 +8,4 @@ from agent.steps.summing_up import climbing_step
 
 
 def run(state: RunState, ctx: RunContext) -> Update:
-    because = "" if ctx.platform.device == "cuda" else "a CPU has one library for matrix products"
-    return climbing_step(state, ctx, "route_gemm", because)
+    return climbing_step(state, ctx, "route_gemm")

@@ -57,6 +57,10 @@ def role_class(role):
         from .observe import Observer
 
         return Observer
+    if role == "tuner":
+        from .tune import Tuner
+
+        return Tuner
     if role == "profiler":
         from .profiler import Profiler
 

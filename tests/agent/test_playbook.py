@@ -14,7 +14,7 @@ from agent.step_names import STEPS
 from tests.observed import Target, same_results
 from tools.candidate import Candidate
 from tools.diff.patch import AppliedPatch, PatchRules, plan_patch, tree_reader
-from tools.observation import Observation
+from tools.observation import Observation, Ops, OpShare
 
 TASKS = Path(__file__).parents[2] / "evals" / "tasks"
 CPU = Platform(device="cpu")
@@ -177,7 +177,11 @@ def test_platforms_get_what_they_can_use(decoder: tuple[Target, Observation]) ->
     assert titles("write_kernels", CPU) == [] and len(titles("write_kernels", GPU)) == 4
     assert titles("capture_graph", CPU) == [] and titles("capture_graph", GPU)
     assert titles("route_gemm", CPU) == [] and titles("route_gemm", GPU) == ["Prefer cuBLASLt for matrix products"]
-    assert len(titles("route_gemm", Platform(device="cuda", rocm=True))) == 3
+    assert len(titles("route_gemm", Platform(device="cuda", rocm=True))) == 5
+    convolutions = Ops(rows=[OpShare(name="aten::convolution", share=0.5, count=2)], other=0.5)
+    seen = seen.model_copy(update={"ops": convolutions})
+    assert titles("route_gemm", CPU) == ["Lay the weights of convolutions out with the channels last"]
+    assert titles("route_gemm", GPU)[1] == "Let cuDNN measure its kernels for each convolution"
     assert len(titles("compile_model", GPU, cases=3)) == 2
     rocm = propose(request(target, "compile_model", seen, Platform(device="cuda", rocm=True)))[0][0]
     assert '"max_autotune": False' in rocm.diff

@@ -157,3 +157,58 @@ def test_compiled_code_around_it_gives_the_same(grouped: Any) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: grouped(experts, x * 2, chosen, weights) + 1, backend="eager")
     torch.testing.assert_close(compiled(x), by_loop(experts, x * 2, chosen, weights) + 1, rtol=1e-5, atol=1e-5)
+
+
+class Wide(nn.Module):
+    """An expert whose sizes a grouped product takes."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 128, bias=bias), nn.Linear(128, 64, bias=bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.down(F.silu(self.up(x)))
+        return out
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("rows", "many", "count"), [(32, 2, 4), (3, 2, 16), (1, 1, 4)])
+def test_in_bfloat16_a_product_takes_as_many_rows_as_each_expert_has(
+    monkeypatch: pytest.MonkeyPatch, device: str, bias: bool, rows: int, many: int, count: int
+) -> None:
+    asset = assets.load("amd-kernel-optimization", "grouped_experts")
+    monkeypatch.setattr(asset, "JAGGED_DEVICES", (device,))
+    monkeypatch.setattr(asset, "_by_counts", None)  # nobody asks the device how many rows there are
+    torch.manual_seed(0)
+    experts = nn.ModuleList([Wide(bias) for _ in range(count)]).eval().to(device, torch.bfloat16)
+    for seed in range(2):
+        _, chosen, weights = draw(rows, many, count, seed)
+        x = torch.randn(rows, 64, device=device, dtype=torch.bfloat16)
+        given = (x, chosen.to(device), weights.to(device))
+        wanted = x.new_zeros(rows, 64)
+        for index, expert in enumerate(experts):
+            row, nth = torch.where(given[1] == index)
+            wanted.index_add_(0, row, (expert(x[row]) * given[2][row, nth, None]).to(x.dtype))
+        torch.testing.assert_close(asset.grouped_experts(experts, *given), wanted, rtol=3e-2, atol=3e-2)
+        experts[0].up.weight.mul_(0.5)
+
+
+@pytest.mark.gpu
+def test_a_grouped_product_can_be_captured() -> None:
+    asset = assets.load("amd-kernel-optimization", "grouped_experts")
+    experts = nn.ModuleList([Wide(True) for _ in range(8)]).eval().to("cuda", torch.bfloat16)
+    _, chosen, weights = (each.to("cuda") for each in draw(16, 2, 8))
+    x = torch.randn(16, 64, device="cuda", dtype=torch.bfloat16)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            asset.grouped_experts(experts, x, chosen, weights)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        out = asset.grouped_experts(experts, x, chosen, weights)
+    _, other, _ = (each.to("cuda") for each in draw(16, 2, 8, seed=1))
+    chosen.copy_(other)
+    graph.replay()
+    torch.testing.assert_close(out, asset.grouped_experts(experts, x, other, weights), rtol=3e-2, atol=3e-2)

@@ -81,6 +81,11 @@ class Comparison(BaseModel):
         rows = self.incumbent_us if side == "incumbent" else self.candidate_us
         return [median(column) for column in zip(*rows, strict=True)]
 
+    def median_stage_us(self, side: str) -> list[float]:
+        """What it takes to stage an input, by case."""
+        rows = self.incumbent_stage_us if side == "incumbent" else self.candidate_stage_us
+        return [median(column) for column in zip(*rows, strict=True)]
+
     def over(self, other: Comparison) -> Comparison:
         """This candidate over another that was timed in the same restarts, beside the same incumbent."""
         return Comparison(

@@ -38,7 +38,7 @@ AIMS: Sequence[Aim] = (
     Aim("fuse_projections", frozenset({"gemm"}), True, "products that share their input"),
     Aim("swap_attention", frozenset({"attention"}), True, "attention with its softmax, masks and copies", whole=True),
     Aim("compile_model", _LIGHT, True, "everything but products and attention", whole=True),
-    Aim("route_gemm", frozenset({"gemm"}), False, "products"),
+    Aim("route_gemm", frozenset({"gemm", "convolution"}), False, "products and convolutions"),
     Aim("capture_graph", frozenset(), True, "the time in which the device waits"),
 )
 

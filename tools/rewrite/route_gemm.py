@@ -1,29 +1,60 @@
-"""Say where matrix products go when the outermost module is made: to TunableOp, or to one of the device's libraries.
+"""Say where matrix products and convolutions go when the outermost module is made: to TunableOp, to one of the device's
+libraries, to what its search finds, or to kernels for another layout.
 
 It refuses nothing more than `__init__` that returns early, and what was said already.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import libcst as cst
 
 from tools.candidate import Site
+from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.ops_package import BLAS_LIBRARY, TUNABLE_GEMM, Asset, is_used, use
+from tools.rewrite import ops_package as ops
+from tools.rewrite.ops_package import Asset, is_used, use
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import find_all, statements
+
+_CONVOLUTION = re.compile(r"^aten::.*conv(?!er)")
+
+
+def convolution_share(observation: Observation) -> float:
+    """What convolutions take of a call, from 0 to 1."""
+    return sum(row.share for row in observation.ops.rows if _CONVOLUTION.match(row.name))
 
 
 def tune(tree: Path, site: Site) -> dict[str, str]:
     """New file contents, for a site of `compile_model.find`. Raises: CannotRewrite."""
-    return _called_in_init(tree, site, TUNABLE_GEMM, "")
+    return _called_in_init(tree, site, ops.TUNABLE_GEMM, "")
 
 
 def prefer(tree: Path, site: Site, library: str) -> dict[str, str]:
     """The same; `library` is one that `torch.backends.cuda.preferred_blas_library` knows."""
-    return _called_in_init(tree, site, BLAS_LIBRARY, f'"{library}"')
+    return _called_in_init(tree, site, ops.BLAS_LIBRARY, f'"{library}"')
+
+
+def route(tree: Path, site: Site) -> dict[str, str]:
+    """The same: each shape of a linear layer in the way that is measured to be the fastest, aiter's among them."""
+    return _called_in_init(tree, site, ops.ROUTED_LINEAR, "self")
+
+
+def pad(tree: Path, site: Site) -> dict[str, str]:
+    """The same: the rows of weights kept apart, so that they do not all begin in the same channel of the memory."""
+    return _called_in_init(tree, site, ops.PADDED_LINEAR, "self")
+
+
+def channels_last(tree: Path, site: Site) -> dict[str, str]:
+    """The same: the weights of convolutions in the order that matrix units read."""
+    return _called_in_init(tree, site, ops.CHANNELS_LAST, "self")
+
+
+def find_convolutions(tree: Path, site: Site) -> dict[str, str]:
+    """The same: each new shape of a convolution is measured once (MIOpen's find step, cuDNN's benchmark mode)."""
+    return _called_in_init(tree, site, ops.CONV_FIND, "")
 
 
 def _called_in_init(tree: Path, site: Site, asset: Asset, arguments: str) -> dict[str, str]:

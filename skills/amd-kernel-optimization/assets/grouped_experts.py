@@ -6,9 +6,10 @@
 
 Rows are sorted by their expert once. Where experts are alike and get about as many rows each, their own code runs once
 for all of them: each Linear in it is a batched product with the weights of all experts, which become views into one
-storage (see packed_linear.py), so that memory is not doubled and whatever is written into a weight is seen. Where they
-are not alike, have hooks or adapters, are trained, or where few rows meet many experts, each expert that was chosen
-is called by itself.
+storage (see packed_linear.py), so that memory is not doubled and whatever is written into a weight is seen. On a GPU,
+in bfloat16, the product takes as many rows of each expert as there are (torch.nn.functional.grouped_mm), and nothing
+waits for the device to say how many. Where they are not alike, have hooks or adapters, are trained, or where few rows
+meet many experts in another type, each expert that was chosen is called by itself.
 """
 
 import copy
@@ -16,11 +17,14 @@ import weakref
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from .packed_linear import PackedLinear
 from .watched import Watched
 
 WASTE = 3  # times the rows that there are: what is computed at most, when all experts take as many rows as the busiest
+ALIGNED = 8  # elements: a grouped product wants rows that begin at multiples of 16 bytes
+JAGGED_DEVICES = ("cuda",)  # what PyTorch calls AMD's GPUs as well
 _groups = weakref.WeakKeyDictionary()  # ModuleList -> _Group
 
 
@@ -30,21 +34,32 @@ def grouped_experts(experts, x, chosen, weights):
     rows, many = chosen.shape
     if not rows:
         return torch.zeros_like(x)
-    flat = chosen.reshape(-1)
-    order = torch.argsort(flat, stable=True)
-    counts = torch.bincount(flat, minlength=len(experts)).tolist()
+    expert_of, order = torch.sort(chosen.reshape(-1), stable=True)
     given = x[torch.div(order, many, rounding_mode="floor")]
-    most = max(counts)
-    group = None
-    if most * len(experts) <= WASTE * flat.numel() and not torch.is_grad_enabled():
-        group = _group_of(experts)
-    if group is None:
-        parts = given.split(counts[: len(experts)])
-        made = torch.cat([expert(part) for expert, part in zip(experts, parts, strict=True) if len(part)])
+    group = _group_of(experts) if _may_be_jagged(given) else None
+    if group is not None and group.is_aligned():
+        made = group.jagged(given, expert_of)
     else:
-        made = group(given, flat[order], counts, most)
+        made = _by_counts(experts, given, expert_of)
     out = torch.empty_like(made).index_copy_(0, order, made)
     return (out.view(rows, many, -1) * weights[:, :, None]).sum(1).to(x.dtype)
+
+
+def _may_be_jagged(given):
+    known = given.device.type in JAGGED_DEVICES and given.dtype == torch.bfloat16 and hasattr(F, "grouped_mm")
+    return known and not torch.is_grad_enabled()
+
+
+def _by_counts(experts, given, expert_of):
+    """The host asks how many rows each expert has."""
+    counts = torch.bincount(expert_of, minlength=len(experts)).tolist()
+    most = max(counts)
+    if most * len(experts) <= WASTE * len(given) and not torch.is_grad_enabled():
+        group = _group_of(experts)
+        if group is not None:
+            return group.padded(given, expert_of, counts, most)
+    parts = given.split(counts[: len(experts)])
+    return torch.cat([expert(part) for expert, part in zip(experts, parts, strict=True) if len(part)])
 
 
 def _group_of(experts):
@@ -74,8 +89,25 @@ class _Group:
         new.__dict__["_modules"] = {n: self._copied(child, (*path, n)) for n, child in module._modules.items()}
         return new
 
-    def __call__(self, given, expert_of, counts, most):
+    def is_aligned(self):
+        """Whether grouped products can be made with all weights."""
+        shapes = [each.linears[0].weight.shape for each in self.batched]
+        same = all(each.linears[0].weight.dtype == torch.bfloat16 for each in self.batched)
+        return same and not any(size % ALIGNED for shape in shapes for size in shape)
+
+    def jagged(self, given, expert_of):
         """given: (rows, d), sorted by expert."""
+        ends = torch.searchsorted(expert_of, torch.arange(len(self.experts), device=given.device), right=True)
+        try:
+            for each in self.batched:
+                each.rows = ends.to(torch.int32), expert_of
+            return self.code(given)
+        finally:
+            for each in self.batched:
+                each.rows = None
+
+    def padded(self, given, expert_of, counts, most):
+        """The same, with every expert's rows filled up to the most that one has."""
         counts = torch.tensor(counts, device=given.device)
         place = torch.arange(len(given), device=given.device) - (counts.cumsum(0) - counts)[expert_of]
         padded = given.new_zeros(len(self.experts), most, given.shape[-1])
@@ -84,10 +116,13 @@ class _Group:
 
 
 class _Batched(nn.Module):
-    """(experts, rows, in) to (experts, rows, out), each with its own Linear."""
+    """(experts, rows, in) to (experts, rows, out), each with its own Linear; (rows, in) to (rows, out) where
+    `rows` says where those of each expert end, and whose each row is.
+    """
 
     def __init__(self, linears):
         super().__init__()
+        self.rows = None
         self.__dict__["linears"], self.__dict__["packed"] = linears, PackedLinear(*linears)
 
     def follows(self):
@@ -96,9 +131,12 @@ class _Batched(nn.Module):
 
     def forward(self, x):
         weight = self.packed._weight.view(len(self.linears), -1, x.shape[-1]).transpose(1, 2)
-        if self.packed._bias is None:
-            return torch.bmm(x, weight)
-        return torch.baddbmm(self.packed._bias.view(len(self.linears), 1, -1), x, weight)
+        bias = None if self.packed._bias is None else self.packed._bias.view(len(self.linears), 1, -1)
+        if self.rows is not None:
+            ends, expert_of = self.rows
+            y = F.grouped_mm(x.contiguous(), weight, offs=ends)
+            return y if bias is None else y + bias[expert_of, 0]
+        return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
 
 
 def _form(module):

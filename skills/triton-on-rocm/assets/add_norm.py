@@ -25,6 +25,8 @@ except ImportError:  # then the functions always answer None
     triton = None
 
 MAX_TILE = 8192  # elements of a row, which one program holds
+CHOICES = tuple({"num_warps": n} for n in (1, 2, 4, 8, 16))  # what a tuner may try
+TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -125,7 +127,7 @@ if triton is not None:
 def _run_rms(x, residual, weight, eps, offset, cast_first, kernel):
     y, total = _results(x)
     if y.numel() > 0:
-        rows, residual_rows, columns, launch = _rows(x, residual)
+        rows, residual_rows, columns, launch = _rows(kernel, x, residual)
         kernel[(rows.shape[0],)](
             rows, residual_rows, weight, y, total, rows.stride(0), residual_rows.stride(0), columns, EPS=float(eps),
             OFFSET=float(offset), CAST_FIRST=bool(cast_first), **launch,
@@ -136,7 +138,7 @@ def _run_rms(x, residual, weight, eps, offset, cast_first, kernel):
 def _run_layer(x, residual, weight, bias, eps, kernel):
     y, total = _results(x)
     if y.numel() > 0:
-        rows, residual_rows, columns, launch = _rows(x, residual)
+        rows, residual_rows, columns, launch = _rows(kernel, x, residual)
         # rows stand in for what is None, and are not read there
         kernel[(rows.shape[0],)](
             rows, residual_rows, rows if weight is None else weight, rows if bias is None else bias, y, total,
@@ -150,9 +152,22 @@ def _results(x):
     return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
 
 
-def _rows(x, residual):
+def _rows(kernel, x, residual):
     """Both as (rows, columns), the columns, and the launch that holds a row."""
     columns = x.shape[-1]
     tile = triton.next_power_of_2(columns)
-    launch = {"TILE": tile, "num_warps": 4 if tile < 2048 else 8}
-    return x.reshape(-1, columns), residual.reshape(-1, columns), columns, launch
+    rows = x.reshape(-1, columns)
+    launch = _launch(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8})
+    return rows, residual.reshape(-1, columns), columns, {"TILE": tile, **launch}
+
+
+def _launch(kernel, rows, columns, rule):
+    """The options of a launch: what was measured for these columns and the next larger number of rows, else the rule.
+
+    Code that torch.compile makes takes only the options that the rule has.
+    """
+    seen = sorted(r for r, c in TUNED if c == columns)
+    if not seen or not seen[0] <= rows <= seen[-1] or torch.cuda.get_device_name() != TUNED_ON:
+        return rule
+    tuned, direct = TUNED[next(r for r in seen if rows <= r), columns], isinstance(kernel, triton.JITFunction)
+    return {**rule, **{name: value for name, value in tuned.items() if direct or name in rule}}

@@ -22,6 +22,10 @@ except ImportError:
     triton = None
 
 BLOCK = 1024  # elements of one program: a flat grid, so that a single row still fills the device
+CHOICES = tuple(
+    {"BLOCK": b, "num_warps": n} for b in (512, 1024, 2048, 4096) for n in (2, 4, 8)
+)  # what a tuner may try
+TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _PLAIN = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh")}
@@ -75,9 +79,10 @@ def _run(gate, up, activation, kernel):
     if y.numel() == 0:
         return y
     gate_rows, up_rows = _rows(gate, columns), _rows(up, columns)
-    kernel[(triton.cdiv(y.numel(), BLOCK),)](
+    launch = _launch(kernel, y.numel() // columns, columns, {"BLOCK": BLOCK, "num_warps": 4})
+    kernel[(triton.cdiv(y.numel(), launch["BLOCK"]),)](
         gate_rows, up_rows, y, gate_rows.stride(0), up_rows.stride(0), columns, y.numel(), ACTIVATION=activation,
-        BLOCK=BLOCK, num_warps=4,
+        **launch,
     )  # fmt: skip
     return y
 
@@ -85,3 +90,15 @@ def _run(gate, up, activation, kernel):
 def _rows(x, columns):
     """(rows, columns) with contiguous rows; slices of one packed tensor stay as they are."""
     return x.reshape(-1, columns) if x.stride(-1) == 1 else x.contiguous().view(-1, columns)
+
+
+def _launch(kernel, rows, columns, rule):
+    """The options of a launch: what was measured for these columns and the next larger number of rows, else the rule.
+
+    Code that torch.compile makes takes only the options that the rule has.
+    """
+    seen = sorted(r for r, c in TUNED if c == columns)
+    if not seen or not seen[0] <= rows <= seen[-1] or torch.cuda.get_device_name() != TUNED_ON:
+        return rule
+    tuned, direct = TUNED[next(r for r in seen if rows <= r), columns], isinstance(kernel, triton.JITFunction)
+    return {**rule, **{name: value for name, value in tuned.items() if direct or name in rule}}

@@ -22,6 +22,10 @@ except ImportError:  # then rotary always answers None
 
 BLOCK = 1024  # pairs of one program, 8 to a lane: loads of 16-bit elements move 16 bytes each
 MOST = 2**31  # elements of x: rows are told apart in 32 bits, where dividing is cheap
+CHOICES = tuple(
+    {"BLOCK": b, "num_warps": n} for b in (256, 512, 1024, 2048) for n in (1, 2, 4, 8)
+)  # what a tuner may try
+TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -108,10 +112,11 @@ def _run(x, cos, sin, interleaved, kernel):
     dim = x.shape[-1]
     size_1, size_2 = (1, 1, *x.shape[:-1])[-2:]
     rows, tile = y.numel() // dim, triton.next_power_of_2(dim)
-    rows_of_one = 2 * BLOCK // tile
+    launch = dict(_launch(kernel, rows, dim, {"BLOCK": BLOCK, "num_warps": 2}))
+    rows_of_one = max(1, 2 * launch.pop("BLOCK") // tile)
     kernel[(triton.cdiv(rows, rows_of_one),)](
         x, cos, sin, y, rows, size_1, size_2, *_strides(x), *_strides(cos), *_strides(sin), DIM=dim,
-        INTERLEAVED=bool(interleaved), ROWS=rows_of_one, TILE=tile, num_warps=2,
+        INTERLEAVED=bool(interleaved), ROWS=rows_of_one, TILE=tile, **launch,
     )  # fmt: skip
     return y
 
@@ -120,3 +125,15 @@ def _strides(tensor):
     """Of the three dims before the last, 0 where there is none or it is broadcast."""
     strides = [0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     return (0, 0, 0, *strides[:-1])[-3:]
+
+
+def _launch(kernel, rows, columns, rule):
+    """The options of a launch: what was measured for these columns and the next larger number of rows, else the rule.
+
+    Code that torch.compile makes takes only the options that the rule has.
+    """
+    seen = sorted(r for r, c in TUNED if c == columns)
+    if not seen or not seen[0] <= rows <= seen[-1] or torch.cuda.get_device_name() != TUNED_ON:
+        return rule
+    tuned, direct = TUNED[next(r for r in seen if rows <= r), columns], isinstance(kernel, triton.JITFunction)
+    return {**rule, **{name: value for name, value in tuned.items() if direct or name in rule}}

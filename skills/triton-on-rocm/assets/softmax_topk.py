@@ -22,6 +22,8 @@ except ImportError:  # then softmax_topk always answers None
 
 MOST_EXPERTS = 1024  # a row, which one wavefront holds
 MOST_CHOSEN = 32  # each takes a pass over the row
+CHOICES = tuple({"num_warps": n} for n in (1, 2, 4, 8))  # what a tuner may try
+TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -80,6 +82,19 @@ def _run(logits, k, renormalize, kernel):
     rows = logits.reshape(-1, experts)
     kernel[(rows.shape[0],)](
         rows, weights, ids, rows.stride(0), experts, K=k, RENORMALIZE=bool(renormalize),
-        SLOTS=triton.next_power_of_2(k), TILE=triton.next_power_of_2(experts), num_warps=1,
+        SLOTS=triton.next_power_of_2(k), TILE=triton.next_power_of_2(experts),
+        **_launch(kernel, rows.shape[0], experts, {"num_warps": 1}),
     )  # fmt: skip
     return weights, ids
+
+
+def _launch(kernel, rows, columns, rule):
+    """The options of a launch: what was measured for these columns and the next larger number of rows, else the rule.
+
+    Code that torch.compile makes takes only the options that the rule has.
+    """
+    seen = sorted(r for r, c in TUNED if c == columns)
+    if not seen or not seen[0] <= rows <= seen[-1] or torch.cuda.get_device_name() != TUNED_ON:
+        return rule
+    tuned, direct = TUNED[next(r for r in seen if rows <= r), columns], isinstance(kernel, triton.JITFunction)
+    return {**rule, **{name: value for name, value in tuned.items() if direct or name in rule}}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.observed import Target, only, same_results
+from tools.observation import Observation, Ops, OpShare
 from tools.rewrite import CannotRewrite, capture_graph, compile_model, route_gemm
 
 MODEL = """
@@ -109,6 +111,52 @@ def test_captured_and_tuned_classes_run_as_before_without_a_device(tmp_path: Pat
         capture_graph.rewrite(both.tree, site)
     with pytest.raises(CannotRewrite, match="already"):
         route_gemm.tune(both.tree, site)
+
+
+@pytest.mark.parametrize(
+    ("how", "line"), [(route_gemm.route, "route_linears(self)"), (route_gemm.pad, "pad_linears(self)")]
+)
+def test_linear_layers_are_given_other_ways_when_the_model_is_made(tmp_path: Path, how: Any, line: str) -> None:
+    target = Target.of_model(tmp_path / "tree", MODEL)
+    after = target.with_files(how(target.tree, only(compile_model.find(target.observe()))))
+    assert f"        {line}\n" in after.text()
+    assert same_results(target, after), "on a CPU they are as they were"
+
+
+CONVOLUTIONS = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3), nn.ConvTranspose2d(8, 4, 2, stride=2)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x))).mean((2, 3))
+"""
+
+
+def test_convolutions_are_searched_for_and_laid_out_when_the_model_is_made(tmp_path: Path) -> None:
+    target = Target.of_model(tmp_path / "tree", CONVOLUTIONS, inputs="(torch.randn(2, 3, 9, 9),)")
+    seen = target.observe()
+    assert route_gemm.convolution_share(seen) > 0.05
+    site = only(compile_model.find(seen))
+    after = target.with_files(route_gemm.channels_last(target.tree, site))
+    assert "        channels_last(self)\n" in after.text()
+    assert same_results(target, after)
+    after = target.with_files(route_gemm.find_convolutions(target.tree, site))
+    assert "        find_convolutions()\n" in after.text()
+    assert same_results(target, after), "without a GPU it says nothing"
+
+
+@pytest.mark.parametrize(("name", "share"), [
+    ("aten::mkldnn_convolution", 0.5), ("aten::thnn_conv2d", 0.5), ("aten::slow_conv_dilated2d", 0.5),
+    ("aten::_convert_indices_from_coo_to_csr", 0.0), ("conv2d_kernel", 0.0), ("aten::mm", 0.0),
+])  # fmt: skip
+def test_convolutions_are_known_by_their_operations(name: str, share: float) -> None:
+    ops = Ops(rows=[OpShare(name=name, share=0.5, count=1), OpShare(name="aten::add", share=0.5, count=1)], other=0.0)
+    assert route_gemm.convolution_share(Observation.model_construct(ops=ops)) == share
 
 
 def test_a_library_is_preferred_when_the_model_is_made(tmp_path: Path) -> None:
