@@ -9,6 +9,7 @@ from __future__ import annotations
 from agent.context import RunContext
 from agent.records.attempts import Attempt, leave_out_id
 from agent.reporting.progress import StackShrank, VerdictReached
+from agent.repository.stack import StackCommit
 from tools.candidate import Candidate
 from tools.errors import IncumbentFails
 from tools.judging import accept
@@ -30,7 +31,7 @@ def weigh(ctx: RunContext) -> None:
             return
         attempt_id = leave_out_id(STEP, commit.attempt_id)
         if ctx.ledger.find(attempt_id) is None:
-            _weigh_one(ctx, commit.attempt_id, commit.title, attempt_id)
+            _weigh_one(ctx, commit, attempt_id)
 
 
 def _gain(ctx: RunContext, attempt_id: str) -> float:
@@ -38,9 +39,9 @@ def _gain(ctx: RunContext, attempt_id: str) -> float:
     return row.speedup.median if row is not None and row.speedup is not None else 1.0
 
 
-def _weigh_one(ctx: RunContext, member: str, title: str, attempt_id: str) -> None:
-    top, top_commit = ctx.top_build(), ctx.stack.top
-    without = ctx.stack_without(member)
+def _weigh_one(ctx: RunContext, commit: StackCommit, attempt_id: str) -> None:
+    top, top_commit, title = ctx.top_build(), ctx.stack.top, commit.title
+    without = ctx.stack_without(commit.attempt_id)
     if without is None:
         verdict = Verdict(name="refused", reason="later changes are built on it, so it cannot be left out alone")
     else:
@@ -50,11 +51,11 @@ def _weigh_one(ctx: RunContext, member: str, title: str, attempt_id: str) -> Non
                           diff=ctx.stack.diff(without, since=top_commit) if without else "")  # fmt: skip
     attempt = Attempt(id=attempt_id, candidate=candidate, base=top_commit)
     kept = verdict.name == "kept"
-    ctx.record(attempt, verdict, [name for name in ctx.stacked() if name != member] if kept else None)
+    ctx.record(attempt, verdict, [name for name in ctx.stacked() if name != commit.attempt_id] if kept else None)
     ctx.progress.emit(VerdictReached(attempt_id, candidate.title, verdict.name, verdict.reason, verdict.speedup))
     if kept:
-        without = ctx.follow_ledger()
-        ctx.progress.emit(StackShrank(title, without, len(ctx.stack.commits()), verdict.reason))
+        ctx.follow_ledger()
+        ctx.progress.emit(StackShrank(title, commit.commit, len(ctx.stack.commits()), verdict.reason))
 
 
 def _judge(ctx: RunContext, without: str, top: Build) -> Verdict:

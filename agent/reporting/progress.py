@@ -85,8 +85,8 @@ class StackShrank:
     """A change that no longer earns its place in the whole."""
 
     title: str
-    commit: str
-    count: int  # changes left on the stack
+    commit: str  # under which it was on the stack
+    count: int  # changes left there
     why: str
 
 

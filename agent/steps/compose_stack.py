@@ -1,7 +1,7 @@
 """Compose the stack: everything together. Try again what did nothing alone, and let every commit earn its place.
 
 Never drops a commit unless the upper bound of its worth lies below the noise floor, and never without judging what is
-left as a whole.
+left as a whole. Never hands over a whole that is not faster than the original when it is measured once more.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 from agent.context import RunContext, stack_profile
 from agent.leave_one_out import weigh
 from agent.records import measurements
+from agent.records.attempts import Attempt
 from agent.records.measurements import Whole
-from agent.reporting.progress import Note
+from agent.reporting.progress import Note, StackShrank, VerdictReached
 from agent.state import RunState, Update, climb, ended
 from agent.steps.summing_up import finish, start, summary
+from tools.candidate import Candidate
+from tools.judging.verdict import Verdict
 
 STEP = "compose_stack"
 
@@ -65,8 +68,13 @@ def _measure_whole(ctx: RunContext) -> None:
     beside = {"stack": top, **({best: ctx.compile_baseline(best)} if best else {})}
     measured = ctx.referee.report_on("whole stack", pristine, beside)
     over_eager = measured.comparisons["stack"]
-    if why := over_eager.failed or ctx.referee.check_timed(measured.outputs_of("stack")).reason:
-        measurements.keep(Whole(top=ctx.stack.top, over_eager=over_eager, failed=why), ctx.run_dir / "whole.json")
+    if over_eager.unsettled:
+        whole = Whole(top=ctx.stack.top, over_eager=over_eager, failed=over_eager.unsettled)
+        measurements.keep(whole, ctx.run_dir / "whole.json")
+        return
+    verdict = ctx.referee.check_whole(over_eager, measured.outputs_of("stack"))
+    if verdict.name != "kept":
+        _give_up(ctx, verdict)
         return
     found = Whole(top=ctx.stack.top, over_eager=over_eager)
     if best and not measured.comparisons[best].failed:
@@ -76,3 +84,15 @@ def _measure_whole(ctx: RunContext) -> None:
         found.default_malloc = None if unset.only.failed else unset.only
     ctx.profile(stack_profile(ctx.stack.top), top)
     measurements.keep(found, ctx.run_dir / "whole.json")
+
+
+def _give_up(ctx: RunContext, verdict: Verdict) -> None:
+    """Empty the stack: each change was proven when it was made, and their whole does not hold."""
+    why = "What is handed over must be right and faster than the original."
+    candidate = Candidate(step=STEP, title="The whole stack, measured once more", rationale=why, diff="")
+    attempt = Attempt(id=f"{STEP}-whole", candidate=candidate, base=ctx.stack.top)
+    ctx.record(attempt, verdict, [])
+    ctx.progress.emit(VerdictReached(attempt.id, candidate.title, verdict.name, verdict.reason, verdict.speedup))
+    for left, commit in reversed(list(enumerate(ctx.stack.commits()))):
+        ctx.progress.emit(StackShrank(commit.title, commit.commit, left, verdict.reason))
+    ctx.follow_ledger()

@@ -7,6 +7,7 @@ the clock is real: the sandbox, the checks, the graph, the ledger, the stack.
 from __future__ import annotations
 
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tools.judging.worker import Build
 
 # what a call takes less of for each thing found in the source
 FACTORS = {"PackedLinear(": 0.8, ".clone()": 1.25, ".contiguous()": 1.15}
+VANISHES = "SYNTHETIC_GAINS_VANISH"  # set: what was gained is gone when the whole is measured once more
 
 
 class SyntheticClock:
@@ -30,7 +32,8 @@ class SyntheticClock:
         before, after = cost_us(request.incumbent), cost_us(request.candidates[name])
         while not found.case_log_ratios or not request.enough(found.log_ratios):
             jitter = 0.001 * math.sin(len(found.case_log_ratios))
-            found.case_log_ratios.append([math.log(before / after) + jitter])
+            gain = 0.0 if VANISHES in os.environ and "whole stack" in request.purpose else math.log(before / after)
+            found.case_log_ratios.append([gain + jitter])
             found.case_total_log_ratios.append(found.case_log_ratios[-1])
             found.incumbent_us.append([before])
             found.candidate_us.append([after * math.exp(-jitter)])

@@ -17,6 +17,7 @@ from agent.reporting.report import Report
 from agent.repository.private_git import PrivateGit
 from agent.repository.target import tree_hash
 from tests.agent.hostile import set_traps
+from tests.agent.synthetic_clock import VANISHES
 from tests.files import write_files
 
 ROOT = Path(__file__).parents[2]
@@ -58,11 +59,12 @@ class Ran:
         return report.read(self.run_dir)
 
 
-def agent(target: Path, runs: Path, *options: str) -> Ran:
+def agent(target: Path, runs: Path, *options: str, **environment: str) -> Ran:
     command = [sys.executable, "-m", "tests.agent.synthetic_clock", "run", "--target", str(target), "--entry",
                "bench.py", "--runs-dir", str(runs), "--run-id", "one", "--sandbox", "local", "--python",
                sys.executable, *options]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
+                          timeout=300, check=False)  # fmt: skip
     return Ran(done.returncode, done.stderr, runs / "one")
 
 
@@ -120,6 +122,19 @@ def test_a_change_that_breaks_the_targets_own_tests_is_not_kept(ran: Ran) -> Non
     dropped = [a for a in ran.report.attempts if a.verdict == "wrong" and "own tests" in a.why]
     assert dropped, [(a.title, a.verdict, a.why) for a in ran.report.attempts]
     assert not {a.id for a in dropped} & {kept.attempt for kept in ran.report.kept}
+
+
+def test_gains_that_are_gone_when_the_whole_is_measured_once_more_are_not_handed_over(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    shutil.copy(TASK, target)
+    ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,audit_compute", **{VANISHES: "1"})
+    assert ran.status == 0, ran.message
+    assert (ran.report.kept, ran.report.speedup, ran.report.result) == ([], None, None)
+    assert any(a.verdict == "kept" for a in ran.report.attempts), "each was proven when it was made"
+    last = ran.report.attempts[-1]
+    assert last.verdict == "neutral" and "not shown to be faster than the original in 12 restarts" in last.why
+    assert "kept, later dropped" in (ran.run_dir / "report.md").read_text()
 
 
 # -- and on one that cannot be written to

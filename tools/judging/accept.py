@@ -94,12 +94,13 @@ def noise_floor(log_ratios: Sequence[float], device: str) -> NoiseFloor:
 
 
 def enough_for_report(log_ratios: Sequence[float], delta: float) -> bool:
-    """For a number that decides nothing: the first look, or the second where the first leaves it open or wide."""
+    """For a number in the report: the first look, or the second where the first leaves it open, wide or around 1."""
     first, second = sorted(LOOKS)[:2]
     if len(log_ratios) != first:
         return len(log_ratios) >= second
     seen = speedup_interval(log_ratios)
-    return look(log_ratios, delta) != "continue" and seen.ci_high / seen.ci_low <= 1 + REPORT_WIDE
+    one_side = seen.ci_low > 1 or seen.ci_high < 1
+    return look(log_ratios, delta) != "continue" and one_side and seen.ci_high / seen.ci_low <= 1 + REPORT_WIDE
 
 
 def enough_for_screen(log_ratios: Sequence[float], delta: float) -> bool:
@@ -152,6 +153,11 @@ def still_worth(log_ratios: Sequence[float], delta: float) -> Literal["stays", "
     if math.log(speedup_interval(log_ratios).ci_high) < bar:
         return "dropped"
     return "stays" if median(log_ratios) >= bar or count == max(LOOKS) else "continue"
+
+
+def holds(log_ratios: Sequence[float]) -> bool:
+    """Whether what was kept is faster when it is measured once more: the reported interval lies above 1."""
+    return speedup_interval(log_ratios).ci_low > 1
 
 
 def regresses(log_ratios: Sequence[float]) -> bool:

@@ -78,13 +78,11 @@ class Comparison(BaseModel):
         return [accept.speedup_interval(column, delta) for column in zip(*self.case_log_ratios, strict=True)]
 
     def median_us(self, side: str) -> list[float]:
-        rows = self.incumbent_us if side == "incumbent" else self.candidate_us
-        return [median(column) for column in zip(*rows, strict=True)]
+        return _medians(self.incumbent_us if side == "incumbent" else self.candidate_us)
 
     def median_stage_us(self, side: str) -> list[float]:
         """What it takes to stage an input, by case."""
-        rows = self.incumbent_stage_us if side == "incumbent" else self.candidate_stage_us
-        return [median(column) for column in zip(*rows, strict=True)]
+        return _medians(self.incumbent_stage_us if side == "incumbent" else self.candidate_stage_us)
 
     def over(self, other: Comparison) -> Comparison:
         """This candidate over another that was timed in the same restarts, beside the same incumbent."""
@@ -112,6 +110,10 @@ class Comparison(BaseModel):
         self.case_log_ratios.append(restart.log_ratios(side))
         self.case_total_log_ratios.append(restart.total_log_ratios(side))
         self.wall_s += restart.wall_s
+
+
+def _medians(rows: list[list[float]]) -> list[float]:
+    return [median(column) for column in zip(*rows, strict=True)]
 
 
 def _over(mine: list[list[float]], theirs: list[list[float]]) -> list[list[float]]:

@@ -237,12 +237,7 @@ class Referee:
         if changed := self.grounds.changes(checked.build, incumbent):
             reason = f"it changed what it may not touch: {changed[0]}"
             return Verdict(name="refused", reason=reason, evidence={**evidence, "changed": changed[:20]})
-        finding = self.check_timed([*outputs, *more])
-        evidence["timed_outputs"] = finding.evidence
-        if finding.verdict:
-            reason = f"what it returned while it was timed: {finding.reason}"
-            return Verdict(name=finding.verdict, reason=reason, evidence=evidence)
-        return self._kept(checked.build, confirmed, evidence)
+        return self._wrong_while_timed([*outputs, *more], evidence) or self._kept(checked.build, confirmed, evidence)
 
     def run_own_tests(self) -> OwnTests:
         """The target's own tests as it came; what passes must still pass in everything that is kept."""
@@ -293,6 +288,29 @@ class Referee:
         else:
             reason = f"no gain above {self.delta:.1%} could be shown {where}"
         return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
+
+    def check_whole(self, found: Comparison, outputs: Sequence[TimedOutput]) -> Verdict:
+        """The verdict on a whole stack, from its last comparison with the original: kept when it still is faster."""
+        evidence: dict[str, Any] = {"whole": summary(found, self.delta)}
+        failed = _failed(found, evidence)
+        if failed:
+            return failed
+        interval = found.interval(self.delta)
+        if not accept.holds(found.log_ratios):
+            reason = f"not shown to be faster than the original in {len(found.log_ratios)} restarts more"
+            return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
+        reason = "faster when it was measured once more"
+        kept = Verdict(name="kept", reason=reason, speedup=interval, evidence=evidence)
+        return self._wrong_while_timed(outputs, evidence) or kept
+
+    def _wrong_while_timed(self, outputs: Sequence[TimedOutput], evidence: dict[str, Any]) -> Verdict | None:
+        """The verdict where outputs of timed calls are not right; what was looked at is put into `evidence`."""
+        finding = self.check_timed(outputs)
+        evidence["timed_outputs"] = finding.evidence
+        if not finding.verdict:
+            return None
+        reason = f"what it returned while it was timed: {finding.reason}"
+        return Verdict(name=finding.verdict, reason=reason, evidence=evidence)
 
     def check_timed(self, outputs: Sequence[TimedOutput]) -> Finding:
         """Are the outputs of timed calls those they were committed to, and right? By a fresh reference worker."""

@@ -100,6 +100,13 @@ def test_a_reported_number_gets_the_second_look_where_the_first_is_open_or_wide(
         assert accept.enough_for_report([*first, *first], 0.02), "however wide it stays"
 
 
+def test_a_reported_number_around_1_gets_the_second_look_and_does_not_hold() -> None:
+    around, above = [0.001, -0.001, 0.002, -0.002, 0.001, 0.0], [0.001, 0.002, 0.003, 0.001, 0.002, 0.001]
+    assert not accept.enough_for_report(around, 0.02) and accept.enough_for_report(above, 0.02)
+    assert accept.enough_for_report([*around, *around], 0.02), "however often"
+    assert accept.holds(above) and not accept.holds([*around, *around]) and not accept.holds([-each for each in above])
+
+
 def test_an_aa_that_scatters_too_much_or_is_off_can_keep_nothing() -> None:
     assert not accept.noise_floor([-0.08, 0.08] * 6, "cpu").usable
     assert not accept.noise_floor([0.05, 0.06] * 6, "cpu").usable
