@@ -207,6 +207,7 @@ class Session:
                     for _, _, worker in self._workers():
                         worker.hide()
                     self._all("call", lambda *_: {"key": self._key()})
+        self._all("collect", lambda *_: {})  # or the next full collection, due once after compiling, is timed
         for _, name, worker in self._workers():
             with _blamed(name):
                 worker.process.pin(self.cores.timed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +67,22 @@ def test_only_torchs_own_classes_have_a_plain_name(tmp_path: Path) -> None:
 def test_it_says_whether_a_gradient_flows_back(tmp_path: Path) -> None:
     assert saved("a parameter", tmp_path, "training").grad
     assert not saved("its own", tmp_path, "training").grad
+
+
+class Cyclic:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.parametrize("op", ["op_collect", "op_poison"])
+def test_what_only_cycles_hold_is_freed_when_asked(op: str, tmp_path: Path) -> None:
+    (tmp_path / "bench.py").write_text(ENTRY)
+    worker: Any = guest.module("worker").Worker(str(tmp_path), "bench.py")
+    gc.disable()
+    try:
+        held = weakref.ref(Cyclic())
+        assert held() is not None
+        getattr(worker, op)()
+    finally:
+        gc.enable()
+    assert held() is None

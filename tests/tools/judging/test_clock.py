@@ -84,10 +84,13 @@ class Standing:
     def __init__(self, setting: object, build: object, **_: object) -> None:
         Standing.count += 1
         self.build, self.process, self.number = build, self, Standing.count
+        self.asked: list[str] = []
         self.log.append(f"start {self.number}")
 
     def __getattr__(self, name: str) -> Any:
-        def called(*_: object, **__: object) -> Any:
+        def called(*arguments: object, **_: object) -> Any:
+            if name == "begin":
+                self.asked.append(str(arguments[0]))
             if name in ("freeze", "thaw", "close"):
                 self.log.append(f"{name} {self.number}")
             return set() if name == "tripped" else {}
@@ -125,6 +128,18 @@ def test_restarts_are_prepared_side_by_side_and_timed_one_after_the_other(prepar
         *(line.replace(line[-1], str(int(line[-1]) + 4)) for line in began),
         "time [5, 6]", "thaw 5", "thaw 6", "close 5", "close 6", "close 7", "close 8",
     ]  # fmt: skip
+
+
+def test_garbage_of_warming_up_is_collected_before_anything_is_timed(prepared: Session) -> None:
+    asked: list[str] = []
+
+    def time_case(self: Session, case: int, group: _Group, sides: dict[str, Side]) -> None:
+        asked.extend(group.workers["candidate"].asked)  # type: ignore[attr-defined]
+
+    prepared._time_case = time_case.__get__(prepared)  # type: ignore[method-assign]
+    prepared.restart()
+    prepared.close()
+    assert asked == ["build", *["stage", "call"] * clock.WARM_UP, "collect"]
 
 
 def test_a_fault_ends_all_that_was_prepared(prepared: Session, monkeypatch: pytest.MonkeyPatch) -> None:
