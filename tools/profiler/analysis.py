@@ -96,13 +96,12 @@ def _of(trace: Trace, subject: Subject) -> Profile:
         trace = replace(trace, launches=_steadied(trace.launches))
     times = timeline.of(trace.launches, calls)
     scale, notes, busy_us = 1.0, list(trace.notes), times.busy_us
-    if (
-        not trace.on_device
-    ):  # operations of a CPU do not overlap, as long as the median of their like they would seem to
+    if not trace.on_device:
+        # operations of a CPU do not overlap, though they seem to once each lasts as long as the median of its like
         busy_us = sum(launch.duration_us for launch in trace.launches) / calls
-    if not trace.on_device and busy_us > subject.call_us > 0:
-        scale = subject.call_us / busy_us
-        notes.append(_SCALED)
+        if busy_us > subject.call_us > 0:
+            scale = subject.call_us / busy_us
+            notes.append(_SCALED)
     rows, alike = _rows(trace.launches, calls, scale, subject)
     if not trace.on_device and (seen := _reached(rows, subject.ceilings)):
         peaks = {**subject.ceilings.peak_tflops, **seen}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tools.profiler import analysis, causes, ceilings, timeline
@@ -212,6 +212,9 @@ LAUNCHES = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(LAUNCHES, st.integers(0, 4), st.floats(0, 1e6), st.sampled_from(["cpu", "NVIDIA H200"]))
+@example(
+    [launch("gemm", 0.0, 1.0, Op("aten::add", ((17, 16), (17, 16)), ("c10::BFloat16",) * 2))], 0, 0.0, "NVIDIA H200"
+)
 def test_whatever_is_in_a_trace_shares_add_up(
     launches: list[Launched], calls: int, call_us: float, device: str
 ) -> None:
