@@ -53,6 +53,8 @@ def _own(prefix, members):
     """The functions and classes of the guest."""
     found = {}
     for name, value in list(members.items()):
+        if name.startswith("__"):
+            continue  # Python's; and what torch.compile puts there for as long as it has code for a function of ours
         if isinstance(value, type) and str(value.__module__).startswith(PACKAGE):
             found.update({f"{prefix}.{name}.{n}": _identity(v) for n, v in vars(value).items() if callable(v)})
         if callable(value):

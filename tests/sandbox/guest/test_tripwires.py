@@ -23,6 +23,13 @@ def test_nothing_has_changed_when_nothing_was_done() -> None:
     assert tripwires.changed(before) == []
 
 
+def test_what_torch_compile_puts_beside_our_functions_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "__compiled_fn_3_62172594", lambda: None, raising=False)
+    before = tripwires.snapshot()
+    monkeypatch.undo()
+    assert tripwires.changed(before) == []
+
+
 @pytest.mark.parametrize(("holder", "name", "told"), [
     (time, "perf_counter", "time.perf_counter"),
     (time, "monotonic_ns", "time.monotonic_ns"),
