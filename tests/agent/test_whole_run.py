@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from agent.reporting.report import Report
 from agent.repository.private_git import PrivateGit
 from agent.repository.target import tree_hash
 from tests.agent.hostile import set_traps
-from tests.agent.synthetic_clock import VANISHES
+from tests.agent.synthetic_clock import NO_GAIN
 from tests.files import write_files
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +47,39 @@ def test_the_two_halves_are_two_layers():
 def test_the_residual_is_copied():
     assert ".clone()" in open("bench.py").read()
 """
+TWO_BRANCHES = """
+import torch
+from torch import nn
+from tail import Tail
+
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.gate = nn.Linear(size, size)
+        self.up = nn.Linear(size, size)
+        self.tail = Tail(size)
+
+    def forward(self, x):
+        return self.tail(torch.sigmoid(self.gate(x)) * self.up(x))
+
+def get_inputs():
+    return [torch.randn(64, 128)]
+
+def get_init_inputs():
+    return [128]
+"""
+COPIES = """
+from torch import nn
+
+class Tail(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.layer = nn.Linear(size, size)
+
+    def forward(self, x):
+        before = x.clone()
+        return self.layer(x) + before
+"""
 
 
 @dataclass
@@ -53,6 +87,7 @@ class Ran:
     status: int
     message: str
     run_dir: Path
+    output: str = ""
 
     @property
     def report(self) -> Report:
@@ -65,7 +100,7 @@ def agent(target: Path, runs: Path, *options: str, **environment: str) -> Ran:
                sys.executable, *options]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
                           timeout=300, check=False)  # fmt: skip
-    return Ran(done.returncode, done.stderr, runs / "one")
+    return Ran(done.returncode, done.stderr, runs / "one", done.stdout)
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -128,13 +163,25 @@ def test_gains_that_are_gone_when_the_whole_is_measured_once_more_are_not_handed
     target = tmp_path / "target"
     target.mkdir()
     shutil.copy(TASK, target)
-    ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,audit_compute", **{VANISHES: "1"})
+    ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,audit_compute", **{NO_GAIN: "whole stack"})
     assert ran.status == 0, ran.message
     assert (ran.report.kept, ran.report.speedup, ran.report.result) == ([], None, None)
     assert any(a.verdict == "kept" for a in ran.report.attempts), "each was proven when it was made"
     last = ran.report.attempts[-1]
     assert last.verdict == "neutral" and "not shown to be faster than the original in 12 restarts" in last.why
     assert "kept, later dropped" in (ran.run_dir / "report.md").read_text()
+
+
+def test_a_commit_that_is_worth_nothing_in_the_whole_is_dropped_and_said_to_be(tmp_path: Path) -> None:
+    target = write_files(tmp_path / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
+    steps = "profile_baseline,audit_compute,fuse_projections,compose_stack"
+    ran = agent(target, tmp_path / "runs", "--steps", steps, "--json", **{NO_GAIN: "leave out"})
+    assert ran.status == 0, ran.message
+    told = [json.loads(line) for line in ran.output.splitlines()]
+    grew = {row["commit"]: row["title"] for row in told if row["event"] == "stack_grew"}
+    shrank = {row["commit"]: row["title"] for row in told if row["event"] == "stack_shrank"}
+    assert shrank and shrank.items() < grew.items(), "under the commit by which it was known, and never the last"
+    assert {kept.title for kept in ran.report.kept} == set(grew.values()) - set(shrank.values())
 
 
 # -- and on one that cannot be written to
