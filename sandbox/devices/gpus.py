@@ -70,18 +70,23 @@ def first_visible(environment: Mapping[str, str]) -> int:
 
 
 def choose_gpu(number: int | None, environment: Mapping[str, str]) -> Gpu | None:
-    """The GPU of this number, or the first that the environment leaves visible; None on a machine without.
+    """The GPU of this number; where none is asked for the first that the environment leaves visible, None without any.
 
     Raises: NoSuchGpu.
     """
     usable = [gpu for gpu in find_gpus().gpus if gpu.accessible]
+    if number is None and not usable:
+        return None
     if number is None:
         number = first_visible(environment)
     found = [gpu for gpu in usable if gpu.index == number]
-    if usable and not found:
+    if not usable:
+        hint = "Leave --gpu out to work on the CPU; `agent doctor` tells what is there."
+        raise NoSuchGpu(f"There is no GPU {number}. This machine has none that this user may use.", hint=hint)
+    if not found:
         have = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in usable)
         raise NoSuchGpu(f"There is no GPU {number}. This machine has {have}.", hint="--gpu takes one of these numbers.")
-    return found[0] if found else None
+    return found[0]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from sandbox import choose
 from sandbox.choose import Name, Wanted
 from sandbox.contract import Sandbox
 from sandbox.devices import lock
-from sandbox.devices.gpus import choose_gpu
+from sandbox.devices.gpus import choose_gpu, find_gpus
 from tools.profiler.collect import CALLS, Depth
 from tools.profiler.result import Profile
 from tools.profiler.session import Options, profile_tree
@@ -66,7 +66,7 @@ class GenericProfiler:
         try:
             folder.chmod(0o711)  # the separate users of commands pass through
             with contextlib.ExitStack() as held:
-                gpu = choose_gpu(self.gpu_id, os.environ)
+                gpu = choose_gpu(self.gpu_id if find_gpus().gpus else None, os.environ)
                 if gpu is not None:
                     held.enter_context(lock.acquire(gpu, run_id=f"{name}-{secrets.token_hex(4)}"))
                 wanted = Wanted(self.python, folder / "sandbox", (folder,), gpu=gpu)

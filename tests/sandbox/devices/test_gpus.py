@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.devices import gpus, kfd
-from sandbox.devices.gpus import Gpu, driver_versions, find_gpus, visible_environment
+from sandbox.devices.gpus import Gpu, choose_gpu, driver_versions, find_gpus, visible_environment
+from sandbox.errors import NoSuchGpu
 from tests.sandbox.devices import machines
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other groups")
@@ -339,6 +340,28 @@ def test_no_variable_of_another_layer_is_set_beside(tmp_path: Path) -> None:
             names = set(visible_environment(gpu, alone=alone))
             assert "ROCR_VISIBLE_DEVICES" not in names
             assert names <= gpus.HIDING_VARIABLES
+
+
+@pytest.fixture
+def this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is found here is what the test puts into this folder."""
+    monkeypatch.setattr(gpus, "find_gpus", lambda: find_gpus(tmp_path))
+    return tmp_path
+
+
+def test_the_first_that_is_visible_is_chosen_or_the_one_that_is_named(this_machine: Path) -> None:
+    machines.eight_mi300x(this_machine)
+    every = found(this_machine)
+    assert choose_gpu(None, {}) == every[0] and choose_gpu(6, {}) == every[6]
+    assert choose_gpu(None, {"HIP_VISIBLE_DEVICES": "3,4"}) == every[3]
+    with pytest.raises(NoSuchGpu, match=r"no GPU 8\. This machine has 0 \("):
+        choose_gpu(8, {})
+
+
+def test_without_a_gpu_none_is_chosen_unless_one_is_asked_for(this_machine: Path) -> None:
+    assert choose_gpu(None, {}) is None and choose_gpu(None, {"CUDA_VISIBLE_DEVICES": "1"}) is None
+    with pytest.raises(NoSuchGpu, match="no GPU 0\\. This machine has none"):
+        choose_gpu(0, {})
 
 
 def test_versions_are_told_where_they_are_known(tmp_path: Path) -> None:
