@@ -31,6 +31,7 @@ BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it 
 MAX_CALLS = 20  # per block
 ROUNDS = 10
 SLOW_CALL_S = 2.0  # calls longer than this get half the rounds
+INPUT_BYTES = 1 << 30  # of a case, for one worker's timed calls: larger inputs get fewer calls, then half the rounds
 WARM_UP = 3  # calls under the first state dict, then as many under the second
 SETTLE = 1  # calls after a thaw that do not count: the other worker has had the caches
 SAMPLES = 2  # timed calls per restart and case whose outputs are kept and checked
@@ -47,9 +48,11 @@ class Plan:
     calls: int  # per round and worker
 
     @classmethod
-    def for_call(cls, call_s: float, device: str) -> Plan:
-        calls = max(1, min(MAX_CALLS, round(BLOCK_S[device] / max(call_s, 1e-6))))
-        return cls(ROUNDS if call_s < SLOW_CALL_S else ROUNDS // 2, calls)
+    def for_case(cls, case: Case, device: str) -> Plan:
+        room = INPUT_BYTES // max(1, case.input_bytes)  # for so many inputs: each call gets its own, drawn beforehand
+        rounds = ROUNDS if case.call_s < SLOW_CALL_S and room >= ROUNDS else ROUNDS // 2
+        calls = min(MAX_CALLS, round(BLOCK_S[device] / max(case.call_s, 1e-6)), room // rounds)
+        return cls(rounds, max(1, calls))
 
 
 @dataclass(frozen=True)
@@ -248,7 +251,7 @@ class Session:
         return {"path": group.workers[name].reveal(path)}
 
     def _time_case(self, case: int, group: _Group, sides: dict[str, Side]) -> None:
-        plan = Plan.for_call(self.workload.cases[case].call_s, self.workload.device)
+        plan = Plan.for_case(self.workload.cases[case], self.workload.device)
         for name in group.workers:
             sides[name].call_ns[case], sides[name].stage_ns[case] = [], []
         # each round by itself: after a fixed number of samples a worker would know that no more will come
@@ -362,7 +365,7 @@ class Cores:
 
 def inputs_needed(workload: Workload, case: Case) -> int:
     """How many inputs of a case one worker uses in one restart."""
-    plan = Plan.for_call(case.call_s, workload.device)
+    plan = Plan.for_case(case, workload.device)
     return WARM_UP * (2 if workload.states else 1) + plan.rounds * (plan.calls + SETTLE)
 
 

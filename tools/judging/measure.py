@@ -23,7 +23,16 @@ from tools.errors import ClockNotRecorded, IncumbentFails
 from tools.judging import accept, agreement, device_state, disk
 from tools.judging.accept import SpeedupInterval
 from tools.judging.agreement import Doubt
-from tools.judging.clock import INCUMBENT, Cores, Restart, Session, SideFault, TimedOutput, Tripwire
+from tools.judging.clock import (
+    INCUMBENT,
+    Cores,
+    Restart,
+    Session,
+    SideFault,
+    TimedOutput,
+    Tripwire,
+    inputs_needed,
+)
 from tools.judging.correctness import fault_verdict
 from tools.judging.device_state import DeviceState
 from tools.judging.inputs import InputSupply
@@ -31,6 +40,7 @@ from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 
 AHEAD = (6, 3, 2)  # restarts prepared side by side, where there is room
+AHEAD_INPUT_BYTES = 8 << 30  # on the disk at once, for more than one restart
 
 
 class Comparison(BaseModel):
@@ -298,7 +308,8 @@ class LiveClock:
         """
         if self.workload.device == "cpu":
             return 1
-        wanted = [n for n in AHEAD if n <= fewest]
+        input_bytes = sides * sum(inputs_needed(self.workload, case) * case.input_bytes for case in self.workload.cases)
+        wanted = [n for n in AHEAD if n <= fewest and n * input_bytes <= AHEAD_INPUT_BYTES]
         together = (n for n in wanted if n * sides <= self.cores.count and self.workload.fits(n * sides))
         return next(together, 1)
 

@@ -89,7 +89,7 @@ class Worker:
     def __init__(self, setting: Setting, build: Build, role: str = "worker", *, cpus: tuple[int, ...] | None = None,
                  malloc: bool = True, poison: bool = False, compile_threads: int = 1,
                  timeout_s: float | None = None) -> None:  # fmt: skip
-        self.setting, self.build = setting, build
+        self.setting, self.build, self.role = setting, build, role
         self.timeout_s = timeout_s or setting.start_timeout_s
         # passed through, but not listed: under the same names another worker's inbox shows what will be asked next.
         # Where a worker has our user, a set-user-id file that it leaves would be ours, so nobody else may pass
@@ -257,8 +257,8 @@ class Worker:
         """Raises: DiskFull when that is what it failed of: no finding about the code."""
         number = fault.ended.signal if fault.ended is not None else None
         if disk.looks_full(fault.kind, fault.message, number) and disk.is_full(self.setting.scratch):
-            self.close()  # with all that it has written: it may itself have filled the disk
-            if disk.is_full(self.setting.scratch):
+            self.close()  # with all that it has written: a candidate may itself have filled the disk
+            if self.role == "reference" or disk.is_full(self.setting.scratch):
                 raise DiskFull(
                     f"The disk is full: a worker could not write to {self.home}.", hint=_FREE_SOME
                 ) from fault

@@ -42,6 +42,7 @@ class Case:
     shape: Mapping[str, Any]
     work: Mapping[str, float] = field(default_factory=dict)
     call_s: float = 0.0  # a first, rough time of one call of the pristine callable
+    input_bytes: int = 0  # of one input, as a file
 
     @property
     def name(self) -> str:
@@ -181,7 +182,8 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
             raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
         _, elapsed = found.run_once(case, rng.randrange(1 << 31))
         name = f"i{found.files}.in"
-        drawn.append((replace(case, call_s=elapsed), worker.take(name, found.keep / name)))
+        taken = worker.take(name, found.keep / name)
+        drawn.append((replace(case, call_s=elapsed, input_bytes=taken.stat().st_size), taken))
     # the cheapest first everywhere: what compiles itself must meet the shapes in the same order in every worker
     drawn.sort(key=lambda pair: pair[0].call_s)
     cases = [case for case, _ in drawn]

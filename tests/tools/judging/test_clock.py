@@ -11,6 +11,7 @@ import pytest
 
 from tools.judging import clock
 from tools.judging.clock import SAMPLES, Cores, Plan, Restart, Session, Side, SideFault, _Group
+from tools.judging.measure import LiveClock
 from tools.judging.worker import WorkerFault
 from tools.judging.workload import Case
 
@@ -52,10 +53,21 @@ def test_their_number_varies_so_that_none_is_the_last(sampled: list[list[tuple[i
 
 
 def test_every_block_and_every_call_may_be_looked_at(sampled: list[list[tuple[int, int]]]) -> None:
-    plan = Plan.for_call(TwoNames.cases[0].call_s, TwoNames.device)
+    plan = Plan.for_case(TwoNames.cases[0], TwoNames.device)
     blocks, calls = zip(*(call for restart in sampled for call in restart), strict=True)
     assert set(blocks) == set(range(plan.rounds))
     assert set(calls) == set(range(plan.calls))
+
+
+def test_large_inputs_get_fewer_calls_and_then_fewer_rounds_but_each_call_its_own() -> None:
+    def plan(input_bytes: int) -> Plan:
+        return Plan.for_case(Case("", {}, call_s=0.001, input_bytes=input_bytes), "cuda")
+
+    small, middling, large, huge = (plan(n) for n in (1 << 20, 20 << 20, 128 << 20, 16 << 30))
+    assert (small.rounds, small.calls) == (clock.ROUNDS, clock.MAX_CALLS)
+    assert middling.rounds == clock.ROUNDS and 1 < middling.calls < small.calls
+    assert middling.rounds * middling.calls * (20 << 20) <= clock.INPUT_BYTES
+    assert large == huge == Plan(clock.ROUNDS // 2, 1)
 
 
 def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,3 +192,12 @@ def test_all_timed_calls_together_count_with_what_their_staging_takes_longer() -
     moved = Side({0: [80] * 8}, {0: [100] * 6 + [180] * 2})  # where a median does not see it
     assert total(moved) == pytest.approx(math.log(800 / (640 + 960 - 1.03 * 800)))
     assert total(Side({0: [100] * 8}, {0: [10] * 8})) == 0.0
+
+
+@pytest.mark.parametrize(("input_bytes", "ahead"), [(1 << 20, 6), (32 << 20, 2), (128 << 20, 2), (512 << 20, 1)])
+def test_as_many_restarts_are_prepared_as_their_inputs_have_room(input_bytes: int, ahead: int) -> None:
+    unused: Any = None
+    cases = (Case("", {}, call_s=0.01, input_bytes=input_bytes),)
+    workload: Any = SimpleNamespace(device="cuda", cases=cases, states={"a": unused, "b": unused}, fits=lambda n: True)
+    live = LiveClock(unused, workload, Cores.of(range(32), 1), unused, unused, unused)
+    assert live._ahead(sides=2, fewest=12) == ahead

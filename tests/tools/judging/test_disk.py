@@ -12,6 +12,7 @@ import pytest
 from sandbox.errors import DiskFull
 from tests.evals.arena import Arena
 from tools.judging import disk
+from tools.judging.worker import Worker
 
 CLAIM = """
 def forward(*_):
@@ -37,6 +38,23 @@ def test_what_fails_for_want_of_room_is_no_finding_and_what_only_says_so_is(
         monkeypatch.setattr(os, "posix_fallocate", full)
         with pytest.raises(DiskFull):
             arena.referee.check(liar)
+    finally:
+        arena.referee.close()
+
+
+def test_a_reference_that_finds_no_room_is_no_finding_even_where_its_end_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena = Arena.open(tmp_path, sys.executable)
+    try:
+        liar = arena.appended("liar", CLAIM)
+        answers = [True, False]
+        monkeypatch.setattr(disk, "is_full", lambda folder: answers.pop(0))
+        with Worker(arena.referee.setting, liar, "reference") as reference, pytest.raises(DiskFull):
+            reference.ask("build", mode=arena.referee.workload.mode)
+            reference.ask("draw", seeds={str(reference.saved("x")): 0}, phase="", shape={}, variant="")
+            reference.ask("stage", path=str(reference.saved("x")), constants=[], phase="")
+            reference.ask("call", key=1)
     finally:
         arena.referee.close()
 
