@@ -249,6 +249,10 @@ class Copies(_Found):
     users: list[_Text]
 
 
+class Zeros(_Found):
+    """Tensors of zeros, made at one place, that were written to before anything read them."""
+
+
 class Constant(_Found):
     """Operations whose operands all come from shapes."""
 
@@ -326,6 +330,7 @@ class Observation(_Row):
     attention: list[Attention] = Field(max_length=_MOST_ROWS)
     repeats: list[Repeated] = Field(max_length=_MOST_ROWS)
     copies: list[Copies] = Field(max_length=_MOST_ROWS)
+    zeros: list[Zeros] = Field(max_length=_MOST_ROWS)
     constants: list[Constant] = Field(max_length=_MOST_ROWS)
     positions: list[Positions] = Field(max_length=_MOST_ROWS)
     again: list[Again] = Field(max_length=_MOST_ROWS)

@@ -7,7 +7,7 @@ from functools import partial
 from agent.playbook.drafts import Answer, Drafts, gain_without, listed, percent, places
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
-from tools.rewrite import CannotRewrite, copies, hoist, padding, positions, remember, repeat_kv
+from tools.rewrite import CannotRewrite, copies, hoist, padding, positions, remember, repeat_kv, zeros
 
 # one of several may have spoilt the others; what was refused, or gained nothing, is no better in pieces
 _WORTH_SPLITTING = ("wrong", "broken", "slower")
@@ -55,6 +55,15 @@ def propose(request: ProposalRequest) -> Answer:
             f"Drop needless copies in {site.module_class or site.detail['function']}",
             f"{what} of {site.file} copied or converted to no effect in every call seen ({percent(site.share)}).",
             partial(copies.rewrite, request.tree, site),
+            gain=gain_without(site.share),
+        )
+    for site in zeros.find(request.observation):
+        drafts.add(
+            site,
+            f"Make memory without zeros in it on line {site.line} of {site.file}",
+            f"{places(site)} makes zeros, all of which are written to before anything reads them "
+            f"({percent(site.share)}).",
+            partial(zeros.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )
     return drafts.answer("no copied heads, no needless copies and nothing that each call computes anew were seen")

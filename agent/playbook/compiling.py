@@ -6,7 +6,8 @@ from functools import partial
 
 from agent.playbook.drafts import Answer, Drafts, percent
 from agent.proposers import Platform, ProposalRequest
-from tools.rewrite import CannotRewrite, compile_model
+from tools.candidate import Site
+from tools.rewrite import CannotRewrite, compile_model, wrap_calls
 
 # Containers for AMD devices turn these on by themselves; autotuning of GEMMs has hung there.
 _ROCM_OPTIONS = (
@@ -49,11 +50,26 @@ def propose(request: ProposalRequest) -> Answer:
                 "Compiled, its small operations are merged and no longer launched one by one from Python.",
                 partial(compile_model.rewrite, request.tree, site, text),
             )
+        if present is not None and request.platform.device == "cpu":
+            _frozen(drafts, site, ways)
         if present is not None and not drafts.candidates:
             drafts.reasons.append(f"{site.module_class} is compiled already")
         elif not drafts.candidates:
             _by_region(drafts, ways[0])
     return drafts.answer("" if sites else compile_model.advice(request.observation, ""))
+
+
+def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
+    """On a CPU, where products are faster with weights that were laid out for them; on a GPU tuning does that."""
+    for text in reversed(ways):
+        drafts.add(
+            site,
+            f"Compile {site.module_class} with its weights as constants ({_in_words(text)})",
+            f"What {site.module_class} ({site.file}:{site.line}) multiplies with is laid out once, when it is compiled."
+            " Each call looks whether a weight was written to, moved or replaced; what writes through `.data` is not "
+            "seen.",
+            partial(wrap_calls.freeze, drafts.request.tree, site, text),
+        )
 
 
 def _by_region(drafts: Drafts, text: str) -> None:

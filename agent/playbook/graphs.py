@@ -6,7 +6,7 @@ from functools import partial
 
 from agent.playbook.drafts import Answer, Drafts
 from agent.proposers import ProposalRequest
-from tools.rewrite import capture_graph, compile_model
+from tools.rewrite import compile_model, wrap_calls
 
 
 def propose(request: ProposalRequest) -> Answer:
@@ -24,6 +24,6 @@ def propose(request: ProposalRequest) -> Answer:
             f"Capture whole calls of {site.module_class} as graphs",
             "Every kernel of a call is launched from Python, one by one. A recorded call is launched at once, so the "
             "device need not wait for the host.",
-            partial(capture_graph.rewrite, request.tree, site),
+            partial(wrap_calls.capture, request.tree, site),
         )
     return drafts.answer("" if sites else "the outermost module is third-party code, where nothing is captured for now")

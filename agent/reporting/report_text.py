@@ -169,6 +169,16 @@ def _attempt(attempt: Attempt) -> tuple[str, ...]:
     return _plain(attempt.step), _plain(attempt.title), verdict, gain + _plain(attempt.why, WHY_WIDTH)
 
 
+_COMPILED = (
+    "candidate",
+    "graphs",
+    "graph breaks",
+    "compiled again while it was checked",
+    "first call",
+    "paid for after",
+)
+
+
 def _compiled(report: Report) -> str:
     """Of candidates that compile: into how many graphs, and after how many calls the compiling is paid for."""
     rows = list[tuple[str, ...]]()
@@ -176,14 +186,15 @@ def _compiled(report: Report) -> str:
         made = attempt.evidence.get("correctness", {}).get("compiled")
         if made is None or attempt.step != "compile_model":
             continue
-        breaks = wording.count(made["graph_breaks"], "break") + "".join(f"; {each}" for each in made["reasons"])
+        breaks = "; ".join([wording.count(made["graph_breaks"], "break"), *made["reasons"]])
+        again = "; ".join([wording.count(made["recompiles"], "time"), *made["recompile_reasons"]])
         first, saved = made["first_call_s"], _saved_us(attempt)
         back = f"{first * 1e6 / saved:,.0f} calls" if saved > 0 else "never"
         rows.append((_plain(attempt.title), str(made["graphs"]), _plain(breaks, WHY_WIDTH),
-                     wording.duration(first), back))  # fmt: skip
+                     _plain(again, WHY_WIDTH), wording.duration(first), back))  # fmt: skip
     if not rows:
         return ""
-    return "## Compiled\n\n" + _table(("candidate", "graphs", "graph breaks", "first call", "paid for after"), rows)
+    return "## Compiled\n\n" + _table(_COMPILED, rows)
 
 
 def _saved_us(attempt: Attempt) -> float:

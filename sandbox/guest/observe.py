@@ -34,8 +34,8 @@ from .worker import Worker
 
 MAX_ROWS = 200  # of any one table
 WITH_PLACES = (
-    "linear_groups", "norms", "add_norms", "rotary", "topk", "gated", "attention", "repeats", "copies", "constants",
-    "positions", "again",
+    "linear_groups", "norms", "add_norms", "rotary", "topk", "gated", "attention", "repeats", "copies", "zeros",
+    "constants", "positions", "again",
 )  # fmt: skip
 
 
@@ -82,6 +82,7 @@ class Observer(Worker):
             "attention": observe_attention.found(traces, where, total_s),
             "repeats": observe_copies.repeats(traces, where, total_s),
             "copies": observe_copies.copies(traces, where, total_s),
+            "zeros": observe_copies.zeros(traces, where, total_s),
             "constants": observe_constants.found(traces, where, total_s),
             "positions": observe_positions.found(traces, where, total_s),
             "again": observe_again.found(traces, where, total_s),

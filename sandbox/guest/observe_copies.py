@@ -1,4 +1,5 @@
-"""Copies that need not be made: heads repeated in memory for attention, and copies or casts that change nothing.
+"""Copies that need not be made: heads repeated in memory for attention, and copies or casts that change nothing. Zeros
+that are written over before anything reads them.
 
 Whether a copy was needed is judged by what happened to it and to its source in this call.
 """
@@ -7,6 +8,8 @@ from __future__ import annotations
 
 from .observe_attention import reaches_attention
 
+_ZEROS = frozenset(["zeros", "zeros_like", "new_zeros"])
+_WRITES = frozenset(["copy_", "__setitem__"])
 _CASTS = frozenset(["contiguous", "to", "clone", "float", "half", "bfloat16", "type", "type_as", "double"])
 
 
@@ -76,6 +79,38 @@ def copies(traces, where, total_s):
         }
         for (name, _), row in rows.items()
     ]  # fmt: skip
+
+
+def zeros(traces, where, total_s):
+    """Tensors of zeros by place, all of which the next operation on them wrote to, whenever they were made."""
+    rows = {}
+    for trace in traces:
+        for op in trace.ops:
+            if op.name not in _ZEROS or not op.outs:
+                continue
+            row = rows.setdefault(op.frames[:1], {"count": 0, "seconds": 0.0, "frames": op.frames, "unread": True})
+            row["count"] += 1
+            row["seconds"] += op.seconds
+            row["unread"] &= _is_written_over(trace, op)
+    return [
+        {"frames": where.describe_frames(row["frames"]), "count": row["count"], "share": row["seconds"] / total_s}
+        for row in rows.values()
+        if row["unread"]
+    ]
+
+
+def _is_written_over(trace, op):
+    """As far as it can be told without the bounds of slices."""
+    made = op.outs[0]
+    root = trace.values[made].root
+    for later in trace.ops[op.index + 1 :]:
+        operands = later.operands()
+        if not any(trace.values[tag].root == root for tag in operands):
+            continue
+        if later.changed != root or (later.name not in _WRITES and "out" not in later.kwargs):
+            return False
+        return sum(trace.values[tag].root == root for tag in operands) == 1  # what is written does not come from it
+    return False
 
 
 def _needed(trace, op):

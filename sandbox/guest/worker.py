@@ -173,16 +173,24 @@ class Worker:
         synchronize()
 
     def op_compiled(self):
-        """What torch.compile made so far: graphs, and the places where it gave up and went on in Python."""
-        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+        """What torch.compile made so far: graphs, the places where it gave up and went on in Python, and code that it
+        compiled once more because something differed from what it had compiled for."""
+        utils = sys.modules.get("torch._dynamo.utils")
+        counters = getattr(utils, "counters", {})
         breaks = counters.get("graph_break", {})
-        reasons = [str(reason).strip().partition("\n")[0][:200] for reason in breaks]
         graphs = int(counters.get("stats", {}).get("unique_graphs", 0))
-        return {"graphs": graphs, "graph_breaks": sum(breaks.values()), "reasons": reasons[:3]}
+        again = [m.recompile_reason for m in utils.get_compilation_metrics() if m.recompile_reason] if graphs else []
+        return {"graphs": graphs, "graph_breaks": sum(breaks.values()), "reasons": _first_lines(breaks),
+                "recompiles": len(again), "recompile_reasons": _first_lines(again)}  # fmt: skip
 
     def op_tripwires(self):
         """What of clocks, synchronisation and the guest itself is not what it was before the target was loaded."""
         return {"changed": tripwires.changed(self.identities)}
+
+
+def _first_lines(reasons):
+    """Of a few that differ."""
+    return list(dict.fromkeys(str(reason).strip().partition("\n")[0][:200] for reason in reasons))[:3]
 
 
 def _storage(tensor):

@@ -210,9 +210,20 @@ def test_blocks_are_compiled_where_the_whole_was_not_kept(decoder: tuple[Target,
     assert "self.compile()" in applied(target, block).text().partition("class DecoderLayer")[2].partition("class ")[0]
     past = (*past, attempt(block, "neutral"))
     assert not Playbook().propose(request(target, "compile_model", seen, attempts=past))[0]
-    compiled = applied(target, whole)
-    again = Playbook().propose(request(compiled, "compile_model", seen, attempts=(attempt(whole, "kept"),)))
+
+
+def test_weights_are_made_constants_where_compiling_was_kept_on_a_cpu(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    (whole,) = Playbook().propose(request(target, "compile_model", seen))[0]
+    compiled, past = applied(target, whole), (attempt(whole, "kept"),)
+    (constant,) = Playbook().propose(request(compiled, "compile_model", seen, attempts=past))[0]
+    assert constant.title == "Compile Decoder with its weights as constants (default settings)"
+    text = applied(compiled, constant).text()
+    assert "@frozen()\nclass Decoder" in text and "self.compile()" in text, "which serves calls with gradients"
+    past = (*past, attempt(constant, "neutral"))
+    again = Playbook().propose(request(compiled, "compile_model", seen, attempts=past))
     assert again == ([], "Decoder is compiled already")
+    assert not Playbook().propose(request(compiled, "compile_model", seen, GPU, attempts=past[:1]))[0]
 
 
 def test_a_way_to_compile_that_was_passed_over_is_not_weighed_again(decoder: tuple[Target, Observation]) -> None:

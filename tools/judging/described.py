@@ -136,6 +136,8 @@ class Compiled(BaseModel):
     graphs: _Size
     graph_breaks: _Size
     reasons: list[Annotated[str, AfterValidator(plain)]] = Field(max_length=3)
+    recompiles: _Size
+    recompile_reasons: list[Annotated[str, AfterValidator(plain)]] = Field(max_length=3)
 
 
 class Answer(BaseModel):

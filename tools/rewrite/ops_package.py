@@ -39,6 +39,7 @@ class Asset:
 CONSTANT = Asset("amd-kernel-optimization", "constants", "constant")
 PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear")
 GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")
+FROZEN = Asset("amd-kernel-optimization", "frozen", "frozen")
 GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed")
 BLAS_LIBRARY = Asset("amd-kernel-optimization", "blas_library", "prefer_blas")
 CHANNELS_LAST = Asset("amd-kernel-optimization", "channels_last", "channels_last")

@@ -103,12 +103,13 @@ def test_the_page_says_how_kernels_compile_for_other_gpus() -> None:
 
 
 def test_the_page_says_what_compiling_costs() -> None:
-    made = {"graphs": 3, "graph_breaks": 1, "reasons": ["a `print` | in it"], "first_call_s": 20.0}
+    made = {"graphs": 3, "graph_breaks": 1, "reasons": ["a `print` | in it"], "first_call_s": 20.0,
+            "recompiles": 2, "recompile_reasons": ["a size"]}  # fmt: skip
     measured = {"incumbent_us": [5000.0, 9000.0], "candidate_us": [1000.0, 9000.0]}
     first, *others = sample().attempts
     given = {"step": "compile_model", "evidence": {"correctness": {"compiled": made}, "screen": measured}}
     page = report_text.page(sample(attempts=[first.model_copy(update=given), *others]))
-    assert rf"| {first.title} | 3 | 1 break; a \`print\` \| in it | 20 s | 5,000 calls |" in page
+    assert rf"| {first.title} | 3 | 1 break; a \`print\` \| in it | 2 times; a size | 20 s | 5,000 calls |" in page
     slower = given | {"evidence": given["evidence"] | {"screen": {"incumbent_us": [1.0], "candidate_us": [2.0]}}}
     assert "| 20 s | never |" in report_text.page(sample(attempts=[first.model_copy(update=slower), *others]))
     assert "## Compiled" not in report_text.page(sample())

@@ -59,6 +59,7 @@ def compiles(provider: Name, open_folder: Path) -> None:
         found = referee.check(filled).finding
         assert found.verdict is None and found.evidence["compiled"]["graphs"] == 1
         assert found.evidence["compiled"]["graph_breaks"] == 0 and found.evidence["compiled"]["first_call_s"] > 0
+        assert found.evidence["compiled"]["recompiles"] == 0
         assert "compiled" not in referee.check_pristine().finding.evidence
         assert filled.cache is not None and list(filled.cache.rglob("*.so"))
         with Worker(referee.setting, referee.pristine) as worker:

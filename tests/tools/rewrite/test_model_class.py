@@ -10,7 +10,7 @@ import pytest
 
 from tests.observed import Target, only, same_results
 from tools.observation import Observation, Ops, OpShare
-from tools.rewrite import CannotRewrite, capture_graph, compile_model, route_gemm
+from tools.rewrite import CannotRewrite, compile_model, route_gemm, wrap_calls
 
 MODEL = """
 import torch
@@ -101,16 +101,26 @@ def test_a_third_party_model_gets_advice(tmp_path: Path) -> None:
 def test_captured_and_tuned_classes_run_as_before_without_a_device(tmp_path: Path) -> None:
     before = Target.of_model(tmp_path / "tree", MODEL)
     site = only(compile_model.find(before.observe()))
-    after = before.with_files(capture_graph.rewrite(before.tree, site))
+    after = before.with_files(wrap_calls.capture(before.tree, site))
     assert "@graphed\nclass Model" in after.text()
     after.with_files(route_gemm.tune(after.tree, site))
     both = Target(after.tree.with_name(after.tree.name + "+"))
     assert "        tune_gemm()" in both.text()
     assert same_results(before, both)
     with pytest.raises(CannotRewrite, match="already"):
-        capture_graph.rewrite(both.tree, site)
+        wrap_calls.capture(both.tree, site)
     with pytest.raises(CannotRewrite, match="already"):
         route_gemm.tune(both.tree, site)
+
+
+def test_a_frozen_class_gives_the_same_and_is_not_frozen_twice(tmp_path: Path) -> None:
+    before = Target.of_model(tmp_path / "tree", MODEL)
+    site = only(compile_model.find(before.observe()))
+    after = before.with_files(wrap_calls.freeze(before.tree, site, 'backend="eager"'))
+    assert '@frozen(backend="eager")\nclass Model' in after.text()
+    assert same_results(before, after)
+    with pytest.raises(CannotRewrite, match="frozen already"):
+        wrap_calls.freeze(after.tree, site)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+# Ratchet: frozen.py. Copied into this repository by an accepted change; it needs nothing but torch.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""Compile a module's calls with its weights as constants, which are laid out once as the processor likes them best.
+
+    @frozen(dynamic=False)
+    class Model(nn.Module): ...
+
+Takes the arguments of torch.compile. Each call looks at every weight and buffer: when one was written to, moved or
+replaced, everything is compiled anew, CHANGES times at most, and then for good the plain call runs. Whatever else a
+call depends on, torch.compile guards by itself. Not seen is what writes to a weight's memory behind torch's back:
+`p.data.mul_()`, a kernel of one's own. Weights take their memory twice. Copies of the module, and subclasses, start
+afresh.
+
+The plain call runs instead: with gradients, in training mode, with hooks, with a `forward` of the module's own, under
+anything that looks at operations, while compiling, tracing or capturing, for weights that are more than plain tensors,
+and for good once a call wrote to a weight or a buffer. Not for one module called from several threads at a time.
+"""
+
+import functools
+import importlib
+import weakref
+
+import torch
+from torch.nn.modules import module as module_hooks
+from torch.utils import _device
+
+CHANGES = 4
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_states = weakref.WeakKeyDictionary()  # no attribute of the module, so that deepcopy and pickle leave it out
+
+
+def frozen(**settings):
+    """Class decorator for nn.Module classes."""
+
+    def decorate(cls):
+        plain_call = cls.__call__
+
+        @functools.wraps(plain_call)
+        def call(self, *args, **kwargs):
+            if type(self) is not cls or not _applies(self):
+                return plain_call(self, *args, **kwargs)
+            state = _states.get(self)
+            if state is None:
+                state = _states[self] = _Frozen(settings)
+            return state.call(self, functools.partial(plain_call, self), args, kwargs)
+
+        cls.__call__ = call
+        return cls
+
+    return decorate
+
+
+def _applies(module):
+    if torch.is_grad_enabled() or module.training or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+        return False
+    if module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks:
+        return False
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return False
+    # modes want to see each operation; a default device is a mode that does not
+    modes = torch._C._len_torch_function_stack() - (_device.CURRENT_DEVICE is not None)
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return not (modes > 0 or torch._C._len_torch_dispatch_stack() or transformed)
+
+
+class _Frozen:
+    """The compiled call of one module, and the weights that it holds as constants."""
+
+    def __init__(self, settings):
+        self.settings, self.compiled, self.weights, self.hooks = settings, None, (), ()
+        self.config, self.left = None, CHANGES
+
+    def call(self, module, plain, args, kwargs):
+        if self.left < 0:
+            return plain(*args, **kwargs)
+        begins = self.compiled is None or not _are_unchanged(self.weights)
+        if (begins and not self._begin(module)) or any(self.hooks):
+            return plain(*args, **kwargs)
+        before, self.config.freezing = self.config.freezing, True  # whenever it compiles, for another shape too
+        try:
+            result = self.compiled(module, args, kwargs)
+        finally:
+            self.config.freezing = before
+        if begins and not _are_unchanged(self.weights):
+            self.left = -1
+        return result
+
+    def _begin(self, module):
+        self.left -= 1
+        held = [*module.parameters(), *module.buffers()]
+        if self.left < 0 or any(type(each) not in _PLAIN or each.is_inference() for each in held):
+            self.left, self.compiled, self.weights, self.hooks = -1, None, (), ()
+            return False
+        self.config = importlib.import_module("torch._inductor.config")  # late, as it takes a second
+        self.weights = tuple((weakref.ref(each), each._version, each.data_ptr()) for each in held)
+        # torch.compile has no guards for hooks that come later
+        self.hooks = tuple(held for m in module.modules() for held in (m._forward_hooks, m._forward_pre_hooks))
+        self.compiled = torch.compile(_calls_forward(), **self.settings)
+        return True
+
+
+def _calls_forward():
+    """A function whose code is its own: what torch.compile made of another's is found under that one's code."""
+
+    def call(module, args, kwargs):
+        return module.forward(*args, **kwargs)
+
+    call.__code__ = call.__code__.replace(co_name="frozen_call")
+    return call
+
+
+def _are_unchanged(weights):
+    for reference, version, address in weights:
+        weight = reference()
+        if weight is None or weight._version != version or weight.data_ptr() != address:
+            return False
+    return True

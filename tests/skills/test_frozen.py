@@ -1,0 +1,222 @@
+"""A frozen module gives what it gave, follows its weights, and steps aside where it cannot serve a call."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests import assets
+
+frozen_module = assets.load("amd-kernel-optimization", "frozen")
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.register_buffer("offset", torch.randn(4))
+        self.scale = 2.0
+
+    def forward(self, x: torch.Tensor, twice: bool = False) -> torch.Tensor:
+        y = self.second(torch.relu(self.first(x))) * self.scale + self.offset
+        return y + y if twice else y
+
+
+@frozen_module.frozen()
+class Frozen(Plain):
+    pass
+
+
+class Counts(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor, twice: bool = False) -> torch.Tensor:
+        self.calls += 1
+        return super().forward(x, twice) + self.calls
+
+
+@frozen_module.frozen(backend="eager")
+class FrozenCounts(Counts):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def no_grad() -> Iterator[None]:
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+
+
+def pair(x: torch.Tensor | None = None) -> tuple[Any, Any]:
+    """A plain module, and a frozen one of the same weights that was called already."""
+    torch.manual_seed(0)
+    plain = Plain().eval()
+    frozen = Frozen().eval()
+    frozen.load_state_dict(plain.state_dict())
+    frozen(torch.randn(3, 8) if x is None else x)
+    return plain, frozen
+
+
+def agree(plain: Any, frozen: Any, **kwargs: Any) -> bool:
+    x = torch.randn(3, 8)
+    return torch.allclose(plain(x, **kwargs), frozen(x, **kwargs), atol=1e-5)
+
+
+def state(frozen: Any) -> Any:
+    return frozen_module._states[frozen]
+
+
+def test_it_gives_what_the_plain_call_gives_in_every_form() -> None:
+    plain, frozen = pair()
+    assert agree(plain, frozen) and agree(plain, frozen, twice=True)
+    for rows in (1, 5, 7):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(frozen(x), plain(x))
+    assert state(frozen).left == frozen_module.CHANGES - 1, "once for all of these"
+    assert not torch._inductor.config.freezing
+
+
+def test_its_weights_are_constants_and_copies_of_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not seen, as its words say: it shows that the weights were indeed frozen."""
+    plain, frozen = pair()
+    frozen.first.weight.data.mul_(2)
+    assert agree(plain, frozen)
+
+
+def change_in_place(net: Any) -> None:
+    net.first.weight.mul_(0.5)
+
+
+def load(net: Any) -> None:
+    net.load_state_dict({name: value + 1 for name, value in net.state_dict().items()})
+
+
+def replace_a_weight(net: Any) -> None:
+    net.second.weight = nn.Parameter(net.second.weight * 3)
+
+
+def replace_a_layer(net: Any) -> None:
+    layer = nn.Linear(16, 4)
+    layer.load_state_dict({name: value * 2 for name, value in net.second.state_dict().items()})
+    net.second = layer
+
+
+def give_it_other_data(net: Any) -> None:
+    net.first.bias.data = net.first.bias.data + 1
+
+
+def change_a_buffer(net: Any) -> None:
+    net.offset += 1
+
+
+def change_a_number(net: Any) -> None:
+    net.scale = 7.0
+
+
+def hook_a_layer(net: Any) -> None:
+    net.first.register_forward_hook(lambda module, args, out: out + 1)
+
+
+def hook_it(net: Any) -> None:
+    net.register_forward_hook(lambda module, args, out: out * 2)
+
+
+def give_it_a_forward(net: Any) -> None:
+    net.forward = lambda x, twice=False: net.second(torch.relu(net.first(x)))
+
+
+def cast(net: Any) -> None:
+    net.to(torch.float64).to(torch.float32).add_module("more", nn.Identity())
+    net.first.weight.data = net.first.weight.data + 1
+
+
+@pytest.mark.parametrize("change", [
+    change_in_place, load, replace_a_weight, replace_a_layer, give_it_other_data, change_a_buffer, change_a_number,
+    hook_a_layer, hook_it, give_it_a_forward, cast,
+])  # fmt: skip
+def test_it_follows_what_becomes_of_the_module(change: Any) -> None:
+    plain, frozen = pair()
+    assert agree(plain, frozen)
+    for net in (plain, frozen):
+        change(net)
+    assert agree(plain, frozen) and agree(plain, frozen)
+
+
+def test_weights_that_change_always_are_not_frozen_again_and_again() -> None:
+    plain, frozen = pair()
+    for _ in range(frozen_module.CHANGES + 2):
+        for net in (plain, frozen):
+            net.first.weight.add_(0.1)
+        assert agree(plain, frozen)
+    assert state(frozen).left < 0
+
+
+def test_a_call_that_writes_to_a_buffer_is_left_alone() -> None:
+    torch.manual_seed(0)
+    plain, frozen = Counts().eval(), FrozenCounts().eval()
+    frozen.load_state_dict(plain.state_dict())
+    assert all(agree(plain, frozen) for _ in range(4))
+    assert float(frozen.calls) == 4 and state(frozen).left < 0
+
+
+def test_gradients_and_training_take_the_plain_call() -> None:
+    plain, frozen = pair()
+    with torch.enable_grad():
+        x = torch.randn(2, 8, requires_grad=True)
+        frozen(x).sum().backward()
+    assert x.grad is not None and frozen.first.weight.grad is not None
+    assert agree(plain.train(), frozen.train())
+
+
+def test_inference_mode_and_inference_tensors() -> None:
+    plain, frozen = pair()
+    with torch.inference_mode():
+        assert agree(plain, frozen)
+        mine = Frozen().eval()
+        assert mine(torch.randn(2, 8)).shape == (2, 4)
+    assert state(mine).left < 0, "changes of inference tensors are not counted"
+
+
+def test_copies_and_pickles_start_afresh_and_nothing_keeps_it_alive() -> None:
+    plain, frozen = pair()
+    again = copy.deepcopy(frozen)
+    assert again not in frozen_module._states and agree(plain, again)
+    assert pickle.loads(pickle.dumps(plain.state_dict())).keys() == frozen.state_dict().keys()
+    gone = weakref.ref(frozen)
+    del frozen
+    torch._dynamo.reset()
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_subclass_is_not_frozen() -> None:
+    class Sub(Frozen):
+        pass
+
+    torch.manual_seed(0)
+    sub = Sub().eval()
+    sub(torch.randn(2, 8))
+    assert sub not in frozen_module._states
+
+
+def test_modes_and_compilers_see_each_operation() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    plain, frozen = pair()
+    with FlopCounterMode(display=False) as counted:
+        frozen(torch.randn(3, 8))
+    assert counted.get_total_flops() == 3 * 2 * (8 * 16 + 16 * 4)
+    x = torch.randn(3, 8)
+    compiled = torch.compile(lambda x: frozen(x), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), plain(x))
+    assert torch.vmap(frozen)(torch.randn(2, 3, 8)).shape == (2, 3, 4)

@@ -1,0 +1,52 @@
+"""Put something around whole calls of the outermost module: its class gets a decorator, `graphed` or `frozen`.
+
+State dicts, attributes and subclasses stay as they are; where a decorator cannot serve a call, it runs as before. It
+refuses a class that has a `__call__` of its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import libcst as cst
+
+from tools.candidate import Site
+from tools.rewrite import CannotRewrite
+from tools.rewrite.ops_package import FROZEN, GRAPHED, Asset, is_used, use
+from tools.rewrite.source import SourceFile
+from tools.rewrite.syntax import dotted, methods
+
+
+def capture(tree: Path, site: Site) -> dict[str, str]:
+    """Record whole calls as graphs: `@graphed`. New file contents, for a site of `compile_model.find`.
+
+    Raises: CannotRewrite.
+    """
+    return _decorated(tree, site, GRAPHED, "{}", "captured")
+
+
+def freeze(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
+    """Compile calls with the weights as constants: `@frozen(settings)`, the arguments of torch.compile.
+
+    Raises: CannotRewrite.
+    """
+    return _decorated(tree, site, FROZEN, f"{{}}({settings})", "frozen")
+
+
+def _decorated(tree: Path, site: Site, asset: Asset, spelling: str, done: str) -> dict[str, str]:
+    source = SourceFile(tree, site.file)
+    owner = source.class_named(site.module_class, site.line)
+    name = is_used(source, asset)
+    if name and any(_name(decorator) == name for decorator in owner.decorators):
+        raise CannotRewrite(f"{owner.name.value} is {done} already")
+    if any(m.name.value == "__call__" for m in methods(owner)):
+        raise CannotRewrite(f"{owner.name.value} has a __call__ of its own")
+    used = use(source, asset, site.detail["module"])
+    decorator = cst.Decorator(cst.parse_expression(spelling.format(used.name), source.module.config_for_parsing))
+    source.replace(owner, owner.with_changes(decorators=[*owner.decorators, decorator]))
+    return {**used.files, source.path: source.result()}
+
+
+def _name(decorator: cst.Decorator) -> str | None:
+    given = decorator.decorator
+    return dotted(given.func if isinstance(given, cst.Call) else given)
