@@ -48,6 +48,7 @@ from tools.rewrite.overlay import View
 from tools.tree_removal import remove_tree
 from tools.tuned import Tuned
 
+AUDITED = "audited"  # the profile of what an audit left of the original
 PROFILED_CALLS = 5  # of each case: profiles say where to look, and are not what is decided by
 
 
@@ -204,11 +205,16 @@ class RunContext:
         return known
 
     def at_most(self, step: str) -> StepCeiling | None:
-        """What a step can gain on the stack that it began with, by the profile of the original."""
-        profile = measurements.profile(self.run_dir, "baseline")
+        """What a step can gain on the stack that it began with, by the profile of the original or of what an audit
+        left of it: what is needless there was no bound for anything.
+        """
+        before = list(itertools.takewhile(lambda row: row.step != step, self.ledger.rows))
+        profile = measurements.profile(self.run_dir, AUDITED) if step != "audit_compute" else None
+        if profile is not None:
+            before = [row for row in before if row.step != "audit_compute"]
+        profile = profile or measurements.profile(self.run_dir, "baseline")
         if profile is None:
             return None
-        before = itertools.takewhile(lambda row: row.step != step, self.ledger.rows)
         gained = math.prod(row.speedup.median for row in before if row.verdict == "kept" and row.speedup)
         return on_faster(profile.steps, step, gained)
 

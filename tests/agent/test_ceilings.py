@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.config import RunConfig
-from agent.context import RunContext
+from agent.context import AUDITED, RunContext
 from agent.records import measurements
 from agent.state import RunState
 from agent.steps.summing_up import climbing_step
@@ -65,6 +65,17 @@ def test_a_step_is_not_left_out_for_what_the_device_was_measured_to_reach(tmp_pa
     profile.steps[0].if_free = 1.5  # products are a third of a call, at the speed of light as it was measured
     measurements.keep(profile, measurements.profile_file(tmp_path, "baseline"))
     assert climbing_step({}, ctx, "fuse_projections")["climbing"]
+
+
+def test_what_is_left_after_an_audit_is_what_later_steps_work_on(tmp_path: Path) -> None:
+    rows = ("audit_compute", "kept", 5.0), ("fuse_projections", "kept", 2.0)
+    ctx = context(tmp_path, {"audit_compute": 9.0, "compile_model": 1.25, "compose_stack": 4.0}, *rows)
+    assert ctx.at_most("compile_model").speedup == 1.0  # by the original nothing is left
+    profile = measurements.profile(tmp_path, "baseline")
+    assert profile is not None
+    measurements.keep(profile, measurements.profile_file(tmp_path, AUDITED))
+    assert ctx.at_most("compile_model").speedup == pytest.approx(1 / 0.6)
+    assert ctx.at_most("audit_compute").speedup == pytest.approx(4.0)
 
 
 def test_without_a_profile_nothing_is_known(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ _TABLE: tuple[tuple[Category, str], ...] = (
     ("attention",
      r"fmha|flash|attn|attention|paged_?att|\bpa_(fwd|decode|prefill|ragged)|mla_|bwd_kernel_d[kvq]|cudnn_generated_fort_native_sdpa"),
     ("moe and sorting",
-     r"moe|top_?k|radix_?sort|bitonic|\bsort|_sort|sort_?kernel|grouped_?gemm|\bargsort|aten::(sort|topk|argsort|bincount|histc)"),
+     r"moe|top_?k|radix_?sort|bitonic|\bsort|_sort|sort_?kernel|grouped_?gemm|\bargsort|nonzero|aten::(sort|topk|argsort|bincount|histc|unique\w*|_unique\w*|masked_select)"),
     ("gemm",
      r"cijk_|tensile|kernel_gemm_xdl|devicegemm|gridwisegemm|gemm|gemv|wv_?splitk|llmm1|splitk|_matmul_ogs|triton_tem_"
      r"|_scaled_mm|nvjet|cublas|cutlass.*(gemm|tensorop)|aten::(mm|bmm|addmm|baddbmm|addbmm|matmul|linear|dot|mv|addmv)\b"
@@ -37,7 +37,7 @@ _TABLE: tuple[tuple[Category, str], ...] = (
     ("copy and fill",
      r"memcpy|memset|copybuffer|fillbuffer|fill_|direct_copy|fillfunctor|catarraybatched|copy_kernel|copy_device_to_device"
      r"|aten::(copy_|clone|contiguous|zero_|zeros|ones|full|cat|stack|_to_copy|empty|empty_like|empty_strided|zeros_like|ones_like|full_like|repeat|repeat_interleave|to|t|view"
-     r"|transpose|permute|reshape|_reshape_alias|_unsafe_view|as_strided|expand|squeeze|unsqueeze|slice|narrow|split|chunk"
+     r"|transpose|permute|reshape|_reshape_alias|_unsafe_view|as_strided_?|expand|squeeze|unsqueeze|slice|narrow|split|chunk"
      r"|select|unbind|detach|resolve_conj|resolve_neg|resize_|result_type|alias|lift_fresh|movedim|flatten|unflatten)\b"),
     ("activation and elementwise",
      r"act_and_mul|silu|gelu|swiglu|relu|sigmoid|tanh|rope|rotary|elementwise|triton_poi_|index|gather|scatter|\bwhere"

@@ -30,12 +30,13 @@ class Aim:
     launches: bool
     words: str
     whole: bool = False  # it may remove what it works on altogether
+    bounded: bool = True  # it works on nothing else
 
 
 AIMS: Sequence[Aim] = (
-    Aim("audit_compute", _LIGHT, True, "copies, casts and what is computed anew in every call", whole=True),
+    Aim("audit_compute", _LIGHT, True, "copies, casts and what each call computes anew", whole=True, bounded=False),
     Aim("write_kernels", _LIGHT, True, "norms, activations and other light kernels"),
-    Aim("fuse_projections", frozenset({"gemm"}), True, "products that share their input"),
+    Aim("fuse_projections", frozenset({"gemm"}), True, "products that share their input, and loops over experts"),
     Aim("swap_attention", frozenset({"attention"}), True, "attention with its softmax, masks and copies", whole=True),
     Aim("compile_model", _LIGHT, True, "everything but products and attention", whole=True),
     Aim("route_gemm", frozenset({"gemm", "convolution"}), False, "products and convolutions"),
@@ -43,8 +44,8 @@ AIMS: Sequence[Aim] = (
 )
 
 
-# Steps that work on nothing else. An audit may find any work needless, and the last step puts others together.
-BOUNDED = frozenset(aim.step for aim in AIMS) - {"audit_compute"}
+# An audit may find any work needless, and the last step puts others together.
+BOUNDED = frozenset(aim.step for aim in AIMS if aim.bounded)
 
 
 def of(profile: Profile) -> list[StepCeiling]:
@@ -58,12 +59,15 @@ def of(profile: Profile) -> list[StepCeiling]:
         besides_us = waits_us if aim.launches else 0.0
         if aim.step == "swap_attention":
             besides_us += _written_out_us(profile)
+        if aim.step == "fuse_projections":
+            besides_us += _routing_us(profile)
         share, all_of_it = (
             min(_to_save(mine, whole=whole) + besides_us, profile.call_us) / profile.call_us
             for whole in (aim.whole, True)
         )
         reason = _reason(aim, share, waits_us, profile)
-        found.append(StepCeiling(step=aim.step, speedup=_speedup(share), reason=reason, if_free=_speedup(all_of_it)))
+        speedup, if_free = (_speedup(share), _speedup(all_of_it)) if aim.bounded else (None, None)
+        found.append(StepCeiling(step=aim.step, speedup=speedup, reason=reason, if_free=if_free))
     floor_us = sum(needed_us(row) for row in profile.kernels if row.category in _PRODUCTS)
     share = 1.0 - floor_us / profile.call_us
     reason = f"{share:.0%} of a call could go: all but products and attention at the speed of light"
@@ -76,20 +80,21 @@ def over_cases(profiles: Sequence[Profile]) -> list[StepCeiling]:
         return []
     found = []
     for same in zip(*(profile.steps for profile in profiles), strict=True):
-        gains = [each.speedup for each in same]
-        shares = [1.0 - 1.0 / gain for gain in gains]
         first, _, words = same[0].reason.partition(": ")
-        reason = f"{min(shares):.0%} to {max(shares):.0%} of a call could go, by case: {words or first}"
-        free = [each.if_free for each in same if each.if_free is not None]
-        found.append(
-            StepCeiling(
-                step=same[0].step,
-                speedup=geometric_mean(gains),
-                reason=reason,
-                if_free=geometric_mean(free) if len(free) == len(same) else None,
-            )
-        )
+        speedup = _mean(each.speedup for each in same)
+        reason = f"any work may turn out to be needless: {words or first}"
+        if speedup is not None:
+            shares = [1.0 - 1.0 / each.speedup for each in same if each.speedup is not None]
+            reason = f"{min(shares):.0%} to {max(shares):.0%} of a call could go, by case: {words or first}"
+        free = _mean(each.if_free for each in same)
+        found.append(StepCeiling(step=same[0].step, speedup=speedup, reason=reason, if_free=free))
     return found
+
+
+def _mean(gains: Iterable[float | None]) -> float | None:
+    known = list(gains)
+    found = [gain for gain in known if gain is not None]
+    return geometric_mean(found) if len(found) == len(known) else None
 
 
 def on_faster(steps: Sequence[StepCeiling], step: str, gained: float) -> StepCeiling | None:
@@ -99,8 +104,10 @@ def on_faster(steps: Sequence[StepCeiling], step: str, gained: float) -> StepCei
     """
     by_name = {each.step: each for each in steps}
     found, whole = by_name.get(step), by_name.get("compose_stack")
-    if found is None or whole is None:
+    if found is None or whole is None or whole.speedup is None:
         return None
+    if found.speedup is None:
+        return found
     most = min(_speedup((1.0 - 1.0 / found.speedup) * gained), whole.speedup / gained)
     free = None if found.if_free is None else _speedup((1.0 - 1.0 / found.if_free) * gained)
     return found.model_copy(update={"speedup": max(1.0, most), "if_free": free})
@@ -122,6 +129,12 @@ def _written_out_us(profile: Profile) -> float:
     return max(inside - sum(row.time_us for row in fused), parts)
 
 
+def _routing_us(profile: Profile) -> float:
+    """Of modules that choose and sort rows, what is no product: a loop over experts goes away with its copies."""
+    routing = {row.module for row in profile.kernels if row.category == "moe and sorting"}
+    return sum(row.time_us for row in profile.kernels if row.module in routing and row.category not in _PRODUCTS)
+
+
 def _to_save(rows: Iterable[KernelRow], *, whole: bool) -> float:
     return sum(row.time_us - (0.0 if whole else needed_us(row)) for row in rows)
 
@@ -133,4 +146,6 @@ def _speedup(share: float) -> float:
 
 def _reason(aim: Aim, share: float, waits_us: float, profile: Profile) -> str:
     waiting = f", {waits_us / profile.call_us:.0%} of it waiting" if aim.launches and waits_us > 0 else ""
+    if not aim.bounded:
+        return f"any work may turn out to be needless: {share:.0%} of a call are {aim.words}"
     return f"{share:.0%} of a call could go{waiting}: {aim.words}"

@@ -111,7 +111,8 @@ class StepCeiling(_Part):
     """The most that one of the ten steps could gain, if what it works on took no more than it must."""
 
     step: str
-    speedup: float
+    speedup: float | None
+    """None: it has no bound."""
     reason: str
     if_free: float | None = None
     """The same if what it works on took no time at all: by shares alone, without what the device reaches."""

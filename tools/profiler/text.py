@@ -215,7 +215,7 @@ def _steps(profile: Profile) -> list[str]:
         return []
     lines = ["What each step could gain at most", ""]
     for step in profile.steps:
-        gain = f"{step.speedup:.2f}×" if math.isfinite(step.speedup) else _UNKNOWN
+        gain = f"{step.speedup:.2f}×" if step.speedup is not None and math.isfinite(step.speedup) else _UNKNOWN
         lines += _wrapped(step.reason, first=f"  {one_line(step.step, 18):<18} {gain:>7}  ", rest=" " * 30)
     return lines
 

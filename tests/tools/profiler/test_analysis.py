@@ -150,6 +150,23 @@ def test_what_a_step_could_gain_is_never_below_what_its_work_takes() -> None:
     assert "25% of it waiting" in steps["capture_graph"].reason
 
 
+def test_an_audit_has_no_bound_and_loops_over_experts_go_away_with_all_that_is_no_product() -> None:
+    experts, elsewhere = Module("Experts", "model.py:8", "1"), Module("Layer", "model.py:20", "2")
+    parts = [
+        launch("gemm", 0, 200, GEMM, module=experts),
+        launch("elementwise_mul", 200, 90, ADD, module=experts),
+        launch("elementwise_add", 300, 100, ADD, module=elsewhere),
+    ]
+    without = {each.step: each for each in profiled(*parts).steps}
+    steps = {each.step: each for each in profiled(*parts, launch("sort_kernel", 290, 10, module=experts)).steps}
+    assert steps["audit_compute"].speedup is None and steps["audit_compute"].if_free is None
+    assert steps["audit_compute"].reason.startswith("any work may turn out to be needless: 50% of a call are")
+    most, before = steps["fuse_projections"].speedup, without["fuse_projections"].speedup
+    assert most is not None and before is not None
+    assert 1 / before - 1 / most == pytest.approx(90 / 400)  # the device waits 10 us less, and sorts for as long
+    assert ceilings.on_faster(list(steps.values()), "audit_compute", 2.0) == steps["audit_compute"]
+
+
 def two_cases(*launches: Launched, calls: int = 4) -> Profile:
     subject = Subject("bench.py", "NVIDIA H200", {"(tokens=1)": 100.0, "(tokens=512)": 210.0}, "sm_90", 132, H200)
     return analysis.profile(Trace(list(launches), calls, on_device=True), subject)
@@ -165,7 +182,9 @@ def test_cases_are_told_apart_and_ceilings_are_their_geometric_mean() -> None:
     ]
     assert found.cases[0].idle_share == pytest.approx(0.95)
     assert (found.call_us, found.busy_us) == (155, 102.5)
-    capture = next(each for each in found.steps if each.step == "capture_graph")
+    audit, capture = (next(each for each in found.steps if each.step == step)
+                      for step in ("audit_compute", "capture_graph"))  # fmt: skip
+    assert audit.speedup is None and audit.reason.startswith("any work may turn out to be needless: ")
     assert capture.speedup == pytest.approx((100 / 5 * 210 / 200) ** 0.5)
     assert "5% to 95% of a call" in capture.reason
     assert found.recommendations[0].startswith("In case (tokens=1) the device waits for 95% of a call with 1 launches")
@@ -224,7 +243,7 @@ def test_whatever_is_in_a_trace_shares_add_up(
         assert sum(each.share for each in found.kernels) == pytest.approx(1.0)
         assert sum(each.share for each in found.modules) == pytest.approx(1.0)
     assert 0.0 <= found.idle_share <= 1.0
-    assert all(each.speedup >= 1.0 for each in found.steps)
+    assert all(each.speedup is None or each.speedup >= 1.0 for each in found.steps)
     assert Profile.model_validate_json(found.model_dump_json()) == found
 
 
