@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 LOOK_SHARE = 1 / 3  # of the time that is left: at most so much for one more look at one change
+LOOK_S = 300.0  # and at most so long, however much is left: what compiles itself for half a minute would take ten
 ATTEMPT_RESTARTS = 12  # what a change costs that is decided at the first look, its check included
 
 
@@ -28,13 +29,13 @@ class Budget:
     def used_up(self) -> bool:
         return self._less_than(0.0)
 
-    def hurried(self, restarts: int) -> bool:
-        """Whether so many restarts more would take what is reserved."""
-        return self._less_than(self.reserved_s + restarts * self.restart_s)
+    def hurried(self) -> bool:
+        """Whether one more attempt would take what is reserved."""
+        return self._less_than(self.reserved_s + ATTEMPT_RESTARTS * self.restart_s)
 
-    def too_dear(self, restarts: int) -> bool:
-        """Whether a look that needs so many restarts more would take too much of what is left, for one change."""
-        return self.hurried(restarts) or self._less_than(restarts * self.restart_s / LOOK_SHARE)
+    def too_dear(self, seconds: float) -> bool:
+        """Whether a look that takes so long would take too much of what is left, for one change."""
+        return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / LOOK_SHARE)
 
     def _less_than(self, seconds: float) -> bool:
         return self.deadline is not None and time.monotonic() + seconds > self.deadline

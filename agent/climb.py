@@ -6,7 +6,6 @@ node that runs again after a kill finds what it did before. Refuses to judge: th
 
 from __future__ import annotations
 
-from agent.budget import ATTEMPT_RESTARTS
 from agent.context import RunContext
 from agent.records.attempts import Attempt
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
@@ -26,7 +25,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     candidates, reason = ctx.propose(step)
     if candidates:
         ctx.budget.reserve(ctx.steps_to_come(step))
-        if tried and ctx.budget.hurried(ATTEMPT_RESTARTS):
+        if tried and ctx.budget.hurried():
             return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     # in any step: a second try of the same on the same would only be a second chance for chance
     known = {(row.diff_digest, row.base) for row in ctx.ledger.rows}

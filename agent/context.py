@@ -298,6 +298,8 @@ class RunContext:
             attempts=[PastAttempt(r.step, r.title, r.verdict, r.reason, r.diff_digest) for r in self.ledger.rows],
             cases=[case.for_script() for case in self.workload.cases],
             tune=self._tune if self.platform.triton else None,
+            compile_pays={"compile_model", "compose_stack"} <= set(self.config.steps)
+            and known is not None and known.compile_pays(self.referee.delta),
             tuning_pays=known is not None and known.tuning_pays(self.referee.delta),
         )  # fmt: skip
 

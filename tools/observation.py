@@ -298,6 +298,8 @@ class HostRead(_Row):
     """A place where Python waits for a value of a tensor."""
 
     operation: _Text
+    fixed: bool
+    """Whether the value depended on no input, no weight and nothing random."""
     frames: _Frames
     count: _Count
 

@@ -1,4 +1,6 @@
-"""Swap attention: softmax(Q K^T) V by hand becomes torch's fused attention."""
+"""Swap attention: softmax(Q K^T) V by hand becomes torch's fused attention, and on a GPU each shape of that takes the
+kernel that is measured to be the fastest.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,9 @@ from functools import partial
 from agent.playbook.drafts import Answer, Drafts, gain_without, percent, places
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
-from tools.rewrite import CannotRewrite, attention
+from tools.rewrite import CannotRewrite, attention, route_attention
 
+ROUTED_SHARE = 0.1  # of a call; with less the choice of a kernel is not worth a candidate
 _HOW = {
     "gqa": "key and value heads shared by several query heads",
     "repeated": "key and value heads repeated",
@@ -29,6 +32,15 @@ def propose(request: ProposalRequest) -> Answer:
                 "writing the scores to memory.",
                 partial(attention.rewrite, request.tree, site, variant),
                 gain=gain_without(site.share, 0.5),
+            )
+    for site in route_attention.find(request.observation) if request.platform.device == "cuda" else ():
+        if (site.share or 0.0) >= ROUTED_SHARE:
+            drafts.add(
+                site,
+                f"Attend on line {site.line} of {site.file} with the kernel that is measured to be the fastest",
+                f"{places(site)} takes {percent(site.share)}, by the kernel that PyTorch chooses by a rule. Which one "
+                "is the fastest differs from shape to shape. Each new shape is measured once.",
+                partial(route_attention.rewrite, request.tree, site),
             )
     fused = any(record.fused for record in request.observation.attention)
     return drafts.answer("all attention seen is fused already" if fused else "no attention was seen")

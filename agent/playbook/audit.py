@@ -7,7 +7,7 @@ from functools import partial
 from agent.playbook.drafts import Answer, Drafts, gain_without, listed, percent, places
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
-from tools.rewrite import CannotRewrite, copies, hoist, padding, positions, remember, repeat_kv, zeros
+from tools.rewrite import CannotRewrite, copies, hoist, loops, padding, positions, remember, repeat_kv, zeros
 
 # one of several may have spoilt the others; what was refused, or gained nothing, is no better in pieces
 _WORTH_SPLITTING = ("wrong", "broken", "slower")
@@ -15,6 +15,15 @@ _WORTH_SPLITTING = ("wrong", "broken", "slower")
 
 def propose(request: ProposalRequest) -> Answer:
     drafts = Drafts(request, "audit_compute")
+    for site in loops.find(request.observation):
+        drafts.add(
+            site,
+            f"Count the steps of the loop on line {site.line} of {site.file} once",
+            f"{places(site)} asks the device in every step whether to go on, and waits for the answer "
+            f"({site.detail['count']} times), although shapes and numbers decide it alone.",
+            partial(loops.rewrite, request.tree, site),
+            enables="compile_model and capture_graph",
+        )
     for site in padding.find(request.observation):
         drafts.add(
             site,

@@ -1,4 +1,6 @@
-"""Compose: what was right but did nothing alone is tried again on the final stack, alone and together."""
+"""Compose: what was right but did nothing alone is tried again on the final stack, alone and together; kernels that
+waited for torch.compile are tried at last.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from agent.playbook import kernels
 from agent.playbook.drafts import Answer, Drafts
 from agent.playbook.projections import rationale, title
 from agent.proposers import ProposalRequest
@@ -32,6 +35,10 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
             if candidate.title in retried and not drafts.was_tried(again.title):
                 drafts.candidates.append(again)
     _together(drafts, retried)
+    if request.compile_pays:
+        waited = [_again(candidate) for candidate in kernels.propose(replace(fresh, tune=request.tune))[0]]
+        known = {candidate.title for candidate in drafts.candidates}
+        drafts.candidates += [c for c in waited if c.title not in known and not drafts.was_tried(c.title)]
     return drafts.answer("everything that was tried is in the stack, or was wrong")
 
 

@@ -1,4 +1,7 @@
-"""Write kernels: Triton kernels from templates for norms, gates, rotary embeddings and the top of a softmax."""
+"""Write kernels: Triton kernels from templates for norms, gates, rotary embeddings and the top of a softmax.
+
+Where torch.compile pays, not before it has merged what it can: it would merge around a kernel of ours, not into it.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,15 @@ from agent.proposers import ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import fused_kernels, kernels, launches
 
+STEP = "write_kernels"
+
 
 def propose(request: ProposalRequest) -> Answer:
     if not request.platform.triton:
         return [], "Triton cannot run on this device"
-    drafts = Drafts(request, "write_kernels")
+    if request.step == STEP and request.compile_pays:
+        return [], "plain torch.compile, which writes such kernels itself, pays here: they are tried on what it leaves"
+    drafts = Drafts(request, STEP)
     found = [(kernels, site) for site in kernels.find(request.observation)]
     found += [(fused_kernels, site) for site in fused_kernels.find(request.observation)]
     for rewriter, site in sorted(found, key=lambda pair: -(pair[1].share or 0)):

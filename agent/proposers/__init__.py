@@ -49,6 +49,7 @@ class ProposalRequest:
     attempts: Sequence[PastAttempt] = field(default=())
     cases: Sequence[dict[str, Any]] = field(default=())
     tune: Callable[[], Tuned] | None = None  # asks a tuner on the device; raises CannotRewrite where that fails
+    compile_pays: bool = False  # plain torch.compile was shown to be faster than eager
     tuning_pays: bool = False  # plain torch.compile was faster with max-autotune than in any other mode
 
 

@@ -44,9 +44,11 @@ def host_reads(traces, where):
     for trace in traces:
         for op in trace.ops:
             if op.name in HOST_READS and op.frames:
-                key = (op.name, op.frames[:1])
-                rows.setdefault(key, {"count": 0, "frames": op.frames})["count"] += 1
+                row = rows.setdefault((op.name, op.frames[:1]), {"count": 0, "frames": op.frames, "fixed": True})
+                row["count"] += 1
+                row["fixed"] &= not any(trace.flags(tag) for tag in op.operands())
     return [
-        {"operation": name, "frames": where.describe_frames(row["frames"]), "count": row["count"]}
+        {"operation": name, "fixed": row["fixed"], "frames": where.describe_frames(row["frames"]),
+         "count": row["count"]}
         for (name, _), row in rows.items()
-    ]
+    ]  # fmt: skip

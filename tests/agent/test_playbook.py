@@ -188,6 +188,46 @@ def test_platforms_get_what_they_can_use(decoder: tuple[Target, Observation]) ->
     assert propose(request(target, "compile_model", seen, Platform(device="cpu", cpp_compiler=False)))[1]
 
 
+FUSED = """
+import torch.nn.functional as F
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x)
+"""
+
+
+def test_fused_attention_is_routed_on_a_gpu_where_it_takes_a_tenth_of_a_call(tmp_path: Path) -> None:
+    target = Target.of_model(tmp_path / "tree", FUSED, inputs="(torch.randn(2, 4, 6, 16),)")
+    found = target.observe()
+
+    def titles(platform: Platform, share: float) -> list[str]:
+        attention = [row.model_copy(update={"share": share}) for row in found.attention]
+        seen = found.model_copy(update={"attention": attention})
+        return [c.title for c in Playbook().propose(request(target, "swap_attention", seen, platform))[0]]
+
+    assert titles(GPU, 0.2) == ["Attend on line 7 of model.py with the kernel that is measured to be the fastest"]
+    assert titles(GPU, 0.05) == titles(CPU, 0.2) == []
+
+
+def test_kernels_wait_for_torch_compile_where_it_pays(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+
+    def titles(step: str, *attempts: PastAttempt) -> list[str]:
+        asked = replace(request(target, step, seen, GPU, attempts), compile_pays=True)
+        return [c.title for c in Playbook().propose(asked)[0]]
+
+    early = Playbook().propose(request(target, "write_kernels", seen, GPU))[0]
+    assert early and titles("write_kernels") == []
+    waited = titles("compose_stack")
+    assert waited == [f"{candidate.title}, on the whole stack" for candidate in early]
+    tried = PastAttempt("compose_stack", waited[0], "neutral", "", "")
+    assert titles("compose_stack", tried) == waited[1:]
+    plain = replace(request(target, "compose_stack", seen, GPU), compile_pays=False)
+    assert Playbook().propose(plain)[0] == []
+
+
 def test_tuning_is_tried_last_and_only_where_it_pays(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
 

@@ -37,6 +37,19 @@ def test_it_builds_once_for_each_key(constants: Any) -> None:
     assert build.calls == 3
 
 
+def test_whole_numbers_are_kept_like_tensors_and_other_results_are_not(constants: Any) -> None:
+    built: list[float] = []
+
+    def build(value: float) -> float:
+        built.append(value)
+        return value
+
+    for value, calls in ((3, 1), (0.5, 4)):
+        built.clear()
+        assert [constants.constant(build, value) for _ in range(3)] == [value] * 3
+        assert len(built) == calls, "what is neither is built by each call"
+
+
 def test_one_and_one_point_zero_are_different_keys(constants: Any) -> None:
     assert constants.constant(torch.arange, 3).dtype == torch.int64
     assert constants.constant(torch.arange, 3.0).dtype == torch.float32

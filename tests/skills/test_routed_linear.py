@@ -20,7 +20,7 @@ from tests import assets
 def routed(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The asset with no shape measured yet, on this device."""
     found = assets.load("amd-kernel-optimization", "routed_linear")
-    monkeypatch.setattr(found, "DEVICES", ("cpu",))
+    monkeypatch.setattr(found.fastest, "DEVICES", ("cpu",))
     with torch.no_grad():
         yield found
 
@@ -46,7 +46,7 @@ def aiter(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def times(routed: Any, monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
     """What each way is said to take; 1 s where nothing is said."""
-    monkeypatch.setattr(routed, "_seconds", lambda way, *tensors: seconds.get(way.__name__, 1.0))
+    monkeypatch.setattr(routed.fastest, "seconds", lambda way, *given: seconds.get(way.__name__, 1.0))
 
 
 def net_of(routed: Any) -> tuple[nn.Sequential, nn.Sequential]:
@@ -150,10 +150,20 @@ def test_gradients_and_other_devices_get_the_plain_product(routed: Any, monkeypa
     with torch.enable_grad():
         net(torch.randn(3, 16)).sum().backward()
     assert net[0].weight.grad is not None and ways(routed) == []
-    monkeypatch.setattr(routed, "DEVICES", ("cuda",))
+    monkeypatch.setattr(routed.fastest, "DEVICES", ("cuda",))
     x = torch.randn(3, 16)
     assert torch.equal(net(x), plain(x)) and ways(routed) == []
     assert isinstance(net[0], nn.Linear) and list(net.state_dict()) == list(plain.state_dict())
+
+
+def test_where_each_call_brings_a_new_shape_measuring_ends(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, plain = net_of(routed)
+    times(routed, monkeypatch, _bias_apart=0.5)
+    monkeypatch.setattr(routed.fastest, "MOST", 3)
+    for rows in range(1, 5):
+        x = torch.randn(rows, 16)
+        torch.testing.assert_close(net(x), plain(x))
+    assert ways(routed) == ["_bias_apart", "linear", "_bias_apart"]
 
 
 def test_a_compiled_model_chooses_when_it_runs(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

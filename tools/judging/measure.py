@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -190,15 +191,17 @@ def enough_for_report(delta: float) -> Callable[[Sequence[float]], bool]:
     return lambda ratios: accept.enough_for_report(ratios, delta)
 
 
-def enough_for(delta: float, hurried: Callable[[int], bool]) -> Callable[[Sequence[float]], bool]:
-    """Until a look decides, or there is no time for the restarts up to the next one."""
+def enough_for(delta: float, hurried: Callable[[float], bool]) -> Callable[[Sequence[float]], bool]:
+    """Until a look decides, or there is no time for the restarts up to the next one, by what those until now took."""
+    begun = time.monotonic()
 
     def enough(ratios: Sequence[float]) -> bool:
         if len(ratios) not in accept.LOOKS:
             return False
         if accept.look(ratios, delta) != "continue":
             return True
-        return hurried(accept.next_look(len(ratios) + 1) - len(ratios))
+        restart_s = (time.monotonic() - begun) / len(ratios)
+        return hurried(restart_s * (accept.next_look(len(ratios) + 1) - len(ratios)))
 
     return enough
 

@@ -39,7 +39,7 @@ from tools.judging.workload import Workload
 # a gain this large is judged twice, on new inputs: it is more often a mistake than a discovery
 QUARANTINE = 10.0
 
-Hurried = Callable[[int], bool]  # whether there is no time for so many restarts more
+Hurried = Callable[[float], bool]  # whether there is no time for a look that takes so many seconds more
 Say = Callable[[str, int, int], None]  # what is being done, how far, of how much (0: unknown)
 
 
@@ -57,7 +57,7 @@ class Referee:
     grounds: Grounds = field(default_factory=Grounds)
     own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
     say: Say = lambda what, done, of: None
-    hurried: Hurried = lambda restarts: False  # whether a look that needs so many restarts more is not made
+    hurried: Hurried = lambda seconds: False
     rng: random.Random = field(default_factory=random.SystemRandom)
 
     def __post_init__(self) -> None:

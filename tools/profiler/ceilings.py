@@ -66,8 +66,8 @@ def of(profile: Profile) -> list[StepCeiling]:
             for whole in (aim.whole, True)
         )
         reason = _reason(aim, share, waits_us, profile)
-        speedup, if_free = (_speedup(share), _speedup(all_of_it)) if aim.bounded else (None, None)
-        found.append(StepCeiling(step=aim.step, speedup=speedup, reason=reason, if_free=if_free))
+        speedup = _speedup(share) if aim.bounded else None
+        found.append(StepCeiling(step=aim.step, speedup=speedup, reason=reason, if_free=_speedup(all_of_it)))
     floor_us = sum(needed_us(row) for row in profile.kernels if row.category in _PRODUCTS)
     share = 1.0 - floor_us / profile.call_us
     reason = f"{share:.0%} of a call could go: all but products and attention at the speed of light"
@@ -82,10 +82,12 @@ def over_cases(profiles: Sequence[Profile]) -> list[StepCeiling]:
     for same in zip(*(profile.steps for profile in profiles), strict=True):
         first, _, words = same[0].reason.partition(": ")
         speedup = _mean(each.speedup for each in same)
-        reason = f"any work may turn out to be needless: {words or first}"
-        if speedup is not None:
-            shares = [1.0 - 1.0 / each.speedup for each in same if each.speedup is not None]
-            reason = f"{min(shares):.0%} to {max(shares):.0%} of a call could go, by case: {words or first}"
+        gains = [each.if_free if speedup is None else each.speedup for each in same]
+        shares = [1.0 - 1.0 / gain for gain in gains if gain is not None]
+        spread = f"{min(shares):.0%} to {max(shares):.0%} of a call"
+        reason = f"{spread} could go, by case: {words or first}"
+        if speedup is None:
+            reason = f"{first}: {spread}, by case, are {words.partition(' are ')[2]}"
         free = _mean(each.if_free for each in same)
         found.append(StepCeiling(step=same[0].step, speedup=speedup, reason=reason, if_free=free))
     return found

@@ -27,7 +27,6 @@ from tools.rewrite.syntax import (
     find_all,
     parameters,
     statements,
-    walk,
 )
 
 
@@ -101,7 +100,7 @@ def _apply(
         builder, arguments = direct
     else:
         made = _lifted(source, function, group, kinds, taken, owner)
-        source.insert(made.function, before=_top_level(source, function))
+        source.insert(made.function, before=source.top_level_of(function))
         taken.add(made.name)
         builder, arguments = made.name, made.arguments
     call = cst.parse_expression(f"{constant}({', '.join([builder, *arguments])})", source.module.config_for_parsing)
@@ -160,13 +159,6 @@ def _direct_call(source: SourceFile, group: Group, kinds: Kinds) -> tuple[str, l
         return None
     texts = dict(zip(names, (source.code(a.value) for a in value.args), strict=True))
     return name, [texts[n] for n in order]
-
-
-def _top_level(source: SourceFile, function: cst.FunctionDef) -> cst.BaseStatement | cst.SimpleStatementLine:
-    for statement in source.module.body:
-        if any(node is function for node in walk(statement)):
-            return statement
-    raise CannotRewrite(f"{function.name.value} is not in {source.path}")
 
 
 # -- finding the groups

@@ -12,6 +12,7 @@ from typing import cast
 
 import libcst as cst
 
+from tools.rewrite.flow import Statement
 from tools.rewrite.kinds import Env, Kinds
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import find_all
@@ -25,16 +26,17 @@ class Lifted:
 
 
 def lift(
-    source: SourceFile, body: Sequence[cst.SimpleStatementLine], names: Sequence[str], env: Env, kinds: Kinds,
-    name: str, taken: set[str],
+    source: SourceFile, body: Sequence[Statement], names: Sequence[str], env: Env, kinds: Kinds, name: str,
+    taken: set[str],
 ) -> Lifted:  # fmt: skip
     """A function that runs `body` and returns `names`."""
     local = set().union(*(source.stores(s) for s in body))
     outside = {n: k for n, k in env.items() if n not in local}
     swap = _Swap(source, outside, kinds, {n.value for s in body for n in find_all(s, cst.Name)})
     moved = [swap.apply(s) for s in body]
-    comments = [line for line in moved[0].leading_lines if line.comment is not None]
-    moved[0] = moved[0].with_changes(leading_lines=comments)
+    if isinstance(moved[0], cst.SimpleStatementLine):
+        comments = [line for line in moved[0].leading_lines if line.comment is not None]
+        moved[0] = moved[0].with_changes(leading_lines=comments)
     returned = cst.parse_statement(f"return {', '.join(names)}", source.module.config_for_parsing)
     return _make(source, name, swap, [*moved, returned], taken)
 
@@ -56,7 +58,7 @@ def _make(
     body: Sequence[cst.BaseStatement | cst.SimpleStatementLine],
     taken: set[str],
 ) -> Lifted:
-    name = _free(name, taken)
+    name = free_name(name, taken)
     text = f"def {name}({', '.join(swap.parameters.values())}):\n    pass\n"
     function = cst.parse_statement(text, source.module.config_for_parsing)
     assert isinstance(function, cst.FunctionDef)
@@ -74,9 +76,9 @@ class _Swap(cst.CSTTransformer):
         self.parameters: dict[str, str] = {}
         self._labels: set[int] = set()  # keywords and attribute names: identifiers, but no variables
 
-    def apply(self, statement: cst.SimpleStatementLine) -> cst.SimpleStatementLine:
+    def apply(self, statement: Statement) -> Statement:
         moved = statement.visit(self)
-        assert isinstance(moved, cst.SimpleStatementLine)
+        assert isinstance(moved, (cst.SimpleStatementLine, cst.BaseStatement))
         return moved
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -94,7 +96,7 @@ class _Swap(cst.CSTTransformer):
             return updated_node
         text = self.source.code(original_node)
         if text not in self.parameters:
-            plain = text if text.isidentifier() else _free(_identifier(text), self.taken)
+            plain = text if text.isidentifier() else free_name(_identifier(text), self.taken)
             self.parameters[text] = plain
             self.taken.add(plain)
         return cast(cst.CSTNodeT, cst.Name(self.parameters[text]))
@@ -104,7 +106,8 @@ def _identifier(text: str) -> str:
     return re.sub(r"\W+", "_", text.removeprefix("self.")).strip("_").lower()
 
 
-def _free(name: str, taken: set[str]) -> str:
+def free_name(name: str, taken: set[str]) -> str:
+    """`name`, or the first like it that is not taken."""
     while name in taken:
         name += "_"
     return name

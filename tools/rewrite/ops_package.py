@@ -45,7 +45,8 @@ BLAS_LIBRARY = Asset("amd-kernel-optimization", "blas_library", "prefer_blas")
 CHANNELS_LAST = Asset("amd-kernel-optimization", "channels_last", "channels_last")
 CONV_FIND = Asset("amd-kernel-optimization", "conv_find", "find_convolutions")
 PADDED_LINEAR = Asset("amd-kernel-optimization", "padded_linear", "pad_linears")
-ROUTED_LINEAR = Asset("amd-kernel-optimization", "routed_linear", "route_linears")
+ROUTED_LINEAR = Asset("amd-kernel-optimization", "routed_linear", "route_linears", needs=("fastest",))
+ROUTED_ATTENTION = Asset("amd-kernel-optimization", "routed_attention", "routed_attention", needs=("fastest",))
 TUNABLE_GEMM = Asset("amd-kernel-optimization", "tunable_gemm", "tune_gemm")
 GROUPED_EXPERTS = Asset("amd-kernel-optimization", "grouped_experts", "grouped_experts",
                         needs=("packed_linear", "watched"))  # fmt: skip

@@ -16,7 +16,7 @@ import libcst as cst
 from libcst.metadata import CodeRange, ExpressionContext, ExpressionContextProvider, MetadataWrapper, PositionProvider
 
 from tools.rewrite import CannotRewrite
-from tools.rewrite.syntax import dotted, find_all, import_table, imported_names, methods, simple_statements
+from tools.rewrite.syntax import dotted, find_all, import_table, imported_names, methods, simple_statements, walk
 
 Scope = cst.FunctionDef | cst.ClassDef
 _Node = TypeVar("_Node", bound=cst.CSTNode)
@@ -103,6 +103,13 @@ class SourceFile:
         """A function of the module's top level that is defined exactly once and never rebound."""
         found = [n for n in self.module.body if isinstance(n, cst.FunctionDef) and n.name.value == name]
         return found[0] if len(found) == 1 and self._bindings[name] == 1 else None
+
+    def top_level_of(self, function: cst.FunctionDef) -> cst.BaseStatement | cst.SimpleStatementLine:
+        """The statement of the module that holds a function. Raises: CannotRewrite."""
+        for statement in self.module.body:
+            if any(node is function for node in walk(statement)):
+                return statement
+        raise CannotRewrite(f"{function.name.value} is not in {self.path}")
 
     def top_level_value(self, name: str) -> cst.BaseExpression | None:
         """The expression a top-level name is bound to, if it is bound once."""

@@ -1,6 +1,6 @@
 # Ratchet: constants.py. Copied into this repository by an accepted change; it needs nothing but torch.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""Tensors that depend on shapes, dtypes, devices and numbers alone, built once and kept.
+"""Tensors and whole numbers that depend on shapes, dtypes, devices and numbers alone, built once and kept.
 
 `constant(build, *arguments)` is `build(*arguments)`, remembered. It refuses to remember anything while other code
 looks at or changes what operations mean (autocast, fake tensors, function transforms, graph capture), for arguments
@@ -11,6 +11,7 @@ that are no plain values, and for a result that somebody changed in place. At mo
 import operator
 
 import torch
+from torch.utils import _device
 
 MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
 
@@ -24,7 +25,9 @@ _retired = []  # results given up, but perhaps still read by a recorded graph
 
 
 def constant(build, *arguments):
-    """The result of `build(*arguments)`: a tensor, or a tuple or list of tensors. Do not change it in place."""
+    """The result of `build(*arguments)`: a tensor or whole number, or a tuple or list of such. Do not change it in
+    place.
+    """
     if torch.compiler.is_compiling():
         if torch.compiler.is_exporting() or build in _varying:
             return build(*arguments)
@@ -41,8 +44,9 @@ def _slot(build, *arguments):
 
 
 def _find(build, arguments):
-    # a default device is a function mode; without one there is nothing to ask
-    device = torch.get_default_device() if torch._C._len_torch_function_stack() else None
+    # a default device is a function mode; without one there is nothing to ask, and other modes change no result
+    wanted = torch._C._len_torch_function_stack() and _device.CURRENT_DEVICE is not None
+    device = torch.get_default_device() if wanted else None
     key = (build, *arguments, *map(type, arguments), torch.get_default_dtype(), device)
     if not all(isinstance(a, _PLAIN) for a in arguments) or _is_observed():
         return None
@@ -73,13 +77,13 @@ def _keep(build, arguments, key):
     # a tensor born in inference mode could never be used for training later
     with torch.inference_mode(False), torch.no_grad():
         value = build(*arguments)
-    tensors = (value,) if isinstance(value, torch.Tensor) else value
-    if not isinstance(tensors, (tuple, list)) or not all(type(t) is torch.Tensor for t in tensors):
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    if not all(type(part) in (torch.Tensor, int) for part in parts):
         _varying.add(build)
         return None
     slot = len(_slots)
     _values[slot] = value
-    _tensors[slot] = tuple((t, t._version) for t in tensors)
+    _tensors[slot] = tuple((t, t._version) for t in parts if type(t) is torch.Tensor)
     _counts[build] = _counts.get(build, 0) + 1
     _slots[key] = slot
     return slot

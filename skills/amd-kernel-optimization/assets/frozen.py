@@ -90,14 +90,14 @@ class _Frozen:
 
     def _begin(self, module):
         self.left -= 1
-        held = [*module.parameters(), *module.buffers()]
-        if self.left < 0 or any(type(each) not in _PLAIN or each.is_inference() for each in held):
+        parts = list(module.modules())
+        if self.left < 0 or any(type(each) not in _PLAIN or each.is_inference() for each in _weights(parts)):
             self.left, self.compiled, self.weights, self.hooks = -1, None, (), ()
             return False
         self.config = importlib.import_module("torch._inductor.config")  # late, as it takes a second
-        self.weights = tuple((weakref.ref(each), each._version, each.data_ptr()) for each in held)
+        self.weights = tuple(_facts(held, name) for m in parts for held in _held(m) for name in held)
         # torch.compile has no guards for hooks that come later
-        self.hooks = tuple(held for m in module.modules() for held in (m._forward_hooks, m._forward_pre_hooks))
+        self.hooks = tuple(held for m in parts for held in (m._forward_hooks, m._forward_pre_hooks))
         self.compiled = torch.compile(_calls_forward(), **self.settings)
         return True
 
@@ -112,9 +112,31 @@ def _calls_forward():
     return call
 
 
+def _held(module):
+    return module._parameters, module._buffers, module._modules
+
+
+def _weights(modules):
+    return (each for m in modules for held in _held(m)[:2] for each in held.values() if each is not None)
+
+
+def _facts(held, name):
+    """Where something is held, what it is, and of a weight how often it was written to and where it lies."""
+    each = held[name]
+    if not isinstance(each, torch.Tensor):
+        return held, name, _nothing if each is None else weakref.ref(each), None, None
+    return held, name, weakref.ref(each), each._version, each.data_ptr()
+
+
+def _nothing():
+    """What a reference to None answers: a weight that is not there may come later."""
+
+
 def _are_unchanged(weights):
-    for reference, version, address in weights:
-        weight = reference()
-        if weight is None or weight._version != version or weight.data_ptr() != address:
+    for held, name, reference, version, address in weights:
+        each = held.get(name)
+        if each is not reference():
+            return False
+        if version is not None and (each._version != version or each.data_ptr() != address):
             return False
     return True

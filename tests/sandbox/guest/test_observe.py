@@ -136,6 +136,9 @@ def test_attention_without_a_mask_or_fused_is_told_apart(tmp_path: Path) -> None
 def test_values_that_python_reads_are_listed(tmp_path: Path) -> None:
     seen = observe(tmp_path, "return x * 2 if x.sum() > 0 else x + x.max().item()")
     assert {r["operation"] for r in seen["host_reads"]} & {"__bool__", "item"}
+    assert not any(r["fixed"] for r in seen["host_reads"])
+    counts = observe(tmp_path / "counts", "return x if torch.ones(3).sum() > 2 else x + 1")
+    assert [(r["operation"], r["fixed"]) for r in counts["host_reads"]] == [("__bool__", True)]
 
 
 def test_a_compiled_model_is_observed_operation_by_operation(tmp_path: Path) -> None:

@@ -1,0 +1,153 @@
+"""The fastest right kernel is taken for each shape of attention. aiter is a stand-in here, and times are made up."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests import assets
+
+
+@pytest.fixture
+def routed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The asset with no shape measured yet, on this device."""
+    found = assets.load("amd-kernel-optimization", "routed_attention")
+    monkeypatch.setattr(found.fastest, "DEVICES", ("cpu",))
+    with torch.no_grad():
+        yield found
+
+
+@pytest.fixture
+def aiter(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """What the asset uses of aiter: attention over (b, n, h, d), causal up to the last key."""
+    package = ModuleType("aiter")
+
+    def flash_attn_func(q: Any, k: Any, v: Any, softmax_scale: Any = None, causal: bool = False) -> Any:
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+        mask = seen.tril(k.shape[2] - q.shape[2]) if causal else seen
+        found = F.scaled_dot_product_attention(q, k, v, mask, scale=softmax_scale, enable_gqa=True)
+        return (found.transpose(1, 2).contiguous(), None)
+
+    package.flash_attn_func = flash_attn_func  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "aiter", package)
+    return package
+
+
+def times(routed: Any, monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """What each way is said to take; 1 s where nothing is said."""
+    monkeypatch.setattr(routed.fastest, "seconds", lambda way, *given: seconds.get(way.__name__, 1.0))
+
+
+def heads(rows: int = 6, keys: int = 6, groups: int = 4, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """Queries, keys and values as a projection leaves them: the heads of a position side by side."""
+    sizes = ((rows, 4), (keys, groups), (keys, groups))
+    return [torch.randn(2, n, h, 16, dtype=dtype).transpose(1, 2) for n, h in sizes]
+
+
+def ways(routed: Any) -> list[str]:
+    return [way.__name__ for way in routed._chosen.values()]
+
+
+def test_a_kernel_by_itself_is_taken_where_it_is_plainly_faster(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for least, wanted in ((0.5, "_by_flash"), (0.97, "_by_pytorch")):
+        routed._chosen.clear()
+        times(routed, monkeypatch, _by_flash=least)
+        for given in (heads(), heads(rows=1)):
+            expected = F.scaled_dot_product_attention(*given, scale=0.3)
+            torch.testing.assert_close(routed.routed_attention(*given, scale=0.3), expected)
+        assert ways(routed) == [wanted] * 2, "decoding is a shape of its own"
+
+
+def test_a_kernel_that_cannot_do_it_is_no_way(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    times(routed, monkeypatch, _by_cudnn=0.1, _by_efficient=0.1)  # a CPU has neither
+    given = heads()
+    routed.routed_attention(*given)
+    assert ways(routed) == ["_by_pytorch"]
+
+
+def test_aiter_is_one_of_the_ways_for_16_bits_without_a_mask(
+    routed: Any, aiter: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(routed, monkeypatch, _by_aiter=0.5)
+    mask = torch.ones(6, 6, dtype=torch.bool).tril()
+    for given, more, wanted in (
+        (heads(dtype=torch.bfloat16), {}, "_by_aiter"),
+        (heads(dtype=torch.bfloat16, groups=2), {"enable_gqa": True, "scale": 0.2}, "_by_aiter"),
+        (heads(dtype=torch.bfloat16), {"is_causal": True}, "_by_aiter"),
+        (heads(dtype=torch.bfloat16, rows=3), {"is_causal": True}, "_by_pytorch"),
+        (heads(dtype=torch.bfloat16), {"attn_mask": mask}, "_by_pytorch"),
+        (heads(), {}, "_by_pytorch"),
+    ):
+        expected = F.scaled_dot_product_attention(*given, **more)  # type: ignore[arg-type]
+        tolerance = 2e-2 if given[0].dtype == torch.bfloat16 else 1e-5
+        found = routed.routed_attention(*given, **more)
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+        assert (ways(routed)[-1], found.stride()) == (wanted, expected.stride())
+
+
+def test_attention_that_takes_other_arguments_is_not_used(routed: Any, aiter: ModuleType) -> None:
+    aiter.flash_attn_func = lambda qkv, causal: qkv  # type: ignore[attr-defined]
+    assert routed._aiter() is None
+
+
+def test_wrong_results_are_no_way(routed: Any, aiter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    aiter.flash_attn_func = lambda q, k, v, softmax_scale, causal: q  # type: ignore[attr-defined]
+    times(routed, monkeypatch, _by_aiter=0.1)
+    given = heads(dtype=torch.bfloat16)
+    assert torch.equal(routed.routed_attention(*given), F.scaled_dot_product_attention(*given))
+    assert ways(routed) == ["_by_pytorch"]
+
+
+def test_gradients_dropout_and_other_ranks_get_what_pytorch_chooses(
+    routed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(routed, monkeypatch, _by_flash=0.1)
+    with torch.enable_grad():
+        given = [each.requires_grad_() for each in heads()]
+        routed.routed_attention(*given).sum().backward()
+    assert given[0].grad is not None
+    routed.routed_attention(*heads(), dropout_p=0.5)
+    flat = [torch.randn(5, 6, 16) for _ in range(3)]
+    assert torch.equal(routed.routed_attention(*flat), F.scaled_dot_product_attention(*flat))
+    assert ways(routed) == []
+
+
+class Attends(nn.Module):
+    def __init__(self, attend: Any) -> None:
+        super().__init__()
+        self.attend = attend
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.attend(*given, is_causal=True)
+        return found.transpose(1, 2).reshape(2, -1, 64)
+
+
+def test_a_compiled_model_chooses_when_it_runs(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    times(routed, monkeypatch, _by_flash=0.5)
+    model = Attends(routed.routed_attention)
+    model.compile(backend="aot_eager", fullgraph=True)
+    given = heads()
+    torch.testing.assert_close(model(*given), Attends(F.scaled_dot_product_attention)(*given))
+    assert ways(routed) == ["_by_flash"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_kernels_are_measured_on_a_device(dtype: torch.dtype, compiled: bool) -> None:
+    routed = assets.load("amd-kernel-optimization", "routed_attention")
+    plain, model = Attends(F.scaled_dot_product_attention), Attends(routed.routed_attention)
+    if compiled:
+        model.compile()
+    with torch.no_grad():
+        for rows in (1, 64, 1000):
+            given = [each.cuda() for each in heads(rows=rows, keys=rows, dtype=dtype)]
+            torch.testing.assert_close(model(*given), plain(*given), rtol=2e-2, atol=2e-2)
+    assert len(routed._chosen) == 3

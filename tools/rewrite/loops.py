@@ -1,0 +1,246 @@
+"""Count the steps of a loop once where shapes and numbers alone decide: `while t > 0` becomes `for _ in range(…)`.
+
+What the condition needs moves into a function of the module, which counts, and `constant` keeps the number under a key
+of everything it depends on. Without the condition nothing waits for the device, and a call can be compiled and recorded
+as a whole. It refuses a loop that may end in another way, and one that counts by anything that depends on data, that
+somebody else may change, or that is made or changed in a way that is not understood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from tools.candidate import Site
+from tools.observation import Observation
+from tools.rewrite import CannotRewrite
+from tools.rewrite.flow import Block, Statement
+from tools.rewrite.kinds import Kind, Kinds
+from tools.rewrite.lift import free_name, lift
+from tools.rewrite.ops_package import CONSTANT, use
+from tools.rewrite.pure_operations import PURE_IN_PLACE
+from tools.rewrite.source import SourceFile
+from tools.rewrite.syntax import assigned, base_name, dotted, find_all, handed_out, simple_statements, touched, walk
+
+_NOT_UNDERSTOOD = "what the loop counts by is made or changed in a way that is not understood"
+_LEAVING = (cst.Break, cst.Continue, cst.Return, cst.Yield)
+
+
+def find(observation: Observation) -> list[Site]:
+    """Places where Python waits to hear whether a tensor that depends on no data is true."""
+    return [
+        Site(
+            kind="loop", file=row.frames[0].file, line=row.frames[0].line, line_end=row.frames[0].line,
+            module_class=row.frames[0].owner, third_party=row.frames[0].third_party,
+            detail={"function": row.frames[0].function, "module": row.frames[0].module, "count": row.count,
+                    "plain_attributes": row.frames[0].plain_attributes},
+        )
+        for row in observation.host_reads
+        if row.fixed and row.operation == "__bool__" and row.frames
+    ]  # fmt: skip
+
+
+def rewrite(tree: Path, site: Site) -> dict[str, str]:
+    """New file contents. Raises: CannotRewrite."""
+    source = SourceFile(tree, site.file)
+    function = source.function_at(site.line)
+    loop = _loop_at(source, function, site.line)
+    _check_form(source, function, loop)
+    kinds = Kinds(source, site.detail["plain_attributes"])
+    counted = _Counted(source, kinds, function, loop)
+    assert isinstance(loop.body, cst.IndentedBlock)
+    updates = counted.updates(loop.body.body)
+    before = counted.definitions(Block(source, function, source.lines(loop)[0]))
+    counted.check(before, updates)
+    taken = {n.value for n in find_all(source.module, cst.Name)}
+    steps = free_name("steps", taken)
+    stem = re.sub(r"\W+", "_", f"{site.module_class}_{function.name.value}").strip("_").lower()
+    counting = [*before, *_count(source, loop.test, updates, steps)]
+    made = lift(source, counting, [steps], counted.env, kinds, f"_{stem}_steps", taken)
+    used = use(source, CONSTANT, site.detail["module"])
+    source.insert(made.function, before=source.top_level_of(function))
+    call = f"range({used.name}({', '.join([made.name, *made.arguments])}))"
+    repeated = cst.For(
+        target=cst.Name(free_name("_", taken)), iter=cst.parse_expression(call, source.module.config_for_parsing),
+        body=loop.body, leading_lines=loop.leading_lines,
+    )  # fmt: skip
+    source.replace(loop, repeated)
+    return {**used.files, source.path: source.result()}
+
+
+class _Counted:
+    """What a loop counts by: the names that its condition needs, and those that these are made from."""
+
+    def __init__(self, source: SourceFile, kinds: Kinds, function: cst.FunctionDef, loop: cst.While) -> None:
+        self.source, self.kinds, self.function, self.loop = source, kinds, function, loop
+        # a name that is bound later, in the loop for one, is no name of the module
+        self.env = {**dict.fromkeys(source.stores(function), Kind.DATA), **kinds.environment(function, loop)}
+        self.names = self._local(loop.test)
+        self.carried: set[str] = set()  # those that the loop changes
+
+    def updates(self, body: Sequence[Statement]) -> list[cst.SimpleStatementLine]:
+        """The statements that change them in each step. Raises: CannotRewrite."""
+        found: set[int] = set()
+        while more := {at for at, s in enumerate(body) if at not in found and self._changed(s) & self.names}:
+            found |= more
+            self.names |= {name for at in more for name in self._local(body[at])}
+        statements = [body[at] for at in sorted(found)]
+        self.carried = {name for s in statements for name in self._changed(s) & self.names}
+        for name in sorted(self.names - {"self"}):
+            if self.env[name] is Kind.DATA and any(self._reads(node, name) for node in (self.loop.test, *statements)):
+                raise CannotRewrite(f"how often the loop runs depends on {name}")
+        if self.kinds.of(self.loop.test, self.env) is Kind.DATA:
+            raise CannotRewrite("how often the loop runs depends on more than shapes and numbers")
+        return self._plain(statements)
+
+    def definitions(self, block: Block) -> list[cst.SimpleStatementLine]:
+        """The statements before the loop that these names come from, in order. Raises: CannotRewrite."""
+        end = next((at for at, statement in enumerate(block.body) if statement is self.loop), None)
+        if end is None:
+            raise CannotRewrite(_NOT_UNDERSTOOD)
+        found: list[int] = []
+        missing = {n for n in self.names if n in self.carried or self.env[n] is Kind.BUILT}
+        for at in range(end - 1, -1, -1):
+            statement = block.body[at]
+            if not self._changed(statement) & missing:
+                continue
+            found.insert(0, at)
+            loaded = self._local(statement)
+            value = assigned(statement)
+            if value is not None and not set(value[0]) & loaded:
+                missing -= set(value[0])
+            missing |= {n for n in loaded if self.env[n] is Kind.BUILT}
+        if missing:
+            raise CannotRewrite(f"{min(missing)} is not made beside the loop")
+        inside = self._plain([block.body[at] for at in found])
+        needed = {n for s in inside for n in self._local(s)} - {n for s in inside for n in self.source.stores(s)}
+        if found and not block.is_stable(needed - self.carried - {"self"}, found[0], end):
+            raise CannotRewrite("what the loop counts by changes before it begins")
+        return inside
+
+    def check(self, before: Sequence[cst.SimpleStatementLine], updates: Sequence[cst.SimpleStatementLine]) -> None:
+        """By itself it must count to the same. Raises: CannotRewrite."""
+        order = [*before, self.loop.test, *updates]
+        later = {n for s in (*before, *updates) for n in self.source.stores(s)}
+        for node in order:
+            if self._local(node) & later:
+                raise CannotRewrite(_NOT_UNDERSTOOD)  # it would be read before it is made
+            later -= self.source.stores(node)
+        carried = {n for s in (*before, *updates) for n in self.source.stores(s)}
+        leaves = [leaf for node in order for leaf in self._leaves(node)]
+        if any(n.value in carried for leaf in leaves for n in find_all(leaf, cst.Name)):
+            raise CannotRewrite(_NOT_UNDERSTOOD)  # `x.size(i)` would be handed in as it is at the beginning
+        attributes = {leaf.attr.value for leaf in leaves if isinstance(leaf, cst.Attribute)} & {
+            dotted(leaf).removeprefix("self.") for leaf in leaves if dotted(leaf).startswith("self.")
+        }
+        if attributes & _attributes_that_change(self.source):
+            raise CannotRewrite("what the loop counts by may be changed by other code")
+        self._check_aliases({*map(id, before), *map(id, updates)})
+
+    def _check_aliases(self, inside: set[int]) -> None:
+        """Nobody else may write to a tensor that it counts by."""
+        counted = {n for n in self.names if self.env[n] is Kind.BUILT}
+        others = [s for s in find_all(self.function, cst.SimpleStatementLine) if id(s) not in inside]
+        aliases: set[str] = set()
+        for statement in others:
+            value = assigned(statement)
+            if value is not None and base_name(value[1]) in counted:
+                aliases |= set(value[0]) - counted
+            if handed_out(statement) & counted and not simple_statements(statement, cst.Return):
+                raise CannotRewrite("what the loop counts by is kept where other code may change it")
+        if any(touched(statement) & aliases for statement in others):
+            raise CannotRewrite(_NOT_UNDERSTOOD)
+
+    def _local(self, node: cst.CSTNode) -> set[str]:
+        return {name for name in self.source.loads(node) if name in self.env}
+
+    def _changed(self, statement: Statement) -> set[str]:
+        return self.source.stores(statement) | touched(statement)
+
+    def _leaves(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """What comes from outside and is more than a name, such as `x.shape[0]` or `self.steps`."""
+        if self.kinds.is_leaf(node, self.env) and not isinstance(node, cst.Name):
+            yield node
+            return
+        for child in node.children:
+            yield from self._leaves(child)
+
+    def _reads(self, node: cst.CSTNode, name: str) -> bool:
+        """Whether it reads more of `name` than a fact of it, such as `x.shape`."""
+        if isinstance(node, cst.Name):
+            return node.value == name
+        if self.kinds.is_leaf(node, self.env):
+            return False
+        return any(self._reads(child, name) for child in node.children)
+
+    def _plain(self, statements: Sequence[Statement]) -> list[cst.SimpleStatementLine]:
+        """The same, if all of them give names values that depend on no data. Raises: CannotRewrite."""
+        simple = [s for s in statements if isinstance(s, cst.SimpleStatementLine) and self._is_plain(s)]
+        if len(simple) < len(statements):
+            raise CannotRewrite(_NOT_UNDERSTOOD)
+        return simple
+
+    def _is_plain(self, statement: cst.SimpleStatementLine) -> bool:
+        if len(statement.body) != 1:
+            return False
+        value = assigned(statement)
+        if value is not None:
+            return self.kinds.of(value[1], self.env) is not Kind.DATA
+        for small in simple_statements(statement, cst.AugAssign):
+            return isinstance(small.target, cst.Name) and self.kinds.of(small.value, self.env) is not Kind.DATA
+        for expression in simple_statements(statement, cst.Expr):
+            call = expression.value
+            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
+                plain = all(self.kinds.of(a.value, self.env) is not Kind.DATA for a in call.args)
+                return plain and isinstance(call.func.value, cst.Name) and call.func.attr.value in PURE_IN_PLACE
+        return False
+
+
+def _loop_at(source: SourceFile, function: cst.FunctionDef, line: int) -> cst.While:
+    for loop in find_all(function, cst.While):
+        first, last = source.lines(loop.test)
+        if first <= line <= last:
+            return loop
+    raise CannotRewrite(f"no loop asks at {source.path}:{line}")
+
+
+def _check_form(source: SourceFile, function: cst.FunctionDef, loop: cst.While) -> None:
+    """Raises: CannotRewrite."""
+    if loop.orelse is not None or any(isinstance(node, _LEAVING) for node in walk(loop.body)):
+        raise CannotRewrite("the loop may be left, or go on, in another way than by its condition")
+    if not isinstance(loop.body, cst.IndentedBlock):
+        raise CannotRewrite("the loop stands on one line")
+    around = [f for f in find_all(source.module, cst.FunctionDef) if f is not function]
+    if any(node is function for f in around for node in walk(f)):
+        raise CannotRewrite(f"{function.name.value} stands in another function")
+    if any(isinstance(node, (cst.Global, cst.Nonlocal)) for node in walk(function)):
+        raise CannotRewrite(f"{function.name.value} writes to names outside of it")
+    if "range" in source.stores(source.module) | {p.name.value for p in find_all(source.module, cst.Param)}:
+        raise CannotRewrite("`range` is a name of its own here")
+
+
+def _attributes_that_change(source: SourceFile) -> set[str]:
+    """Names of attributes that this file gives values to, other than in an `__init__`."""
+    found: set[str] = set()
+    for function in find_all(source.module, cst.FunctionDef):
+        if function.name.value == "__init__":
+            continue
+        for node in walk(function):
+            if isinstance(node, (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Del)):
+                target = node.target
+                parts = [e.value for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else [target]
+                found |= {part.attr.value for part in parts if isinstance(part, cst.Attribute)}
+    return found
+
+
+def _count(
+    source: SourceFile, test: cst.BaseExpression, updates: Sequence[cst.SimpleStatementLine], name: str
+) -> list[Statement]:
+    """`name = 0`, and the loop with nothing in it but what it counts by."""
+    config = source.module.config_for_parsing
+    begin, more = (cst.parse_statement(f"{name} {how}", config) for how in ("= 0", "+= 1"))
+    bare = [update.with_changes(leading_lines=[]) for update in updates]
+    return [begin, cst.While(test=test, body=cst.IndentedBlock([*bare, more]))]
