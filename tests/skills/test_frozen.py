@@ -50,6 +50,18 @@ class FrozenCounts(Counts):
     pass
 
 
+class Breaks(Plain):
+    def forward(self, x: torch.Tensor, twice: bool = False) -> torch.Tensor:
+        y = self.first(x)
+        torch._dynamo.graph_break()
+        return torch.as_tensor(self.second(torch.relu(y)) + self.offset)
+
+
+@frozen_module.frozen()
+class FrozenBreaks(Breaks):
+    pass
+
+
 @pytest.fixture(autouse=True)
 def no_grad() -> Iterator[None]:
     torch._dynamo.reset()
@@ -70,6 +82,30 @@ def pair(x: torch.Tensor | None = None) -> tuple[Any, Any]:
 def agree(plain: Any, frozen: Any, **kwargs: Any) -> bool:
     x = torch.randn(3, 8)
     return torch.allclose(plain(x, **kwargs), frozen(x, **kwargs), atol=1e-5)
+
+
+def test_what_cannot_be_compiled_in_one_piece_runs_plainly_for_good() -> None:
+    plain, frozen = Breaks().eval(), FrozenBreaks().eval()
+    frozen.load_state_dict(plain.state_dict())
+    for _ in range(2):
+        assert agree(plain, frozen) and state(frozen).left == -1
+        for net in (plain, frozen):
+            net.second.weight.mul_(0.5)
+
+
+def test_whoever_listens_to_calls_of_modules_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, frozen = pair()
+    heard: list[str] = []
+    original = nn.Module.__call__
+
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        heard.append(type(self).__name__)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(nn.Module, "__call__", call)
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(frozen(x), plain(x))
+    assert heard[0] == "Frozen" and vars(frozen)["_compiled_call_impl"] is None
 
 
 def state(frozen: Any) -> Any:

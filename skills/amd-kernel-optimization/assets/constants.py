@@ -11,6 +11,7 @@ that are no plain values, and for a result that somebody changed in place. At mo
 import operator
 
 import torch
+from torch import overrides
 from torch.utils import _device
 
 MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
@@ -44,10 +45,7 @@ def _slot(build, *arguments):
 
 
 def _find(build, arguments):
-    # a default device is a function mode; without one there is nothing to ask, and other modes change no result
-    wanted = torch._C._len_torch_function_stack() and _device.CURRENT_DEVICE is not None
-    device = torch.get_default_device() if wanted else None
-    key = (build, *arguments, *map(type, arguments), torch.get_default_dtype(), device)
+    key = (build, *arguments, *map(type, arguments), torch.get_default_dtype(), _default_device())
     if not all(isinstance(a, _PLAIN) for a in arguments) or _is_observed():
         return None
     slot = _slots.get(key)
@@ -57,6 +55,14 @@ def _find(build, arguments):
         if tensor._version != version:
             return _forget(build)
     return slot
+
+
+def _default_device():
+    """None where nobody has set one. It is a function mode; other modes change no result."""
+    if not torch._C._len_torch_function_stack():
+        return None
+    modes = overrides._get_current_function_mode_stack()
+    return next((mode.device for mode in modes if isinstance(mode, _device.DeviceContext)), None)
 
 
 def _is_observed():

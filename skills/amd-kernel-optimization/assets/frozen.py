@@ -13,7 +13,8 @@ afresh.
 
 The plain call runs instead: with gradients, in training mode, with hooks, with a `forward` of the module's own, under
 anything that looks at operations, while compiling, tracing or capturing, for weights that are more than plain tensors,
-and for good once a call wrote to a weight or a buffer. Not for one module called from several threads at a time.
+and for good once a call wrote to a weight or a buffer, or could not be compiled in one piece. Not for one module called
+from several threads at a time.
 """
 
 import functools
@@ -26,6 +27,7 @@ from torch.utils import _device
 
 CHANGES = 4
 
+_IMPL = "_compiled_call_impl"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _states = weakref.WeakKeyDictionary()  # no attribute of the module, so that deepcopy and pickle leave it out
 
@@ -34,16 +36,17 @@ def frozen(**settings):
     """Class decorator for nn.Module classes."""
 
     def decorate(cls):
-        plain_call = cls.__call__
+        own = vars(cls).get("__call__")
 
-        @functools.wraps(plain_call)
+        @functools.wraps(cls.__call__)
         def call(self, *args, **kwargs):
+            plain = super(cls, self).__call__ if own is None else functools.partial(own, self)
             if type(self) is not cls or not _applies(self):
-                return plain_call(self, *args, **kwargs)
+                return plain(*args, **kwargs)
             state = _states.get(self)
             if state is None:
                 state = _states[self] = _Frozen(settings)
-            return state.call(self, functools.partial(plain_call, self), args, kwargs)
+            return state.call(self, plain, args, kwargs)
 
         cls.__call__ = call
         return cls
@@ -79,11 +82,20 @@ class _Frozen:
         begins = self.compiled is None or not _are_unchanged(self.weights)
         if (begins and not self._begin(module)) or any(self.hooks):
             return plain(*args, **kwargs)
+        errors = torch._dynamo.exc
         before, self.config.freezing = self.config.freezing, True  # whenever it compiles, for another shape too
+        held = vars(module)
+        others = held.get(_IMPL)
+        held[_IMPL] = functools.partial(self.compiled, module)  # where nn.Module.__call__ looks for it
         try:
-            result = self.compiled(module, args, kwargs)
+            result = plain(*args, **kwargs)
+        except (errors.TorchDynamoException, errors.FailOnRecompileLimitHit):
+            self._give_up()
         finally:
             self.config.freezing = before
+            held[_IMPL] = others
+        if self.left < 0:
+            return plain(*args, **kwargs)
         if begins and not _are_unchanged(self.weights):
             self.left = -1
         return result
@@ -92,20 +104,24 @@ class _Frozen:
         self.left -= 1
         parts = list(module.modules())
         if self.left < 0 or any(type(each) not in _PLAIN or each.is_inference() for each in _weights(parts)):
-            self.left, self.compiled, self.weights, self.hooks = -1, None, (), ()
-            return False
+            return self._give_up()
         self.config = importlib.import_module("torch._inductor.config")  # late, as it takes a second
         self.weights = tuple(_facts(held, name) for m in parts for held in _held(m) for name in held)
         # torch.compile has no guards for hooks that come later
         self.hooks = tuple(held for m in parts for held in (m._forward_hooks, m._forward_pre_hooks))
-        self.compiled = torch.compile(_calls_forward(), **self.settings)
+        # in one piece: what follows a break would be found under the code of `forward`, with the weights of before
+        self.compiled = torch.compile(_calls_forward(), **{**self.settings, "fullgraph": True})
         return True
+
+    def _give_up(self):
+        self.left, self.compiled, self.weights, self.hooks = -1, None, (), ()
+        return False
 
 
 def _calls_forward():
     """A function whose code is its own: what torch.compile made of another's is found under that one's code."""
 
-    def call(module, args, kwargs):
+    def call(module, *args, **kwargs):
         return module.forward(*args, **kwargs)
 
     call.__code__ = call.__code__.replace(co_name="frozen_call")
