@@ -19,3 +19,8 @@ def load(pack: str, name: str) -> Any:
     sys.modules[package] = ModuleType(package)  # pickle and torch.compile find what is in it by its name
     sys.modules[package].__path__ = [str(SKILLS / pack / "assets")]
     return importlib.import_module(f"{package}.{name}")
+
+
+def beside(asset: Any, name: str) -> Any:
+    """Another module of the same pack, in the package that `asset` was loaded into: they share their state."""
+    return importlib.import_module(f"{asset.__package__}.{name}")

@@ -155,3 +155,46 @@ def test_compiled_modules_are_recorded_whole(net: Any) -> None:
     net.compile()
     warm(net)
     assert right(net, torch.randn(2, 16, device="cuda"))
+
+
+@pytest.mark.gpu
+def test_what_is_remembered_stays_out_of_the_recording_and_follows_the_inputs() -> None:
+    remembered = assets.beside(graphed, "remembered").remembered
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.runs = nn.Linear(16, 16), []  # type: ignore[var-annotated]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.runs.append(1)
+            out: torch.Tensor = self.layer(x)
+            return out
+
+    @graphed.graphed
+    class Policy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.layer = Encoder(), nn.Linear(16, 16)
+
+        def forward(self, noise: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.layer(noise + remembered(self.encoder, seen))
+            return out
+
+    with torch.no_grad():
+        policy, seen = Policy().cuda().eval(), torch.randn(2, 16, device="cuda")
+
+        def is_right() -> bool:
+            noise = torch.randn(2, 16, device="cuda")
+            wanted = policy.layer(noise + policy.encoder.layer(seen))
+            return torch.allclose(policy(noise, seen), wanted, atol=1e-5)
+
+        assert all(is_right() for _ in range(4)) and recordings(policy) == 1
+        runs = len(policy.encoder.runs)
+        assert all(is_right() for _ in range(3)) and len(policy.encoder.runs) == runs
+        seen.add_(1)
+        assert is_right() and len(policy.encoder.runs) == runs + 1
+        seen = torch.randn(2, 16, device="cuda")
+        assert is_right()
+        policy.encoder.layer.weight.mul_(2)
+        assert is_right() and recordings(policy) == 1

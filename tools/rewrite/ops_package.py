@@ -36,11 +36,11 @@ class Asset:
         return (files("skills") / self.pack / "assets" / f"{module}.py").read_text(encoding="utf-8")
 
 
-CONSTANT = Asset("amd-kernel-optimization", "constants", "constant")
+CONSTANT = Asset("amd-kernel-optimization", "constants", "constant", needs=("exporting",))
 PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear")
 GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")
 FROZEN = Asset("amd-kernel-optimization", "frozen", "frozen")
-GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed")
+GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed", needs=("recording",))
 BLAS_LIBRARY = Asset("amd-kernel-optimization", "blas_library", "prefer_blas")
 CHANNELS_LAST = Asset("amd-kernel-optimization", "channels_last", "channels_last")
 CONV_FIND = Asset("amd-kernel-optimization", "conv_find", "find_convolutions")
@@ -50,8 +50,9 @@ ROUTED_ATTENTION = Asset("amd-kernel-optimization", "routed_attention", "routed_
 TUNABLE_GEMM = Asset("amd-kernel-optimization", "tunable_gemm", "tune_gemm")
 GROUPED_EXPERTS = Asset("amd-kernel-optimization", "grouped_experts", "grouped_experts",
                         needs=("packed_linear", "watched"))  # fmt: skip
-PADDING = Asset("amd-kernel-optimization", "padding", "without_padding")
-REMEMBERED = Asset("amd-kernel-optimization", "remembered", "remembered", needs=("watched",))
+PADDING = Asset("amd-kernel-optimization", "padding", "without_padding", needs=("exporting",))
+REMEMBERED = Asset("amd-kernel-optimization", "remembered", "remembered",
+                   needs=("exporting", "recording", "watched"))  # fmt: skip
 RMS_NORM = Asset("triton-on-rocm", "rms_norm", "rms_norm")
 LAYER_NORM = Asset("triton-on-rocm", "layer_norm", "layer_norm")
 ADD_RMS_NORM = Asset("triton-on-rocm", "add_norm", "add_rms_norm")

@@ -14,6 +14,8 @@ import torch
 from torch import overrides
 from torch.utils import _device
 
+from .exporting import is_exporting
+
 MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
@@ -30,7 +32,7 @@ def constant(build, *arguments):
     place.
     """
     if torch.compiler.is_compiling():
-        if torch.compiler.is_exporting() or build in _varying:
+        if is_exporting() or build in _varying:
             return build(*arguments)
         # operator.index makes a symbolic size a number: the code is compiled once for each of the few sizes kept
         slot = _slot(build, *[operator.index(a) if type(a) is int else a for a in arguments])

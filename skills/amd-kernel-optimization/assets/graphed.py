@@ -8,7 +8,8 @@
 A form (shapes, strides, dtypes, and the values of what is no tensor) is recorded the second time it is seen. A replay
 copies the inputs into the recording's own and returns copies of its outputs, so that a caller may keep them. Weights
 are read where they lie: what is written into them is seen, and recordings are thrown away when one has moved or was
-replaced. Copies of the module, and subclasses, start without recordings.
+replaced. Copies of the module, and subclasses, start without recordings. What `remembered` remembers of the inputs is
+an input itself, looked up before each replay.
 
 The plain call runs instead: on a CPU, with gradients, in training mode, under autocast or anything that looks at
 operations or modules, while compiling or capturing, for inputs that share memory, for more than MAX_GRAPHS forms, and
@@ -23,6 +24,8 @@ import torch
 from torch.nn.modules import module as module_hooks
 from torch.utils import _device
 from torch.utils import _pytree as pytree
+
+from .recording import Recording
 
 MAX_GRAPHS = 8
 WARM_UP_CALLS = 3  # on the stream that records: library handles and workspaces belong to a stream
@@ -81,7 +84,8 @@ class _Recorder:
                     self.graphs[form] = None
                 return plain(*args, **kwargs)
             graph = self.graphs[form] = self._record(module, plain, leaves, structure)
-        return plain(*args, **kwargs) if graph is None else graph.replay(leaves)
+        ready = graph is not None and graph.recording.refresh(leaves)
+        return graph.replay(leaves) if ready else plain(*args, **kwargs)
 
     def _record(self, module, plain, leaves, structure):
         before = _versions(module)
@@ -92,7 +96,7 @@ class _Recorder:
                 graph = _Graph(plain, leaves, structure, self.stream, self.pool)
             except RuntimeError:  # something in the call cannot be recorded; the plain call still can be made
                 torch.cuda.synchronize()
-        if graph is None or graph.wrote_to_inputs or _versions(module) != before or not _is_unchanged(self.watched):
+        if graph is None or graph.wrote or _versions(module) != before or not _is_unchanged(self.watched):
             self.failed, graph = True, None
         return graph
 
@@ -102,20 +106,21 @@ class _Graph:
 
     def __init__(self, plain, leaves, structure, stream, pool):
         self.inputs = [_own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.recording = Recording(self.inputs)
         versions = [_version(leaf) for leaf in self.inputs]
         given = _unflatten(self.inputs, structure)
         args, kwargs = (given, {}) if structure is tuple else given
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with self.recording.being_made(), torch.cuda.stream(stream):
             for _ in range(WARM_UP_CALLS):
                 plain(*args, **kwargs)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=pool, stream=stream):
+        with self.recording.being_made(), torch.cuda.graph(self.graph, pool=pool, stream=stream):
             out = plain(*args, **kwargs)
         plain_tuple = type(out) is tuple and _are_tensors(out)
         self.outputs, self.structure = (out, tuple) if plain_tuple else pytree.tree_flatten(out)
-        self.wrote_to_inputs = versions != [_version(leaf) for leaf in self.inputs]
+        self.wrote = self.recording.was_written_to() or versions != [_version(leaf) for leaf in self.inputs]
         if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in self.outputs):
             raise RuntimeError("the outputs are more than tensors and plain values")
 
@@ -169,7 +174,9 @@ def _is_dense(tensor):
 
 
 def _own(tensor):
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    with torch.inference_mode(False):  # or writing to it would not be counted
+        own = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        return own.copy_(tensor)
 
 
 def _watch(module):

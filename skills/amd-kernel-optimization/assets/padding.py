@@ -10,6 +10,8 @@ up to STEP positions, so that compiled code meets fewer sizes.
 
 import torch
 
+from .exporting import is_exporting
+
 STEP = 8
 
 
@@ -32,7 +34,7 @@ def without_padding(mask, *tensors, padding=0):
 
 def _cannot_be_read(mask):
     return (
-        torch.compiler.is_exporting()
+        is_exporting()
         or torch.jit.is_tracing()
         or mask.is_meta
         or (mask.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -5,10 +5,10 @@
 `remembered(module, *args, **kwargs)` is `module(*args, **kwargs)`, kept under everything that it depends on: the values
 of its tensors, its plain arguments, the weights, buffers and plain attributes of the module and of those in it. It
 remembers nothing while training or where gradients are recorded, in autocast, under function transforms, dispatch
-modes and hooks, while a graph is captured, and for results that are no tensors; a result that somebody wrote to is
-computed anew. Hooks on all modules at once are not called where no module is. A tensor that is the same object is taken
-as unchanged when torch counts no change of it: what writes to memory behind torch's back (`.data`, a kernel of one's
-own) is not seen.
+modes and hooks, and for results that are no tensors; a result that somebody wrote to is computed anew. Where a call is
+recorded by `graphed`, what is remembered of its inputs is an input, too; in other recordings it is recorded. Hooks on
+all modules at once are not called where no module is. A tensor that is the same object is taken as unchanged when torch
+counts no change of it: what writes to memory behind torch's back (`.data`, a kernel of one's own) is not seen.
 """
 
 import weakref
@@ -16,6 +16,8 @@ import weakref
 import torch
 from torch.utils import _pytree
 
+from .exporting import is_exporting
+from .recording import current
 from .watched import Watched
 
 MOST = 4  # results kept of one module, such as those with and without a condition
@@ -27,13 +29,18 @@ _kept = weakref.WeakKeyDictionary()  # module -> _Results
 
 def remembered(module, *args, **kwargs):
     """The result of `module(*args, **kwargs)`. Do not change it in place."""
-    if torch.compiler.is_exporting() or torch.jit.is_scripting() or torch.jit.is_tracing():
+    if is_exporting() or torch.jit.is_scripting() or torch.jit.is_tracing():
         return module(*args, **kwargs)
     return _remembered(module, args, kwargs)
 
 
 @torch.compiler.disable
 def _remembered(module, args, kwargs):
+    recording = current()
+    if recording is not None:
+        kept = recording.result(remembered, module, args, kwargs)
+        if kept is not None:
+            return kept
     results = _kept.get(module)
     if results is None:
         results = _kept[module] = _Results()
