@@ -139,8 +139,14 @@ class RunContext:
                 found = self.stack.materialise_candidate(attempt.candidate.diff, tree, self.rules, on=attempt.base)
                 if isinstance(found, PatchFinding):
                     return Verdict(name=found.kind, reason=found.reason)
-            self._candidates[attempt.id] = Build(hash_tree(tree)[:16], tree)
+            self._candidates[attempt.id] = Build(hash_tree(tree)[:16], tree, self._handed_on(attempt))
         return self._candidates[attempt.id]
+
+    def _handed_on(self, attempt: Attempt) -> Path | None:
+        """What the stack below has compiled already, and need not be compiled again. Filled by code that the candidate
+        holds as well, so that nothing of it comes from elsewhere. None where the time for compiling is the question.
+        """
+        return None if attempt.candidate.step == "compile_model" else self.top_build().cache
 
     def _fresh(self, name: str) -> Path:
         tree = self.scratch / "trees" / name

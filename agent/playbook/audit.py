@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import Answer, Drafts, gain_without, listed, percent, places
+from agent.playbook.drafts import (
+    WAITS,
+    Answer,
+    Drafts,
+    gain_without,
+    listed,
+    percent,
+    places,
+    waits_for_compile,
+)
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import CannotRewrite, copies, hoist, loops, padding, positions, remember, repeat_kv, zeros
 
+STEP = "audit_compute"
 # one of several may have spoilt the others; what was refused, or gained nothing, is no better in pieces
 _WORTH_SPLITTING = ("wrong", "broken", "slower")
 
 
 def propose(request: ProposalRequest) -> Answer:
-    drafts = Drafts(request, "audit_compute")
+    drafts = Drafts(request, STEP)
     for site in loops.find(request.observation):
         drafts.add(
             site,
@@ -37,16 +47,6 @@ def propose(request: ProposalRequest) -> Answer:
         _remember(drafts, site)
     for site in hoist.find(request.observation):
         _hoist(drafts, site)
-    for site in repeat_kv.find(request.observation):
-        drafts.add(
-            site,
-            f"Multiply with the key and value heads of {site.module_class or site.file} without repeating them",
-            f"Each call copies the key and value heads of {places(site)} once for every query head they serve "
-            f"({percent(site.share)}). The products take the heads as they are when the query heads of a group are "
-            "stacked along the rows.",
-            partial(repeat_kv.rewrite, request.tree, site),
-            gain=gain_without(site.share),
-        )
     for site in positions.find(request.observation):
         drafts.add(
             site,
@@ -55,6 +55,26 @@ def propose(request: ProposalRequest) -> Answer:
             f"was computed ({percent(site.share)} for the others). Each position is computed by itself, so they can "
             "be taken before.",
             partial(positions.rewrite, request.tree, site),
+            gain=gain_without(site.share),
+        )
+    copied = any(finder.find(request.observation) for finder in (repeat_kv, copies, zeros))
+    if copied and waits_for_compile(request, STEP):
+        return drafts.answer(WAITS)
+    _copied(drafts)
+    return drafts.answer("no copied heads, no needless copies and nothing that each call computes anew were seen")
+
+
+def _copied(drafts: Drafts) -> None:
+    """What only writes memory once more."""
+    request = drafts.request
+    for site in repeat_kv.find(request.observation):
+        drafts.add(
+            site,
+            f"Multiply with the key and value heads of {site.module_class or site.file} without repeating them",
+            f"Each call copies the key and value heads of {places(site)} once for every query head they serve "
+            f"({percent(site.share)}). The products take the heads as they are when the query heads of a group are "
+            "stacked along the rows.",
+            partial(repeat_kv.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )
     for site in copies.find(request.observation):
@@ -75,7 +95,6 @@ def propose(request: ProposalRequest) -> Answer:
             partial(zeros.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )
-    return drafts.answer("no copied heads, no needless copies and nothing that each call computes anew were seen")
 
 
 def _remember(drafts: Drafts, site: Site) -> None:

@@ -35,14 +35,15 @@ def propose(request: ProposalRequest) -> Answer:
         return [], "torch.compile needs a C++ compiler on a CPU, and none was found"
     sites = compile_model.find(request.observation)
     ways = settings(request.platform, len(request.cases), request.tuning_pays)
+    kept = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
     for site in sites:
         try:
             present = None if drafts.out_of_reach(site) else compile_model.settings_in(request.tree, site)
         except CannotRewrite as reason:
             return [], str(reason)
         for text in ways:
-            if text == present:
-                continue
+            if text == present or (kept and "mode=" not in text):
+                continue  # of the ways without tuning, the likeliest was tried first
             drafts.add(
                 site,
                 f"Compile {site.module_class} ({_in_words(text)})",

@@ -1,5 +1,5 @@
-"""Compose: what was right but did nothing alone is tried again on the final stack, alone and together; kernels that
-waited for torch.compile are tried at last.
+"""Compose: what was right but did nothing alone is tried again on the final stack, alone and together; what waited for
+torch.compile is tried at last.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from agent.playbook import kernels
+from agent.playbook import audit, kernels
+from agent.playbook import projections as fusing
 from agent.playbook.drafts import Answer, Drafts
-from agent.playbook.projections import rationale, title
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate
 from tools.rewrite import projections
@@ -34,11 +34,14 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
                 continue  # one way to compile was kept over the others, and trying one takes minutes
             if candidate.title in retried and not drafts.was_tried(again.title):
                 drafts.candidates.append(again)
-    _together(drafts, retried)
     if request.compile_pays:
-        waited = [_again(candidate) for candidate in kernels.propose(replace(fresh, tune=request.tune))[0]]
-        known = {candidate.title for candidate in drafts.candidates}
-        drafts.candidates += [c for c in waited if c.title not in known and not drafts.was_tried(c.title)]
+        known = {*(a.title for a in request.attempts), *(c.title for c in drafts.candidates)}
+        waited = [*fusing.propose(fresh)[0], *audit.propose(fresh)[0]]
+        waited += kernels.propose(replace(fresh, tune=request.tune))[0]
+        waited = [candidate for candidate in waited if not {candidate.title, _again(candidate).title} & known]
+        drafts.candidates += map(_again, waited)
+        retried |= {candidate.title for candidate in waited}
+    _together(drafts, retried)
     return drafts.answer("everything that was tried is in the stack, or was wrong")
 
 
@@ -49,13 +52,15 @@ def _again(candidate: Candidate) -> Candidate:
 def _together(drafts: Drafts, retried: set[str]) -> None:
     """All projections at once: each saves too little alone to be seen, where calls are short."""
     sites = [
-        s for s in projections.find(drafts.request.observation) if title(s) in retried and not drafts.out_of_reach(s)
+        s
+        for s in projections.find(drafts.request.observation)
+        if fusing.title(s) in retried and not drafts.out_of_reach(s)
     ]
     if len(sites) < 2 or len({s.file for s in sites}) > 1:
         return
     drafts.add(
         sites[0], "Run all layers with a common input as one matrix multiplication each",
-        " ".join(rationale(site) for site in sites),
+        " ".join(fusing.rationale(site) for site in sites),
         partial(projections.rewrite, drafts.request.tree, sites),
     )  # fmt: skip
     # what holds both halves is tried first: if it is kept, neither is left to try alone

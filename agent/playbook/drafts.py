@@ -77,6 +77,17 @@ def _with_runtime(changed: dict[str, str]) -> dict[str, str]:
     return {**{path: text for files in needed for path, text in files.items()}, **changed}
 
 
+def waits_for_compile(request: ProposalRequest, step: str) -> bool:
+    """Whether what torch.compile merges or hides by itself is left to `compose_stack`, which tries it on what is left.
+
+    On a GPU, where plain torch.compile pays: a call that waits for Python shows nothing of what a kernel less saves.
+    """
+    return request.step == step and request.compile_pays and request.platform.device == "cuda"
+
+
+WAITS = "plain torch.compile pays here: what it merges or hides by itself is tried on what it leaves"
+
+
 def gain_without(share: float | None, part: float = 1.0) -> float | None:
     """Speedup of a call when `part` of a share of its time goes away (Amdahl)."""
     saved = (share or 0.0) * part

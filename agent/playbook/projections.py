@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import Answer, Drafts, gain_without, listed, percent, places
+from agent.playbook.drafts import WAITS, Answer, Drafts, gain_without, listed, percent, places, waits_for_compile
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import experts, projections
 
+STEP = "fuse_projections"
+
 
 def propose(request: ProposalRequest) -> Answer:
-    drafts = Drafts(request, "fuse_projections")
+    drafts = Drafts(request, STEP)
     for site in experts.find(request.tree, request.observation):
         drafts.add(
             site,
@@ -21,12 +23,14 @@ def propose(request: ProposalRequest) -> Answer:
             "experts' own code at once; their weights become views into one tensor.",
             partial(experts.rewrite, request.tree, site),
         )
-    for site in projections.find(request.observation):
+    sites, waits = projections.find(request.observation), waits_for_compile(request, STEP)
+    for site in () if waits else sites:
         drafts.add(
             site, title(site), rationale(site), partial(projections.rewrite, request.tree, [site]),
             gain=gain_without(site.share, 0.3),
         )  # fmt: skip
-    return drafts.answer("no two linear layers were given the same tensor, and there is no loop over experts")
+    nothing = "no two linear layers were given the same tensor, and there is no loop over experts"
+    return drafts.answer(WAITS if waits and sites else nothing)
 
 
 def title(site: Site) -> str:

@@ -68,3 +68,25 @@ def test_architectures_are_those_asked_for_else_the_devices_own(
 def test_without_an_architecture_nothing_is_compiled() -> None:
     ctx: Any = SimpleNamespace(architectures=())
     assert RunContext.looked_at_kernels(ctx, ctx) == Looked()
+
+
+@pytest.mark.parametrize(
+    ("step", "handed_on"), [("write_kernels", True), ("compose_stack", True), ("compile_model", False)]
+)
+def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
+    tmp_path: Path, step: str, handed_on: bool
+) -> None:
+    def materialise(diff: str, tree: Path, rules: object, on: str) -> None:
+        tree.mkdir(parents=True)
+        (tree / "model.py").write_text(diff)
+
+    cache = tmp_path / "cache"
+    ctx: Any = SimpleNamespace(
+        _candidates={}, rules=None, stack=SimpleNamespace(materialise_candidate=materialise),
+        _fresh=lambda name: tmp_path / name, top_build=lambda: Build("top", tmp_path, cache),
+    )  # fmt: skip
+    ctx._handed_on = lambda attempt: RunContext._handed_on(ctx, attempt)
+    candidate = SimpleNamespace(step=step, diff="x = 1")
+    attempt: Any = SimpleNamespace(id=f"{step}-1", candidate=candidate, base="top", with_shadow=[])
+    build = RunContext.build_candidate(ctx, attempt)
+    assert isinstance(build, Build) and build.cache == (cache if handed_on else None)

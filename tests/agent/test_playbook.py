@@ -211,21 +211,28 @@ def test_fused_attention_is_routed_on_a_gpu_where_it_takes_a_tenth_of_a_call(tmp
     assert titles(GPU, 0.05) == titles(CPU, 0.2) == []
 
 
-def test_kernels_wait_for_torch_compile_where_it_pays(decoder: tuple[Target, Observation]) -> None:
+def test_on_a_gpu_much_waits_for_torch_compile_where_it_pays(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
 
-    def titles(step: str, *attempts: PastAttempt) -> list[str]:
-        asked = replace(request(target, step, seen, GPU, attempts), compile_pays=True)
+    def titles(step: str, *attempts: PastAttempt, pays: bool = True, platform: Platform = GPU) -> list[str]:
+        asked = replace(request(target, step, seen, platform, attempts), compile_pays=pays)
         return [c.title for c in Playbook().propose(asked)[0]]
 
-    early = Playbook().propose(request(target, "write_kernels", seen, GPU))[0]
-    assert early and titles("write_kernels") == []
-    waited = titles("compose_stack")
-    assert waited == [f"{candidate.title}, on the whole stack" for candidate in early]
-    tried = PastAttempt("compose_stack", waited[0], "neutral", "", "")
-    assert titles("compose_stack", tried) == waited[1:]
-    plain = replace(request(target, "compose_stack", seen, GPU), compile_pays=False)
-    assert Playbook().propose(plain)[0] == []
+    def early(step: str) -> list[str]:
+        return titles(step, pays=False)
+
+    constants, heads = early("audit_compute")
+    assert titles("audit_compute") == [constants]
+    assert titles("fuse_projections") == titles("write_kernels") == []
+    assert titles("fuse_projections", platform=CPU) == early("fuse_projections")
+    past = PastAttempt("audit_compute", constants, "kept", "", "")
+    together, *others = titles("compose_stack", past)
+    assert together == "Run all layers with a common input as one matrix multiplication each"
+    waited = [*early("fuse_projections"), heads, *early("write_kernels")]
+    assert others == [f"{title}, on the whole stack" for title in waited]
+    tried = [PastAttempt("compose_stack", title, "neutral", "", "") for title in (together, *others[:2])]
+    assert titles("compose_stack", past, *tried) == others[2:]
+    assert titles("compose_stack", past, pays=False) == []
 
 
 def test_tuning_is_tried_last_and_only_where_it_pays(decoder: tuple[Target, Observation]) -> None:
@@ -275,6 +282,12 @@ def test_a_way_to_compile_that_was_passed_over_is_not_weighed_again(decoder: tup
     past = (attempt(first, "neutral"), attempt(second, "neutral"))
     titles = [c.title for c in Playbook().propose(request(target, "compose_stack", seen, GPU, past, cases=3))[0]]
     assert len([title for title in titles if title.startswith("Compile")]) == 2
+    compiled = applied(target, first)
+    after = replace(request(compiled, "compile_model", seen, GPU, past[:1], cases=3), tuning_pays=True)
+    assert len(Playbook().propose(after)[0]) == 2
+    after = replace(after, attempts=(attempt(first, "kept"),))
+    (tuned,) = Playbook().propose(after)[0]
+    assert "products tuned" in tuned.title, "one graph for all shapes is not faster than one for each"
 
 
 def test_sites_name_classes_lines_and_shares(decoder: tuple[Target, Observation]) -> None:
