@@ -7,7 +7,7 @@ node that runs again after a kill finds what it did before. Refuses to judge: th
 from __future__ import annotations
 
 from agent.context import RunContext
-from agent.records.attempts import Attempt
+from agent.records.attempts import Attempt, left_out
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
 from agent.state import RunState, Update
 from tools.candidate import Candidate
@@ -19,7 +19,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     step = state["step"]
     if ctx.out_of_time(step):
         return {"attempt": "", "no_more": "the time budget was used up"}
-    tried = [row for row in ctx.ledger.rows if row.step == step]
+    tried = [row for row in ctx.ledger.rows if row.step == step and not left_out(row.attempt_id)]
     if len(tried) >= ctx.attempts_per_step:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
     candidates, reason = ctx.propose(step)

@@ -49,6 +49,7 @@ from tools.tree_removal import remove_tree
 from tools.tuned import Tuned
 
 AUDITED = "audited"  # the profile of what an audit left of the original
+HANDED_ON_BYTES = 1 << 30  # of a compile cache
 PROFILED_CALLS = 5  # of each case: profiles say where to look, and are not what is decided by
 
 
@@ -139,14 +140,15 @@ class RunContext:
                 found = self.stack.materialise_candidate(attempt.candidate.diff, tree, self.rules, on=attempt.base)
                 if isinstance(found, PatchFinding):
                     return Verdict(name=found.kind, reason=found.reason)
-            self._candidates[attempt.id] = Build(hash_tree(tree)[:16], tree, self._handed_on(attempt))
+            self._candidates[attempt.id] = Build(hash_tree(tree)[:16], tree, handed_on=self._handed_on(attempt))
         return self._candidates[attempt.id]
 
     def _handed_on(self, attempt: Attempt) -> Path | None:
-        """What the stack below has compiled already, and need not be compiled again. Filled by code that the candidate
-        holds as well, so that nothing of it comes from elsewhere. None where the time for compiling is the question.
+        """What the stack below has compiled already, and need not be compiled again. None where the time for compiling
+        is the question, and where it is so large that copying it for every worker takes longer.
         """
-        return None if attempt.candidate.step == "compile_model" else self.top_build().cache
+        cache = None if attempt.candidate.step == "compile_model" else self.top_build().cache
+        return cache if cache is not None and _bytes_in(cache) <= HANDED_ON_BYTES else None
 
     def _fresh(self, name: str) -> Path:
         tree = self.scratch / "trees" / name
@@ -303,6 +305,7 @@ class RunContext:
             platform=self.platform,
             attempts=[PastAttempt(r.step, r.title, r.verdict, r.reason, r.diff_digest) for r in self.ledger.rows],
             cases=[case.for_script() for case in self.workload.cases],
+            steps=self.config.steps,
             tune=self._tune if self.platform.triton else None,
             compile_pays={"compile_model", "compose_stack"} <= set(self.config.steps)
             and known is not None and known.compile_pays(self.referee.delta),
@@ -356,6 +359,10 @@ class RunContext:
             return self.proposer.advice(self.request("compile_model"))
         except WorkerFault:
             return []
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def stack_profile(commit: str) -> str:

@@ -9,9 +9,11 @@ import tomllib
 from pathlib import Path
 
 from tests.import_rules import DATA
+from tools.rewrite import ops_package
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+_SIBLINGS = re.compile(r"^from \.(?:(?=\w)| import )(\w+)", re.MULTILINE)  # `from .a import b`, `from . import a`
 TOPS = ("agent", "evals", "sandbox", "skills", "tools")
 
 
@@ -52,3 +54,11 @@ def test_what_is_installed_here_is_what_is_locked() -> None:
     lock = dict(line.split("==") for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line)
     names = ("langgraph", "pydantic", "libcst", "pytest", "ruff", "mypy")
     assert {name: importlib.metadata.version(name) for name in names} == {name: lock[name] for name in names}
+
+
+def test_what_a_runtime_file_imports_comes_with_it() -> None:
+    assets = [value for value in vars(ops_package).values() if isinstance(value, ops_package.Asset)]
+    assert len(assets) > 10
+    for asset in assets:
+        imported = {name for module in (asset.module, *asset.needs) for name in _SIBLINGS.findall(asset.text(module))}
+        assert imported <= {*asset.needs, asset.module} and not set(asset.needs) - imported, asset.module

@@ -15,7 +15,7 @@ from agent.playbook.drafts import (
     waits_for_compile,
 )
 from agent.proposers import ProposalRequest
-from tools.candidate import Site
+from tools.candidate import Candidate, Site
 from tools.rewrite import CannotRewrite, copies, hoist, loops, padding, positions, remember, repeat_kv, zeros
 
 STEP = "audit_compute"
@@ -57,11 +57,18 @@ def propose(request: ProposalRequest) -> Answer:
             partial(positions.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )
-    copied = any(finder.find(request.observation) for finder in (repeat_kv, copies, zeros))
-    if copied and waits_for_compile(request, STEP):
+    seen = any(finder.find(request.observation) for finder in (repeat_kv, copies, zeros))
+    if seen and waits_for_compile(request, STEP):
         return drafts.answer(WAITS)
     _copied(drafts)
     return drafts.answer("no copied heads, no needless copies and nothing that each call computes anew were seen")
+
+
+def copied(request: ProposalRequest) -> list[Candidate]:
+    """What of it waits for torch.compile where that pays."""
+    drafts = Drafts(request, STEP)
+    _copied(drafts)
+    return drafts.candidates
 
 
 def _copied(drafts: Drafts) -> None:

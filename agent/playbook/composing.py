@@ -10,7 +10,7 @@ from functools import partial
 
 from agent.playbook import audit, kernels
 from agent.playbook import projections as fusing
-from agent.playbook.drafts import Answer, Drafts
+from agent.playbook.drafts import Answer, Drafts, waits_for_compile
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate
 from tools.rewrite import projections
@@ -34,15 +34,26 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
                 continue  # one way to compile was kept over the others, and trying one takes minutes
             if candidate.title in retried and not drafts.was_tried(again.title):
                 drafts.candidates.append(again)
-    if request.compile_pays:
-        known = {*(a.title for a in request.attempts), *(c.title for c in drafts.candidates)}
-        waited = [*fusing.propose(fresh)[0], *audit.propose(fresh)[0]]
-        waited += kernels.propose(replace(fresh, tune=request.tune))[0]
-        waited = [candidate for candidate in waited if not {candidate.title, _again(candidate).title} & known]
-        drafts.candidates += map(_again, waited)
-        retried |= {candidate.title for candidate in waited}
+    waited = _waited(drafts)
+    drafts.candidates += map(_again, waited)
+    retried |= {candidate.title for candidate in waited}
     _together(drafts, retried)
     return drafts.answer("everything that was tried is in the stack, or was wrong")
+
+
+def _waited(drafts: Drafts) -> list[Candidate]:
+    """What steps of this run left for after torch.compile, and was not tried since."""
+    request = drafts.request
+    fresh = replace(request, attempts=(), tune=None)
+    known = {*(a.title for a in request.attempts), *(c.title for c in drafts.candidates)}
+    ways: dict[str, Callable[[], list[Candidate]]] = {
+        fusing.STEP: lambda: fusing.layers(fresh),
+        kernels.STEP: lambda: kernels.propose(replace(fresh, tune=request.tune))[0],
+        audit.STEP: lambda: audit.copied(fresh),
+    }
+    waiting = [step for step in ways if step in request.steps and waits_for_compile(replace(request, step=step), step)]
+    found = [candidate for step in waiting for candidate in ways[step]()]
+    return [candidate for candidate in found if not {candidate.title, _again(candidate).title} & known]
 
 
 def _again(candidate: Candidate) -> Candidate:

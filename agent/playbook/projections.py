@@ -6,7 +6,7 @@ from functools import partial
 
 from agent.playbook.drafts import WAITS, Answer, Drafts, gain_without, listed, percent, places, waits_for_compile
 from agent.proposers import ProposalRequest
-from tools.candidate import Site
+from tools.candidate import Candidate, Site
 from tools.rewrite import experts, projections
 
 STEP = "fuse_projections"
@@ -23,14 +23,26 @@ def propose(request: ProposalRequest) -> Answer:
             "experts' own code at once; their weights become views into one tensor.",
             partial(experts.rewrite, request.tree, site),
         )
-    sites, waits = projections.find(request.observation), waits_for_compile(request, STEP)
-    for site in () if waits else sites:
+    if projections.find(request.observation) and waits_for_compile(request, STEP):
+        return drafts.answer(WAITS)
+    _layers(drafts)
+    return drafts.answer("no two linear layers were given the same tensor, and there is no loop over experts")
+
+
+def layers(request: ProposalRequest) -> list[Candidate]:
+    """What of it waits for torch.compile where that pays."""
+    drafts = Drafts(request, STEP)
+    _layers(drafts)
+    return drafts.candidates
+
+
+def _layers(drafts: Drafts) -> None:
+    request = drafts.request
+    for site in projections.find(request.observation):
         drafts.add(
             site, title(site), rationale(site), partial(projections.rewrite, request.tree, [site]),
             gain=gain_without(site.share, 0.3),
         )  # fmt: skip
-    nothing = "no two linear layers were given the same tensor, and there is no loop over experts"
-    return drafts.answer(WAITS if waits and sites else nothing)
 
 
 def title(site: Site) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from agent.step_names import STEPS
 from tools.candidate import Candidate, Site
 from tools.observation import Observation
 from tools.tuned import Tuned
@@ -48,6 +49,7 @@ class ProposalRequest:
     platform: Platform
     attempts: Sequence[PastAttempt] = field(default=())
     cases: Sequence[dict[str, Any]] = field(default=())
+    steps: Sequence[str] = STEPS  # of this run
     tune: Callable[[], Tuned] | None = None  # asks a tuner on the device; raises CannotRewrite where that fails
     compile_pays: bool = False  # plain torch.compile was shown to be faster than eager
     tuning_pays: bool = False  # plain torch.compile was faster with max-autotune than in any other mode

@@ -40,7 +40,7 @@ class Playbook:
         return step(request) if step is not None else ([], "this step looks and proposes nothing")
 
     def expects(self, request: ProposalRequest) -> bool:
-        return request.step in _STEPS and bool(self.propose(replace(request, tune=None))[0])  # a tuner takes a while
+        return bool(self.propose(replace(request, tune=None))[0])  # a tuner takes a while
 
     def sites(self, request: ProposalRequest) -> list[Site]:
         """Everything known to be worth changing, the largest share of a call first."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent import climb
-from agent.context import RunContext
+from agent.context import HANDED_ON_BYTES, RunContext
 from agent.state import RunState
 from tools.isa.gate import Looked
 from tools.judging.check import Checked
@@ -77,7 +77,7 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
     tmp_path: Path, step: str, handed_on: bool
 ) -> None:
     def materialise(diff: str, tree: Path, rules: object, on: str) -> None:
-        tree.mkdir(parents=True)
+        tree.mkdir(exist_ok=True)
         (tree / "model.py").write_text(diff)
 
     cache = tmp_path / "cache"
@@ -89,4 +89,10 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
     candidate = SimpleNamespace(step=step, diff="x = 1")
     attempt: Any = SimpleNamespace(id=f"{step}-1", candidate=candidate, base="top", with_shadow=[])
     build = RunContext.build_candidate(ctx, attempt)
-    assert isinstance(build, Build) and build.cache == (cache if handed_on else None)
+    assert isinstance(build, Build) and build.cache is None and build.handed_on == (cache if handed_on else None)
+    cache.mkdir()
+    with (cache / "kernel").open("wb") as file:
+        file.truncate(HANDED_ON_BYTES + 1)
+    ctx._candidates = {}
+    large = RunContext.build_candidate(ctx, attempt)
+    assert isinstance(large, Build) and large.handed_on is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,13 +93,72 @@ def test_a_result_of_another_form_is_refused(pack: Any, recording: Any) -> None:
 
 
 def test_a_caller_that_writes_to_a_result_is_noticed(pack: Any, recording: Any) -> None:
-    made = recording([own := torch.ones(2, 8)])
+    encoder, made = Encoder().eval(), recording([own := torch.ones(2, 8)])
     with made.being_made():
-        out, _ = pack.remembered(Encoder().eval(), own)
-        assert not made.was_written_to()
+        out, _ = pack.remembered(encoder, own)
+        assert made.holds()
         with torch.inference_mode():
-            out.zero_()
-    assert made.was_written_to()
+            out.mul_(1.0)
+    assert not made.holds()
+
+
+def test_what_depends_on_where_in_the_call_it_was_asked_for_does_not_hold(pack: Any, recording: Any) -> None:
+    class Switched(Encoder):
+        on = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            out: torch.Tensor = self.layer(x)
+            return -out if self.on else out
+
+    own = torch.ones(2, 8)
+    for twice in (False, True):
+        switched, made = Switched().eval(), recording([own])
+        with made.being_made():
+            if twice:
+                pack.remembered(switched, own)
+            switched.on = True
+            pack.remembered(switched, own)
+            if not twice:
+                switched.on = False
+        assert not made.holds()
+    encoder, made = Encoder().eval(), recording([own])
+    with made.being_made(), torch.autocast("cpu", torch.bfloat16):
+        pack.remembered(encoder, own)
+    assert not made.holds()
+
+
+def test_plain_values_stay_out_with_the_tensors_and_results_elsewhere_do_not(pack: Any, recording: Any) -> None:
+    class Odd(Encoder):
+        more: Any = None
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.layer(x), self.more
+
+    own = torch.ones(2, 8)
+    odd, made = Odd().eval(), recording([own])
+    with made.being_made():
+        out, more = pack.remembered(odd, own)
+    assert more is None and made.holds() and made.refresh([own + 1])
+    torch.testing.assert_close(out, odd.layer(own + 1))
+    odd.more = 3
+    assert not made.refresh([own])
+    odd.more, made = torch.ones((), device="meta"), recording([own])
+    with made.being_made():
+        pack.remembered(odd, own)
+    assert not made._results, "it would be recorded by its value"
+
+
+def test_what_never_repeats_and_what_is_gone_is_not_kept_out(pack: Any, recording: Any) -> None:
+    encoder, own = Encoder().eval(), torch.ones(2, 8)
+    for _ in range(pack.MISSES + 2):
+        pack.remembered(encoder, torch.randn(2, 8))
+    made = recording([own])
+    with made.being_made():
+        pack.remembered(encoder, own)
+        assert not made._results
+        pack.remembered(Encoder().eval(), own)
+    gc.collect()
+    assert not made.refresh([own]) and not made.holds()
 
 
 def test_it_ends_with_the_recording(pack: Any, recording: Any) -> None:

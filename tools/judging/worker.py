@@ -38,6 +38,9 @@ MALLOC = {
 # glibc fills memory it hands out with 0x7f: what a candidate did not write is a huge number, never a stale result
 MALLOC_POISON = {"MALLOC_PERTURB_": "128"}
 _FREE_SOME = "Free some space and resume the run; what was proven is kept."
+# What torch keeps under a key that leaves out code which it traces, as of `triton_op`: another build may have other
+# code. The rest is kept under all that it was made from.
+TRACED = Path("inductor", "aotautograd")
 HEADERS_BELOW_TMP = f"torchinductor_{USER}/precompiled_headers"  # where Inductor looks for them
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -51,6 +54,7 @@ class Build:
     tree: Path
     cache: Path | None = None  # template of TORCHINDUCTOR and Triton caches; copied for every worker
     compile_options: dict[str, Any] | None = None
+    handed_on: Path | None = None  # where it has no cache of its own yet: that of the build it was made from
 
 
 class WorkerFault(Exception):
@@ -108,6 +112,9 @@ class Worker:
             _link_files(folder / "headers", self.home / "tmp" / HEADERS_BELOW_TMP)
         if build.cache is not None and build.cache.exists():
             taking.copy_folder(build.cache, self.cache)
+        elif build.handed_on is not None:
+            taking.copy_folder(build.handed_on, self.cache)
+            remove_tree(self.cache / TRACED)
         elif shared:
             taking.copy_folder(shared[0] / "cache", self.cache)
         self._revealed = 0

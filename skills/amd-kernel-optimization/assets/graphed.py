@@ -120,7 +120,9 @@ class _Graph:
             out = plain(*args, **kwargs)
         plain_tuple = type(out) is tuple and _are_tensors(out)
         self.outputs, self.structure = (out, tuple) if plain_tuple else pytree.tree_flatten(out)
-        self.wrote = self.recording.was_written_to() or versions != [_version(leaf) for leaf in self.inputs]
+        self.wrote = versions != [_version(leaf) for leaf in self.inputs]
+        if not self.recording.holds():
+            raise RuntimeError("what is remembered was written to, or is not the same outside of the call")
         if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in self.outputs):
             raise RuntimeError("the outputs are more than tensors and plain values")
 

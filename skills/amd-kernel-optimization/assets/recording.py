@@ -38,7 +38,8 @@ class Recording:
 
     def result(self, compute, module, args, kwargs):
         """What `compute(module, *args, **kwargs)` gives, in a place that does not move; None where it cannot stay out:
-        when it was computed from other tensors than the inputs, or is asked for first while a stream is captured.
+        when it was computed from other tensors than the inputs or lies elsewhere, or is asked for first while a stream
+        is captured.
         """
         leaves, form = _pytree.tree_flatten((args, kwargs))
         given = [self._named(leaf) for leaf in leaves]
@@ -50,7 +51,8 @@ class Recording:
             if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
                 return None
             outs, out_form = self._outside(key, self._inputs)
-            if not all(isinstance(out, torch.Tensor) for out in outs):
+            devices = {leaf.device for leaf in self._inputs if isinstance(leaf, torch.Tensor)}
+            if not all(out.device in devices if isinstance(out, torch.Tensor) else _is_plain(out) for out in outs):
                 return None
             found = _Result(key, outs, out_form)
             self._results.append(found)
@@ -58,16 +60,23 @@ class Recording:
 
     def refresh(self, leaves):
         """Bring the results up to date for a call with these inputs. False when they have another form now."""
-        return all(result.take(*self._outside(result.key, leaves)) for result in self._results)
+        return all(result.take(*self._found(result.key, leaves)) for result in self._results)
 
-    def was_written_to(self):
-        return any(result.was_written_to() for result in self._results)
+    def holds(self):
+        """Whether the results were only read, and are the same outside of the call: not when it changes for a while
+        what they depend on, such as an adapter or autocast.
+        """
+        return all(result.holds(*self._found(result.key, self._inputs)) for result in self._results)
 
     def _named(self, leaf):
         """("input", its place) or (type, value); None for what is neither an input nor a plain value."""
         if isinstance(leaf, torch.Tensor):
             return next((("input", place) for place, mine in enumerate(self._inputs) if mine is leaf), None)
-        return (type(leaf), leaf) if isinstance(leaf, _PLAIN) else None
+        return (type(leaf), leaf) if _is_plain(leaf) else None
+
+    def _found(self, key, inputs):
+        """As `_outside`; of no form when the module is gone."""
+        return ([], None) if key[1]() is None else self._outside(key, inputs)
 
     def _outside(self, key, inputs):
         compute, module, form, given = key
@@ -81,41 +90,59 @@ class Recording:
 
 
 class _Result:
-    """Tensors that stay where they are, and what they were copied from last."""
+    """Tensors that stay where they are, with what they were copied from last, and plain values."""
 
     def __init__(self, key, outs, form):
         self.key, self._form = key, form
-        with torch.inference_mode(False):  # or writing to them would not be counted
-            self._mine = [torch.empty_like(out).copy_(out) for out in outs]
-        self._versions = [mine._version for mine in self._mine]
-        self._taken = [_taken(out) for out in outs]
+        with torch.inference_mode(False), torch.no_grad():  # in inference mode, writing to them would not be counted
+            self._mine = [torch.empty_like(o).copy_(o) if isinstance(o, torch.Tensor) else o for o in outs]
+        self._versions = list(map(_version, self._mine))
+        self._taken = list(map(_taken, outs))
 
     def value(self):
         return _pytree.tree_unflatten(self._mine, self._form)
 
-    def was_written_to(self):
-        return self._versions != [mine._version for mine in self._mine]
+    def holds(self, outs, form):
+        """Before anything was taken."""
+        written = self._versions != list(map(_version, self._mine))
+        return not written and self._is_of_this_form(outs, form) and all(map(_equal, outs, self._mine))
 
     def take(self, outs, form):
-        if form != self._form or any(map(_differ, outs, self._mine)):
+        if not self._is_of_this_form(outs, form):
             return False
         for index, (out, mine) in enumerate(zip(outs, self._mine, strict=True)):
-            last, version = self._taken[index]
-            if version is None or last() is not out or _version(out) != version:
+            if isinstance(mine, torch.Tensor) and not _is_still(out, self._taken[index]):
                 mine.copy_(out)
                 self._taken[index] = _taken(out)
         return True
 
-
-def _differ(out, mine):
-    if not isinstance(out, torch.Tensor):
-        return True
-    return (out.shape, out.dtype, out.device) != (mine.shape, mine.dtype, mine.device)
+    def _is_of_this_form(self, outs, form):
+        return form == self._form and all(map(_alike, outs, self._mine))
 
 
-def _taken(tensor):
-    return weakref.ref(tensor), _version(tensor)
+def _is_plain(value):
+    return isinstance(value, _PLAIN)
 
 
-def _version(tensor):
-    return None if tensor.is_inference() else tensor._version
+def _alike(out, mine):
+    if not isinstance(mine, torch.Tensor):
+        return type(out) is type(mine) and out == mine
+    facts = (mine.shape, mine.dtype, mine.device)
+    return isinstance(out, torch.Tensor) and (out.shape, out.dtype, out.device) == facts
+
+
+def _equal(out, mine):
+    return not isinstance(mine, torch.Tensor) or torch.equal(out, mine)
+
+
+def _is_still(out, taken):
+    last, version = taken
+    return version is not None and last() is out and _version(out) == version
+
+
+def _taken(value):
+    return (weakref.ref(value), _version(value)) if isinstance(value, torch.Tensor) else None
+
+
+def _version(value):
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else None

@@ -36,14 +36,14 @@ def remembered(module, *args, **kwargs):
 
 @torch.compiler.disable
 def _remembered(module, args, kwargs):
-    recording = current()
-    if recording is not None:
-        kept = recording.result(remembered, module, args, kwargs)
-        if kept is not None:
-            return kept
     results = _kept.get(module)
     if results is None:
         results = _kept[module] = _Results()
+    recording = current()
+    if recording is not None and results.misses <= MISSES:
+        kept = recording.result(remembered, module, args, kwargs)
+        if kept is not None:
+            return kept
     if results.misses > MISSES or _more_happens():
         return module(*args, **kwargs)
     leaves, form = _pytree.tree_flatten((args, kwargs))

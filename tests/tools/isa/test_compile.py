@@ -81,7 +81,7 @@ def test_the_width_of_loads_follows_from_the_elements_of_a_lane(compiled: Compil
 
 def test_atomics_and_loops_are_seen(compiled: Compile) -> None:
     for each in compiled("histogram").results:
-        assert each.code.in_loops.atomics and each.code.loops == 1
+        assert each.code.in_loops.atomics and each.code.loops >= 1
     assert one(compiled("elementwise"), "gfx942").code.loops == 0
 
 

@@ -93,6 +93,21 @@ def test_a_file_that_is_not_ours_is_not_revealed(setting: Setting, tmp_path: Pat
     assert modes(tmp_path / "ours") == 0o600
 
 
+def test_what_is_handed_on_comes_without_what_is_kept_under_too_few_of_its_causes(
+    setting: Setting, tmp_path: Path
+) -> None:
+    before, own = tmp_path / "before", tmp_path / "own"
+    for place in ("inductor/aotautograd/a", "inductor/fxgraph/b", "triton/c"):
+        (before / place).parent.mkdir(parents=True)
+        (before / place).write_text(place)
+    (own / "triton").mkdir(parents=True)
+    with Worker(setting, Build("x", tmp_path, handed_on=before)) as started:
+        files = {path.name for path in started.cache.rglob("*") if path.is_file()}
+    assert files == {"b", "c"}
+    with Worker(setting, Build("x", tmp_path, own, handed_on=before)) as started:
+        assert [path.name for path in started.cache.rglob("*")] == ["triton"]
+
+
 def test_a_cache_brings_no_rights_along(tmp_path: Path) -> None:
     write_files(tmp_path / "cache", {"program": "#!/bin/sh\n", "inductor/kernel.so": "code"})
     (tmp_path / "cache" / "program").chmod(0o6755)
