@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import importlib.resources
 import re
@@ -13,7 +14,6 @@ from tools.rewrite import ops_package
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-_SIBLINGS = re.compile(r"^from \.(?:(?=\w)| import )(\w+)", re.MULTILINE)  # `from .a import b`, `from . import a`
 TOPS = ("agent", "evals", "sandbox", "skills", "tools")
 
 
@@ -56,9 +56,15 @@ def test_what_is_installed_here_is_what_is_locked() -> None:
     assert {name: importlib.metadata.version(name) for name in names} == {name: lock[name] for name in names}
 
 
+def siblings(source: str) -> set[str]:
+    """The modules beside it that a runtime file imports: `from .a import b`, `from . import a`."""
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.level == 1]
+    return {name for node in found for name in ([node.module] if node.module else [a.name for a in node.names])}
+
+
 def test_what_a_runtime_file_imports_comes_with_it() -> None:
     assets = [value for value in vars(ops_package).values() if isinstance(value, ops_package.Asset)]
     assert len(assets) > 10
     for asset in assets:
-        imported = {name for module in (asset.module, *asset.needs) for name in _SIBLINGS.findall(asset.text(module))}
+        imported = {name for module in (asset.module, *asset.needs) for name in siblings(asset.text(module))}
         assert imported <= {*asset.needs, asset.module} and not set(asset.needs) - imported, asset.module

@@ -92,6 +92,20 @@ def test_aiter_is_one_of_the_ways_for_16_bits_without_a_mask(
         assert (ways(routed)[-1], found.stride()) == (wanted, expected.stride())
 
 
+def test_blocks_are_one_of_the_ways_where_a_mask_leaves_out_enough(
+    routed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(routed, monkeypatch, _by_blocks=0.5)
+    apart = torch.arange(512)[:, None] - torch.arange(512)
+    for mask, wanted in ((apart.abs() < 64, "_by_blocks"), (apart.abs() < 400, "_by_pytorch"), (None, "_by_pytorch")):
+        routed._chosen.clear()
+        given = heads(512, 512)
+        expected = F.scaled_dot_product_attention(*given, attn_mask=mask)
+        found = routed.routed_attention(*given, attn_mask=mask)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        assert (ways(routed), found.stride()) == ([wanted], expected.stride())
+
+
 def test_attention_that_takes_other_arguments_is_not_used(routed: Any, aiter: ModuleType) -> None:
     aiter.flash_attn_func = lambda qkv, causal: qkv  # type: ignore[attr-defined]
     assert routed._aiter() is None

@@ -46,7 +46,8 @@ CHANNELS_LAST = Asset("amd-kernel-optimization", "channels_last", "channels_last
 CONV_FIND = Asset("amd-kernel-optimization", "conv_find", "find_convolutions")
 PADDED_LINEAR = Asset("amd-kernel-optimization", "padded_linear", "pad_linears")
 ROUTED_LINEAR = Asset("amd-kernel-optimization", "routed_linear", "route_linears", needs=("fastest",))
-ROUTED_ATTENTION = Asset("amd-kernel-optimization", "routed_attention", "routed_attention", needs=("fastest",))
+ROUTED_ATTENTION = Asset("amd-kernel-optimization", "routed_attention", "routed_attention",
+                         needs=("blocks", "fastest"))  # fmt: skip
 TUNABLE_GEMM = Asset("amd-kernel-optimization", "tunable_gemm", "tune_gemm")
 GROUPED_EXPERTS = Asset("amd-kernel-optimization", "grouped_experts", "grouped_experts",
                         needs=("packed_linear", "watched"))  # fmt: skip
