@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from tests import assets
 
@@ -64,6 +65,21 @@ def test_the_same_input_is_computed_once(remembered: Any, module: Counting) -> N
     assert same(remembered, module, x, shift=1.0) == 1
     assert same(remembered, module, x, mask=torch.ones(8)) == 1
     assert same(remembered, module, x, mask=torch.zeros(8)) == 1
+
+
+def test_comparing_is_no_part_of_the_call(remembered: Any, module: Counting) -> None:
+    class Seeing(TorchFunctionMode):
+        seen: ClassVar[list[str]] = []
+
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.seen.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    x = torch.randn(4, 8)
+    remembered(module, x)
+    with Seeing():
+        assert same(remembered, module, x.clone()) == 0
+    assert "equal" not in Seeing.seen and "linear" in Seeing.seen, "by the call that it is compared with"
 
 
 def test_values_that_change_in_place_are_seen(remembered: Any, module: Counting) -> None:

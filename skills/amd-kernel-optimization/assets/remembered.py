@@ -131,7 +131,9 @@ class _Given:
             return True
         values = self.values
         alike = values.shape == leaf.shape and values.dtype == leaf.dtype and values.device == leaf.device
-        if not alike or not torch.equal(values, leaf):
+        with torch._C.DisableTorchFunction():  # for modes that look at the call, this is no part of it
+            alike = alike and torch.equal(values, leaf)
+        if not alike:
             return False
         self.tensor, self.version = weakref.ref(leaf), _version(leaf)
         return True
