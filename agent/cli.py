@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sandbox.errors import SandboxUnavailable
 
 # Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
-_NOT_CONFIG = {"command", "handler", "debug", "json", "yes", "calls", "counters", "html", "trace", "json_file",
+_NOT_CONFIG = {"command", "past", "handler", "debug", "json", "yes", "calls", "counters", "html", "trace", "json_file",
                "stop_after"}  # fmt: skip
 
 
@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands)
     _add_resume(commands)
+    _add_revalidate(commands)
     _add_profile(commands)
     runs = _command(commands, "runs", _runs, "list the runs and how they stand")
     runs.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
@@ -89,10 +90,16 @@ def _add_run(commands: Any) -> None:
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
-    """What the target is, and where and how its code runs."""
+    """What the target is, and how it is run."""
     add = parser.add_argument
     add("--target", type=Path, required=True, metavar="DIR", help="folder of the repository; it is never changed")
     add("--entry", required=True, metavar="FILE", help="script that shows how the target is used")
+    _add_how(parser)
+
+
+def _add_how(parser: argparse.ArgumentParser) -> None:
+    """Where and how the target's code runs."""
+    add = parser.add_argument
     add("--python", type=Path, metavar="FILE", help="interpreter for the target (default: the active environment's)")
     add("--sandbox", choices=("auto", "docker", "bwrap", "local"),
         help="where its code runs (default: auto, which takes docker, else bwrap; local contains nothing)")  # fmt: skip
@@ -125,6 +132,21 @@ def _add_resume(commands: Any) -> None:
     resume.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
     _add_stop_after(resume)
     resume.add_argument("--json", action="store_true", help="events on stdout, one JSON object a line")
+
+
+def _add_revalidate(commands: Any) -> None:
+    again = _command(
+        commands, "revalidate", _revalidate, "judge afresh what an earlier run kept, on this machine as it is"
+    )
+    add = again.add_argument
+    add("past", metavar="RUN", help="its id, or its folder")
+    add("--target", type=Path, metavar="DIR", help="folder of the repository (default: where that run had it)")
+    _add_how(again)
+    add("--run-id", metavar="ID", help="name of the new run (default: date and time)")
+    add("--runs-dir", type=Path, metavar="DIR", help="folder of the runs, this one's as well")
+    add("--budget-minutes", type=_positive, metavar="MINUTES", help="for judging the changes one by one")
+    _add_stop_after(again)
+    add("--json", action="store_true", help="events on stdout, one JSON object a line")
 
 
 def _add_stop_after(parser: argparse.ArgumentParser) -> None:
@@ -173,6 +195,21 @@ def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     config = run.settle(config, agree=partial(_agree, arguments, config.target))
     with open_progress(as_json=arguments.json) as progress:
         return run.start(config, progress, _time_slice(arguments))
+
+
+def _revalidate(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent.past_run import changes
+    from agent.records import run_folder
+
+    folder = run_folder.find(arguments.past, _runs_dirs(arguments))
+    past = folder.read().config
+    changes(folder.path)  # before anything is begun for it
+    arguments.target, arguments.entry = arguments.target or past.target, past.entry
+    arguments.revalidates = folder.path
+    for name in ("image", "mounts", "time_limit_s", "threads", "memory_gib", "arch"):  # as then, unless said otherwise
+        if not getattr(arguments, name, None):
+            setattr(arguments, name, getattr(past, name))
+    return _run(arguments, doing)
 
 
 def _profile(arguments: argparse.Namespace, doing: Doing) -> int:

@@ -125,6 +125,9 @@ class RunConfig(BaseModel):
     arch: Annotated[tuple[str, ...], AfterValidator(_known_architectures)] = ()
     """Architectures of AMD for which Triton kernels of candidates must compile without spills; none is not to look."""
 
+    revalidates: HostPath | None = None
+    """Folder of an earlier run whose kept changes are judged afresh; None is to look for changes."""
+
     record_clock: HostPath | None = None
     """File that every timing is written to."""
 

@@ -19,7 +19,7 @@ from agent.proposers import PastAttempt, Platform, ProposalRequest, Proposer
 from agent.records import acceptance, measurements
 from agent.records.attempts import Attempt, Attempts
 from agent.records.kept_caches import KeptCaches
-from agent.records.ledger import Ledger, NewRow
+from agent.records.ledger import Ledger, LedgerRow, NewRow
 from agent.records.measurements import SessionStart
 from agent.reporting.progress import Judging, Progress
 from agent.repository.stack import Change, Conflict, Stack
@@ -83,7 +83,7 @@ class RunContext:
     _observed: dict[str, View | WorkerFault] = field(default_factory=dict)
     _tuned: dict[str, Tuned] = field(default_factory=dict)
 
-    def say(self, phase: str, done: int, of: int) -> None:
+    def say(self, phase: str, done: int = 0, of: int = 0) -> None:
         """What the referee does, for the display."""
         self.progress.emit(Judging(self.subject, phase, done, of))
 
@@ -118,7 +118,7 @@ class RunContext:
         if commit == self.stack.base:
             return self.pristine_checked().build
         if commit not in self._builds:
-            tree = self._fresh(f"stack-{commit[:12]}")
+            tree = self.fresh_tree(f"stack-{commit[:12]}")
             self.stack.materialise(commit, tree)
             self._builds[commit] = self.filled(Build(hash_tree(tree)[:16], tree))
         return self._builds[commit]
@@ -129,7 +129,7 @@ class RunContext:
     def build_candidate(self, attempt: Attempt) -> Build | Verdict:
         """The tree of an attempt: the stack it was proposed on, its enablers, its diff. A bad diff is a verdict."""
         if attempt.id not in self._candidates:
-            tree = self._fresh(attempt.id)
+            tree = self.fresh_tree(attempt.id)
             if attempt.with_shadow:
                 changes = [self.change_of(name) for name in (*attempt.with_shadow, attempt.id)]
                 commit = self.stack.build(changes, on=attempt.base, rules=self.rules)
@@ -150,7 +150,8 @@ class RunContext:
         cache = None if attempt.candidate.step == "compile_model" else self.top_build().cache
         return cache if cache is not None and _bytes_in(cache) <= HANDED_ON_BYTES else None
 
-    def _fresh(self, name: str) -> Path:
+    def fresh_tree(self, name: str) -> Path:
+        """The path of a tree that is not there yet."""
         tree = self.scratch / "trees" / name
         remove_tree(tree)
         tree.parent.mkdir(parents=True, exist_ok=True)
@@ -287,7 +288,7 @@ class RunContext:
             try:
                 build = self.top_build()
                 seen = self.observer.observe(build)
-                into = self._fresh(f"view-{top[:12]}")
+                into = self.fresh_tree(f"view-{top[:12]}")
                 self._observed = {top: overlay.view(build.tree, self.config.entry, seen, into)}
             except WorkerFault as fault:
                 self._observed = {top: fault}
@@ -303,7 +304,7 @@ class RunContext:
             step=step, base=self.top_build().tree, tree=view.tree, entry=self.config.entry,
             entry_is_protected=self.workload.form != "kernelbench", observation=view.observation,
             platform=self.platform,
-            attempts=[PastAttempt(r.step, r.title, r.verdict, r.reason, r.diff_digest) for r in self.ledger.rows],
+            attempts=[_past(row) for row in self.ledger.rows],
             cases=[case.for_script() for case in self.workload.cases],
             steps=self.config.steps,
             tune=self._tune if self.platform.triton else None,
@@ -359,6 +360,12 @@ class RunContext:
             return self.proposer.advice(self.request("compile_model"))
         except WorkerFault:
             return []
+
+
+def _past(row: LedgerRow) -> PastAttempt:
+    compiled = (row.evidence.get("correctness") or {}).get("compiled") or {}
+    first_call_s = float(compiled.get("first_call_s") or 0.0)
+    return PastAttempt(row.step, row.title, row.verdict, row.reason, row.diff_digest, first_call_s)
 
 
 def _bytes_in(folder: Path) -> int:

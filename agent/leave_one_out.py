@@ -66,7 +66,8 @@ def _judge(ctx: RunContext, without: str, top: Build) -> Verdict:
     except WorkerFault as fault:
         return Verdict(name="broken", reason=f"the stack does not run without it: {fault}")
     request = Request(f"leave out {without[:12]}", smaller, {"top": top}, enough_to_weigh(delta),
-                      progress=lambda n: ctx.say("measuring its worth", n, _next_look(n)))  # fmt: skip
+                      progress=lambda n: ctx.say("measuring its worth", n, _next_look(n)),
+                      doing=ctx.say)  # fmt: skip
     try:
         found = ctx.referee.clock.compare(request).only
     except IncumbentFails as failure:

@@ -12,14 +12,16 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from agent import environment
+from agent import environment, past_run
 from agent.budget import Budget
 from agent.config import RunConfig
 from agent.context import RunContext
-from agent.proposers import Platform
+from agent.proposers import Platform, Proposer
 from agent.proposers.playbook import Playbook
+from agent.proposers.replay import Replay
 from agent.records import acceptance, measurements, run_folder
 from agent.records.atomic_file import write_atomically
 from agent.records.attempts import Attempts
@@ -28,6 +30,7 @@ from agent.records.run_folder import RunFolder
 from agent.reporting import outcome
 from agent.reporting.outcome import TargetFacts
 from agent.reporting.progress import Note, Progress, RunStarted
+from agent.repository.merge_trees import merge_contents
 from agent.repository.stack import Stack
 from agent.repository.target import find_entry, find_target, import_target, tree_hash
 from agent.step_names import STEPS
@@ -191,7 +194,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
         stack=stack,
         ledger=Ledger.open(path / "ledger.jsonl"),
         attempts=Attempts(path / "attempts"),
-        proposer=Playbook(),
+        proposer=_proposer(config, stack),
         platform=_platform(workload),
         rules=PatchRules(protected=_protection(config, workload)),
         budget=Budget(None if config.budget_minutes is None else time.monotonic() + 60 * config.budget_minutes),
@@ -225,6 +228,13 @@ def _stack(folder: RunFolder, progress: Progress) -> Stack:
     for note in outcome.target_notes(path, stack):
         progress.emit(Note(note))
     return stack
+
+
+def _proposer(config: RunConfig, stack: Stack) -> Proposer:
+    """Raises: RunInUse, RunDamaged, NothingWasKept."""
+    if config.revalidates is None:
+        return Playbook()
+    return Replay(past_run.changes(config.revalidates), partial(merge_contents, stack.git))
 
 
 def _clock(config: RunConfig, live: Clock) -> Clock:

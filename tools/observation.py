@@ -7,7 +7,7 @@ and its siblings make it, and say how.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -160,6 +160,17 @@ class AddNorm(_Found, _NormFormula):
     """The norm, by its path in the module that calls it."""
     add_line: _Count
     hooked: bool
+
+
+class Activated(_Found):
+    """`act(linear(x))`, both called in one function: the frames are those of the call of the linear layer."""
+
+    attribute: _Text
+    """The layer, by its path in the module that calls it."""
+    activation: Literal["relu", "gelu_tanh"]
+    activation_attribute: _Text
+    """The module that computes it, by its path; empty for a function of torch."""
+    activation_line: _Count
 
 
 class Rotary(_Found):
@@ -328,6 +339,7 @@ class Observation(_Row):
     add_norms: list[AddNorm] = Field(max_length=_MOST_ROWS)
     rotary: list[Rotary] = Field(max_length=_MOST_ROWS)
     topk: list[TopK] = Field(max_length=_MOST_ROWS)
+    activated: list[Activated] = Field(max_length=_MOST_ROWS)
     gated: list[Gated] = Field(max_length=_MOST_ROWS)
     attention: list[Attention] = Field(max_length=_MOST_ROWS)
     repeats: list[Repeated] = Field(max_length=_MOST_ROWS)

@@ -15,6 +15,9 @@ _ROCM_OPTIONS = (
     '"triton.cudagraphs": False}'
 )
 
+MOST_AT_A_START_S = 60.0  # of compiling that each start of a program pays for
+CONSTANTS_TAKE = 2.5  # times as long as without: 34 s and 13 s on hf_llama (evals/results/tasks-20261123-074030.json)
+
 
 def settings(platform: Platform, cases: int, tuning_pays: bool = False) -> list[str]:
     """Argument lists for `compile`, the likeliest first: with several shapes, one graph for each may win.
@@ -61,7 +64,17 @@ def propose(request: ProposalRequest) -> Answer:
 
 
 def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
-    """On a CPU, where products are faster with weights that were laid out for them; on a GPU tuning does that."""
+    """On a CPU, where products are faster with weights that were laid out for them; on a GPU tuning does that.
+
+    Nothing of it can be cached, so each start of the program compiles it anew.
+    """
+    kept_s = [a.first_call_s for a in drafts.request.attempts if a.step == "compile_model" and a.verdict == "kept"]
+    if kept_s and CONSTANTS_TAKE * kept_s[-1] > MOST_AT_A_START_S:
+        drafts.reasons.append(
+            f"with its weights as constants {site.module_class} would be compiled for about "
+            f"{CONSTANTS_TAKE * kept_s[-1]:.0f} s at each start of the program"
+        )
+        return
     for text in reversed(ways):
         drafts.add(
             site,

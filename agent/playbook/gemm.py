@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import Answer, Drafts
+from agent.playbook.drafts import Answer, Drafts, gain_without, percent, places
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
-from tools.rewrite import compile_model, route_gemm
+from tools.rewrite import compile_model, epilogues, route_gemm
 
 CONVOLUTION_SHARE = 0.05  # of a call; less is not worth a candidate
 # by whether it is ROCm: (what torch calls a library, its name); what torch takes by itself may be among them
@@ -24,9 +24,25 @@ def propose(request: ProposalRequest) -> Answer:
             _convolutions(drafts, request, site)
         if request.platform.device == "cuda":
             _products(drafts, request, site)
-    if request.platform.device != "cuda":
+    if request.platform.device == "cuda":
+        _epilogues(drafts, request)
+    else:
         return drafts.answer("a CPU has one library for matrix products, and convolutions take next to no time")
     return drafts.answer("no class of the target's own is there to say it in")
+
+
+def _epilogues(drafts: Drafts, request: ProposalRequest) -> None:
+    library = _LIBRARIES[request.platform.rocm][0][1]
+    for site in epilogues.find(request.observation):
+        drafts.add(
+            site,
+            f"Apply the activation after {site.detail['attribute']} of {site.module_class} within its product",
+            f"The activation reads and writes all that {places(site)} gives, {site.detail['count']} times in a call "
+            f"({percent(site.share)}). {library} can apply it, and the bias, before it writes. Which is faster is "
+            "measured once for each shape.",
+            partial(epilogues.rewrite, request.tree, site),
+            gain=gain_without(site.share, 0.8),
+        )
 
 
 def _convolutions(drafts: Drafts, request: ProposalRequest, site: Site) -> None:

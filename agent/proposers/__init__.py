@@ -34,6 +34,7 @@ class PastAttempt:
     verdict: str
     reason: str
     diff_digest: str
+    first_call_s: float = 0.0  # with all that was compiled for it; 0 where nothing was
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,26 @@ from pydantic import BaseModel
 
 from agent import environment
 from agent.context import RunContext, cost_of, stack_profile
+from agent.proposers.replay import Replay
 from agent.records import measurements
 from agent.records.attempts import left_out
 from agent.records.measurements import SessionStart, Whole
 from agent.records.run_folder import RunFolder
-from agent.reporting import report, wording
+from agent.reporting import afresh, report, wording
 from agent.reporting.progress import Note, RunEnded
-from agent.reporting.report import Attempt, Baselines, Cost, Kept, Latency, Report, Sandbox, Step, TimeShare, Workload
+from agent.reporting.report import (
+    Afresh,
+    Attempt,
+    Baselines,
+    Cost,
+    Kept,
+    Latency,
+    Report,
+    Sandbox,
+    Step,
+    TimeShare,
+    Workload,
+)
 from agent.repository.export import Exported, export
 from agent.repository.stack import Stack
 from agent.repository.target import tree_hash
@@ -72,6 +85,11 @@ def compose(
     whole = None if failed else whole
     delta = ctx.referee.delta
     notes = [*_notes(ctx, folder, exported, failed), session.own_tests.note]
+    again = _afresh(ctx, state)
+    if again:
+        kept = sum(each.outcome == "kept" for each in again)
+        notes.append(f"{kept} of {wording.count(len(again), 'change')} of an earlier run earn their place here.")
+        ctx.progress.emit(Note(notes[-1]))
     return Report(
         run_id=run.config.run_id,
         date=datetime.now(UTC),
@@ -89,6 +107,7 @@ def compose(
         steps=_steps(state),
         kept=_kept(ctx),
         attempts=_attempts(ctx),
+        afresh=again,
         advice=_advice(ctx, session, whole),
         notes=notes,
         environment=environment.describe(ctx.workload.environment),
@@ -229,6 +248,13 @@ def _attempts(ctx: RunContext) -> list[Attempt]:
             )
         )
     return found
+
+
+def _afresh(ctx: RunContext, state: RunState) -> list[Afresh]:
+    if not isinstance(ctx.proposer, Replay):
+        return []
+    reasons = {step.name: step.reason for step in _steps(state)}
+    return afresh.judged(ctx.proposer.changes, ctx.ledger.rows, ctx.stacked(), reasons)
 
 
 def _advice(ctx: RunContext, session: SessionStart, whole: Whole | None) -> Sequence[str]:

@@ -105,6 +105,19 @@ class Kept(_Part):
     """Over the stack below it; None for an enabler, which gains nothing by itself."""
 
 
+class Afresh(_Part):
+    """A change that an earlier run kept, judged afresh by this one."""
+
+    step: str
+    title: str
+    then: SpeedupInterval | None = None
+    """Over what lay below it in that run; None for an enabler."""
+    now: SpeedupInterval | None = None
+    outcome: str
+    """`kept`, `dropped` (kept at first, and not worth its place in the whole), another verdict, or `not judged`."""
+    why: str = ""
+
+
 class Workload(_Part):
     """One shape or phase of the workload, judged apart."""
 
@@ -160,6 +173,8 @@ class Report(_Part):
     steps: list[Step] = Field(min_length=len(STEPS), max_length=len(STEPS))
     kept: list[Kept]
     attempts: list[Attempt]
+    afresh: list[Afresh] = Field(default_factory=list)
+    """What became of the changes of the run that this one judges afresh."""
     advice: list[str] = Field(default_factory=list)
     """What only the user can do: a flag, a call in the entry."""
     notes: list[str] = Field(default_factory=list)

@@ -22,6 +22,7 @@ def page(report: Report) -> str:
     """The whole of `report.md`."""
     sections = (
         _head(report),
+        _afresh(report),
         _kept(report),
         _weighed(report),
         _speed(report),
@@ -77,6 +78,20 @@ def _kept(report: Report) -> str:
         for number, kept in enumerate(report.kept, start=1)
     ]
     return "## Kept\n\n" + _table(("#", "step", "change", "gain over the stack below", "commit"), rows)
+
+
+def _afresh(report: Report) -> str:
+    rows = [
+        (
+            _plain(each.step),
+            _plain(each.title),
+            "enabler" if each.then is None else wording.speedup(each.then),
+            "" if each.now is None else wording.speedup(each.now),
+            each.outcome if each.outcome == "kept" else f"{each.outcome}: {_plain(each.why, WHY_WIDTH)}",
+        )
+        for each in report.afresh
+    ]
+    return "" if not rows else "## Judged afresh\n\n" + _table(("step", "change", "then", "now", "outcome"), rows)
 
 
 def _weighed(report: Report) -> str:

@@ -49,16 +49,22 @@ def _merge_file(git: PrivateGit, old: Entry | None, new: Entry | None, here: Ent
     contents = read_objects(git, [here.object_id, old.object_id, new.object_id], _MAX_BYTES)
     if len(contents) < len({here.object_id, old.object_id, new.object_id}):
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        names = []
-        for name, entry in (("here", here), ("old", old), ("new", new)):
-            (Path(folder) / name).write_bytes(contents[entry.object_id])
-            names.append(str(Path(folder) / name))
-        merged = git.run("merge-file", "-p", "-q", *names, accept=range(256))
-    if merged.status:  # the number of conflicts; 255 for binary content
+    merged = merge_contents(git, *(contents[entry.object_id] for entry in (here, old, new)))
+    if merged is None:
         return None
     mode = new.mode if here.mode == old.mode else here.mode
-    return Entry(mode, write_object(git, merged.stdout))
+    return Entry(mode, write_object(git, merged))
+
+
+def merge_contents(git: PrivateGit, here: bytes, old: bytes, new: bytes) -> bytes | None:
+    """What `old` to `new` changed, applied to `here`; None for a conflict. Raises: GitError, OSError."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = []
+        for name, content in (("here", here), ("old", old), ("new", new)):
+            (Path(folder) / name).write_bytes(content)
+            names.append(str(Path(folder) / name))
+        merged = git.run("merge-file", "-p", "-q", *names, accept=range(256))
+    return None if merged.status else merged.stdout  # the number of conflicts; 255 for binary content
 
 
 def _lies_in_a_file(path: str, entries: dict[str, Entry]) -> bool:

@@ -70,10 +70,14 @@ class StackTrees:
 
     def diff(self, old_commit: str, new_commit: str) -> str:
         """What leads from one tree to the other, written as candidates are. Raises: GitError."""
+        return "".join(_diff_file(path, *states) for path, states in self.changed(old_commit, new_commit).items())
+
+    def changed(self, old_commit: str, new_commit: str) -> dict[str, tuple[FileState | None, FileState | None]]:
+        """The files that differ, by path: in the one tree and in the other. Raises: GitError."""
         old, new = list_tree(self.git, old_commit), list_tree(self.git, new_commit)
         read_old, read_new = self._reader(old), self._reader(new)
-        changed = [path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)]
-        return "".join(_diff_file(path, read_old(path), read_new(path)) for path in changed)
+        paths = [path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)]
+        return {path: (read_old(path), read_new(path)) for path in paths}
 
     def _base(self) -> Mapping[str, Entry]:
         if self._base_entries is None:

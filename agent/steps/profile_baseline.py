@@ -112,7 +112,8 @@ def _confirm(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict
 def _compare(ctx: RunContext, purpose: str, pristine: Build, builds: dict[str, Build], restarts: int) -> Measured:
     ctx.subject = f"plain torch.compile ({', '.join(builds)})"
     request = Request(purpose, pristine, builds, lambda log_ratios: len(log_ratios) >= restarts,
-                      progress=lambda n: ctx.say("measuring", n, restarts), fewest=restarts)  # fmt: skip
+                      progress=lambda n: ctx.say("measuring", n, restarts),
+                      doing=ctx.say, fewest=restarts)  # fmt: skip
     return ctx.referee.clock.compare(request)
 
 
@@ -129,7 +130,7 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     builds: dict[str, Build] = {}
     pending = ctx.compile_baselines
     ctx.subject = f"plain torch.compile ({', '.join(pending)})"
-    ctx.say("compiling", 0, 0)
+    ctx.say("compiling")
     with ThreadPoolExecutor(_side_by_side(ctx, len(pending))) as pool:
         longest_first = sorted(pending, key=lambda mode: mode != "max-autotune")
         futures = {mode: pool.submit(ctx.filled, pending[mode]) for mode in longest_first}

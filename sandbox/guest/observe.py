@@ -34,8 +34,8 @@ from .worker import Worker
 
 MAX_ROWS = 200  # of any one table
 WITH_PLACES = (
-    "linear_groups", "norms", "add_norms", "rotary", "topk", "gated", "attention", "repeats", "copies", "zeros",
-    "constants", "positions", "again",
+    "linear_groups", "norms", "add_norms", "rotary", "topk", "activated", "gated", "attention", "repeats", "copies",
+    "zeros", "constants", "positions", "again",
 )  # fmt: skip
 
 
@@ -78,6 +78,7 @@ class Observer(Worker):
             "add_norms": observe_fused.add_norms(traces, where, norms.formula, total_s),
             "rotary": observe_fused.rotary(traces, where, total_s),
             "topk": observe_fused.topk(traces, where, total_s),
+            "activated": observe_fused.activated(traces, where, total_s),
             "gated": observe_projections.gated(traces, where, total_s),
             "attention": observe_attention.found(traces, where, total_s),
             "repeats": observe_copies.repeats(traces, where, total_s),

@@ -1,9 +1,15 @@
-"""Runs of small operations that one kernel can do: a sum before its norm, rotary embeddings, the top of a softmax.
+"""Runs of small operations that one kernel can do: a sum before its norm, rotary embeddings, the top of a softmax, and
+the activation after a linear layer.
 
 Each is looked for in what the operations were given, and all of it in one function, so that one place can be rewritten.
 """
 
 from __future__ import annotations
+
+import copy
+
+import torch
+from torch.nn import functional as F
 
 _SLICES = frozenset(["getitem", "chunk", "split", "narrow", "unbind", "select", "tensor_split"])
 
@@ -100,6 +106,69 @@ def topk(traces, where, total_s):
             row["count"] += 1
             row["seconds"] += op.seconds + made.seconds
     return _described(rows, where, total_s)
+
+
+def activated(traces, where, total_s):
+    """act(linear(x)), both called in one function, where nothing else reads what the layer gives."""
+    rows, computed = {}, {}
+    for trace in traces:
+        for call in trace.calls:
+            layer = call.module
+            if type(layer) is not torch.nn.Linear or layer.bias is None or not call.attribute or not call.frames:
+                continue
+            after = _activation_after(trace, call, computed)
+            if after is None:
+                continue
+            activation, attribute, frames, seconds = after
+            row = rows.setdefault((call.frames, frames[0], call.attribute), {
+                "attribute": call.attribute, "activation": activation, "activation_attribute": attribute,
+                "activation_line": frames[0][1], "count": 0, "seconds": 0.0,
+            })  # fmt: skip
+            row["count"] += 1
+            row["seconds"] += seconds
+    return [
+        {**row, "frames": where.describe_frames(frames), "share": row["seconds"] / total_s}
+        for (frames, _, _), row in rows.items()
+    ]
+
+
+def _activation_after(trace, call, computed):
+    """(kind, module that computes it or empty, frames, seconds) of the only reader of what a layer gives."""
+    users = trace.consumers(call.outs[0]) if len(call.outs) == 1 else []
+    if not users:
+        return None
+    first, last = users[0].index, users[-1].index
+    for other in trace.calls:
+        inside = call.end <= other.start <= first and last < other.end
+        if inside and other.attribute and other.frames and other.frames[0][0] is call.frames[0][0]:
+            if id(other.module) not in computed:
+                computed[id(other.module)] = _computes(other.module)
+            kind = computed[id(other.module)]
+            spent_s = sum(op.seconds for op in trace.ops[other.start : other.end])
+            return None if kind is None else (kind, other.attribute, other.frames, spent_s)
+    op = users[0]
+    if len(users) > 1 or not op.frames or op.frames[0][0] is not call.frames[0][0] or op.operands() != call.outs:
+        return None
+    approximate = str(op.kwargs.get("approximate", "none"))
+    kind = {("relu", "none"): "relu", ("gelu", "tanh"): "gelu_tanh"}.get((op.name, approximate))
+    return None if kind is None else (kind, "", op.frames, op.seconds)
+
+
+def _computes(module):
+    """Which activation a module without parameters is, by its numbers: "relu", "gelu_tanh" or None."""
+    if next(module.parameters(), None) is not None or module._forward_hooks or module._forward_pre_hooks:
+        return None
+    x = torch.linspace(-8, 8, 257, dtype=torch.float64)
+    try:
+        found = copy.deepcopy(module)(x.clone())
+    except Exception:
+        return None
+    if not isinstance(found, torch.Tensor) or found.shape != x.shape or found.dtype != x.dtype:
+        return None
+    for kind, wanted in (("relu", F.relu(x)), ("gelu_tanh", F.gelu(x, approximate="tanh"))):
+        if torch.allclose(found, wanted, rtol=0, atol=1e-9):
+            return kind
+    return None
 
 
 def _described(rows, where, total_s):

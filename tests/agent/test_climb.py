@@ -83,7 +83,7 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
     cache = tmp_path / "cache"
     ctx: Any = SimpleNamespace(
         _candidates={}, rules=None, stack=SimpleNamespace(materialise_candidate=materialise),
-        _fresh=lambda name: tmp_path / name, top_build=lambda: Build("top", tmp_path, cache),
+        fresh_tree=lambda name: tmp_path / name, top_build=lambda: Build("top", tmp_path, cache),
     )  # fmt: skip
     ctx._handed_on = lambda attempt: RunContext._handed_on(ctx, attempt)
     candidate = SimpleNamespace(step=step, diff="x = 1")

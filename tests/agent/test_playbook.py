@@ -211,6 +211,23 @@ def test_fused_attention_is_routed_on_a_gpu_where_it_takes_a_tenth_of_a_call(tmp
     assert titles(GPU, 0.05) == titles(CPU, 0.2) == []
 
 
+def test_on_a_gpu_an_activation_goes_into_the_product_before_it(tmp_path: Path) -> None:
+    body = "self.up, self.down = nn.Linear(16, 64), nn.Linear(64, 16)"
+    source = (
+        "import torch.nn.functional as F\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
+        f"    def __init__(self):\n        super().__init__()\n        {body}\n\n"
+        "    def forward(self, x):\n        return self.down(F.relu(self.up(x)))\n"
+    )
+    target = Target.of_model(tmp_path / "mlp", source)
+    seen = target.observe()
+    assert Playbook().propose(request(target, "route_gemm", seen, CPU))[0] == []
+    for platform, library in ((GPU, "cuBLASLt"), (Platform(device="cuda", rocm=True), "hipBLASLt")):
+        offered = Playbook().propose(request(target, "route_gemm", seen, platform))[0]
+        (found,) = (c for c in offered if c.title == "Apply the activation after up of Model within its product")
+        assert library in found.rationale
+        assert same_results(target, applied(target, found))
+
+
 def test_on_a_gpu_much_waits_for_torch_compile_where_it_pays(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
 
@@ -269,6 +286,9 @@ def test_weights_are_made_constants_where_compiling_was_kept_on_a_cpu(decoder: t
     assert constant.title == "Compile Decoder with its weights as constants (default settings)"
     text = applied(compiled, constant).text()
     assert "@frozen()\nclass Decoder" in text and "self.compile()" in text, "which serves calls with gradients"
+    slow = (replace(past[0], first_call_s=30.0),)
+    none, why = Playbook().propose(request(compiled, "compile_model", seen, attempts=slow))
+    assert none == [] and "compiled for about 75 s at each start of the program" in why
     past = (*past, attempt(constant, "neutral"))
     again = Playbook().propose(request(compiled, "compile_model", seen, attempts=past))
     assert again == ([], "Decoder is compiled already")

@@ -6,22 +6,18 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from agent.reporting import report
-from agent.reporting.report import Report
 from agent.repository.private_git import PrivateGit
 from agent.repository.target import tree_hash
 from tests.agent.hostile import set_traps
 from tests.agent.synthetic_clock import NO_GAIN
+from tests.agent.whole_runs import COPIES, ROOT, TWO_BRANCHES, Ran, agent, git
 from tests.files import write_files
 
-ROOT = Path(__file__).parents[2]
 TASK = ROOT / "evals" / "tasks" / "kb_mlp" / "bench.py"
 DECOYS = {
     "tools/scale.py": "SCALE = 1.0\n",  # a folder without __init__.py
@@ -47,67 +43,6 @@ def test_the_two_halves_are_two_layers():
 def test_the_residual_is_copied():
     assert ".clone()" in open("bench.py").read()
 """
-TWO_BRANCHES = """
-import torch
-from torch import nn
-from tail import Tail
-
-class Model(nn.Module):
-    def __init__(self, size):
-        super().__init__()
-        self.gate = nn.Linear(size, size)
-        self.up = nn.Linear(size, size)
-        self.tail = Tail(size)
-
-    def forward(self, x):
-        return self.tail(torch.sigmoid(self.gate(x)) * self.up(x))
-
-def get_inputs():
-    return [torch.randn(64, 128)]
-
-def get_init_inputs():
-    return [128]
-"""
-COPIES = """
-from torch import nn
-
-class Tail(nn.Module):
-    def __init__(self, size):
-        super().__init__()
-        self.layer = nn.Linear(size, size)
-
-    def forward(self, x):
-        before = x.clone()
-        return self.layer(x) + before
-"""
-
-
-@dataclass
-class Ran:
-    status: int
-    message: str
-    run_dir: Path
-    output: str = ""
-
-    @property
-    def report(self) -> Report:
-        return report.read(self.run_dir)
-
-
-def agent(target: Path, runs: Path, *options: str, **environment: str) -> Ran:
-    command = [sys.executable, "-m", "tests.agent.synthetic_clock", "run", "--target", str(target), "--entry",
-               "bench.py", "--runs-dir", str(runs), "--run-id", "one", "--sandbox", "local", "--python",
-               sys.executable, *options]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
-                          timeout=300, check=False)  # fmt: skip
-    return Ran(done.returncode, done.stderr, runs / "one", done.stdout)
-
-
-def git(folder: Path, *arguments: str) -> None:
-    who = ("-c", "user.name=User", "-c", "user.email=user@example.org")
-    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
-
-
 # -- one run on a repository with our packages' names, traps in its `.git`, uncommitted changes and tests
 
 

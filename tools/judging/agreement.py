@@ -62,6 +62,7 @@ def check(found: Comparison, beside: Session, known_us: dict[str, list[float]]) 
     slow = known is not None and any(s > AGREEMENT * k for s, k in zip(seen, known, strict=True))
     if not slow or median(found.log_ratios) <= 0:
         return None
+    beside.doing("the stack below it was slower than before: timing that alone and beside it in turns")
     alone = replace(beside, builds={INCUMBENT: beside.builds[INCUMBENT]}, keep=None)
     beside_us, alone_us = list[list[float]](), list[list[float]]()
     for _ in range(TRIALS):

@@ -86,6 +86,7 @@ class Restart:
 
     sides: dict[str, Side]
     wall_s: float
+    prepared_s: float = 0.0  # of it, until its workers were ready
 
     def log_ratios(self, side: str) -> list[float]:
         """log(incumbent / side) by case: above 0, the side is faster.
@@ -148,6 +149,7 @@ class Session:
     keep: Path | None = None  # where outputs of timed calls go, of all but the incumbent, to be checked afterwards
     outputs: list[TimedOutput] = field(default_factory=list)
     ahead: int = 1
+    doing: Callable[[str], None] = lambda what: None  # told what takes long
     rng: random.Random = field(default_factory=random.SystemRandom)
     _prepared: list[_Group] = field(default_factory=list, init=False)
 
@@ -158,17 +160,17 @@ class Session:
         together = [list(self.builds)]
         if self.turns:
             together = [[name] for name in self.rng.sample(list(self.builds), len(self.builds))]
-        wall_s = sum(self._run(names, sides, tripped) for names in together)
+        spent = [self._run(names, sides, tripped) for names in together]
         _check_tripped(tripped)
-        return Restart(sides, wall_s)
+        return Restart(sides, sum(map(sum, spent)), sum(prepared_s for prepared_s, _ in spent))
 
     def close(self) -> None:
         """End what was prepared and not timed."""
         while self._prepared:
             self._prepared.pop().close()
 
-    def _run(self, names: Sequence[str], sides: dict[str, Side], tripped: dict[str, set[str]]) -> float:
-        """Start these workers if they are not prepared, time them in turns, end them; how long that took."""
+    def _run(self, names: Sequence[str], sides: dict[str, Side], tripped: dict[str, set[str]]) -> tuple[float, float]:
+        """Start these workers if they are not prepared, time them in turns, end them; how long each of both took."""
         try:
             if not self._prepared:
                 self._prepare(names)
@@ -180,7 +182,7 @@ class Session:
                     worker.process.thaw()
                     tripped[name] = worker.tripped()
             self._prepared.pop(0).close()
-            return group.prepared_s + time.monotonic() - begun
+            return group.prepared_s, time.monotonic() - begun
         except BaseException:
             self.close()
             raise
@@ -189,8 +191,10 @@ class Session:
         """Start, build, load and warm all up, side by side; then one state dict more, so that nothing baked in
         survives.
         """
-        begun = time.monotonic()
-        for _ in range(1 if self.turns else self.ahead):
+        begun, groups = time.monotonic(), 1 if self.turns else self.ahead
+        if groups > 1:
+            self.doing(f"starting {groups * len(names)} workers side by side")
+        for _ in range(groups):
             self._prepared.append(_Group({}))
             for name in names:
                 self._start(name)

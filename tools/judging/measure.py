@@ -58,6 +58,8 @@ class Comparison(BaseModel):
     case_total_log_ratios: list[list[float]] = Field(default_factory=list)
     """Of all timed calls together: a median says nothing of the slower half."""
     wall_s: float = 0.0
+    prepared_s: float = 0.0
+    """Of it, until the workers of each restart were ready."""
     devices_before: list[DeviceState] = Field(default_factory=list)
     """Clocks, power and temperature of the machine's GPUs, when a GPU was timed."""
     devices_after: list[DeviceState] = Field(default_factory=list)
@@ -108,6 +110,7 @@ class Comparison(BaseModel):
             candidate_stage_us=self.candidate_stage_us,
             case_total_log_ratios=_over(self.case_total_log_ratios, other.case_total_log_ratios),
             wall_s=self.wall_s,
+            prepared_s=self.prepared_s,
         )
 
     def add(self, restart: Restart, side: str) -> None:
@@ -121,6 +124,7 @@ class Comparison(BaseModel):
         self.case_log_ratios.append(restart.log_ratios(side))
         self.case_total_log_ratios.append(restart.total_log_ratios(side))
         self.wall_s += restart.wall_s
+        self.prepared_s += restart.prepared_s
 
 
 def _medians(rows: list[list[float]]) -> list[float]:
@@ -144,6 +148,7 @@ class Request:
     enough: Callable[[Sequence[float]], bool]
     malloc: bool = True
     progress: Callable[[int], None] = lambda restarts: None
+    doing: Callable[[str], None] = lambda what: None  # told what takes long between restarts
     fewest: int = accept.SCREEN_RESTARTS  # it will hardly be enough before: so many are prepared at once, at most
 
     def blank(self, name: str) -> Comparison:
@@ -253,6 +258,7 @@ class LiveClock:
                 doubt = Doubt("beside it the disk gets full, which by itself has room")
             if doubt is not None and repeated < doubt.repeats:
                 repeated += 1
+                request.doing(f"measuring anew: {doubt.why}")
                 continue
             if doubt is not None:
                 for each in left.values():
@@ -282,18 +288,19 @@ class LiveClock:
         try:
             with self.supply.opened() as inputs:
                 turns = not self.workload.fits(len(builds))
-                session = Session(
-                    self.setting, self.workload, builds, inputs, self.cores, request.malloc, turns, keep, outputs
-                )
-                with contextlib.closing(replace(session, ahead=self._ahead(len(builds), request.fewest))) as several:
+                session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc, turns, keep,
+                                  outputs, doing=request.doing)  # fmt: skip
+                ahead = self._ahead(len(builds), request.fewest)
+                with contextlib.closing(replace(session, ahead=ahead)) as several:
                     restarts = 0
                     while not restarts or not all(request.enough(each.log_ratios) for each in found.values()):
                         restart, restarts = several.restart(), restarts + 1
                         for name, each in found.items():
                             each.add(restart, name)
                         request.progress(restarts)
-                for each in found.values():
-                    doubt = agreement.check(each, session, self.known_us) or doubt
+                for name, each in found.items():
+                    if builds[name].compile_options is None:  # the original under torch.compile slows nobody down
+                        doubt = agreement.check(each, session, self.known_us) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
         after: list[DeviceState] = read()

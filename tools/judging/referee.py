@@ -145,6 +145,7 @@ class Referee:
             progress=lambda n: self.say(
                 "measuring the noise floor (A/A)", n, next(k for k in accept.AA_LOOKS if n <= k)
             ),
+            doing=self._doing,
             fewest=min(accept.AA_LOOKS),
         )
         found = self.clock.compare(request).only
@@ -165,6 +166,7 @@ class Referee:
             {"candidate": candidate},
             enough_for(self.delta, self.hurried),
             progress=lambda n: self.say("confirming", n, accept.next_look(n)),
+            doing=self._doing,
             fewest=min(accept.LOOKS),
         )
         return self.clock.compare(request)
@@ -184,8 +186,9 @@ class Referee:
             candidates,
             enough_for_report(self.delta) if malloc else lambda ratios: len(ratios) >= min(accept.LOOKS),
             malloc,
-            lambda n: self.say(f"measuring {purpose}", n, 6 if n <= 6 else 12),
-            min(accept.LOOKS),
+            progress=lambda n: self.say(f"measuring {purpose}", n, 6 if n <= 6 else 12),
+            doing=self._doing,
+            fewest=min(accept.LOOKS),
         )
         return self.clock.compare(request)
 
@@ -215,6 +218,7 @@ class Referee:
             {"candidate": checked.build},
             enough_for_screen(self.delta),
             progress=lambda n: self.say("screening", n, accept.SCREEN_RESTARTS),
+            doing=self._doing,
         )
         measured = self.clock.compare(request)
         screened, outputs = measured.only, measured.outputs
@@ -238,6 +242,9 @@ class Referee:
             reason = f"it changed what it may not touch: {changed[0]}"
             return Verdict(name="refused", reason=reason, evidence={**evidence, "changed": changed[:20]})
         return self._wrong_while_timed([*outputs, *more], evidence) or self._kept(checked.build, confirmed, evidence)
+
+    def _doing(self, what: str) -> None:
+        self.say(what, 0, 0)
 
     def run_own_tests(self) -> OwnTests:
         """The target's own tests as it came; what passes must still pass in everything that is kept."""
@@ -378,5 +385,6 @@ def summary(found: Comparison, delta: float) -> dict[str, Any]:
         "candidate_stage_us": found.median_stage_us("candidate"),
         "cases": [interval.model_dump() for interval in found.cases(delta)],
         "wall_s": round(found.wall_s, 1),
+        "prepared_s": round(found.prepared_s, 1),
         "devices": [state.model_dump() for state in found.devices_after],
     }

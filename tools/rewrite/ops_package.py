@@ -36,6 +36,7 @@ class Asset:
         return (files("skills") / self.pack / "assets" / f"{module}.py").read_text(encoding="utf-8")
 
 
+ACTIVATED_LINEAR = Asset("amd-kernel-optimization", "activated_linear", "activated_linear", needs=("fastest",))
 CONSTANT = Asset("amd-kernel-optimization", "constants", "constant", needs=("exporting",))
 PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear")
 GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")

@@ -96,7 +96,9 @@ def test_what_is_doubted_is_measured_anew_and_then_decided(
         return answers.pop(0) if answers else None
 
     monkeypatch.setattr(LiveClock, "_measure", measure)
-    found = clock.compare(Request("doubted", BUILD, {"candidate": BUILD}, bool)).only
+    told: list[str] = []
+    found = clock.compare(Request("doubted", BUILD, {"candidate": BUILD}, bool, doing=told.append)).only
     assert answers == []
+    assert told == [f"measuring anew: {doubt.why}"] * most
     failed = _failed(found, {})
     assert (failed.name if failed else None) == (None if settles else verdict)

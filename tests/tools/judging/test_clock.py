@@ -73,10 +73,12 @@ def test_large_inputs_get_fewer_calls_and_then_fewer_rounds_but_each_call_its_ow
 def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
 
-    def run(self: Session, names: list[str], sides: dict[str, Side], tripped: dict[str, set[str]]) -> float:
+    def run(
+        self: Session, names: list[str], sides: dict[str, Side], tripped: dict[str, set[str]]
+    ) -> tuple[float, float]:
         ran.append(list(names))
         tripped.update({name: set() for name in names})
-        return 1.0
+        return 1.0, 2.0
 
     monkeypatch.setattr(Session, "_run", run)
     unused: Any = None
@@ -140,6 +142,14 @@ def test_restarts_are_prepared_side_by_side_and_timed_one_after_the_other(prepar
         *(line.replace(line[-1], str(int(line[-1]) + 4)) for line in began),
         "time [5, 6]", "thaw 5", "thaw 6", "close 5", "close 6", "close 7", "close 8",
     ]  # fmt: skip
+
+
+def test_what_takes_long_is_told(prepared: Session) -> None:
+    told: list[str] = []
+    prepared.doing = told.append
+    found = [prepared.restart() for _ in range(2)]
+    assert told == ["starting 4 workers side by side"]
+    assert all(0 < restart.prepared_s < restart.wall_s for restart in found)
 
 
 def test_garbage_of_warming_up_is_collected_before_anything_is_timed(prepared: Session) -> None:

@@ -1,0 +1,114 @@
+"""Talking to a model: what is said and heard, as plain records. Only `client.py` imports openai.
+
+A model works with the tools of a run and has no say in any verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.errors import AgentError
+
+Message = dict[str, Any]  # as chat.completions takes it
+
+
+class ModelError(AgentError):
+    """The model could not be asked."""
+
+    exit_status = 90
+
+
+class ModelUnreachable(ModelError):
+    """The endpoint of the model does not answer, or does not speak the API."""
+
+    exit_status = 91
+
+
+class KeyRefused(ModelError):
+    """The endpoint does not accept the key, or there is none."""
+
+    exit_status = 92
+
+
+class ModelUnknown(ModelError):
+    """The endpoint does not know the model."""
+
+    exit_status = 93
+
+
+class ModelWithoutTools(ModelError):
+    """The model does not call the tools that it is offered."""
+
+    exit_status = 94
+
+
+class ContextFull(ModelError):
+    """What was said is longer than the model can read."""
+
+    exit_status = 95
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class Usage(_Record):
+    """Tokens of one exchange; None where the endpoint does not say, which is not nought."""
+
+    prompt: int | None = Field(default=None, ge=0)
+    completion: int | None = Field(default=None, ge=0)
+    """Reasoning included."""
+    cached: int | None = Field(default=None, ge=0)
+    """Of the prompt, read from a cache."""
+
+
+class ToolCall(_Record):
+    id: str
+    name: str
+    arguments: str
+    """JSON, as the model wrote it: perhaps none."""
+
+
+class Turn(_Record):
+    """What a model answered."""
+
+    text: str = ""
+    calls: list[ToolCall] = Field(default_factory=list)
+    finish: Literal["stop", "tool_calls", "length", "content_filter"] = "stop"
+    usage: Usage = Usage()
+    reasoning: str = ""
+    """Its thoughts, where the endpoint shows them; never sent back."""
+
+    def as_message(self) -> Message:
+        message: Message = {"role": "assistant", "content": self.text or None}
+        if self.calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": _as_json(call.arguments)},
+                }
+                for call in self.calls
+            ]
+        return message
+
+
+def _as_json(arguments: str) -> str:
+    """As they were; what is no JSON is told in some, since servers read the arguments of earlier calls."""
+    try:
+        json.loads(arguments)
+    except ValueError:
+        return json.dumps({"not_json": arguments[:1000]})
+    return arguments
+
+
+class Chat(Protocol):
+    """Answers one request."""
+
+    def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], most_tokens: int | None = None) -> Turn:
+        """`most_tokens`: of the answer. Raises: ModelError."""
+        ...

@@ -1,0 +1,178 @@
+"""A conversation about one step: a model works with the tools until it submits a candidate, gives up, or may not go on.
+
+What tools say is data, and handed over as such. It refuses to believe anything: a candidate is all that comes out.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic import Field, ValidationError
+
+from agent.llm import Chat, ContextFull, Message, ToolCall, Turn
+from agent.llm.account import Account
+from tools.candidate import Candidate
+from tools.registry import Registry, Request, Result, Tool, ToolFault
+from tools.registry.files import Text
+
+MOST_CALLS = 80  # of tools, for one candidate
+STUMBLES = 3  # answers in a row that call no tool, or are cut off
+REPEATS = 4  # the same call with the same answer
+KEPT_WHOLE = 12  # messages from the end that stay when a conversation gets too long
+SHORT = 400  # characters that stay of the ones before
+_CHARACTERS = 3.5  # of a token, in code
+
+
+class Submit(Request):
+    """Hand your candidate in to be judged: checked afresh, then measured against the stack. One idea each."""
+
+    title: str = Field(min_length=3, max_length=120)
+    """What it does, in a few words."""
+    rationale: str = Field(min_length=3, max_length=2000)
+    """Why it should be faster, and why it computes the same."""
+    predicted_gain: float | None = Field(default=None, gt=0, lt=1000)
+    """The speedup of a whole call that you expect, such as 1.08."""
+    enables: str = Field(default="", max_length=300)
+    """Where it gains nothing by itself: what it makes possible."""
+
+
+class GiveUp(Request):
+    """End this step: nothing that you can think of would be both right and faster."""
+
+    reason: str = Field(min_length=3, max_length=1000)
+    """What you looked at, and why it does not help."""
+
+
+class Bench(Protocol):
+    """What a conversation needs beside the tools."""
+
+    def candidate(self, title: str, rationale: str, predicted_gain: float | None, enables: str) -> Candidate: ...
+
+
+@dataclass
+class Conversation:
+    """`messages` begins with what the model is told; `heard` is called with every exchange."""
+
+    chat: Chat
+    registry: Registry
+    bench: Bench
+    account: Account
+    step: str
+    messages: list[Message]
+    heard: Callable[[Sequence[Message], Turn], None] = lambda messages, turn: None
+    ended: str = ""
+    """Why no further candidate will come."""
+    _stumbles: int = 0
+    _seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._submitted: Candidate | None = None
+        self._all = Registry([*self.registry.tools.values(), Tool("submit", Submit, self._submit),
+                              Tool("give_up", GiveUp, self._give_up)])  # fmt: skip
+
+    def next_candidate(self) -> Candidate | None:
+        """None when the conversation has ended. Raises: ModelError."""
+        self._submitted, made = None, 0
+        while not self.ended and self._submitted is None:
+            turn = self._ask()
+            if turn is None:
+                break
+            if turn.calls and turn.finish != "length":
+                self._stumbles = 0
+                for call in turn.calls:
+                    made += 1
+                    self._answer(call, made)
+            else:
+                self._stumble(turn)
+        return self._submitted
+
+    def tell(self, said: str) -> None:
+        """What became of what was submitted."""
+        self.messages.append({"role": "user", "content": said})
+
+    # -- asking
+
+    def _ask(self) -> Turn | None:
+        for shortened in (False, True):
+            if shortened:
+                self._shorten()
+            prompt = self._prompt_tokens()
+            if why := self.account.reached(prompt):
+                self.ended = why
+                return None
+            begun = time.monotonic()
+            try:
+                turn = self.chat.ask(self.messages, self._all.as_functions(), self.account.most_tokens(prompt))
+            except ContextFull as error:
+                if shortened:
+                    self.ended = error.message
+                    return None
+                continue
+            self.account.add(self.step, turn.usage, time.monotonic() - begun)
+            self.heard(self.messages, turn)
+            self.messages.append(turn.as_message())
+            return turn
+        raise AssertionError("the second time returns")
+
+    def _prompt_tokens(self) -> int:
+        return int(len(json.dumps([self.messages, self._all.as_functions()])) / _CHARACTERS)
+
+    def _shorten(self) -> None:
+        """Leave out most of what tools said long ago, which they can say again."""
+        for message in self.messages[2:-KEPT_WHOLE]:
+            content = message.get("content")
+            if message["role"] == "tool" and content and len(content) > SHORT:
+                message["content"] = f"{content[:SHORT]}\n[… left out to make room; call the tool again if need be …]"
+
+    # -- answering
+
+    def _answer(self, call: ToolCall, made: int) -> None:
+        if self._submitted is not None or self.ended:
+            said = "not run: the step's candidate was handed in before it"
+        elif made > MOST_CALLS:
+            said = self.ended = f"{MOST_CALLS} calls of tools were made for one candidate, which is the limit"
+        else:
+            said = self._all.call(self.bench, call.name, call.arguments).text
+            key = (call.name, call.arguments, said)
+            self._seen[key] += 1
+            if self._seen[key] >= 2 * REPEATS:
+                self.ended = f"the model repeats itself: {call.name} with the same arguments and the same answer"
+            elif self._seen[key] >= REPEATS:
+                said += "\n[You have asked this before, and the answer is the same. Try something else, or submit.]"
+        name = call.name if call.name in self._all.tools else "unknown"
+        self.messages.append({"role": "tool", "tool_call_id": call.id, "content": as_data(name, said)})
+
+    def _stumble(self, turn: Turn) -> None:
+        self._stumbles += 1
+        why = {
+            "length": "Your answer was cut off. Call one tool at a time, and write files in smaller parts.",
+            "content_filter": "Your answer was withheld by a filter. Go on without what caused that.",
+        }.get(turn.finish, "Call a tool: submit hands your candidate in, give_up ends this step.")
+        for call in turn.calls:  # each call must have an answer
+            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": "not run: it was cut off"})
+        self.tell(why)
+        if self._stumbles >= STUMBLES:
+            self.ended = f"{STUMBLES} answers in a row called no tool or were cut off"
+
+    def _submit(self, bench: Any, request: Submit) -> Result:
+        try:
+            self._submitted = self.bench.candidate(request.title, request.rationale, request.predicted_gain,
+                                                   request.enables)  # fmt: skip
+        except ValidationError as error:
+            raise ToolFault(f"That is no candidate: {error.errors()[0]['msg']}") from error
+        return Text(said="handed in; the verdict follows")
+
+    def _give_up(self, bench: Any, request: GiveUp) -> Result:
+        self.ended = f"the model gave up: {request.reason}"
+        return Text(said="the step is over")
+
+
+def as_data(name: str, said: str) -> str:
+    """What a tool said, marked as data: nothing in it can end the mark."""
+    inside = said.replace("</output", "<\\/output")
+    return f'<output tool="{name}">\n{inside}\n</output>'

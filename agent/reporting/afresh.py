@@ -1,0 +1,35 @@
+"""What became of the changes of an earlier run when they were judged afresh. By the ledger; it judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from agent.proposers.replay import AGAIN, PastChange
+from agent.records.attempts import left_out
+from agent.records.ledger import LedgerRow
+from agent.reporting.report import Afresh
+
+
+def judged(
+    changes: Sequence[PastChange], rows: Sequence[LedgerRow], stacked: Sequence[str], reasons: Mapping[str, str]
+) -> list[Afresh]:
+    """One for each change. `stacked`: the attempts on the stack now; `reasons`: why each step ended."""
+    return [_outcome(change, rows, stacked, reasons) for change in changes]
+
+
+def _outcome(
+    change: PastChange, rows: Sequence[LedgerRow], stacked: Sequence[str], reasons: Mapping[str, str]
+) -> Afresh:
+    candidate = change.candidate
+    told = Afresh(step=candidate.step, title=candidate.title, then=change.speedup, outcome="not judged",
+                  why=reasons.get(candidate.step, ""))  # fmt: skip
+    titles = (candidate.title, candidate.title + AGAIN)
+    for row in rows:
+        if row.title not in titles or told.outcome == "kept":
+            continue
+        dropped = [other for other in rows if left_out(other.attempt_id) == row.attempt_id and other.verdict == "kept"]
+        outcome, why = str(row.verdict), row.reason
+        if row.attempt_id not in stacked and row.verdict == "kept":
+            outcome, why = "dropped", dropped[-1].reason if dropped else "the whole was given up"
+        told = told.model_copy(update={"now": row.speedup, "outcome": outcome, "why": why})
+    return told

@@ -1,0 +1,117 @@
+"""A place to work out one candidate: the tools of a run, on a tree of its own, for a model or whoever else asks.
+
+It asks the referee and decides nothing. What comes of it is a `Candidate`, judged like any other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agent.context import RunContext, stack_profile
+from agent.records.attempts import Attempt
+from agent.repository.tree_copy import copy_tree
+from tools.candidate import Candidate
+from tools.errors import IncumbentFails
+from tools.judging.correctness import Finding
+from tools.judging.measure import Comparison, Request
+from tools.judging.verdict import Verdict
+from tools.judging.worker import WorkerFault
+from tools.profiler.result import Profile
+from tools.registry import Registry, ToolFault, files, judging
+from tools.registry.judging import Tried
+from tools.registry.worktree import Worktree
+
+QUICK_RESTARTS = 3
+REGISTRY = Registry([*files.TOOLS, *judging.TOOLS])
+
+
+@dataclass
+class Workbench:
+    """The session of the tools for one step, on the stack as it is when it is opened."""
+
+    ctx: RunContext
+    step: str
+    worktree: Worktree
+    top: str
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _drafts: dict[str, Attempt] = field(default_factory=dict)  # by the diff's digest
+
+    @classmethod
+    def open(cls, ctx: RunContext, step: str, name: str) -> Workbench:
+        """`name` is that of the folder, another for each. Raises: WorkerFault where the stack cannot be observed."""
+        view, work = ctx.view(), ctx.fresh_tree(f"bench-{name}")
+        copy_tree(view.tree, work, writable=True)
+        return cls(ctx, step, Worktree(ctx.top_build().tree, work, ctx.rules), ctx.stack.top)
+
+    def candidate(
+        self, title: str, rationale: str, predicted_gain: float | None = None, enables: str = ""
+    ) -> Candidate:
+        """What was written, to be judged. Raises: ToolFault when nothing was."""
+        return Candidate(step=self.step, title=title, rationale=rationale, diff=self._diff(),
+                         predicted_gain=predicted_gain, enables=enables, origin="llm")  # fmt: skip
+
+    # -- what the tools ask
+
+    @property
+    def noise_floor(self) -> float:
+        return self.ctx.referee.delta
+
+    def verify(self) -> Finding:
+        attempt = self._draft()
+        found = self.ctx.build_candidate(attempt)
+        if isinstance(found, Verdict):
+            return Finding(found.name, found.reason)
+        return self.ctx.checked(attempt).finding
+
+    def measure(self) -> Comparison:
+        """Raises: ToolFault when it is not right, and so nothing is timed."""
+        attempt = self._draft()
+        finding = self.verify()
+        if finding.verdict is not None:
+            raise ToolFault(f"It is {finding.verdict}: {finding.reason}", "Only what is right is timed.")
+        self.ctx.subject = "a draft"
+        request = Request("quick look", self.ctx.top_build(), {"candidate": self.ctx.checked(attempt).build},
+                          lambda ratios: len(ratios) >= QUICK_RESTARTS,
+                          progress=lambda n: self.ctx.say("a quick look", n, QUICK_RESTARTS),
+                          doing=self.ctx.say)  # fmt: skip
+        try:
+            return self.ctx.referee.clock.compare(request).only
+        except IncumbentFails as fault:
+            raise ToolFault(f"The stack below it fails when it is timed: {fault.message}") from fault
+
+    def profile(self, which: Literal["original", "stack", "candidate"]) -> Profile:
+        if which == "original":
+            return self.ctx.profile("baseline", self.ctx.pristine_checked().build)
+        if which == "stack":
+            return self.ctx.profile(stack_profile(self.top), self.ctx.top_build())
+        attempt = self._draft()
+        finding = self.verify()
+        if finding.verdict is not None:
+            raise ToolFault(f"It is {finding.verdict}: {finding.reason}", "Only what is right is profiled.")
+        try:
+            return self.ctx.profile(attempt.id, self.ctx.checked(attempt).build)
+        except WorkerFault as fault:
+            raise ToolFault(f"It cannot be profiled: {fault}") from fault
+
+    def attempts(self) -> Sequence[Tried]:
+        return [
+            Tried(step=row.step, title=row.title, verdict=row.verdict, reason=row.reason, speedup=row.speedup)
+            for row in self.ctx.ledger.rows
+        ]
+
+    def _diff(self) -> str:
+        diff = self.worktree.diff()
+        if not diff:
+            raise ToolFault("Nothing is changed yet.", "Change a file with edit_file or write_file first.")
+        return diff
+
+    def _draft(self) -> Attempt:
+        """The files as they are now, as an attempt that no ledger knows; the same again while nothing changes."""
+        candidate = Candidate(step=self.step, title="a draft", rationale="", diff=self._diff(), origin="llm")
+        if candidate.digest not in self._drafts:
+            name = f"{self.worktree.work.name}-draft-{next(self._numbers)}"
+            self._drafts[candidate.digest] = Attempt(id=name, candidate=candidate, base=self.top)
+        return self._drafts[candidate.digest]

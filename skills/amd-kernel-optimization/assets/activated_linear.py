@@ -1,0 +1,75 @@
+# Ratchet: activated_linear.py. Copied into this repository by an accepted change; it needs nothing but torch.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""A linear layer with a bias and the activation after it as one matrix product, where that is measured to be faster.
+
+    y = act(x W^T + b)    with act one of ReLU and GELU's approximation by tanh
+
+hipBLASLt and cuBLASLt add the bias and apply the activation to what they still hold in registers. For others, GELU by
+the error function among them, they have no such epilogue. Each shape is measured once on the device; what is taken,
+and when, fastest.py says.
+
+The layer and the activation run one after the other with gradients or autocast, on a CPU, with hooks, for a layer
+that is more than a plain nn.Linear, for a shape that is first seen while a graph is captured, and for all shapes after
+the first 64.
+"""
+
+import functools
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from . import fastest
+
+_NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has an operator of its own
+_ACTIVATIONS = {"relu": F.relu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh")}
+_chosen = {}  # shape -> way
+
+
+def activated_linear(layer, x, activation, module=None):
+    """`module(layer(x))`, where the module computes the activation, or the activation itself without one.
+
+    x: (..., in_features); the result is (..., out_features). activation: "relu" or "gelu_tanh".
+    """
+    if not _applies(layer, x, module):
+        given = layer(x)
+        return _ACTIVATIONS[activation](given) if module is None else module(given)
+    run = _opaque if torch.compiler.is_compiling() else _run
+    return run(x, layer.weight, layer.bias, activation)
+
+
+def _applies(layer, x, module):
+    if type(layer) is not nn.Linear or layer.bias is None or not fastest.applies(x) or x.dim() < 2:
+        return False
+    called = (layer,) if module is None else (layer, module)
+    return not any(each._forward_hooks or each._forward_pre_hooks for each in called)
+
+
+def _run(x, weight, bias, activation):
+    shape = (activation, x.numel() // max(1, x.shape[-1]), weight.shape, x.dtype, x.device)
+    way = _chosen.get(shape)
+    if way is None:
+        if not fastest.may_measure(_chosen, x):
+            return _in_turn(x, weight, bias, activation)
+        way = _chosen[shape] = fastest.fastest(_in_turn, (_epilogue,), x, weight, bias, activation)
+    return way(x, weight, bias, activation)
+
+
+@torch.library.custom_op(f"{_NAMESPACE}::activated_linear", mutates_args=())
+def _opaque(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, activation: str) -> torch.Tensor:
+    return _run(x, weight, bias, activation)
+
+
+@_opaque.register_fake
+def _(x, weight, bias, activation):
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+def _in_turn(x, weight, bias, activation):
+    return _ACTIVATIONS[activation](F.linear(x, weight, bias))
+
+
+def _epilogue(x, weight, bias, activation):
+    rows = x.reshape(-1, x.shape[-1])
+    result = torch._addmm_activation(bias, rows, weight.t(), use_gelu=activation == "gelu_tanh")
+    return result.view(*x.shape[:-1], weight.shape[0])

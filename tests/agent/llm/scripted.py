@@ -1,0 +1,110 @@
+"""An HTTP server that speaks chat.completions as it was told to, fault by fault; standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+HEAD = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer: a body of JSON with a status, or chunks of a stream, after which the line may drop."""
+
+    status: int = 200
+    body: Any = None
+    chunks: Sequence[Mapping[str, Any] | str] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    drops: bool = False
+    after_s: float = 0.0
+
+
+def says(text: str, finish: str = "stop", usage: Mapping[str, int] | None = None, **delta: Any) -> Reply:
+    """A whole answer, letter by letter."""
+    chunks = [_chunk({"role": "assistant", **delta}), *(_chunk({"content": sign}) for sign in text), _chunk({}, finish)]
+    if usage is not None:
+        chunks.append({**HEAD, "choices": [], "usage": usage})
+    return Reply(chunks=chunks)
+
+
+def calls(*made: tuple[str, str], finish: str = "tool_calls") -> Reply:
+    """Calls of tools, (name, arguments) each, their arguments in two parts."""
+    chunks = []
+    for index, (name, arguments) in enumerate(made):
+        half = len(arguments) // 2
+        first = {"index": index, "id": f"id{index}", "type": "function",
+                 "function": {"name": name, "arguments": arguments[:half]}}  # fmt: skip
+        chunks += [_chunk({"tool_calls": [first]}),
+                   _chunk({"tool_calls": [{"index": index, "function": {"arguments": arguments[half:]}}]})]  # fmt: skip
+    return Reply(chunks=[*chunks, _chunk({}, finish)])
+
+
+def fails(status: int, message: str = "no", code: str = "", **headers: str) -> Reply:
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status, {"error": {"message": message, "code": code, "type": "x"}}, headers=headers)
+
+
+def _chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+@dataclass
+class Server:
+    """`requests` are the bodies that came, `replies` what is still to be answered."""
+
+    replies: list[Reply]
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    base_url: str = ""
+
+
+@contextlib.contextmanager
+def serving(*replies: Reply) -> Iterator[Server]:
+    server = Server(list(replies))
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *said: object) -> None:
+            """Nobody reads it."""
+
+        def do_POST(self) -> None:
+            server.requests.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            server.keys.append(str(self.headers["authorization"]))
+            reply = server.replies.pop(0) if server.replies else fails(500, "nothing is left to say")
+            time.sleep(reply.after_s)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._answer(reply)
+
+        def _answer(self, reply: Reply) -> None:
+            whole = json.dumps(reply.body).encode() if reply.body is not None else b""
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("content-type", "application/json" if whole else "text/event-stream")
+            if whole:
+                self.send_header("content-length", str(len(whole)))
+            elif reply.drops:  # what is promised does not come
+                self.send_header("content-length", "100000")
+            self.end_headers()
+            self.wfile.write(whole)
+            for chunk in reply.chunks:
+                self.wfile.write((f"data: {chunk if isinstance(chunk, str) else json.dumps(chunk)}\n\n").encode())
+                self.wfile.flush()
+            if reply.chunks and not reply.drops:
+                self.wfile.write(b"data: [DONE]\n\n")
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.base_url = f"http://127.0.0.1:{http.server_address[1]}/v1"
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        http.server_close()

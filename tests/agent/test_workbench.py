@@ -1,0 +1,89 @@
+"""A candidate worked out with the tools: on a real run, whose clock alone is synthetic."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import run
+from agent.config import RunConfig
+from agent.context import RunContext
+from agent.records import run_folder
+from agent.reporting.progress import Silent
+from agent.workbench import REGISTRY, Workbench
+from tests.agent.synthetic_clock import SyntheticClock
+from tests.agent.whole_runs import COPIES, TWO_BRANCHES
+from tests.files import write_files
+from tools.judging.measure import Request
+from tools.registry import Answer
+
+
+@pytest.fixture(scope="module")
+def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
+    place = tmp_path_factory.mktemp("workbench")
+    target = write_files(place / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
+    config = RunConfig(target=target, entry="bench.py", runs_dir=place / "runs", run_id="one", sandbox="local",
+                       python=Path(sys.executable), seed=1)  # fmt: skip
+    folder = run_folder.create(config)
+    with (
+        folder.locked(), run._scratch(folder.path) as scratch,
+        run.sandbox_for(config, folder.path / "sandbox", (scratch, folder.path / "pristine"), print) as sandbox,
+    ):  # fmt: skip
+        made = run._assemble(folder, scratch, sandbox, Silent(), resumed=False)
+        with contextlib.closing(made.referee):
+            made.referee.clock = clock = SyntheticClock()
+            pristine = made.pristine_checked().build
+            aa = Request("aa", pristine, {"candidate": pristine}, lambda ratios: len(ratios) >= 12)
+            made.referee.use_noise(clock.compare(aa).only)
+            yield made
+
+
+@pytest.fixture
+def bench(ctx: RunContext, request: pytest.FixtureRequest) -> Workbench:
+    return Workbench.open(ctx, "audit_compute", request.node.name.replace("[", "-").replace("]", ""))
+
+
+def call(bench: Workbench, name: str, **arguments: Any) -> Answer:
+    return REGISTRY.call(bench, name, arguments)
+
+
+def test_a_draft_is_checked_timed_profiled_and_becomes_a_candidate(bench: Workbench, ctx: RunContext) -> None:
+    assert "tail.py" in call(bench, "list_files").text
+    assert call(bench, "edit_file", path="tail.py", old="x.clone()", new="x").worked
+    assert call(bench, "verify").text.startswith("right")
+    assert "1.25" in call(bench, "measure").text
+    assert "bench.py" in call(bench, "show_profile", which="candidate").text
+    found = bench.candidate("Copy nothing", "The copy is only read.", 1.2)
+    assert (found.step, found.origin, found.predicted_gain) == ("audit_compute", "llm", 1.2)
+    assert "+        before = x\n" in found.diff
+    assert ctx.ledger.rows == () and "nothing was tried yet" in call(bench, "show_ledger").text
+
+
+def test_what_is_wrong_is_told_and_not_timed(bench: Workbench) -> None:
+    call(bench, "edit_file", path="tail.py", old="x.clone()", new="x * 2")
+    assert call(bench, "verify").text.startswith("wrong: ")
+    for name in ("measure", "show_profile"):
+        arguments = {"which": "candidate"} if name == "show_profile" else {}
+        answer = call(bench, name, **arguments)
+        assert not answer.worked and "It is wrong" in answer.text
+
+
+def test_what_does_not_run_is_broken(bench: Workbench) -> None:
+    call(bench, "edit_file", path="tail.py", old="x.clone()", new="x.no_such_method()")
+    assert "no_such_method" in call(bench, "verify").text
+
+
+def test_without_a_change_there_is_nothing_to_ask_about(bench: Workbench) -> None:
+    for name in ("verify", "measure"):
+        assert "Nothing is changed yet." in call(bench, name).text
+
+
+def test_the_entry_and_the_original_are_shown(bench: Workbench) -> None:
+    assert "class Model" in call(bench, "read_file", path="bench.py").text
+    for which in ("original", "stack"):
+        assert call(bench, "show_profile", which=which, kernels=3).worked

@@ -1,0 +1,131 @@
+"""The files of a candidate are read and changed by tools that lead nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.files import write_files
+from tools.diff.patch_rules import PatchRules
+from tools.registry import Answer, Registry
+from tools.registry import files as file_tools
+from tools.registry.worktree import MAX_FILE_BYTES, MAX_LISTED, Worktree
+
+MODEL = "import torch\n\n\ndef forward(x):\n    y = x.clone()\n    return y + x.clone()\n"
+FILES = {"model.py": MODEL, "bench.py": "import model\n", "pkg/a.py": "A = 1\r\nB = 2\r\n", ".git/config": "secret"}
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Any:
+    base, work = (write_files(tmp_path / name, FILES) for name in ("base", "work"))
+    (work / "outside").symlink_to("/etc")
+    rules = PatchRules(protected=lambda path: "it is the entry" if path == "bench.py" else None)
+    return SimpleNamespace(worktree=Worktree(base, work, rules))
+
+
+def call(session: Any, name: str, **arguments: Any) -> Answer:
+    return Registry(file_tools.TOOLS).call(session, name, arguments)
+
+
+def said(session: Any, name: str, **arguments: Any) -> str:
+    answer = call(session, name, **arguments)
+    assert answer.worked, answer.text
+    return answer.text
+
+
+def refused(session: Any, name: str, **arguments: Any) -> str:
+    answer = call(session, name, **arguments)
+    assert not answer.worked, answer.text
+    return answer.text
+
+
+def test_files_are_listed_and_read_with_numbered_lines(session: Any) -> None:
+    assert said(session, "list_files") == "bench.py\nmodel.py\npkg/a.py", "no links, no version control"
+    assert said(session, "list_files", path="pkg/") == "pkg/a.py"
+    assert said(session, "read_file", path="model.py").splitlines()[3:5] == [
+        "4: def forward(x):",
+        "5:     y = x.clone()",
+    ]
+    part = said(session, "read_file", path="model.py", first_line=2, lines=1)
+    assert part == "2: \n[… 4 more lines: read_file with first_line=3 …]"
+    assert "has 6 lines" in refused(session, "read_file", path="model.py", first_line=8)
+
+
+def test_what_is_long_is_shown_in_parts(session: Any) -> None:
+    work = session.worktree.work
+    (work / "long.py").write_text("x = 1  # and a comment\n" * 5000)
+    first = said(session, "read_file", path="long.py", lines=2000)
+    assert first.endswith(" more lines: read_file with first_line=" + first.rpartition("=")[2]) and len(first) < 16_100
+    (work / "huge.txt").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    assert "more than is read" in refused(session, "read_file", path="huge.txt")
+    for number in range(MAX_LISTED + 5):
+        (work / f"f{number}").touch()
+    assert "more; name a folder" in said(session, "list_files")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/etc/passwd", "is no path inside the tree"), ("../base/model.py", "is no path inside the tree"),
+        ("outside/passwd", "leads through the link outside"), ("outside", "leads through the link outside"),
+        ("a//b", "is no path inside the tree"), ("none/model.py", "There is model.py."), ("pkg", "is no file"),
+    ],
+)  # fmt: skip
+def test_paths_lead_nowhere_else(session: Any, path: str, why: str) -> None:
+    assert why in refused(session, "read_file", path=path)
+    if path not in ("none/model.py", "pkg"):
+        assert "path" in refused(session, "write_file", path=path, content="x") or "link" in why
+        assert (
+            not call(session, "list_files", path=path).worked
+            and not call(session, "search", pattern="x", path=path).worked
+        )
+    assert session.worktree.diff() == ""
+
+
+def test_lines_are_found(session: Any) -> None:
+    assert (
+        said(session, "search", pattern=r"x\.clone\(\)")
+        == "model.py:5:    y = x.clone()\nmodel.py:6:    return y + x.clone()"
+    )
+    assert said(session, "search", pattern="clone()", literal=True, path="model.py").count("\n") == 1
+    assert said(session, "search", pattern="secret") == "no line matches", "version control is not shown"
+    assert "literal=true" in refused(session, "search", pattern="(")
+    (session.worktree.work / "many.txt").write_text("hit\n" * 500)
+    assert "400 more" in said(session, "search", pattern="hit")
+
+
+def test_edits_become_a_diff(session: Any) -> None:
+    assert said(session, "diff") == "nothing is changed yet"
+    said(session, "edit_file", path="model.py", old="y = x.clone()", new="y = x")
+    said(session, "edit_file", path="pkg/a.py", old="A = 1\nB = 2", new="A = 3\nB = 2")
+    said(session, "write_file", path="new/kernel.py", content="K = 1\n")
+    diff = said(session, "diff")
+    assert "-    y = x.clone()\n+    y = x\n" in diff and "+A = 3\r\n" in diff and "new/kernel.py" in diff
+    said(session, "remove_file", path="new/kernel.py")
+    assert "new/kernel.py" not in said(session, "diff")
+    assert (session.worktree.base / "model.py").read_text() == MODEL
+
+
+def test_an_edit_must_name_one_place(session: Any) -> None:
+    assert "2 times, in lines 5, 6" in refused(session, "edit_file", path="model.py", old="x.clone()", new="x")
+    assert "2 times" in said(session, "edit_file", path="model.py", old="x.clone()", new="x", every=True)
+    assert "like line 4" in refused(session, "edit_file", path="model.py", old="  def forward(x):\n  y", new="")
+    assert "changed by an edit before" in refused(session, "edit_file", path="model.py", old="nothing", new="")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("bench.py", "it is the entry"), (".git/config", "version control"), ("sitecustomize.py", "before the program"),
+     ("a/b.so", "compiled"), ("model.py/x.py", "is a file, not a folder"), ("pkg", "is a folder")],
+)  # fmt: skip
+def test_what_no_candidate_may_change_stays(session: Any, path: str, why: str) -> None:
+    assert why in refused(session, "write_file", path=path, content="x")
+    assert session.worktree.touched == set()
+
+
+def test_a_file_has_a_largest_size(session: Any) -> None:
+    large = "x" * (session.worktree.rules.max_file_bytes + 1)
+    assert "are allowed" in refused(session, "write_file", path="large.py", content=large)

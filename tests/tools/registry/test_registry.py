@@ -1,0 +1,85 @@
+"""A call of a tool is answered in words that say what to do; only a fault of ours is raised."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from tools.registry import LONGEST, Registry, Request, Result, Tool, ToolFault, cut
+
+
+class Add(Request):
+    """Add numbers.
+
+    All of them.
+    """
+
+    numbers: list[int] = Field(max_length=3)
+    """What to add."""
+    title: str = "sum"
+
+
+class Sum(Result):
+    total: int
+
+    def text(self) -> str:
+        return f"the sum is {self.total}" + "." * self.total
+
+
+def add(session: Any, request: Add) -> Result:
+    if session == "broken":
+        raise OSError("the disk is gone")
+    if 13 in request.numbers:
+        raise ToolFault("13 is not added.", "Take 14.")
+    return Sum(total=sum(request.numbers))
+
+
+REGISTRY = Registry([Tool("add", Add, add)])
+
+
+def test_a_call_gives_a_result_and_its_text() -> None:
+    for arguments in ('{"numbers": [1, 2]}', {"numbers": [1, 2]}):
+        answer = REGISTRY.call(None, "add", arguments)
+        assert (answer.worked, answer.text, answer.result) == (True, "the sum is 3...", Sum(total=3))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "told"),
+    [
+        ("multiply", "{}", ["There is no tool multiply.", "There are add."]),
+        ("add", "{numbers", ["The arguments are no JSON", "Send one JSON object."]),
+        ("add", "[]", ["arguments: Input should be", "add takes {"]),
+        ("add", '{"numbers": ["a"]}', ["numbers.0: Input should be a valid integer", '"What to add."']),
+        ("add", '{"numbers": [1], "more": 2}', ["more: Extra inputs are not permitted"]),
+        ("add", '{"numbers": [13]}', ["13 is not added.\nTake 14."]),
+    ],
+)
+def test_what_does_not_work_is_told_with_what_to_do(name: str, arguments: str, told: list[str]) -> None:
+    answer = REGISTRY.call(None, name, arguments)
+    assert not answer.worked and answer.result is None
+    assert all(part in answer.text for part in told), answer.text
+
+
+def test_a_fault_of_ours_is_raised() -> None:
+    with pytest.raises(OSError, match="the disk is gone"):
+        REGISTRY.call("broken", "add", {"numbers": []})
+
+
+def test_a_long_answer_is_cut_in_the_middle() -> None:
+    text = REGISTRY.call(None, "add", {"numbers": [LONGEST * 2]}).text
+    assert text.startswith("the sum is 32000") and text.endswith("...") and "characters left out" in text
+    assert len(text) < LONGEST + 100
+    assert cut("short") == "short" and "; ask again …]" in cut("x" * 99, 30, "ask again")
+
+
+def test_a_tool_is_offered_as_chat_completions_takes_it() -> None:
+    (told,) = REGISTRY.as_functions()
+    assert told["type"] == "function"
+    assert told["function"]["name"] == "add" and told["function"]["description"] == "Add numbers. All of them."
+    schema = told["function"]["parameters"]
+    assert schema["additionalProperties"] is False and schema["required"] == ["numbers"]
+    assert schema["properties"]["title"] == {"default": "sum", "type": "string"}, "a field of that name stays"
+    assert json.loads(json.dumps(told)) == told

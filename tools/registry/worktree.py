@@ -1,0 +1,130 @@
+"""The tree that one candidate is written in: a copy of the top of the stack, with copies of library modules.
+
+Paths lead nowhere else, and what no candidate may change cannot be changed here either, so that nobody learns it from
+a verdict. It refuses files that are no text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.diff.patch import make_diff
+from tools.diff.patch_rules import PatchRules, never_allowed
+from tools.registry import ToolFault
+from tools.rewrite import overlay
+
+MAX_FILE_BYTES = 2 << 20
+MAX_LISTED = 500
+SEARCH_S = 20.0
+_NOT_SHOWN = {".git", "__pycache__", ".ratchet"}
+
+
+@dataclass
+class Worktree:
+    """`work` is a writable copy of what `base`, the top of the stack, is with copies of library modules added."""
+
+    base: Path
+    work: Path
+    rules: PatchRules
+    touched: set[str] = field(default_factory=set)
+
+    def files(self, below: str = "") -> list[str]:
+        """Paths of all files, in order. Raises: ToolFault."""
+        root = self._inside(below) if below else self.work
+        if not root.is_dir():
+            raise ToolFault(f"{below} is no folder.", "list_files without a path lists everything.")
+        found = []
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(name for name in folders if name not in _NOT_SHOWN)
+            found += [(Path(folder) / name).relative_to(self.work).as_posix() for name in names]
+        return sorted(found)
+
+    def read(self, path: str) -> str:
+        """A file's text, its line ends as they are. Raises: ToolFault."""
+        place = self._inside(path)
+        try:
+            told = place.lstat()
+            if not stat.S_ISREG(told.st_mode):
+                raise ToolFault(f"{path} is no file.", "list_files lists what there is.")
+            if told.st_size > MAX_FILE_BYTES:
+                raise ToolFault(f"{path} has {told.st_size} bytes, which is more than is read.",
+                                "Search in it instead.")  # fmt: skip
+            return place.read_bytes().decode()
+        except FileNotFoundError:
+            raise ToolFault(f"There is no {path}.", self._like(path)) from None
+        except UnicodeDecodeError:
+            raise ToolFault(f"{path} is no text.") from None
+        except OSError as error:
+            raise ToolFault(f"{path} cannot be read: {error.strerror}.") from error
+
+    def write(self, path: str, text: str | None) -> None:
+        """Give a file this text; None removes it. Raises: ToolFault."""
+        why = never_allowed(path) or self.rules.protected(path)
+        if why:
+            raise ToolFault(f"{path} stays as it is: {why}.", "Change the code that it uses instead.")
+        place = self._inside(path)
+        data = b"" if text is None else text.encode("utf-8", "replace")
+        if len(data) > self.rules.max_file_bytes:
+            raise ToolFault(f"{path} would have {len(data)} bytes; {self.rules.max_file_bytes} are allowed.")
+        if place.is_dir():
+            raise ToolFault(f"{path} is a folder.")
+        if text is None:
+            place.unlink(missing_ok=True)
+        else:
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(data)
+            except (FileExistsError, NotADirectoryError):
+                raise ToolFault(f"A part of {path} is a file, not a folder.") from None
+        self.touched.add(path)
+
+    def search(self, pattern: str, below: str = "", *, literal: bool = False) -> list[str]:
+        """`path:line:text` of every line that the extended regular expression matches. Raises: ToolFault."""
+        root = self._inside(below) if below else self.work
+        leave = [f"--exclude-dir={name}" for name in sorted(_NOT_SHOWN)]
+        where = os.path.relpath(root, self.work)
+        argv = ["grep", "-rnI", "-F" if literal else "-E", *leave, "-e", pattern, "--", where]
+        env = {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")}
+        try:
+            done = subprocess.run(argv, cwd=self.work, env=env, capture_output=True, timeout=SEARCH_S,
+                                  stdin=subprocess.DEVNULL, check=False)  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise ToolFault(f"The search took more than {SEARCH_S:.0f} s.", "Ask for something simpler.") from None
+        if done.returncode > 1:
+            why = done.stderr.decode("utf-8", "replace").strip().removeprefix("grep: ")
+            raise ToolFault(f"The search failed: {why}.", "The pattern is an extended regular expression; with "
+                            "literal=true it is taken as it is.")  # fmt: skip
+        lines = done.stdout.decode("utf-8", "replace").splitlines()
+        return [line.removeprefix("./") for line in lines]
+
+    def diff(self) -> str:
+        """What was changed, as a candidate: empty when nothing was."""
+        contents: dict[str, str | bytes | None] = {}
+        for path in sorted(self.touched):
+            place = self.work / path
+            contents[path] = place.read_bytes() if place.is_file() else None
+        needed = [overlay.runtime(path) for path, content in contents.items() if content is not None]
+        runtime = {path: text for files in needed for path, text in files.items()}
+        return make_diff(self.base, {**runtime, **contents})
+
+    def _inside(self, path: str) -> Path:
+        parts = path.rstrip("/").split("/")
+        if not path or path.startswith("/") or any(part in ("", "..") for part in parts) or "\0" in path:
+            raise ToolFault(f"{path!r} is no path inside the tree.", "Paths are relative to its top, with /.")
+        place = self.work
+        for part in parts:
+            place = place / part
+            if place.is_symlink():
+                raise ToolFault(f"{path} leads through the link {place.relative_to(self.work)}.",
+                                "What it points to is not part of the tree.")  # fmt: skip
+        return place
+
+    def _like(self, path: str) -> str:
+        name = path.rsplit("/", 1)[-1]
+        like = [each for each in self.files() if re.search(re.escape(name), each, re.IGNORECASE)][:5]
+        return f"There is {', '.join(like)}." if like else "list_files lists what there is."
