@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent import past_run
 from agent.past_run import NothingWasKept
+from agent.proposers import Platform, ProposalRequest
+from agent.proposers.replay import Replay
 from agent.records import run_folder
 from tests.agent.synthetic_clock import NO_GAIN
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES, Ran, agent, command
 from tests.files import write_files
+from tools.diff.patch import AppliedPatch, plan_patch, tree_reader
+from tools.diff.patch_rules import PatchRules
 
 STEPS = "profile_baseline,audit_compute,fuse_projections,compose_stack"
 
@@ -59,31 +64,23 @@ def test_what_still_pays_is_kept_again_on_a_target_that_has_changed(place: Path,
     }, "nothing new was looked for"  # fmt: skip
 
 
-def test_what_no_longer_pays_is_said(place: Path, first: Ran) -> None:
-    ran = command("revalidate", place / "runs", "gone", "one", **{NO_GAIN: "screen"})
-    assert outcomes(ran) == [("audit_compute", "neutral"), ("fuse_projections", "neutral")]
-    assert ran.report.kept == []
-    assert "0 of 2 changes of an earlier run earn their place here." in ran.report.notes
-    assert len(ran.report.attempts) == 2, "the same on the same stack is no second chance"
-
-
 def test_what_needs_another_change_is_tried_again_on_the_whole_stack(place: Path, first: Ran) -> None:
     ran = command("revalidate", place / "runs", "again", "one", **{NO_GAIN: "audit_compute-1"})
     assert outcomes(ran) == [("audit_compute", "kept"), ("fuse_projections", "kept")]
     assert [kept.step for kept in ran.report.kept] == ["fuse_projections", "compose_stack"]
 
 
-def test_a_change_whose_lines_are_others_now_is_broken_and_the_rest_is_judged(
-    place: Path, target: Path, first: Ran
-) -> None:
+def test_what_no_longer_fits_or_pays_is_said(place: Path, target: Path, first: Ran) -> None:
     changed = place / "rewritten"
     shutil.copytree(target, changed)
     (changed / "tail.py").write_text(COPIES.replace("before = x.clone()", "before = (x * 1).clone()"))
-    ran = command("revalidate", place / "runs", "rewritten", "one", "--target", str(changed))
-    assert outcomes(ran) == [("audit_compute", "broken"), ("fuse_projections", "kept")]
+    ran = command("revalidate", place / "runs", "rewritten", "one", "--target", str(changed), **{NO_GAIN: "screen"})
+    assert outcomes(ran) == [("audit_compute", "broken"), ("fuse_projections", "neutral")]
+    assert ran.report.kept == [] and len(ran.report.attempts) == 2, "the same on the same stack is no second chance"
+    assert "0 of 2 changes of an earlier run earn their place here." in ran.report.notes
 
 
-def test_a_folder_without_its_stack_is_known_by_its_patches(place: Path, first: Ran) -> None:
+def test_a_folder_without_its_stack_is_known_by_its_patches(place: Path, target: Path, first: Ran) -> None:
     copied = place / "copied"
     shutil.copytree(first.run_dir, copied)
     shutil.rmtree(copied / "stack")
@@ -91,9 +88,12 @@ def test_a_folder_without_its_stack_is_known_by_its_patches(place: Path, first: 
     whole, bare = past_run.changes(first.run_dir), past_run.changes(copied)
     assert [change.candidate.title for change in bare] == [change.candidate.title for change in whole]
     assert all(change.files for change in whole) and not any(change.files for change in bare)
-    assert all(change.candidate.diff for change in bare)
-    ran = command("revalidate", place / "runs", "bare", str(copied))
-    assert outcomes(ran) == [("audit_compute", "kept"), ("fuse_projections", "kept")]
+    unused: Any = None
+    request = ProposalRequest("audit_compute", target, target, "bench.py", False, unused, Platform("cpu"))
+    found = [Replay(changes, lambda *contents: None).propose(request)[0] for changes in (whole, bare)]
+    assert [[candidate.title for candidate in candidates] for candidates in found] == [[whole[0].candidate.title]] * 2
+    for (candidate,) in found:
+        assert isinstance(plan_patch(candidate.diff, tree_reader(target), PatchRules()), AppliedPatch)
 
 
 def test_there_must_be_something_to_judge(place: Path, first: Ran) -> None:
