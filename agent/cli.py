@@ -83,6 +83,9 @@ def _add_run(commands: Any) -> None:
         help="AMD architectures that a candidate's Triton kernels must compile for without spills, separated by commas "
              "(default: the device's own where it is one)")  # fmt: skip
     add("--seed", type=_count_or_zero, metavar="N", help="for tests and audits; by default nobody knows it")
+    add("--model", metavar="NAME", help="ask this model for what the playbook does not find (the key: OPENAI_API_KEY)")
+    add("--base-url", metavar="URL", help="its OpenAI-compatible endpoint (default: OPENAI_BASE_URL)")
+    add("--tokens", type=_count, metavar="N", help="of prompts and answers, at most (default: 2000000)")
     clock = run.add_mutually_exclusive_group()
     clock.add_argument("--record-clock", type=Path, metavar="FILE", help="write every timing to FILE")
     clock.add_argument("--replay-clock", type=Path, metavar="FILE", help="judge by the timings in FILE")

@@ -7,7 +7,7 @@ node that runs again after a kill finds what it did before. Refuses to judge: th
 from __future__ import annotations
 
 from agent.context import RunContext
-from agent.records.attempts import Attempt, left_out
+from agent.records.attempts import ON_ENABLERS, Attempt, left_out
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
 from agent.state import RunState, Update
 from tools.candidate import Candidate
@@ -138,4 +138,4 @@ def diagnose(state: RunState, ctx: RunContext) -> Update:
 
 
 def _on_shadow(candidate: Candidate) -> Candidate:
-    return candidate.model_copy(update={"title": f"{candidate.title}, on the enablers before it"})
+    return candidate.model_copy(update={"title": f"{candidate.title}{ON_ENABLERS}"})

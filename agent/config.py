@@ -128,6 +128,15 @@ class RunConfig(BaseModel):
     revalidates: HostPath | None = None
     """Folder of an earlier run whose kept changes are judged afresh; None is to look for changes."""
 
+    model: str | None = Field(default=None, min_length=1)
+    """Model that proposes what the playbook does not, by its name at the endpoint; None asks none."""
+
+    base_url: str | None = Field(default=None, min_length=1)
+    """OpenAI-compatible endpoint; None is what OPENAI_BASE_URL says."""
+
+    tokens: PositiveInt | None = 2_000_000
+    """What may be spent on the model: prompts and answers together."""
+
     record_clock: HostPath | None = None
     """File that every timing is written to."""
 

@@ -313,10 +313,10 @@ class RunContext:
             tuning_pays=known is not None and known.tuning_pays(self.referee.delta),
         )  # fmt: skip
 
-    def propose(self, step: str) -> tuple[list[Candidate], str]:
+    def propose(self, step: str, *, looking: bool = False) -> tuple[list[Candidate], str]:
         """Candidates of a step against the top of the stack, or the reason why there are none."""
         try:
-            return self.proposer.propose(self.request(step))
+            return self.proposer.propose(replace(self.request(step), looking=looking))
         except WorkerFault as fault:
             return [], f"the top of the stack could not be observed: {fault}"
 

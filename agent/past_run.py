@@ -1,28 +1,50 @@
-"""What an earlier run kept, read off its folder, for another run that judges it afresh.
+"""What an earlier run kept, read off its folder once, for another run that judges it afresh.
 
-Never writes to that folder. It refuses a run that another process works on, and one that kept nothing.
+It refuses a run that another process works on, and one that kept nothing. Nothing of that folder is changed, but for
+locks that a killed git left.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import base64
+import json
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from pydantic import ValidationError
 
 from agent.errors import AgentError, RunDamaged
 from agent.proposers.replay import Files, PastChange
 from agent.records import acceptance
+from agent.records.atomic_file import write_atomically
 from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
 from agent.records.run_folder import RunFolder
 from agent.repository.private_git import GitError
 from agent.repository.stack import Stack, StackError
+from tools.candidate import Candidate
+from tools.diff.patch import FileState
+from tools.judging.accept import SpeedupInterval
+from tools.rewrite.ops_package import PACKAGE
+
+FILE = "past.json"
 
 
 class NothingWasKept(AgentError):
     """The run kept nothing, so there is nothing to judge afresh."""
 
     exit_status = 57
+
+
+def kept_changes(run_dir: Path, past: Path) -> list[PastChange]:
+    """Those of the run in `past`, as they were when the run in `run_dir` first asked.
+
+    Raises: RunInUse, RunDamaged, NothingWasKept.
+    """
+    file = run_dir / FILE
+    if not file.exists():
+        write_atomically(file, json.dumps([_written(change) for change in changes(past)], indent=1) + "\n")
+    return [_read(told) for told in json.loads(file.read_text())]
 
 
 def changes(run_dir: Path) -> list[PastChange]:
@@ -34,38 +56,79 @@ def changes(run_dir: Path) -> list[PastChange]:
     Raises: RunInUse, RunDamaged, NothingWasKept.
     """
     folder = RunFolder(run_dir)
-    with folder.locked():
-        folder.read()
-        try:
-            rows, attempts = Ledger.read(run_dir / "ledger.jsonl"), Attempts(run_dir / "attempts")
-            ledger = Ledger(run_dir / "ledger.jsonl", list(rows))
+    try:
+        with folder.locked():
+            folder.read()
+            ledger = Ledger(run_dir / "ledger.jsonl", list(Ledger.read(run_dir / "ledger.jsonl")))
+            attempts = Attempts(run_dir / "attempts")
             found = {name: attempts.load(name).candidate for name in acceptance.wanted_stack(ledger)}
-        except (OSError, ValidationError) as error:
-            raise RunDamaged(f"{run_dir} cannot be read: {str(error).splitlines()[0]}",
-                             hint="Its ledger.jsonl and attempts/ are needed.") from error  # fmt: skip
-        if not found:
-            raise NothingWasKept(f"Run {folder.run_id} kept nothing, so there is nothing to judge afresh.",
-                                 hint="`agent run` looks for changes; `agent runs` lists what runs kept.")  # fmt: skip
-        files = _files(run_dir / "stack")
-    past = []
+            files, runtime = _files(run_dir)
+    except (OSError, ValidationError) as error:
+        raise RunDamaged(f"{run_dir} cannot be read: {str(error).splitlines()[0]}",
+                         hint="Its ledger.jsonl and attempts/ are needed, and its lock.") from error  # fmt: skip
+    if not found:
+        raise NothingWasKept(f"Run {folder.run_id} kept nothing, so there is nothing to judge afresh.",
+                             hint="`agent run` looks for changes; `agent runs` lists what runs kept.")  # fmt: skip
+    past, titles = list[PastChange](), set[tuple[str, str]]()
     for name, candidate in found.items():
         changed, diff = files.get(name, ({}, candidate.diff))
+        title, number = candidate.title, 1
+        while (candidate.step, title) in titles:
+            number += 1
+            title = f"{candidate.title} ({number})"
+        titles.add((candidate.step, title))
         row = ledger.find(name)
-        past.append(PastChange(candidate.model_copy(update={"diff": diff}), changed, row.speedup if row else None))
+        past.append(PastChange(candidate.model_copy(update={"diff": diff, "title": title}), changed,
+                               row.speedup if row else None, runtime))  # fmt: skip
     return past
 
 
-def _files(folder: Path) -> dict[str, tuple[Files, str]]:
-    """By attempt, what its commit changed, and as a diff; nothing where the stack cannot be read here."""
+def _files(run_dir: Path) -> tuple[dict[str, tuple[Files, str]], dict[str, bytes]]:
+    """By attempt, what its commit changed, and as a diff; and the files of ours. Nothing where that cannot be read."""
+    pristine = run_dir / "pristine"
     try:
-        stack = Stack.open(folder)
+        stack = Stack.open(run_dir / "stack")
+        if not pristine.is_dir():
+            return {}, {}
+        # where it lies now: the folder may have been moved or copied
+        stack = Stack(stack.folder, stack.facts.model_copy(update={"pristine": str(pristine)}))
         found: dict[str, tuple[Files, str]] = {}
-        if not Path(stack.facts.pristine).is_dir():
-            return {}
         below = stack.base
         for commit in stack.commits():
             found[commit.attempt_id] = stack.trees.changed(below, commit.commit), stack.diff(commit.commit)
             below = commit.commit
-        return found
+        all_of_it = stack.trees.changed(stack.base, below)
     except (GitError, StackError, OSError):
-        return {}
+        return {}, {}
+    ours = {path: state.data for path, (_, state) in all_of_it.items()
+            if state is not None and PACKAGE in PurePosixPath(path).parts}  # fmt: skip
+    return found, ours
+
+
+# -- as it lies in the folder of the run that judges it
+
+
+def _written(change: PastChange) -> dict[str, Any]:
+    return {
+        "candidate": change.candidate.model_dump(),
+        "files": {path: [_state_written(state) for state in states] for path, states in change.files.items()},
+        "speedup": change.speedup.model_dump() if change.speedup else None,
+        "runtime": {path: base64.b64encode(data).decode() for path, data in change.runtime.items()},
+    }
+
+
+def _read(told: dict[str, Any]) -> PastChange:
+    files = {path: (_state_read(before), _state_read(after)) for path, (before, after) in told["files"].items()}
+    return PastChange(
+        Candidate.model_validate(told["candidate"]), files,
+        SpeedupInterval.model_validate(told["speedup"]) if told["speedup"] else None,
+        {path: base64.b64decode(data) for path, data in told["runtime"].items()},
+    )  # fmt: skip
+
+
+def _state_written(state: FileState | None) -> list[Any] | None:
+    return None if state is None else [base64.b64encode(state.data).decode(), state.executable]
+
+
+def _state_read(told: list[Any] | None) -> FileState | None:
+    return None if told is None else FileState(base64.b64decode(told[0]), bool(told[1]))

@@ -20,6 +20,7 @@ from agent.budget import Budget
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.proposers import Platform, Proposer
+from agent.proposers.in_turn import InTurn
 from agent.proposers.playbook import Playbook
 from agent.proposers.replay import Replay
 from agent.records import acceptance, measurements, run_folder
@@ -194,11 +195,15 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
         stack=stack,
         ledger=Ledger.open(path / "ledger.jsonl"),
         attempts=Attempts(path / "attempts"),
-        proposer=_proposer(config, stack),
+        proposer=_proposer(config, path, stack),
         platform=_platform(workload),
         rules=PatchRules(protected=_protection(config, workload)),
         budget=Budget(None if config.budget_minutes is None else time.monotonic() + 60 * config.budget_minutes),
     )
+    if config.model is not None:
+        from agent.llm.open_model import open_model
+
+        ctx.proposer = InTurn([ctx.proposer, open_model(ctx)])
     for note in workload.notes:
         progress.emit(Note(f"{config.entry}: {one_line(note, 300)}"))
     referee.say, referee.hurried = ctx.say, ctx.budget.too_dear
@@ -230,11 +235,11 @@ def _stack(folder: RunFolder, progress: Progress) -> Stack:
     return stack
 
 
-def _proposer(config: RunConfig, stack: Stack) -> Proposer:
+def _proposer(config: RunConfig, run_dir: Path, stack: Stack) -> Proposer:
     """Raises: RunInUse, RunDamaged, NothingWasKept."""
     if config.revalidates is None:
         return Playbook()
-    return Replay(past_run.changes(config.revalidates), partial(merge_contents, stack.git))
+    return Replay(past_run.kept_changes(run_dir, config.revalidates), partial(merge_contents, stack.git))
 
 
 def _clock(config: RunConfig, live: Clock) -> Clock:

@@ -5,9 +5,8 @@ It asks the referee and decides nothing. What comes of it is a `Candidate`, judg
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from agent.context import RunContext, stack_profile
@@ -36,22 +35,38 @@ class Workbench:
     step: str
     worktree: Worktree
     top: str
-    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _drafts: dict[str, Attempt] = field(default_factory=dict)  # by the diff's digest
 
     @classmethod
     def open(cls, ctx: RunContext, step: str, name: str) -> Workbench:
         """`name` is that of the folder, another for each. Raises: WorkerFault where the stack cannot be observed."""
-        view, work = ctx.view(), ctx.fresh_tree(f"bench-{name}")
-        copy_tree(view.tree, work, writable=True)
-        return cls(ctx, step, Worktree(ctx.top_build().tree, work, ctx.rules), ctx.stack.top)
+        return cls(ctx, step, _worktree(ctx, f"bench-{name}"), ctx.stack.top)
+
+    def renew(self) -> bool:
+        """Begin anew on the stack as it is now, where it has changed; False where it has not. Raises: ToolFault."""
+        if self.ctx.stack.top == self.top:
+            return False
+        self.reset()
+        return True
+
+    def reset(self) -> None:
+        """Take all changes back. Raises: ToolFault where the stack cannot be observed, and then nothing is changed."""
+        try:
+            worktree = _worktree(self.ctx, self.worktree.work.name)
+        except WorkerFault as fault:
+            raise ToolFault(f"The stack cannot be looked at: {fault}") from fault
+        self.worktree, self.top = worktree, self.ctx.stack.top
 
     def candidate(
         self, title: str, rationale: str, predicted_gain: float | None = None, enables: str = ""
     ) -> Candidate:
-        """What was written, to be judged. Raises: ToolFault when nothing was."""
-        return Candidate(step=self.step, title=title, rationale=rationale, diff=self._diff(),
-                         predicted_gain=predicted_gain, enables=enables, origin="llm")  # fmt: skip
+        """What was written, to be judged. Raises: ToolFault when nothing was, or the same was judged before."""
+        found = Candidate(step=self.step, title=title, rationale=rationale, diff=self._diff(),
+                          predicted_gain=predicted_gain, enables=enables, origin="llm")  # fmt: skip
+        for row in self.ctx.ledger.rows:
+            if (row.diff_digest, row.base) == (found.digest, self.top):
+                raise ToolFault(f"The same change was judged before ({row.title}): {row.verdict}. {row.reason}",
+                                "Change something, or try another idea.")  # fmt: skip
+        return found
 
     # -- what the tools ask
 
@@ -83,15 +98,15 @@ class Workbench:
             raise ToolFault(f"The stack below it fails when it is timed: {fault.message}") from fault
 
     def profile(self, which: Literal["original", "stack", "candidate"]) -> Profile:
-        if which == "original":
-            return self.ctx.profile("baseline", self.ctx.pristine_checked().build)
-        if which == "stack":
-            return self.ctx.profile(stack_profile(self.top), self.ctx.top_build())
-        attempt = self._draft()
-        finding = self.verify()
-        if finding.verdict is not None:
-            raise ToolFault(f"It is {finding.verdict}: {finding.reason}", "Only what is right is profiled.")
         try:
+            if which == "original":
+                return self.ctx.profile("baseline", self.ctx.pristine_checked().build)
+            if which == "stack":
+                return self.ctx.profile(stack_profile(self.top), self.ctx.top_build())
+            attempt = self._draft()
+            finding = self.verify()
+            if finding.verdict is not None:
+                raise ToolFault(f"It is {finding.verdict}: {finding.reason}", "Only what is right is profiled.")
             return self.ctx.profile(attempt.id, self.ctx.checked(attempt).build)
         except WorkerFault as fault:
             raise ToolFault(f"It cannot be profiled: {fault}") from fault
@@ -109,9 +124,12 @@ class Workbench:
         return diff
 
     def _draft(self) -> Attempt:
-        """The files as they are now, as an attempt that no ledger knows; the same again while nothing changes."""
+        """The files as they are now, as an attempt that no ledger knows, under a name of its own on this stack."""
         candidate = Candidate(step=self.step, title="a draft", rationale="", diff=self._diff(), origin="llm")
-        if candidate.digest not in self._drafts:
-            name = f"{self.worktree.work.name}-draft-{next(self._numbers)}"
-            self._drafts[candidate.digest] = Attempt(id=name, candidate=candidate, base=self.top)
-        return self._drafts[candidate.digest]
+        return Attempt(id=f"draft-{self.top[:12]}-{candidate.digest[:16]}", candidate=candidate, base=self.top)
+
+
+def _worktree(ctx: RunContext, name: str) -> Worktree:
+    view, work = ctx.view(), ctx.fresh_tree(name)
+    copy_tree(view.tree, work, writable=True)
+    return Worktree(ctx.top_build().tree, work, ctx.rules)

@@ -169,7 +169,7 @@ class Activated(_Found):
     """The layer, by its path in the module that calls it."""
     activation: Literal["relu", "gelu_tanh"]
     activation_attribute: _Text
-    """The module that computes it, by its path; empty for a function of torch."""
+    """The module of torch's that computes it, by its path; empty for a function."""
     activation_line: _Count
 
 

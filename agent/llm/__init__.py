@@ -101,7 +101,7 @@ def _as_json(arguments: str) -> str:
     """As they were; what is no JSON is told in some, since servers read the arguments of earlier calls."""
     try:
         json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return json.dumps({"not_json": arguments[:1000]})
     return arguments
 

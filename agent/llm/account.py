@@ -1,6 +1,7 @@
 """What a run may spend on models, and what it has spent. It asks nobody: whoever asks a model asks it first.
 
-Tokens that an endpoint does not tell are counted as unknown, never as nought; so is a price that nobody gave.
+Tokens that an endpoint does not tell are never nought: they are guessed by their length, apart from what was told, and
+a limit of dollars ends there.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.llm import Usage
+from agent.records.atomic_file import write_atomically
 
 LEAST_ANSWER = 256  # tokens; where less is left, a model could say nothing of use
 
@@ -43,6 +46,8 @@ class Spent(BaseModel):
     cached: int = 0
     untold: int = 0
     """Requests of which the endpoint did not say what they took."""
+    guessed: int = 0
+    """Tokens of those, by their length."""
     dollars: float | None = 0.0
     """None: not known."""
     seconds: float = 0.0
@@ -50,14 +55,17 @@ class Spent(BaseModel):
 
     @property
     def tokens(self) -> int:
-        return self.prompt + self.completion
+        """With the guesses: what a limit is held against."""
+        return self.prompt + self.completion + self.guessed
 
-    def add(self, usage: Usage, dollars: float | None, seconds: float) -> None:
+    def add(self, usage: Usage, guess: int, dollars: float | None, seconds: float) -> None:
         self.requests += 1
         self.prompt += usage.prompt or 0
         self.completion += usage.completion or 0
         self.cached += usage.cached or 0
-        self.untold += usage.prompt is None or usage.completion is None
+        if usage.prompt is None or usage.completion is None:
+            self.untold += 1
+            self.guessed += max(0, guess - (usage.prompt or 0) - (usage.completion or 0))
         self.dollars = None if self.dollars is None or dollars is None else self.dollars + dollars
         self.seconds += seconds
 
@@ -73,10 +81,15 @@ class Account:
     spent: Spent = field(default_factory=Spent)
     by_step: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
 
-    def add(self, step: str, usage: Usage, seconds: float) -> None:
+    def __post_init__(self) -> None:
+        if self.dollars is not None and self.price is None:
+            raise ValueError("a limit of dollars needs a price")
+
+    def add(self, step: str, usage: Usage, seconds: float, guess: int = 0) -> None:
+        """`guess`: tokens of the exchange by its length, for where the endpoint does not tell."""
         dollars = self.price.of(usage) if self.price is not None else None
         for spent in (self.spent, self.by_step[step]):
-            spent.add(usage, dollars, seconds)
+            spent.add(usage, guess, dollars, seconds)
         self.save()
 
     def most_tokens(self, prompt: int) -> int | None:
@@ -84,14 +97,12 @@ class Account:
         left = []
         if self.tokens is not None:
             left.append(self.tokens - self.spent.tokens - prompt)
-        if (
-            self.dollars is not None
-            and self.price is not None
-            and self.price.completion
-            and self.spent.dollars is not None
-        ):
-            rest = self.dollars - self.spent.dollars - prompt * self.price.prompt / 1e6
-            left.append(int(rest / self.price.completion * 1e6))
+        if self.dollars is not None and self.price is not None:
+            rest = self.dollars - (self.spent.dollars or 0.0) - prompt * self.price.prompt / 1e6
+            if self.spent.dollars is None or rest < 0:  # what is not known is taken for all of it
+                return 0
+            if self.price.completion:
+                left.append(int(rest / self.price.completion * 1e6))
         if not left:
             return None
         return min(left) if min(left) >= LEAST_ANSWER else 0
@@ -102,4 +113,34 @@ class Account:
             return ""
         if self.tokens is not None and self.tokens - self.spent.tokens - prompt < LEAST_ANSWER:
             return f"the budget of {self.tokens} tokens: {self.spent.tokens} are spent"
-        return f"the budget of {self.dollars:.2f} dollars: {self.spent.dollars or 0.0:.2f} are spent"
+        spent = "an unknown part is" if self.spent.dollars is None else f"{self.spent.dollars:.2f} are"
+        return f"the budget of {self.dollars:.2f} dollars: {spent} spent"
+
+
+class Spending(BaseModel):
+    """What an account holds, as it lies in a run's folder."""
+
+    spent: Spent = Field(default_factory=Spent)
+    by_step: dict[str, Spent] = Field(default_factory=dict)
+
+
+FILE = "spent.json"
+
+
+def kept(run_dir: Path) -> Spending:
+    """Nothing spent where there is no file. Raises: OSError, pydantic.ValidationError."""
+    file = run_dir / FILE
+    return Spending.model_validate_json(file.read_bytes()) if file.exists() else Spending()
+
+
+def opened(run_dir: Path, tokens: int | None) -> Account:
+    """An account whose spending outlives the process. Raises: OSError, pydantic.ValidationError."""
+    known = kept(run_dir)
+    account = Account(tokens=tokens, spent=known.spent, by_step=defaultdict(Spent, known.by_step))
+
+    def save() -> None:
+        now = Spending(spent=account.spent, by_step=account.by_step)
+        write_atomically(run_dir / FILE, now.model_dump_json(indent=1) + "\n")
+
+    account.save = save
+    return account

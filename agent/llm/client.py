@@ -41,7 +41,7 @@ _WIDTH = 300
 class Endpoint:
     """Where a model is. The key stands in no file of ours."""
 
-    base_url: str
+    base_url: str | None  # None: what the library takes
     model: str
     key: str = field(repr=False, default="")
 
@@ -91,7 +91,7 @@ class Client:
 
     @property
     def _where(self) -> str:
-        return f"The model {self.endpoint.model} at {self.endpoint.base_url}"
+        return f"The model {self.endpoint.model} at {self._openai.base_url}"
 
     def _ask_once(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], most_tokens: int | None) -> Turn:
         request: dict[str, Any] = {"model": self.endpoint.model, "messages": list(messages), "stream": True,

@@ -6,6 +6,7 @@ What tools say is data, and handed over as such. It refuses to believe anything:
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -113,7 +114,8 @@ class Conversation:
                     self.ended = error.message
                     return None
                 continue
-            self.account.add(self.step, turn.usage, time.monotonic() - begun)
+            answer = int(len(json.dumps(turn.model_dump(mode="json"))) / _CHARACTERS)
+            self.account.add(self.step, turn.usage, time.monotonic() - begun, guess=prompt + answer)
             self.heard(self.messages, turn)
             self.messages.append(turn.as_message())
             return turn
@@ -173,6 +175,11 @@ class Conversation:
 
 
 def as_data(name: str, said: str) -> str:
-    """What a tool said, marked as data: nothing in it can end the mark."""
-    inside = said.replace("</output", "<\\/output")
-    return f'<output tool="{name}">\n{inside}\n</output>'
+    """What a tool said, marked as data."""
+    return marked("output", said, f' tool="{name}"')
+
+
+def marked(mark: str, said: str, more: str = "") -> str:
+    """Nothing in what is said can end the mark, nor begin another."""
+    inside = re.sub(r"<(?=/?(?:output|data)\b)", "<\\\\", said, flags=re.IGNORECASE)
+    return f"<{mark}{more}>\n{inside}\n</{mark}>"

@@ -17,6 +17,7 @@ _ROCM_OPTIONS = (
 
 MOST_AT_A_START_S = 60.0  # of compiling that each start of a program pays for
 CONSTANTS_TAKE = 2.5  # times as long as without: 34 s and 13 s on hf_llama (evals/results/tasks-20261123-074030.json)
+_CONSTANTS = "with its weights as constants"
 
 
 def settings(platform: Platform, cases: int, tuning_pays: bool = False) -> list[str]:
@@ -68,17 +69,18 @@ def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
 
     Nothing of it can be cached, so each start of the program compiles it anew.
     """
-    kept_s = [a.first_call_s for a in drafts.request.attempts if a.step == "compile_model" and a.verdict == "kept"]
-    if kept_s and CONSTANTS_TAKE * kept_s[-1] > MOST_AT_A_START_S:
-        drafts.reasons.append(
-            f"with its weights as constants {site.module_class} would be compiled for about "
-            f"{CONSTANTS_TAKE * kept_s[-1]:.0f} s at each start of the program"
-        )
+    kept = [a for a in drafts.request.attempts if a.step == "compile_model" and a.verdict == "kept"]
+    if any(_CONSTANTS in a.title for a in kept):
+        return
+    takes_s = CONSTANTS_TAKE * kept[0].first_call_s if kept else 0.0  # of the first: tuning takes long, and is cached
+    if takes_s > MOST_AT_A_START_S:
+        drafts.reasons.append(f"with its weights as constants {site.module_class} would be compiled for about "
+                              f"{takes_s:.0f} s at each start of the program")  # fmt: skip
         return
     for text in reversed(ways):
         drafts.add(
             site,
-            f"Compile {site.module_class} with its weights as constants ({_in_words(text)})",
+            f"Compile {site.module_class} {_CONSTANTS} ({_in_words(text)})",
             f"What {site.module_class} ({site.file}:{site.line}) multiplies with is laid out once, when it is compiled."
             " Each call looks whether a weight was written to, moved or replaced; what writes through `.data` is not "
             "seen.",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import Answer, Drafts, gain_without, percent, places
+from agent.playbook.drafts import Answer, Drafts, gain_without, percent, places, short
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import compile_model, epilogues, route_gemm
@@ -34,9 +34,10 @@ def propose(request: ProposalRequest) -> Answer:
 def _epilogues(drafts: Drafts, request: ProposalRequest) -> None:
     library = _LIBRARIES[request.platform.rocm][0][1]
     for site in epilogues.find(request.observation):
+        layer = f"{site.detail['attribute']} of {site.module_class} ({short(site.file)})"
         drafts.add(
             site,
-            f"Apply the activation after {site.detail['attribute']} of {site.module_class} within its product",
+            f"Apply the activation after {layer} within its product",
             f"The activation reads and writes all that {places(site)} gives, {site.detail['count']} times in a call "
             f"({percent(site.share)}). {library} can apply it, and the bias, before it writes. Which is faster is "
             "measured once for each shape.",

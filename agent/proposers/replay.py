@@ -6,19 +6,23 @@ to look for anything new.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
-from tools.diff.patch import FileState, OutOfReach, make_diff, tree_reader
+from tools.diff.patch import FileState, OutOfReach, Reader, make_diff, tree_reader
 from tools.judging.accept import SpeedupInterval
+from tools.rewrite import overlay
+from tools.rewrite.ops_package import PACKAGE
 
 COMPOSE = "compose_stack"
 AGAIN = ", on the whole stack"
 _RETRIED = ("neutral", "slower", "broken")
 Files = Mapping[str, tuple[FileState | None, FileState | None]]  # by path
+_IMPORTED = re.compile(rf"{PACKAGE}\.(\w+) import|^\s*from \. import ([\w, ]+)|^\s*from \.(\w+) import", re.MULTILINE)
 Merge = Callable[[bytes, bytes, bytes], bytes | None]  # (here, before, after) of a file; None for a conflict
 
 
@@ -29,6 +33,7 @@ class PastChange:
     candidate: Candidate
     files: Files  # before and after it; empty where that is not known
     speedup: SpeedupInterval | None  # over what lay below it then; None for an enabler
+    runtime: Mapping[str, bytes] = field(default_factory=dict)  # files of ours that its stack had, by path
 
 
 class Replay:
@@ -91,4 +96,23 @@ class Replay:
                 contents[path] = self._merge(here.data, before.data, after.data)
                 if contents[path] is None:
                     return None
-        return make_diff(base, contents)
+        return make_diff(base, {**contents, **_needed(contents, change.runtime, read)})
+
+
+def _needed(contents: Mapping[str, bytes | None], runtime: Mapping[str, bytes], read: Reader) -> dict[str, bytes]:
+    """Files of ours that these need, where an earlier change had brought them along that is not there now."""
+    of_copies = [file for path in contents for file in overlay.runtime(path).items()]
+    found = {path: text.encode() for path, text in of_copies if path not in contents and read(path) is None}
+    texts = [text for text in contents.values() if text]
+    while texts:
+        text = texts.pop().decode("utf-8", "replace")
+        names = {name.strip() for said in _IMPORTED.findall(text) for part in said for name in part.split(",")}
+        for path, data in runtime.items():
+            if PurePosixPath(path).stem in names and path not in {*contents, *found} and read(path) is None:
+                found[path] = data
+                texts.append(data)
+    for path in [*contents, *found]:
+        init = str(PurePosixPath(path).with_name("__init__.py"))
+        if init in runtime and init not in {*contents, *found} and read(init) is None:
+            found[init] = runtime[init]
+    return found

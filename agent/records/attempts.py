@@ -15,6 +15,7 @@ from tools.candidate import Candidate
 from tools.judging.verdict import Verdict
 
 _WITHOUT = "-without-"
+ON_ENABLERS = ", on the enablers before it"  # the end of the title of a second try on top of the shadow stack
 
 
 def leave_out_id(step: str, member: str) -> str:

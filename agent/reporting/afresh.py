@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.proposers.replay import AGAIN, PastChange
-from agent.records.attempts import left_out
+from agent.records.attempts import ON_ENABLERS, left_out
 from agent.records.ledger import LedgerRow
 from agent.reporting.report import Afresh
+
+NOT_JUDGED = "not judged"
 
 
 def judged(
@@ -21,15 +23,15 @@ def _outcome(
     change: PastChange, rows: Sequence[LedgerRow], stacked: Sequence[str], reasons: Mapping[str, str]
 ) -> Afresh:
     candidate = change.candidate
-    told = Afresh(step=candidate.step, title=candidate.title, then=change.speedup, outcome="not judged",
+    told = Afresh(step=candidate.step, title=candidate.title, then=change.speedup, outcome=NOT_JUDGED,
                   why=reasons.get(candidate.step, ""))  # fmt: skip
-    titles = (candidate.title, candidate.title + AGAIN)
-    for row in rows:
-        if row.title not in titles or told.outcome == "kept":
-            continue
+    titles = {candidate.title, candidate.title + AGAIN, candidate.title + ON_ENABLERS}
+    for row in (row for row in rows if row.title in titles):
+        if row.attempt_id in stacked:  # also an enabler, which was kept with what it enables
+            return told.model_copy(update={"now": row.speedup, "outcome": "kept", "why": row.reason})
         dropped = [other for other in rows if left_out(other.attempt_id) == row.attempt_id and other.verdict == "kept"]
         outcome, why = str(row.verdict), row.reason
-        if row.attempt_id not in stacked and row.verdict == "kept":
+        if row.verdict == "kept":
             outcome, why = "dropped", dropped[-1].reason if dropped else "the whole was given up"
         told = told.model_copy(update={"now": row.speedup, "outcome": outcome, "why": why})
     return told

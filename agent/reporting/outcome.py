@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from agent import environment
 from agent.context import RunContext, cost_of, stack_profile
+from agent.llm import account
 from agent.proposers.replay import Replay
 from agent.records import measurements
 from agent.records.attempts import left_out
@@ -29,6 +30,7 @@ from agent.reporting.report import (
     Cost,
     Kept,
     Latency,
+    ModelUse,
     Report,
     Sandbox,
     Step,
@@ -87,8 +89,9 @@ def compose(
     notes = [*_notes(ctx, folder, exported, failed), session.own_tests.note]
     again = _afresh(ctx, state)
     if again:
-        kept = sum(each.outcome == "kept" for each in again)
-        notes.append(f"{kept} of {wording.count(len(again), 'change')} of an earlier run earn their place here.")
+        kept, idle = (sum(each.outcome == outcome for each in again) for outcome in ("kept", afresh.NOT_JUDGED))
+        told = f"{kept} of {wording.count(len(again) - idle, 'change')} of an earlier run earn their place here"
+        notes.append(f"{told}; {idle} were not judged." if idle else f"{told}.")
         ctx.progress.emit(Note(notes[-1]))
     return Report(
         run_id=run.config.run_id,
@@ -108,6 +111,7 @@ def compose(
         kept=_kept(ctx),
         attempts=_attempts(ctx),
         afresh=again,
+        model=_model_use(ctx),
         advice=_advice(ctx, session, whole),
         notes=notes,
         environment=environment.describe(ctx.workload.environment),
@@ -248,6 +252,17 @@ def _attempts(ctx: RunContext) -> list[Attempt]:
             )
         )
     return found
+
+
+def _model_use(ctx: RunContext) -> ModelUse | None:
+    if ctx.config.model is None:
+        return None
+    known = account.kept(ctx.run_dir)
+    return ModelUse(
+        name=ctx.config.model, requests=known.spent.requests, prompt_tokens=known.spent.prompt,
+        completion_tokens=known.spent.completion, untold=known.spent.untold,
+        tokens_by_step={step: spent.tokens for step, spent in known.by_step.items()},
+    )  # fmt: skip
 
 
 def _afresh(ctx: RunContext, state: RunState) -> list[Afresh]:

@@ -105,6 +105,18 @@ class Kept(_Part):
     """Over the stack below it; None for an enabler, which gains nothing by itself."""
 
 
+class ModelUse(_Part):
+    """What was spent on a model."""
+
+    name: str
+    requests: int = Field(ge=0)
+    prompt_tokens: int = Field(ge=0)
+    completion_tokens: int = Field(ge=0)
+    untold: int = Field(default=0, ge=0)
+    """Requests of which the endpoint did not say what they took: they are in no sum."""
+    tokens_by_step: dict[str, int] = Field(default_factory=dict)
+
+
 class Afresh(_Part):
     """A change that an earlier run kept, judged afresh by this one."""
 
@@ -175,6 +187,8 @@ class Report(_Part):
     attempts: list[Attempt]
     afresh: list[Afresh] = Field(default_factory=list)
     """What became of the changes of the run that this one judges afresh."""
+    model: ModelUse | None = None
+    """None when no model was asked."""
     advice: list[str] = Field(default_factory=list)
     """What only the user can do: a flag, a call in the entry."""
     notes: list[str] = Field(default_factory=list)

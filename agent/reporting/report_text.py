@@ -30,6 +30,7 @@ def page(report: Report) -> str:
         _advice(report),
         _steps(report),
         _refused(report),
+        _model(report),
         _compiled(report),
         _kernels(report),
         _environment(report),
@@ -78,6 +79,19 @@ def _kept(report: Report) -> str:
         for number, kept in enumerate(report.kept, start=1)
     ]
     return "## Kept\n\n" + _table(("#", "step", "change", "gain over the stack below", "commit"), rows)
+
+
+def _model(report: Report) -> str:
+    use = report.model
+    if use is None:
+        return ""
+    total = use.prompt_tokens + use.completion_tokens
+    text = f"## Model\n\n{_code(use.name)} was asked {wording.count(use.requests, 'time')}: {total:,} tokens, "
+    text += f"{use.completion_tokens:,} of them answers."
+    if use.untold:
+        text += f" Of {wording.count(use.untold, 'request')} the endpoint did not say what they took."
+    rows = [(step, f"{tokens:,}") for step, tokens in use.tokens_by_step.items()]
+    return text + "\n\n" + _table(("step", "tokens"), rows)
 
 
 def _afresh(report: Report) -> str:

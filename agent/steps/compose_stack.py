@@ -49,7 +49,7 @@ def _moved_to(ctx: RunContext) -> str | None:
     for step in ctx.config.steps:
         if step in ("profile_baseline", "locate_layers", STEP):
             continue
-        candidates, _ = ctx.propose(step)
+        candidates, _ = ctx.propose(step, looking=True)
         if any((step, candidate.title) not in known for candidate in candidates):
             return step
     return None

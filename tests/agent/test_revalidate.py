@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ import pytest
 from agent import past_run
 from agent.past_run import NothingWasKept
 from agent.proposers import Platform, ProposalRequest
-from agent.proposers.replay import Replay
+from agent.proposers.replay import PastChange, Replay
 from agent.records import run_folder
+from agent.records.attempts import ON_ENABLERS
+from agent.reporting import afresh
 from tests.agent.synthetic_clock import NO_GAIN
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES, Ran, agent, command
 from tests.files import write_files
-from tools.diff.patch import AppliedPatch, plan_patch, tree_reader
+from tools.candidate import Candidate
+from tools.diff.patch import AppliedPatch, FileState, plan_patch, tree_reader
 from tools.diff.patch_rules import PatchRules
 
 STEPS = "profile_baseline,audit_compute,fuse_projections,compose_stack"
@@ -94,6 +98,50 @@ def test_a_folder_without_its_stack_is_known_by_its_patches(place: Path, target:
     assert [[candidate.title for candidate in candidates] for candidates in found] == [[whole[0].candidate.title]] * 2
     for (candidate,) in found:
         assert isinstance(plan_patch(candidate.diff, tree_reader(target), PatchRules()), AppliedPatch)
+
+
+def test_a_change_brings_along_what_another_had_brought_that_is_not_kept_now(tmp_path: Path) -> None:
+    """Two changes in one file, of which the first is not kept: the second needs a file that came with the first."""
+    base = write_files(tmp_path / "base", {"model.py": "import torch\n\na = 1\n\n\nb = 1\n"})
+    second = "import torch\n\na = 2\n\n\nfrom ratchet_ops.second import b\n"
+    ours = {"ratchet_ops/__init__.py": b"", "ratchet_ops/second.py": b"from . import shared\nb = shared.b\n",
+            "ratchet_ops/shared.py": b"b = 2\n", "ratchet_ops/first.py": b"a = 2\n"}  # fmt: skip
+    before = FileState(b"import torch\n\na = 2\n\n\nb = 1\n")
+    files = {
+        "model.py": (before, FileState(second.encode())),
+        "ratchet_ops/second.py": (None, FileState(ours["ratchet_ops/second.py"])),
+    }
+    candidate = Candidate(step="audit_compute", title="second", rationale="", diff="unused")
+    merged = b"import torch\n\na = 1\n\n\nfrom ratchet_ops.second import b\n"
+    unused: Any = None
+    request = ProposalRequest("audit_compute", base, base, "bench.py", False, unused, Platform("cpu"))
+    ((found,), _) = Replay([PastChange(candidate, files, None, ours)], lambda *given: merged).propose(request)
+    plan = plan_patch(found.diff, tree_reader(base), PatchRules())
+    assert isinstance(plan, AppliedPatch)
+    assert set(plan.files) == {"model.py", "ratchet_ops/__init__.py", "ratchet_ops/second.py", "ratchet_ops/shared.py"}
+
+
+def test_an_enabler_is_kept_with_what_it_enables() -> None:
+    changes = [PastChange(Candidate(step="audit_compute", title=title, rationale="", diff=title), {}, None)
+               for title in ("enabler", "gain", "never")]  # fmt: skip
+
+    def row(name: str, title: str, verdict: str) -> Any:
+        return SimpleNamespace(attempt_id=name, title=title, verdict=verdict, reason="so", speedup=None)
+
+    rows = [row("a-1", "enabler", "neutral"), row("a-2", "gain", "broken"), row("a-2-on", f"gain{ON_ENABLERS}", "kept")]
+    found = afresh.judged(changes, rows, ["a-1", "a-2-on"], {"audit_compute": "the target has it already"})
+    assert [each.outcome for each in found] == ["kept", "kept", "not judged"]
+    assert found[2].why == "the target has it already"
+    lost = afresh.judged(changes[1:2], [row("a-1", "gain", "kept"), row("c-without-a-1", "Leave out", "kept")], [], {})
+    assert (lost[0].outcome, lost[0].why) == ("dropped", "so")
+
+
+def test_a_run_goes_on_with_what_it_first_read(place: Path, first: Ran, tmp_path: Path) -> None:
+    past = place / "gone"
+    shutil.copytree(first.run_dir, past)
+    known = past_run.kept_changes(tmp_path, past)
+    shutil.rmtree(past)
+    assert past_run.kept_changes(tmp_path, past) == known == past_run.changes(first.run_dir)
 
 
 def test_there_must_be_something_to_judge(place: Path, first: Ran) -> None:

@@ -91,9 +91,12 @@ class Registry:
             return _failed(f"There is no tool {one_line(name, 80)}.", f"There are {', '.join(self.tools)}.")
         try:
             request = tool.request.model_validate(_read(arguments))
-            result = tool.function(session, request)
         except ValidationError as error:
             return _failed(_what_is_wrong(error), f"{name} takes {json.dumps(tool.parameters())}")
+        except ToolFault as fault:
+            return Answer(cut(str(fault)), worked=False)
+        try:
+            result = tool.function(session, request)
         except ToolFault as fault:
             return Answer(cut(str(fault)), worked=False)
         return Answer(cut(result.text()), result=result)
@@ -113,7 +116,7 @@ def _read(arguments: str | Mapping[str, Any]) -> Any:
         return dict(arguments)
     try:
         return json.loads(arguments or "{}")
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers and nests beyond what Python reads
         raise ToolFault(f"The arguments are no JSON: {error}.", "Send one JSON object.") from error
 
 

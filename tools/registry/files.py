@@ -19,6 +19,8 @@ class HasWorktree(Protocol):
 
     worktree: Worktree
 
+    def reset(self) -> None: ...
+
 
 class Text(Result):
     """An answer that is text already."""
@@ -170,8 +172,18 @@ def diff(session: HasWorktree, request: Diff) -> Result:
     return Text(said=session.worktree.diff() or "nothing is changed yet")
 
 
+class Reset(Request):
+    """Take all your changes back: the files are those of the top of the stack again."""
+
+
+def reset(session: HasWorktree, request: Reset) -> Result:
+    session.reset()
+    return Text(said="all changes are taken back")
+
+
 TOOLS = [
     Tool("list_files", ListFiles, list_files), Tool("read_file", ReadFile, read_file), Tool("search", Search, search),
     Tool("edit_file", EditFile, edit_file), Tool("write_file", WriteFile, write_file),
     Tool("remove_file", RemoveFile, remove_file), Tool("diff", Diff, diff),
+    Tool("reset", Reset, reset),
 ]  # fmt: skip

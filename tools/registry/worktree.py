@@ -10,6 +10,8 @@ import os
 import re
 import stat
 import subprocess
+import tempfile
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from tools.rewrite import overlay
 MAX_FILE_BYTES = 2 << 20
 MAX_LISTED = 500
 SEARCH_S = 20.0
+FOUND_BYTES = 1 << 20  # of matching lines
 _NOT_SHOWN = {".git", "__pycache__", ".ratchet"}
 
 
@@ -81,25 +84,44 @@ class Worktree:
                 place.write_bytes(data)
             except (FileExistsError, NotADirectoryError):
                 raise ToolFault(f"A part of {path} is a file, not a folder.") from None
+            except UnicodeEncodeError:
+                raise ToolFault("A name is text.") from None
         self.touched.add(path)
 
     def search(self, pattern: str, below: str = "", *, literal: bool = False) -> list[str]:
-        """`path:line:text` of every line that the extended regular expression matches. Raises: ToolFault."""
+        """`path:line:text` of lines that the extended regular expression matches, FOUND_BYTES of them at most.
+
+        Raises: ToolFault.
+        """
+        if "\0" in pattern:
+            raise ToolFault("A pattern has no NUL.")
         root = self._inside(below) if below else self.work
         leave = [f"--exclude-dir={name}" for name in sorted(_NOT_SHOWN)]
         where = os.path.relpath(root, self.work)
-        argv = ["grep", "-rnI", "-F" if literal else "-E", *leave, "-e", pattern, "--", where]
+        argv = ["grep", "-rnIH", "-F" if literal else "-E", *leave, "-e", pattern, "--", where]
         env = {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")}
-        try:
-            done = subprocess.run(argv, cwd=self.work, env=env, capture_output=True, timeout=SEARCH_S,
-                                  stdin=subprocess.DEVNULL, check=False)  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise ToolFault(f"The search took more than {SEARCH_S:.0f} s.", "Ask for something simpler.") from None
-        if done.returncode > 1:
-            why = done.stderr.decode("utf-8", "replace").strip().removeprefix("grep: ")
-            raise ToolFault(f"The search failed: {why}.", "The pattern is an extended regular expression; with "
-                            "literal=true it is taken as it is.")  # fmt: skip
-        lines = done.stdout.decode("utf-8", "replace").splitlines()
+        with (
+            tempfile.TemporaryFile() as said,
+            subprocess.Popen(argv, cwd=self.work, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=said) as grep,
+        ):  # fmt: skip
+            late = threading.Timer(SEARCH_S, grep.kill)
+            late.start()
+            try:
+                assert grep.stdout is not None
+                found = grep.stdout.read(FOUND_BYTES)
+                if len(found) == FOUND_BYTES:
+                    grep.kill()
+                status = grep.wait()
+            finally:
+                late.cancel()
+            if not found and status not in (0, 1):
+                said.seek(0)
+                why = said.read(500).decode("utf-8", "replace").strip().removeprefix("grep: ")
+                raise ToolFault(f"The search failed: {why or f'it took more than {SEARCH_S:.0f} s'}.",
+                                "The pattern is an extended regular expression; with literal=true it is taken as it "
+                                "is.")  # fmt: skip
+        lines = found.decode("utf-8", "replace").splitlines()
         return [line.removeprefix("./") for line in lines]
 
     def diff(self) -> str:
@@ -119,7 +141,11 @@ class Worktree:
         place = self.work
         for part in parts:
             place = place / part
-            if place.is_symlink():
+            try:
+                link = place.is_symlink()
+            except OSError as error:  # longer than any name may be
+                raise ToolFault(f"{path[:200]} is no path: {error.strerror}.") from error
+            if link:
                 raise ToolFault(f"{path} leads through the link {place.relative_to(self.work)}.",
                                 "What it points to is not part of the tree.")  # fmt: skip
         return place

@@ -19,7 +19,7 @@ from tools.rewrite.source import SourceFile
 from tools.rewrite.spelling import method
 from tools.rewrite.syntax import assigned, dotted, find_all, statements
 
-_FUNCTIONS = {"relu": ("relu", 0), "gelu_tanh": ("gelu", 1)}  # (name, further arguments)
+_FUNCTIONS = {"relu": ("relu", []), "gelu_tanh": ("gelu", ["approximate='tanh'"])}  # (name, further arguments)
 
 
 def find(observation: Observation) -> list[Site]:
@@ -47,9 +47,8 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     activation, given = _activation(source, function, site)
     layer, owner = _layer(source, function, site), site.detail["activation_attribute"]
     used = use(source, ACTIVATED_LINEAR, site.detail["module"])
-    extra = f", self.{owner}" if owner else ""
-    name = site.detail["activation"]
-    text = f'{used.name}({dotted(layer.func)}, {source.code(layer.args[0].value)}, "{name}"{extra})'
+    by = f"self.{owner}" if owner else f'"{site.detail["activation"]}"'
+    text = f"{used.name}({dotted(layer.func)}, {source.code(layer.args[0].value)}, {by})"
     fused = cst.parse_expression(text, source.module.config_for_parsing)
     if given is layer:
         source.replace(activation, fused)
@@ -114,6 +113,11 @@ def _activation(source: SourceFile, function: cst.FunctionDef, site: Site) -> tu
         if owner and dotted(call.func) == f"self.{owner}" and len(call.args) == 1 and not call.args[0].star:
             return call, call.args[0].value
         found = None if owner else method(source, call, name)
-        if found is not None and len(call.args) - found[2] == more:
+        if found is not None and [_plain(source, given) for given in call.args[found[2] :]] == more:
             return call, found[0]
     raise CannotRewrite(f"no activation is called at {source.path}:{line}")
+
+
+def _plain(source: SourceFile, given: cst.Arg) -> str:
+    text = source.code(given.value).replace('"', "'")
+    return f"{given.keyword.value}={text}" if given.keyword is not None else text

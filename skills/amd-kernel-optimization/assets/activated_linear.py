@@ -9,8 +9,8 @@ the error function among them, they have no such epilogue. Each shape is measure
 and when, fastest.py says.
 
 The layer and the activation run one after the other with gradients or autocast, on a CPU, with hooks, for a layer
-that is more than a plain nn.Linear, for a shape that is first seen while a graph is captured, and for all shapes after
-the first 64.
+that is more than a plain nn.Linear with a bias, for an activation that is not exactly nn.ReLU or nn.GELU by tanh, for a
+shape that is first seen while a graph is captured, and for all shapes after the first 64.
 """
 
 import functools
@@ -26,23 +26,38 @@ _ACTIVATIONS = {"relu": F.relu, "gelu_tanh": functools.partial(F.gelu, approxima
 _chosen = {}  # shape -> way
 
 
-def activated_linear(layer, x, activation, module=None):
-    """`module(layer(x))`, where the module computes the activation, or the activation itself without one.
+def activated_linear(layer, x, activation):
+    """`activation(layer(x))`. x: (..., in_features); the result is (..., out_features).
 
-    x: (..., in_features); the result is (..., out_features). activation: "relu" or "gelu_tanh".
+    activation: a module, looked at in each call, or "relu" or "gelu_tanh" for the function.
     """
-    if not _applies(layer, x, module):
+    kind = activation if isinstance(activation, str) else _computed_by(activation)
+    if kind is None or not _applies(layer, x):
         given = layer(x)
-        return _ACTIVATIONS[activation](given) if module is None else module(given)
+        return _ACTIVATIONS[activation](given) if isinstance(activation, str) else activation(given)
     run = _opaque if torch.compiler.is_compiling() else _run
-    return run(x, layer.weight, layer.bias, activation)
+    return run(x, layer.weight, layer.bias, kind)
 
 
-def _applies(layer, x, module):
-    if type(layer) is not nn.Linear or layer.bias is None or not fastest.applies(x) or x.dim() < 2:
+def _computed_by(module):
+    """None for what is not exactly one of PyTorch's own modules for it."""
+    if not _is_plain(module):
+        return None
+    if type(module) is nn.ReLU:
+        return "relu"
+    return "gelu_tanh" if type(module) is nn.GELU and module.approximate == "tanh" else None
+
+
+def _applies(layer, x):
+    if type(layer) is not nn.Linear or not _is_plain(layer) or not fastest.applies(x) or x.dim() < 2:
         return False
-    called = (layer,) if module is None else (layer, module)
-    return not any(each._forward_hooks or each._forward_pre_hooks for each in called)
+    return all(type(p) is nn.Parameter and p.dtype == x.dtype and p.device == x.device
+               for p in (layer.weight, layer.bias))  # fmt: skip
+
+
+def _is_plain(module):
+    """Without hooks, and without a `forward` of its own, which adapters and offloading give to single modules."""
+    return not (module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)
 
 
 def _run(x, weight, bias, activation):

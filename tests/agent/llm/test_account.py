@@ -24,12 +24,19 @@ def test_tokens_and_dollars_are_counted_by_step() -> None:
 
 
 def test_what_is_not_told_is_not_nought() -> None:
-    account = Account(price=PRICE)
-    account.add("s", Usage(completion=5), 1.0)
-    assert (account.spent.untold, account.spent.dollars) == (1, None)
+    account = Account(tokens=1000)
+    account.add("s", Usage(), 1.0, guess=400)
+    account.add("s", Usage(completion=50), 1.0, guess=200)
+    assert (account.spent.untold, account.spent.guessed, account.spent.tokens) == (2, 550, 600)
+    assert "600 are spent" in account.reached(200), "a limit holds for what is guessed as well"
+    account = Account(dollars=5.0, price=PRICE)
+    account.add("s", Usage(completion=5), 1.0, guess=10)
+    assert account.spent.dollars is None and "an unknown part is spent" in account.reached()
     account = Account()
-    account.add("s", Usage(prompt=5, completion=5), 1.0)
-    assert (account.spent.untold, account.spent.dollars) == (0, None), "nobody gave a price"
+    account.add("s", Usage(prompt=5, completion=5), 1.0, guess=99)
+    assert (account.spent.untold, account.spent.tokens, account.spent.dollars) == (0, 10, None), "nobody gave a price"
+    with pytest.raises(ValueError, match="needs a price"):
+        Account(dollars=1.0)
 
 
 def test_a_limit_of_tokens_holds_to_the_token() -> None:

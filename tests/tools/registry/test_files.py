@@ -71,7 +71,8 @@ def test_what_is_long_is_shown_in_parts(session: Any) -> None:
     [
         ("/etc/passwd", "is no path inside the tree"), ("../base/model.py", "is no path inside the tree"),
         ("outside/passwd", "leads through the link outside"), ("outside", "leads through the link outside"),
-        ("a//b", "is no path inside the tree"), ("none/model.py", "There is model.py."), ("pkg", "is no file"),
+        ("x" * 300, "is no path"), ("a//b", "is no path inside the tree"), ("none/model.py", "There is model.py."),
+        ("pkg", "is no file"),
     ],
 )  # fmt: skip
 def test_paths_lead_nowhere_else(session: Any, path: str, why: str) -> None:
@@ -92,7 +93,9 @@ def test_lines_are_found(session: Any) -> None:
     )
     assert said(session, "search", pattern="clone()", literal=True, path="model.py").count("\n") == 1
     assert said(session, "search", pattern="secret") == "no line matches", "version control is not shown"
+    assert said(session, "search", pattern="def", path="model.py") == "model.py:4:def forward(x):"
     assert "literal=true" in refused(session, "search", pattern="(")
+    assert "no NUL" in refused(session, "search", pattern="\0")
     (session.worktree.work / "many.txt").write_text("hit\n" * 500)
     assert "400 more" in said(session, "search", pattern="hit")
 

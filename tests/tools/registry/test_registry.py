@@ -54,6 +54,8 @@ def test_a_call_gives_a_result_and_its_text() -> None:
         ("add", "[]", ["arguments: Input should be", "add takes {"]),
         ("add", '{"numbers": ["a"]}', ["numbers.0: Input should be a valid integer", '"What to add."']),
         ("add", '{"numbers": [1], "more": 2}', ["more: Extra inputs are not permitted"]),
+        ("add", f'{{"numbers": [{"9" * 5000}]}}', ["The arguments are no JSON"]),
+        ("add", "[" * 100_000, ["The arguments are no JSON"]),
         ("add", '{"numbers": [13]}', ["13 is not added.\nTake 14."]),
     ],
 )

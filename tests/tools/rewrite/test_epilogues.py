@@ -11,15 +11,9 @@ from tools.candidate import Site
 from tools.rewrite import CannotRewrite, epilogues
 
 MODEL = """
-import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-
-class Formula(nn.Module):
-    def forward(self, v):
-        return 0.5 * v * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (v + 0.044715 * torch.pow(v, 3.0))))
 
 
 class Model(nn.Module):
@@ -27,7 +21,8 @@ class Model(nn.Module):
         super().__init__()
         self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
         self.bare, self.norm = nn.Linear(16, 32, bias=False), nn.LayerNorm(16)
-        self.formula, self.relu, self.erf = Formula(), nn.ReLU(), nn.GELU()
+        self.tanh, self.relu, self.erf = nn.GELU(approximate="tanh"), nn.ReLU(), nn.GELU()
+        self.clipped, self.approximate = nn.Hardtanh(0.0, 20.0), "tanh"
 
     def forward(self, x):
 {body}
@@ -48,10 +43,9 @@ def sites(found: Target) -> list[Site]:
     [
         (("return self.down(F.relu(self.up(self.norm(x))))",),
          'return self.down(activated_linear(self.up, self.norm(x), "relu"))'),
-        (("return self.down(self.formula(self.up(x)))",),
-         'return self.down(activated_linear(self.up, x, "gelu_tanh", self.formula))'),
+        (("return self.down(self.tanh(self.up(x)))",), "return self.down(activated_linear(self.up, x, self.tanh))"),
         (("x = self.up(x)", "x = self.relu(x)", "return self.down(x)"),
-         'x = activated_linear(self.up, x, "relu", self.relu)\n        return self.down(x)'),
+         'x = activated_linear(self.up, x, self.relu)\n        return self.down(x)'),
         (("h = self.up(x)", 'return self.down(F.gelu(h, approximate="tanh")) + x'),
          'h = activated_linear(self.up, x, "gelu_tanh")\n        return self.down(h) + x'),
         (("h = self.up(x)", "y = x * 2", "h = self.down(h.relu())", "return h + y"),
@@ -65,6 +59,23 @@ def test_a_layer_and_its_activation_become_one_call(tmp_path: Path, lines: tuple
     after = before.with_files(epilogues.rewrite(before.tree, site))
     assert wanted in after.text()
     assert same_results(before, after), "off the GPU the layer and the activation run as they did"
+    if "relu" in wanted:  # what a CPU's product can apply as well
+        fused = after.with_files({"ratchet_ops/fastest.py": ALWAYS})
+        assert same_results(before, fused)
+
+
+ALWAYS = """
+# Ratchet: fastest.py
+def applies(x):
+    return True
+
+def may_measure(chosen, x):
+    return True
+
+def fastest(plain, others, *given):
+    assert others[0].__name__ == "_epilogue"
+    return others[0]
+"""
 
 
 @pytest.mark.parametrize(
@@ -72,6 +83,7 @@ def test_a_layer_and_its_activation_become_one_call(tmp_path: Path, lines: tuple
     [
         ("return self.down(self.erf(self.up(x)))",),
         ("return self.down(F.gelu(self.up(x)))",),
+        ("return self.down(self.clipped(self.up(x)))",),
         ("return self.down(F.relu(self.bare(x)))",),
         ("h = self.up(x)", "return self.down(F.relu(h) + h)"),
         ("return self.down(F.relu(self.up(x) * 2))",),
@@ -94,6 +106,7 @@ def test_what_no_product_can_apply_is_no_site(tmp_path: Path, lines: tuple[str, 
         (("if x is not None:", "    h = self.up(x)", "return self.down(F.relu(h))"), "not plainly the layer's"),
         (("h = self.up(input=x)", "return self.down(F.relu(h))"), "self.up is not called with one tensor"),
         (("return self.down(F.relu(self.up(x), inplace=False))",), "no activation is called"),
+        (("return self.down(F.gelu(self.up(x), approximate=self.approximate))",), "no activation is called"),
     ],
 )  # fmt: skip
 def test_what_is_read_elsewhere_stays(tmp_path: Path, lines: tuple[str, ...], why: str) -> None:

@@ -1,0 +1,41 @@
+"""One step's conversation on one workbench: what is handed in, and what becomes of it, from one attempt to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.llm.conversation import Conversation
+from agent.proposers import PastAttempt
+from agent.workbench import Workbench
+from tools.candidate import Candidate
+
+
+@dataclass
+class Talk:
+    """`next_candidate` is asked again after each verdict."""
+
+    conversation: Conversation
+    bench: Workbench
+    _handed_in: str = ""  # the digest of the last one
+
+    @property
+    def ended(self) -> str:
+        return self.conversation.ended
+
+    def next_candidate(self, attempts: Sequence[PastAttempt]) -> Candidate | None:
+        """None when the conversation has ended. Raises: ModelError."""
+        if self._handed_in:
+            self._tell_outcome([past for past in attempts if past.diff_digest == self._handed_in])
+        found = self.conversation.next_candidate()
+        self._handed_in = found.digest if found is not None else ""
+        return found
+
+    def _tell_outcome(self, judged: Sequence[PastAttempt]) -> None:
+        said = f"The verdict on your candidate: {judged[-1].verdict}. {judged[-1].reason}" if judged else (
+            "Your candidate was not judged: the same change was judged before on this stack.")  # fmt: skip
+        if self.bench.renew():
+            said += " It is on the stack; your files are those of the new top, without anything that you left over."
+        else:
+            said += " Your files are as you left them; `reset` takes your changes back."
+        self.conversation.tell(f"{said} Go on with another idea, or mend this one; `give_up` ends the step.")
