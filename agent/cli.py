@@ -7,16 +7,15 @@ Imports argparse and next to nothing else; each subcommand imports what it needs
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent import __version__, guard
+from agent import __version__, guard, options
+from agent.argument_types import count, image_name, pair, positive
 from agent.guard import Doing
-from agent.step_names import STEPS
 
 if TYPE_CHECKING:
     from agent.config import RunConfig
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 # Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
 _NOT_CONFIG = {"command", "past", "handler", "debug", "json", "yes", "calls", "counters", "html", "trace", "json_file",
-               "stop_after"}  # fmt: skip
+               "stop_after", "port", "mcp", "change"}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,8 +43,12 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands)
     _add_resume(commands)
+    _add_mcp(commands)
     _add_revalidate(commands)
     _add_profile(commands)
+    for name, summary in (("verify", "check whether a change computes the same"),
+                          ("measure", "judge a change as a run would: is it right, and faster?")):  # fmt: skip
+        _add_judge(commands, name, summary)
     runs = _command(commands, "runs", _runs, "list the runs and how they stand")
     runs.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
     _command(commands, "graph", _graph, "print the graph of a run as Mermaid")
@@ -57,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--image", metavar="NAME", help="container image to check")
     _add_image(commands)
     _add_isa(commands)
+    _add_skills(commands)
     return parser
 
 
@@ -69,58 +73,23 @@ def _command(commands: Any, name: str, handler: guard.Handler, summary: str) -> 
 
 def _add_run(commands: Any) -> None:
     run = _command(commands, "run", _run, "make a target faster")
-    add = run.add_argument
-    _add_target(run)
-    add("--run-id", metavar="ID", help="name of the run and of the branch ratchet/ID (default: date and time)")
-    add("--runs-dir", type=Path, metavar="DIR", help="folder for the run's files (default: .ratchet/runs)")
-    add("--steps", type=_names, metavar="NAMES", help="only these, separated by commas: " + ", ".join(STEPS))
-    add("--budget-minutes", type=_positive, metavar="MINUTES",
-        help="for looking for changes; then what was proven is measured as a whole")  # fmt: skip
-    _add_stop_after(run)
-    add("--memory-gib", type=_positive, metavar="GIB",
-        help="memory one worker may use (default: four fifths of the machine's)")  # fmt: skip
-    add("--arch", type=_names, metavar="NAMES",
-        help="AMD architectures that a candidate's Triton kernels must compile for without spills, separated by commas "
-             "(default: the device's own where it is one)")  # fmt: skip
-    add("--seed", type=_count_or_zero, metavar="N", help="for tests and audits; by default nobody knows it")
-    add("--model", metavar="NAME", help="ask this model for what the playbook does not find (the key: OPENAI_API_KEY)")
-    add("--base-url", metavar="URL", help="its OpenAI-compatible endpoint (default: OPENAI_BASE_URL)")
-    add("--tokens", type=_count, metavar="N", help="of prompts and answers, at most (default: 2000000)")
-    clock = run.add_mutually_exclusive_group()
-    clock.add_argument("--record-clock", type=Path, metavar="FILE", help="write every timing to FILE")
-    clock.add_argument("--replay-clock", type=Path, metavar="FILE", help="judge by the timings in FILE")
-    add("--json", action="store_true", help="events on stdout, one JSON object a line")
+    options.run_options(run)
+    options.models(run)
+    run.add_argument("--json", action="store_true", help="events on stdout, one JSON object a line")
 
 
-def _add_target(parser: argparse.ArgumentParser) -> None:
-    """What the target is, and how it is run."""
-    add = parser.add_argument
-    add("--target", type=Path, required=True, metavar="DIR", help="folder of the repository; it is never changed")
-    add("--entry", required=True, metavar="FILE", help="script that shows how the target is used")
-    _add_how(parser)
-
-
-def _add_how(parser: argparse.ArgumentParser) -> None:
-    """Where and how the target's code runs."""
-    add = parser.add_argument
-    add("--python", type=Path, metavar="FILE", help="interpreter for the target (default: the active environment's)")
-    add("--sandbox", choices=("auto", "docker", "bwrap", "local"),
-        help="where its code runs (default: auto, which takes docker, else bwrap; local contains nothing)")  # fmt: skip
-    add("--image", metavar="NAME", help="container image to run it in (default: this machine's own software)")
-    add("--mount", dest="mounts", type=Path, action="append", metavar="PATH",
-        help="what it may read besides, such as weights; may be repeated")  # fmt: skip
-    add("--gpu", type=_count_or_zero, metavar="N", help="GPU to use (default: the first that is visible)")
-    add("--time-limit", dest="time_limit_s", type=_positive, metavar="SECONDS",
-        help="for one start of the entry (default: 120)")  # fmt: skip
-    add("--threads", type=_count, metavar="N", help="CPU threads of a timed worker, and cores that it has (default: 1)")
-    add("--yes", action="store_true", help="where nothing contains the target, run it uncontained without asking")
+def _add_mcp(commands: Any) -> None:
+    mcp = _command(commands, "mcp", _mcp, "make a target faster with an agent of yours, which drives the run over MCP")
+    options.run_options(mcp, required=False)
+    options.packs(mcp)
+    options.port(mcp)
 
 
 def _add_profile(commands: Any) -> None:
     profile = _command(commands, "profile", _profile, "show where the time of a target's call goes")
     add = profile.add_argument
-    _add_target(profile)
-    add("--calls", type=_count, default=10, metavar="N", help="calls of each case to profile (default: 10)")
+    options.target(profile)
+    add("--calls", type=count, default=10, metavar="N", help="calls of each case to profile (default: 10)")
     add("--counters", choices=("none", "launches", "counters", "all"), default="counters",
         help="how far AMD's own tools look where there are any: how kernels were launched, rocprofv3's counters in "
              "some runs more (default), or rocprof-compute's as well in some 30 more")  # fmt: skip
@@ -129,12 +98,22 @@ def _add_profile(commands: Any) -> None:
     add("--json", dest="json_file", type=Path, metavar="FILE", help="write all of it as JSON")
 
 
+def _add_judge(commands: Any, name: str, summary: str) -> None:
+    judge = _command(commands, name, partial(_judge, name == "measure"), summary)
+    options.target(judge)
+    judge.add_argument("--change", type=Path, required=True, metavar="PATH",
+                       help="a patch, or a folder with another version of the repository")  # fmt: skip
+    judge.add_argument("--json", action="store_true", help="the verdict with its evidence as JSON")
+
+
 def _add_resume(commands: Any) -> None:
     resume = _command(commands, "resume", _resume, "go on with a run that was interrupted")
     resume.add_argument("run", metavar="RUN", help="its id, or its folder")
     resume.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
-    _add_stop_after(resume)
+    options.stop_after(resume)
     resume.add_argument("--json", action="store_true", help="events on stdout, one JSON object a line")
+    resume.add_argument("--mcp", action="store_true", help="with an agent of yours, as `agent mcp`")
+    options.port(resume)
 
 
 def _add_revalidate(commands: Any) -> None:
@@ -144,17 +123,12 @@ def _add_revalidate(commands: Any) -> None:
     add = again.add_argument
     add("past", metavar="RUN", help="its id, or its folder")
     add("--target", type=Path, metavar="DIR", help="folder of the repository (default: where that run had it)")
-    _add_how(again)
+    options.how(again)
     add("--run-id", metavar="ID", help="name of the new run (default: date and time)")
     add("--runs-dir", type=Path, metavar="DIR", help="folder of the runs, this one's as well")
-    add("--budget-minutes", type=_positive, metavar="MINUTES", help="for judging the changes one by one")
-    _add_stop_after(again)
+    add("--budget-minutes", type=positive, metavar="MINUTES", help="for judging the changes one by one")
+    options.stop_after(again)
     add("--json", action="store_true", help="events on stdout, one JSON object a line")
-
-
-def _add_stop_after(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--stop-after", type=_duration, metavar="TIME",
-        help="stop by then, such as 9m or 540s, with status 142; `agent resume` goes on")  # fmt: skip
 
 
 def _add_image(commands: Any) -> None:
@@ -166,11 +140,30 @@ def _add_image(commands: Any) -> None:
     add("--base", metavar="IMAGE", help="image to start from (default: one of AMD, PyTorch or Python, by its tag)")
     add("--for", dest="target", type=Path, metavar="DIR",
         help="then install what this repository requires; none of its code is run")  # fmt: skip
-    add("--tag", type=_image_name, metavar="NAME", help="what to call it (default: a name that tells its recipe)")
-    add("--arg", dest="args", type=_pair, action="append", default=[], metavar="NAME=VALUE",
+    add("--tag", type=image_name, metavar="NAME", help="what to call it (default: a name that tells its recipe)")
+    add("--arg", dest="args", type=pair, action="append", default=[], metavar="NAME=VALUE",
         help="argument of its Dockerfile; the image keeps it, so no secrets; may be repeated")  # fmt: skip
     add("--yes", action="store_true", help="do not ask before using the network")
     _command(subcommands, "list", _image_list, "list the images that were made")
+
+
+def _add_skills(commands: Any) -> None:
+    skills = commands.add_parser("skills", help="the skill packs: list, validate, install and export them")
+    subcommands = skills.add_subparsers(dest="skills_command", metavar="COMMAND", required=True)
+    listing = _command(subcommands, "list", partial(_skills, "show"), "list the packs")
+    validate = _command(subcommands, "validate", partial(_skills, "validate"), "check packs against their format")
+    validate.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="a pack, or a folder of packs "
+                          "(default: ours)")  # fmt: skip
+    install = _command(subcommands, "install", partial(_skills, "install"), "copy the packs to where an agent looks")
+    install.add_argument("--for", dest="agent", required=True, metavar="AGENT", help="claude, codex, or a folder")
+    install.add_argument("--user", action="store_true", help="for all your projects (default: the current folder)")
+    install.add_argument("--replace", action="store_true", help="write over packs that are there and differ")
+    export = _command(
+        subcommands, "export", partial(_skills, "export"), "print instructions and tools for other agents"
+    )
+    export.add_argument("--output", type=Path, metavar="FILE", help="write them to a file")
+    for command in (listing, install, export):
+        options.packs(command)
 
 
 def _add_isa(commands: Any) -> None:
@@ -198,6 +191,36 @@ def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     config = run.settle(config, agree=partial(_agree, arguments, config.target))
     with open_progress(as_json=arguments.json) as progress:
         return run.start(config, progress, _time_slice(arguments))
+
+
+def _mcp(arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent import run
+    from agent.errors import WrongUsage
+    from agent.outside import command
+    from agent.reporting.progress import open_progress
+
+    def order() -> command.Order:
+        config = _config(arguments)
+        config = run.settle(config, agree=lambda reasons: arguments.yes)
+        doing.run_dir, doing.reference = config.run_dir, _reference(config.run_dir)
+        return command.Order(config, lambda told, joins: run.start(config, told, _time_slice(arguments), joins))
+
+    def ordered(asked: command.Begin) -> command.Order:
+        arguments.target, arguments.entry = Path(asked.target), asked.entry
+        arguments.budget_minutes = asked.budget_minutes or arguments.budget_minutes
+        return order()
+
+    if (arguments.target is None) != (arguments.entry is None):
+        raise WrongUsage("--target and --entry belong together.")
+    first = order() if arguments.target is not None else None
+    with open_progress(as_json=False) as progress:
+        return command.serve(progress, arguments.port, first, ordered, arguments.skills or ())
+
+
+def _judge(timed: bool, arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent import judge
+
+    return judge.run(arguments, _config(arguments), partial(_agree, arguments, arguments.target), timed=timed)
 
 
 def _revalidate(arguments: argparse.Namespace, doing: Doing) -> int:
@@ -230,7 +253,14 @@ def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
     folder = run_folder.find(arguments.run, _runs_dirs(arguments))
     doing.run_dir, doing.reference = folder.path, _reference(folder.path)
     with open_progress(as_json=arguments.json) as progress:
-        return run.resume(folder.path, progress, _time_slice(arguments))
+        if not arguments.mcp:
+            return run.resume(folder.path, progress, _time_slice(arguments))
+        from agent.outside import command
+
+        order = command.Order(
+            folder.read().config, lambda told, joins: run.resume(folder.path, told, _time_slice(arguments), joins)
+        )
+        return command.serve(progress, arguments.port, order, lambda asked: order, order.config.skills)
 
 
 def _time_slice(arguments: argparse.Namespace) -> TimeSlice:
@@ -283,6 +313,12 @@ def _image_list(arguments: argparse.Namespace, doing: Doing) -> int:
     return images.show()
 
 
+def _skills(what: str, arguments: argparse.Namespace, doing: Doing) -> int:
+    from agent.skill_packs import commands
+
+    return int(getattr(commands, what)(arguments))
+
+
 def _isa(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import isa
 
@@ -298,6 +334,10 @@ def _config(arguments: argparse.Namespace) -> RunConfig:
     from agent.records.run_folder import runs_dir_for
 
     given = {name: value for name, value in vars(arguments).items() if value is not None and name not in _NOT_CONFIG}
+    if "replay" in given:
+        given["replay"] = _recording(arguments)
+    if arguments.command in ("run", "mcp"):
+        given = {**_defaults(arguments, given), **given}
     given.setdefault("runs_dir", runs_dir_for(arguments.target, Path.cwd()))
     try:
         return RunConfig(**given)
@@ -306,6 +346,23 @@ def _config(arguments: argparse.Namespace) -> RunConfig:
         where = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") + ": " if first["loc"] else ""
         message = where + first["msg"].removeprefix("Value error, ")
         raise WrongUsage(message, hint="`agent run --help` lists the options.") from error
+
+
+def _defaults(arguments: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any]:
+    """Of the user's `ratchet.toml`; what is replayed asks no model. Raises: WrongUsage."""
+    from agent import settings_file
+
+    found = settings_file.defaults(arguments.target, Path.cwd(), settings_file.config_home())
+    asks_nobody = "replay" in given or arguments.command == "mcp"
+    return {name: value for name, value in found.items() if not (asks_nobody and name == "model")}
+
+
+def _recording(arguments: argparse.Namespace) -> Path:
+    """Of `--replay`: a file as it is, else the folder of that run. Raises: RunNotFound."""
+    from agent.records import run_folder
+
+    place = Path(arguments.replay)
+    return place if place.exists() else run_folder.find(arguments.replay, _runs_dirs(arguments)).path
 
 
 def _agree(arguments: argparse.Namespace, target: Path, reasons: list[SandboxUnavailable]) -> bool:
@@ -339,50 +396,3 @@ def _reference(run_dir: Path) -> str:
     from agent.records.run_folder import default_runs_dirs
 
     return run_dir.name if run_dir.parent in default_runs_dirs(Path.cwd()) else str(run_dir)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _image_name(text: str) -> str:
-    if not re.fullmatch(r"(?:[a-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*:\w[\w.-]{0,127}", text):
-        raise argparse.ArgumentTypeError(f"{text} is no name for an image with a tag; one looks like mine/rocm:1")
-    return text
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (equals and re.fullmatch(r"[A-Za-z_]\w*", name)):
-        raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
-    return name, value
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
-
-
-def _duration(text: str) -> float:
-    """Seconds, of `90s`, `9m`, `1.5h` or a number of seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
-    if not seconds:
-        raise argparse.ArgumentTypeError(f"{text} is no time; one looks like 9m or 540s")
-    return seconds
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return value
-
-
-def _count_or_zero(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return value

@@ -12,6 +12,7 @@ from agent.reporting.progress import CandidateProposed, Note, StackGrew, Verdict
 from agent.state import RunState, Update
 from tools.candidate import Candidate
 from tools.judging.verdict import Verdict
+from tools.judging.worker import Build
 
 
 def propose(state: RunState, ctx: RunContext) -> Update:
@@ -20,7 +21,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     if ctx.out_of_time(step):
         return {"attempt": "", "no_more": "the time budget was used up"}
     tried = [row for row in ctx.ledger.rows if row.step == step and not left_out(row.attempt_id)]
-    if len(tried) >= ctx.attempts_per_step:
+    if len(tried) >= ctx.config.attempts:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
     candidates, reason = ctx.propose(step)
     if candidates:
@@ -46,9 +47,13 @@ def _begin(ctx: RunContext, attempt: Attempt) -> str:
 
 
 def apply(state: RunState, ctx: RunContext) -> Update:
-    """Build the candidate's tree; a diff that may not or cannot be applied gets its verdict here."""
+    """Build the candidate's tree; what may not or cannot be applied gets its verdict here."""
     attempt = ctx.attempts.load(state["attempt"])
-    found = ctx.build_candidate(attempt)
+    found: Build | Verdict
+    if attempt.candidate.objection:
+        found = Verdict(name="refused", reason=f"a reviewer rejects it: {attempt.candidate.objection}")
+    else:
+        found = ctx.build_candidate(attempt)
     if isinstance(found, Verdict):
         ctx.attempts.save_verdict(attempt.id, found)
     return {"verdict": found.name if isinstance(found, Verdict) else ""}

@@ -113,6 +113,9 @@ class RunConfig(BaseModel):
     budget_minutes: PositiveFloat | None = None
     """Time to look for changes; when it is used up, what was proven is measured as a whole, and the run ends."""
 
+    device_minutes: PositiveFloat | None = None
+    """The same in minutes of the device: while any process of the target's code is there."""
+
     memory_gib: PositiveFloat | None = None
     """Memory one worker and all it starts may use, in GiB; None is four fifths of the machine's."""
 
@@ -134,8 +137,35 @@ class RunConfig(BaseModel):
     base_url: str | None = Field(default=None, min_length=1)
     """OpenAI-compatible endpoint; None is what OPENAI_BASE_URL says."""
 
+    reviewer: str | None = Field(default=None, min_length=1)
+    """Model that looks at each candidate of the other and may only reject it; None is the same."""
+
+    triage: str | None = Field(default=None, min_length=1)
+    """Model, a cheap one, that is asked first whether a step is worth asking the other; None asks none."""
+
+    drafts: PositiveInt = 1
+    """How many conversations work on each step side by side, each with a candidate of its own."""
+
+    replay: HostPath | None = None
+    """File of exchanges with a model, of an earlier run, to answer from instead of a model."""
+
+    skills: tuple[HostPath, ...] = ()
+    """Folders of further skill packs for the model, beside ours."""
+
     tokens: PositiveInt | None = 2_000_000
-    """What may be spent on the model: prompts and answers together."""
+    """What may be spent on models: prompts and answers together."""
+
+    dollars: PositiveFloat | None = None
+    """What may be spent on models, by their prices; None is no limit."""
+
+    price: tuple[float, ...] | None = Field(default=None, min_length=2, max_length=3)
+    """Dollars for a million tokens of prompts, of answers and of cached prompts; None is what the table says."""
+
+    tool_calls: PositiveInt = 80
+    """Calls of tools that a model may make for one candidate."""
+
+    attempts: PositiveInt = 12
+    """Candidates of one step that are judged, at most."""
 
     record_clock: HostPath | None = None
     """File that every timing is written to."""
@@ -159,6 +189,8 @@ class RunConfig(BaseModel):
         for mount in self.mounts:
             if not mount.exists():
                 raise ValueError(f"there is no {mount} to mount")
+        if self.replay and self.model:
+            raise ValueError("a run either asks a model or replays one")
         if self.record_clock and self.replay_clock:
             raise ValueError("a run either records its clock or replays one")
         return self

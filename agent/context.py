@@ -73,7 +73,6 @@ class RunContext:
     rules: PatchRules
     budget: Budget = field(default_factory=Budget)
     time_slice: TimeSlice = field(default_factory=TimeSlice)
-    attempts_per_step: int = 12
     subject: str = ""  # what is being judged, for the display
     compile_baselines: dict[str, Build] = field(default_factory=dict)
     _builds: dict[str, Build] = field(default_factory=dict)
@@ -250,7 +249,8 @@ class RunContext:
             attempt_id=attempt.id, time=datetime.now(UTC), step=candidate.step, title=candidate.title,
             rationale=candidate.rationale, predicted_gain=candidate.predicted_gain, diff_digest=candidate.digest,
             base=attempt.base, verdict=verdict.name, reason=verdict.reason, speedup=verdict.speedup,
-            evidence=verdict.evidence, cost=cost_of(verdict), stack=None if stack is None else tuple(stack),
+            evidence=verdict.evidence, cost={**cost_of(verdict), "tokens": candidate.tokens},
+            stack=None if stack is None else tuple(stack),
         ))  # fmt: skip
 
     def follow_ledger(self) -> str:

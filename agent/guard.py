@@ -22,6 +22,7 @@ from sandbox.errors import DiskFull, RatchetError, means_disk_full
 # Statuses that no exception of ours carries; docs/exit-status.md lists them with the others.
 OTHER_STATUSES = {
     0: 'The command did what it was asked; for a run this includes "nothing kept".',
+    3: "The change that `agent verify` or `agent measure` was asked about is not right, or no gain was shown.",
     70: "A fault of Ratchet itself, not of your target; the message says where the traceback is.",
     129: "The terminal went away (SIGHUP); the run can be resumed.",
     130: "Interrupted (Ctrl-C); the run can be resumed.",

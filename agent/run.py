@@ -19,6 +19,7 @@ from agent import environment, past_run
 from agent.budget import Budget
 from agent.config import RunConfig
 from agent.context import RunContext
+from agent.device_time import Metered
 from agent.proposers import Platform, Proposer
 from agent.proposers.in_turn import InTurn
 from agent.proposers.playbook import Playbook
@@ -44,8 +45,9 @@ from sandbox.devices import load, lock
 from sandbox.devices.gpus import choose_gpu
 from sandbox.errors import SandboxUnavailable
 from tools.diff.patch_rules import PatchRules
-from tools.judging.measure import Clock, RecordedClock, RecordingClock
+from tools.judging.measure import Clock
 from tools.judging.open_referee import open_referee
+from tools.judging.recorded_clock import RecordedClock, RecordingClock
 from tools.judging.workload import Workload
 from tools.observe import Observer
 from tools.plain_text import one_line
@@ -65,17 +67,23 @@ def settle(config: RunConfig, agree: Callable[[list[SandboxUnavailable]], bool])
     return config.model_copy(update={"sandbox": found.name})
 
 
-def start(config: RunConfig, progress: Progress, time_slice: TimeSlice | None = None) -> int:
+Joins = Callable[[RunContext, Proposer], Proposer]
+"""What else proposes in a run: given its context and who proposes already, who does from now on."""
+
+
+def start(
+    config: RunConfig, progress: Progress, time_slice: TimeSlice | None = None, joins: Joins | None = None
+) -> int:
     """Walk the steps for a new run; returns the exit status (0 also when nothing was kept). Raises: RatchetError."""
     config = settle(config, agree=lambda reasons: False)
     target = find_target(config.target)
     entry = find_entry(target, config.entry)
     folder = run_folder.create(config.model_copy(update={"target": target, "entry": entry}))
     with folder.locked():
-        return _walk(folder, progress, time_slice or TimeSlice(), resumed=False)
+        return _walk(folder, progress, time_slice or TimeSlice(), joins, resumed=False)
 
 
-def resume(run_dir: Path, progress: Progress, time_slice: TimeSlice | None = None) -> int:
+def resume(run_dir: Path, progress: Progress, time_slice: TimeSlice | None = None, joins: Joins | None = None) -> int:
     """Go on with the run in `run_dir` where it stopped. Raises: RatchetError (RunInUse, RunDamaged, RunOutdated)."""
     folder = RunFolder(run_dir)
     with folder.locked():
@@ -83,10 +91,10 @@ def resume(run_dir: Path, progress: Progress, time_slice: TimeSlice | None = Non
         if (run_dir / "report.json").exists():
             progress.emit(Note(f"run {folder.run_id} is finished; its report is {run_dir / 'report.md'}"))
             return 0
-        return _walk(folder, progress, time_slice or TimeSlice(), resumed=True)
+        return _walk(folder, progress, time_slice or TimeSlice(), joins, resumed=True)
 
 
-def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, *, resumed: bool) -> int:
+def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, joins: Joins | None, *, resumed: bool) -> int:
     from agent import graph
 
     begun = time.monotonic()
@@ -97,13 +105,15 @@ def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, *, resum
             config, path / "sandbox", (scratch, path / "pristine"), lambda said: progress.emit(Note(said))
         ) as sandbox,
     ):
+        metered = Metered(sandbox)
         try:
-            ctx = _assemble(folder, scratch, sandbox, progress, resumed=resumed)
+            ctx = _assemble(folder, scratch, metered, progress, resumed=resumed)
             ctx.time_slice = time_slice
+            ctx.proposer = joins(ctx, ctx.proposer) if joins is not None else ctx.proposer
             with contextlib.closing(ctx.referee):
                 state = graph.walk(ctx, path / "checkpoint.sqlite")
         finally:
-            folder.spend(time.monotonic() - begun)
+            folder.spend(time.monotonic() - begun, metered.seconds)
         ctx.caches.clear()
         outcome.finish(ctx, folder, state, sandbox.promises(), wall_s=folder.read().spent_s)
     return 0
@@ -149,7 +159,7 @@ def _wanted(config: RunConfig, scratch: Path, owned: tuple[Path, ...] = ()) -> W
     return Wanted(str(config.python), scratch, owned, config.mounts, config.image, choose_gpu(config.gpu, os.environ))
 
 
-def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Progress, *, resumed: bool) -> RunContext:
+def _assemble(folder: RunFolder, scratch: Path, sandbox: Metered, progress: Progress, *, resumed: bool) -> RunContext:
     run = folder.read()
     config, path = run.config, folder.path
     stack = _stack(folder, progress)
@@ -198,9 +208,11 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
         proposer=_proposer(config, path, stack),
         platform=_platform(workload),
         rules=PatchRules(protected=_protection(config, workload)),
-        budget=Budget(None if config.budget_minutes is None else time.monotonic() + 60 * config.budget_minutes),
+        budget=Budget.left(config.budget_minutes, run.spent_s).of_the_device(
+            config.device_minutes, run.device_s, lambda: sandbox.seconds
+        ),
     )
-    if config.model is not None:
+    if config.model is not None or config.replay is not None:
         from agent.llm.open_model import open_model
 
         ctx.proposer = InTurn([ctx.proposer, open_model(ctx)])

@@ -6,25 +6,30 @@ It asks the referee and decides nothing. What comes of it is a `Candidate`, judg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from agent.context import RunContext, stack_profile
 from agent.records.attempts import Attempt
+from agent.reporting import isa_page
 from agent.repository.tree_copy import copy_tree
+from agent.skill_packs import Packs, PackUnusable
 from tools.candidate import Candidate
-from tools.errors import IncumbentFails
+from tools.command import Commands, Ran
+from tools.errors import IncumbentFails, ToolError
+from tools.isa.compile import Compiler, Source
 from tools.judging.correctness import Finding
 from tools.judging.measure import Comparison, Request
 from tools.judging.verdict import Verdict
 from tools.judging.worker import WorkerFault
 from tools.profiler.result import Profile
-from tools.registry import Registry, ToolFault, files, judging
+from tools.registry import Registry, ToolFault, files, judging, learning, trying
 from tools.registry.judging import Tried
 from tools.registry.worktree import Worktree
 
 QUICK_RESTARTS = 3
-REGISTRY = Registry([*files.TOOLS, *judging.TOOLS])
+REGISTRY = Registry([*files.TOOLS, *judging.TOOLS, *trying.TOOLS, *learning.TOOLS])
 
 
 @dataclass
@@ -35,11 +40,12 @@ class Workbench:
     step: str
     worktree: Worktree
     top: str
+    packs: Packs = field(default_factory=Packs.of)
 
     @classmethod
     def open(cls, ctx: RunContext, step: str, name: str) -> Workbench:
         """`name` is that of the folder, another for each. Raises: WorkerFault where the stack cannot be observed."""
-        return cls(ctx, step, _worktree(ctx, f"bench-{name}"), ctx.stack.top)
+        return cls(ctx, step, _worktree(ctx, f"bench-{name}"), ctx.stack.top, Packs.of(ctx.config.skills))
 
     def renew(self) -> bool:
         """Begin anew on the stack as it is now, where it has changed; False where it has not. Raises: ToolFault."""
@@ -116,6 +122,42 @@ class Workbench:
             Tried(step=row.step, title=row.title, verdict=row.verdict, reason=row.reason, speedup=row.speedup)
             for row in self.ctx.ledger.rows
         ]
+
+    def run(self, command: str, timeout_s: float) -> Ran:
+        setting = self.ctx.referee.setting
+        commands = Commands(setting.sandbox, setting.python, setting.scratch, setting.limits.memory_bytes)
+        return commands.run(self._tree(), command, timeout_s)
+
+    def isa(self, file: str, kernel: str, launch: str, architectures: Sequence[str]) -> str:
+        tree, setting = self._tree(), self.ctx.referee.setting
+        for name in filter(None, (file, launch)):
+            self.worktree.read(name)  # says what is wrong with a path
+            if not (tree / name).is_file():
+                raise ToolFault(f"{name} is not part of your candidate yet.", "Write to it first.")
+        source = Source(tree / file, kernel or None, tree / launch if launch else None, every_kernel=not kernel)
+        compiler = Compiler(setting.sandbox, setting.python, setting.scratch)
+        try:
+            found = compiler.compile(source, list(dict.fromkeys(architectures)))
+            if found.refusal is not None:
+                raise found.refusal.error(file)
+        except ToolError as error:
+            raise ToolFault(error.message, error.hint) from error
+        return "\n".join(isa_page.lines(found))
+
+    def skill(self, name: str) -> str:
+        try:
+            return self.packs.read(name) if name else self.packs.listed()
+        except PackUnusable as error:
+            raise ToolFault(error.message, error.hint) from error
+
+    def _tree(self) -> Path:
+        """The candidate's tree as it would be judged. Raises: ToolFault."""
+        if not self.worktree.diff():
+            return self.ctx.top_build().tree
+        found = self.ctx.build_candidate(self._draft())
+        if isinstance(found, Verdict):
+            raise ToolFault(f"It is {found.name}: {found.reason}", "`diff` shows what you changed.")
+        return found.tree
 
     def _diff(self) -> str:
         diff = self.worktree.diff()

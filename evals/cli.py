@@ -47,7 +47,10 @@ def build_parser() -> argparse.ArgumentParser:
     isa = commands.add_parser("isa", help="measure how long kernels take to compile for AMD architectures")
     isa.add_argument("kernels", nargs="+", type=Path, metavar="FILE", help="annotated kernels")
     isa.set_defaults(handler=_isa)
-    for command in (run, calibrate, start_up, kill_runs, containment, isa):
+    prompts = commands.add_parser("prompt-size", help="count the prompts of a run that asked a model")
+    prompts.add_argument("recording", type=Path, metavar="FILE", help="its exchanges.jsonl, or its folder")
+    prompts.set_defaults(handler=_prompt_size)
+    for command in (run, calibrate, start_up, kill_runs, containment, isa, prompts):
         command.add_argument("--results-dir", type=Path, default=Path("evals/results"), metavar="DIR",
                              help="where the results are stored (default: evals/results)")  # fmt: skip
         command.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -67,6 +70,12 @@ def _calibrate(arguments: argparse.Namespace, doing: Doing) -> int:
     from evals import calibrate
 
     return calibrate.run(arguments.results_dir)
+
+
+def _prompt_size(arguments: argparse.Namespace, doing: Doing) -> int:
+    from evals import prompt_size
+
+    return prompt_size.run(arguments.results_dir, arguments.recording)
 
 
 def _kill_runs(arguments: argparse.Namespace, doing: Doing) -> int:

@@ -31,7 +31,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
-        command += ["--report", str(report), f"{ROOT}[evals,llm,dev]", "setuptools", PINNED_TORCH]
+        command += ["--report", str(report), f"{ROOT}[evals,llm,mcp,skills,dev]", "setuptools", PINNED_TORCH]
         if subprocess.run(command).returncode != 0:
             print("lock: pip could not resolve; requirements.lock is as it was")
             return 1

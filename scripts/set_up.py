@@ -222,7 +222,7 @@ def install(own_torch: "dict[str, str] | None", lock: int) -> None:
         constraints += ["--constraint", str(fixed)]
         pip(["setuptools"], constraints, "installing the build tool", lock)
     # Without build isolation, so that the build uses the locked setuptools instead of fetching another one.
-    project = ["--no-build-isolation", "--editable", "{}[evals,llm,dev]".format(ROOT)]
+    project = ["--no-build-isolation", "--editable", "{}[evals,llm,mcp,skills,dev]".format(ROOT)]
     pip(project, constraints, "installing the packages", lock)
     if not has_triton():
         pip(["--no-deps", PINNED_TRITON], constraints, "installing Triton", lock)

@@ -15,7 +15,9 @@ from pathlib import Path
 
 LAYERS = ("sandbox", "tools", "agent", "evals")  # each may import itself and those before it
 OUTSIDE = ("torch", "triton", "transformers")  # the target's interpreter has them, ours need not
-ONLY_IN = {"langgraph": "agent/graph.py", "openai": "agent/llm/", "docker": "sandbox/docker/engine.py"}
+MCP = "agent/outside/server.py"
+ONLY_IN = {"langgraph": "agent/graph.py", "openai": "agent/llm/", "docker": "sandbox/docker/engine.py", "mcp": MCP,
+           "mcp_types": MCP, "uvicorn": MCP, "skills_ref": "agent/skill_packs/commands.py"}  # fmt: skip
 GUEST = "sandbox/guest/"
 GUEST_MAY = {*sys.stdlib_module_names, "torch", "triton"}
 GUEST_MAY_IF_THERE = {"sandbox/guest/suite.py": "pytest"}  # the target's own, to run the target's own tests
@@ -94,7 +96,7 @@ def upward(tree: Tree) -> list[str]:
 
 
 def in_one_place(tree: Tree) -> list[str]:
-    """langgraph, openai and docker each have one file or folder that may know them."""
+    """langgraph, openai, docker and mcp each have one file or folder that may know them."""
     return [
         f"{path}:{one.line} imports {one.name}; only {ONLY_IN[one.top]} may"
         for path, imports in tree.imports.items()

@@ -25,7 +25,20 @@ RULES: tuple[Rule, ...] = (
     import_rules.broad_catches,
     import_rules.too_long,
 )
-HEAVY = {"torch", "triton", "transformers", "langgraph", "pydantic", "rich", "numpy", "libcst", "openai", "docker"}
+HEAVY = {
+    "torch",
+    "triton",
+    "transformers",
+    "langgraph",
+    "pydantic",
+    "rich",
+    "numpy",
+    "libcst",
+    "openai",
+    "docker",
+    "mcp",
+    "yaml",
+}
 
 
 @pytest.fixture(scope="module")

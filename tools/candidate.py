@@ -43,6 +43,10 @@ class Candidate(BaseModel):
     """Expected speedup of a whole call, such as 1.08; compared with the measured one, never used to decide."""
     enables: str = ""
     """What a change without a gain of its own makes possible; empty when nothing."""
+    objection: str = ""
+    """Why a reviewer rejected it before it was judged; empty when none did."""
+    tokens: int = 0
+    """Of a model, spent on it: prompts and answers together."""
     origin: Literal["playbook", "llm", "replay"] = "playbook"
 
     @property

@@ -6,9 +6,10 @@ a limit of dollars ends there.
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,6 +29,11 @@ class Price(BaseModel):
     completion: float = Field(ge=0)
     cached: float | None = Field(default=None, ge=0)
     """Of a prompt, read from a cache; as the rest of it where nothing is said."""
+
+    @classmethod
+    def of_numbers(cls, numbers: Sequence[float]) -> Price:
+        """Of prompts, of answers, and of cached prompts where there are three."""
+        return cls(prompt=numbers[0], completion=numbers[1], cached=numbers[2] if len(numbers) > 2 else None)
 
     def of(self, usage: Usage) -> float | None:
         if usage.prompt is None or usage.completion is None:
@@ -80,17 +86,23 @@ class Account:
     save: Callable[[], None] = lambda: None
     spent: Spent = field(default_factory=Spent)
     by_step: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
+    _one_by_one: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         if self.dollars is not None and self.price is None:
             raise ValueError("a limit of dollars needs a price")
 
+    def at(self, price: Price | None) -> Account:
+        """The same account, for a model of another price. Raises: ValueError where a limit of dollars needs one."""
+        return replace(self, price=price)
+
     def add(self, step: str, usage: Usage, seconds: float, guess: int = 0) -> None:
         """`guess`: tokens of the exchange by its length, for where the endpoint does not tell."""
         dollars = self.price.of(usage) if self.price is not None else None
-        for spent in (self.spent, self.by_step[step]):
-            spent.add(usage, guess, dollars, seconds)
-        self.save()
+        with self._one_by_one:
+            for spent in (self.spent, self.by_step[step]):
+                spent.add(usage, guess, dollars, seconds)
+            self.save()
 
     def most_tokens(self, prompt: int) -> int | None:
         """Of an answer to a prompt of about so many tokens; None where nothing limits it. 0: it may not be asked."""
@@ -133,10 +145,11 @@ def kept(run_dir: Path) -> Spending:
     return Spending.model_validate_json(file.read_bytes()) if file.exists() else Spending()
 
 
-def opened(run_dir: Path, tokens: int | None) -> Account:
+def opened(run_dir: Path, tokens: int | None, dollars: float | None = None, price: Price | None = None) -> Account:
     """An account whose spending outlives the process. Raises: OSError, pydantic.ValidationError."""
     known = kept(run_dir)
-    account = Account(tokens=tokens, spent=known.spent, by_step=defaultdict(Spent, known.by_step))
+    account = Account(tokens=tokens, dollars=dollars, price=price, spent=known.spent,
+                      by_step=defaultdict(Spent, known.by_step))  # fmt: skip
 
     def save() -> None:
         now = Spending(spent=account.spent, by_step=account.by_step)

@@ -5,11 +5,13 @@ What tools say is data, and handed over as such. It refuses to believe anything:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,7 +23,6 @@ from tools.candidate import Candidate
 from tools.registry import Registry, Request, Result, Tool, ToolFault
 from tools.registry.files import Text
 
-MOST_CALLS = 80  # of tools, for one candidate
 STUMBLES = 3  # answers in a row that call no tool, or are cut off
 REPEATS = 4  # the same call with the same answer
 KEPT_WHOLE = 12  # messages from the end that stay when a conversation gets too long
@@ -49,6 +50,13 @@ class GiveUp(Request):
     """What you looked at, and why it does not help."""
 
 
+def _nothing(session: object, request: Request) -> Result:
+    raise AssertionError("described only; each conversation has its own")
+
+
+HANDING_IN = (Tool("submit", Submit, _nothing), Tool("give_up", GiveUp, _nothing))
+
+
 class Bench(Protocol):
     """What a conversation needs beside the tools."""
 
@@ -66,9 +74,14 @@ class Conversation:
     step: str
     messages: list[Message]
     heard: Callable[[Sequence[Message], Turn], None] = lambda messages, turn: None
+    most_calls: int = 80
+    """Of tools, for one candidate."""
+    one_by_one: AbstractContextManager[Any] = field(default_factory=contextlib.nullcontext)
+    """Held while a tool works, where several conversations share a run."""
     ended: str = ""
     """Why no further candidate will come."""
     _stumbles: int = 0
+    _tokens: int = 0  # since a candidate was last handed in
     _seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -116,6 +129,8 @@ class Conversation:
                 continue
             answer = int(len(json.dumps(turn.model_dump(mode="json"))) / _CHARACTERS)
             self.account.add(self.step, turn.usage, time.monotonic() - begun, guess=prompt + answer)
+            told = (turn.usage.prompt, turn.usage.completion)
+            self._tokens += prompt + answer if None in told else sum(filter(None, told))
             self.heard(self.messages, turn)
             self.messages.append(turn.as_message())
             return turn
@@ -136,10 +151,11 @@ class Conversation:
     def _answer(self, call: ToolCall, made: int) -> None:
         if self._submitted is not None or self.ended:
             said = "not run: the step's candidate was handed in before it"
-        elif made > MOST_CALLS:
-            said = self.ended = f"{MOST_CALLS} calls of tools were made for one candidate, which is the limit"
+        elif made > self.most_calls:
+            said = self.ended = f"{self.most_calls} calls of tools were made for one candidate, which is the limit"
         else:
-            said = self._all.call(self.bench, call.name, call.arguments).text
+            with self.one_by_one:
+                said = self._all.call(self.bench, call.name, call.arguments).text
             key = (call.name, call.arguments, said)
             self._seen[key] += 1
             if self._seen[key] >= 2 * REPEATS:
@@ -163,10 +179,10 @@ class Conversation:
 
     def _submit(self, bench: Any, request: Submit) -> Result:
         try:
-            self._submitted = self.bench.candidate(request.title, request.rationale, request.predicted_gain,
-                                                   request.enables)  # fmt: skip
+            found = self.bench.candidate(request.title, request.rationale, request.predicted_gain, request.enables)
         except ValidationError as error:
             raise ToolFault(f"That is no candidate: {error.errors()[0]['msg']}") from error
+        self._submitted, self._tokens = found.model_copy(update={"tokens": self._tokens}), 0
         return Text(said="handed in; the verdict follows")
 
     def _give_up(self, bench: Any, request: GiveUp) -> Result:

@@ -1,47 +1,133 @@
-"""Put a run's model together: the endpoint is tried, what it spends is counted and kept, what is said is recorded."""
+"""Put a run's models together: endpoints are tried, what they spend is counted and kept, what is said is recorded."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from agent.context import RunContext
-from agent.llm import Chat, ModelError, ModelWithoutTools
+from agent.llm import Chat, Message, ModelError, ModelWithoutTools, Turn, opinions, prices
 from agent.llm import account as accounts
-from agent.llm.account import Account
+from agent.llm.account import Account, Price
 from agent.llm.conversation import Conversation
+from agent.llm.opinions import Reviewer
 from agent.llm.prompt import opening
-from agent.llm.recording import Recording
+from agent.llm.recording import EXCHANGES, Recording
+from agent.llm.replaying import Recorded
 from agent.llm.talk import Talk
+from agent.llm.text_calls import InText
 from agent.proposers.model import Model
 from agent.reporting.progress import Note
+from agent.skill_packs import Packs
 from agent.workbench import REGISTRY, Workbench
 from tools.registry import Registry, Request, Result, Tool
 from tools.registry.files import Text
 
 KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
-EXCHANGES = "exchanges.jsonl"
+ChatFor = Callable[[str], Chat]  # by the name of a conversation
+
+
+@dataclass(frozen=True)
+class Role:
+    """A model at work: what it says under the name of each conversation, and on whose account."""
+
+    chat: ChatFor
+    account: Account
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who plays which part. `triage` is None where every step is worth asking."""
+
+    writer: Role
+    reviewer: Role
+    triage: Role | None
 
 
 def open_model(ctx: RunContext) -> Model:
-    """The model that `ctx.config` names, after it has shown that it answers and calls tools. Raises: ModelError."""
-    assert ctx.config.model is not None
+    """The models that `ctx.config` names, after each has shown that it answers, or a recording of them. Raises:
+    ModelError, RunDamaged.
+    """
+    packs = Packs.of(ctx.config.skills)
+    cast = _replayed(ctx) if ctx.config.replay is not None else _asked(ctx, packs)
+    return Model(partial(_begin, ctx, packs, cast, threading.Lock()), ctx.config.drafts)
+
+
+def _begin(ctx: RunContext, packs: Packs, cast: Cast, one_by_one: threading.Lock, step: str, draft: int) -> Talk:
+    name = step if draft == 1 else f"{step}#{draft}"
+    with one_by_one:
+        bench = Workbench.open(ctx, step, name)
+        told = opening(ctx, step)
+    review = f"{name}:review"
+    reviewer = Reviewer(cast.reviewer.chat(review), cast.reviewer.account, packs, partial(_record, ctx, review),
+                        lambda said: ctx.progress.emit(Note(said)))  # fmt: skip
+    talk = Conversation(cast.writer.chat(name), REGISTRY, bench, cast.writer.account, step, told,
+                        Recording(ctx.run_dir / EXCHANGES, name).add, ctx.config.tool_calls, one_by_one)  # fmt: skip
+    if cast.triage is not None and draft == 1:
+        heard = partial(_record, ctx, f"{name}:triage")
+        why = opinions.not_worth_it(cast.triage.chat(f"{name}:triage"), cast.triage.account, told, heard)
+        talk.ended = f"{ctx.config.triage} thinks that the step is not worth it: {why}" if why else ""
+    return Talk(talk, bench, reviewer)
+
+
+def _record(ctx: RunContext, name: str, messages: Sequence[Message], turn: Turn) -> None:
+    Recording(ctx.run_dir / EXCHANGES, name).add(messages, turn)
+
+
+def _replayed(ctx: RunContext) -> Cast:
+    assert ctx.config.replay is not None
+    recorded = Recorded.read(ctx.config.replay)
+    role = Role(recorded.chat, accounts.opened(ctx.run_dir, ctx.config.tokens))
+    return Cast(role, role, role if recorded.holds(":triage") else None)
+
+
+def _asked(ctx: RunContext, packs: Packs) -> Cast:
+    config = ctx.config
+    assert config.model is not None
+    price = Price.of_numbers(config.price) if config.price else prices.of(config.model)
+    if config.dollars is not None and price is None:
+        raise ModelError(f"The price of {config.model} is not known, so that --dollars cannot be held.",
+                         hint="--price 2,10 says what a million tokens of prompts and of answers cost.")  # fmt: skip
+    account = accounts.opened(ctx.run_dir, config.tokens, config.dollars, price)
+    writer = _role(ctx, packs, config.model, account)
+
+    def other(name: str | None) -> Role:
+        if name is None or name == config.model:
+            return writer
+        its_price = prices.of(name)
+        if config.dollars is not None and its_price is None:
+            raise ModelError(f"The price of {name} is not known, so that --dollars cannot be held.")
+        chat = _client(ctx, name)
+        return Role(lambda _: chat, account.at(its_price))
+
+    return Cast(writer, other(config.reviewer), other(config.triage) if config.triage else None)
+
+
+def _role(ctx: RunContext, packs: Packs, name: str, account: Account) -> Role:
+    """Called tools natively, or in words where it cannot. Raises: ModelError."""
+    chat: Chat = _client(ctx, name)
+    try:
+        preflight(chat, account)
+    except ModelWithoutTools:
+        chat = InText(chat, packs)
+        preflight(chat, account)
+        ctx.progress.emit(Note(f"{name} calls no tools by itself, and does so in words"))
+    found = chat
+    return Role(lambda _: found, account)
+
+
+def _client(ctx: RunContext, name: str) -> Chat:
     try:
         from agent.llm.client import Client, Endpoint
     except ModuleNotFoundError as error:
         raise ModelError(f"A model needs the package {error.name}, which is not installed.",
                          hint="Install `ratchet-agent[llm]` beside Ratchet.") from error  # fmt: skip
     url = ctx.config.base_url or os.environ.get(URL_VARIABLE)
-    client = Client(Endpoint(url, ctx.config.model, os.environ.get(KEY_VARIABLE, "")),
-                    told=lambda said: ctx.progress.emit(Note(said)))  # fmt: skip
-    account = accounts.opened(ctx.run_dir, ctx.config.tokens)
-    preflight(client, account)
-
-    def begin(step: str) -> Talk:
-        bench = Workbench.open(ctx, step, step)
-        heard = Recording(ctx.run_dir / EXCHANGES, step).add
-        return Talk(Conversation(client, REGISTRY, bench, account, step, opening(ctx, step), heard), bench)
-
-    return Model(begin)
+    endpoint = Endpoint(url, name, os.environ.get(KEY_VARIABLE, ""))
+    return Client(endpoint, told=lambda said: ctx.progress.emit(Note(said)))
 
 
 class Ready(Request):

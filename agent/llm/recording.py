@@ -10,6 +10,8 @@ from pathlib import Path
 
 from agent.llm import Message, Turn
 
+EXCHANGES = "exchanges.jsonl"  # in a run's folder
+
 
 @dataclass
 class Recording:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.llm.conversation import Conversation
+from agent.llm.opinions import Reviewer
 from agent.proposers import PastAttempt
 from agent.workbench import Workbench
 from tools.candidate import Candidate
@@ -17,6 +18,7 @@ class Talk:
 
     conversation: Conversation
     bench: Workbench
+    reviewer: Reviewer | None = None
     _handed_in: str = ""  # the digest of the last one
 
     @property
@@ -29,7 +31,9 @@ class Talk:
             self._tell_outcome([past for past in attempts if past.diff_digest == self._handed_in])
         found = self.conversation.next_candidate()
         self._handed_in = found.digest if found is not None else ""
-        return found
+        if found is None or self.reviewer is None:
+            return found
+        return found.model_copy(update={"objection": self.reviewer.objection(found)})
 
     def _tell_outcome(self, judged: Sequence[PastAttempt]) -> None:
         said = f"The verdict on your candidate: {judged[-1].verdict}. {judged[-1].reason}" if judged else (

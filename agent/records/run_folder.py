@@ -39,6 +39,8 @@ class RunFile(BaseModel):
     environment: Environment | None = None
     spent_s: float = 0.0
     """By the commands that worked on it and ended in order, interrupted ones among them."""
+    device_s: float = 0.0
+    """Of it, while there was a process that may use the device."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,10 @@ class RunFolder:
     def write(self, run: RunFile) -> None:
         write_atomically(self.path / "run.json", run.model_dump_json(indent=2) + "\n")
 
-    def spend(self, seconds: float) -> None:
+    def spend(self, seconds: float, device_s: float = 0.0) -> None:
         run = self.read()
-        self.write(run.model_copy(update={"spent_s": run.spent_s + seconds}))
+        update = {"spent_s": run.spent_s + seconds, "device_s": run.device_s + device_s}
+        self.write(run.model_copy(update=update))
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -245,7 +245,7 @@ def _attempts(ctx: RunContext) -> list[Attempt]:
                 verdict=row.verdict,
                 why=row.reason,
                 evidence=row.evidence,
-                cost=Cost(**cost),
+                cost=Cost(**cost, tokens=int(row.cost.get("tokens", 0))),
                 predicted_gain=row.predicted_gain,
                 speedup=row.speedup,
                 leaves_out=left_out(row.attempt_id),
@@ -255,11 +255,12 @@ def _attempts(ctx: RunContext) -> list[Attempt]:
 
 
 def _model_use(ctx: RunContext) -> ModelUse | None:
-    if ctx.config.model is None:
+    if ctx.config.model is None and ctx.config.replay is None:
         return None
     known = account.kept(ctx.run_dir)
     return ModelUse(
-        name=ctx.config.model, requests=known.spent.requests, prompt_tokens=known.spent.prompt,
+        name=ctx.config.model or "a recording", dollars=known.spent.dollars,
+        requests=known.spent.requests, prompt_tokens=known.spent.prompt,
         completion_tokens=known.spent.completion, untold=known.spent.untold,
         tokens_by_step={step: spent.tokens for step, spent in known.by_step.items()},
     )  # fmt: skip

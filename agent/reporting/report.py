@@ -73,6 +73,8 @@ class Step(_Part):
 class Cost(_Part):
     wall_s: float = Field(default=0.0, ge=0)
     restarts: int = Field(default=0, ge=0)
+    tokens: int = Field(default=0, ge=0)
+    """Of a model, to come to the candidate."""
 
 
 class Attempt(_Part):
@@ -114,6 +116,8 @@ class ModelUse(_Part):
     completion_tokens: int = Field(ge=0)
     untold: int = Field(default=0, ge=0)
     """Requests of which the endpoint did not say what they took: they are in no sum."""
+    dollars: float | None = Field(default=None, ge=0)
+    """By the prices that are known; None where they are not."""
     tokens_by_step: dict[str, int] = Field(default_factory=dict)
 
 

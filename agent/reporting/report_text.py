@@ -88,6 +88,10 @@ def _model(report: Report) -> str:
     total = use.prompt_tokens + use.completion_tokens
     text = f"## Model\n\n{_code(use.name)} was asked {wording.count(use.requests, 'time')}: {total:,} tokens, "
     text += f"{use.completion_tokens:,} of them answers."
+    text += " What that cost is not known." if use.dollars is None else f" That cost {use.dollars:.2f} dollars."
+    kept = [each.cost.tokens for each in report.attempts if each.cost.tokens and each.verdict == "kept"]
+    if kept:
+        text += f" {wording.count(len(kept), 'change')} of its kept, at {total // len(kept):,} tokens each."
     if use.untold:
         text += f" Of {wording.count(use.untold, 'request')} the endpoint did not say what they took."
     rows = [(step, f"{tokens:,}") for step, tokens in use.tokens_by_step.items()]

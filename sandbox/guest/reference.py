@@ -159,6 +159,7 @@ def environment():
         "machine": platform.machine(),
         "device": workload.device(),
         "cpp_compiler": _has_compiler(),
+        "library_bytecode": _has_bytecode(torch.__file__),
         **rocm.versions(),
         "installed": sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} | set(_torch_folder())),
     }
@@ -181,6 +182,13 @@ def environment():
 
 def _torch_folder():
     return [os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))]
+
+
+def _has_bytecode(file):
+    """Whether a module's bytecode lies beside it; where it does not, every process that may not write compiles it."""
+    folder, name = os.path.split(file)
+    tag = sys.implementation.cache_tag
+    return os.path.exists(os.path.join(folder, "__pycache__", name.removesuffix(".py") + f".{tag}.pyc"))
 
 
 def _has_compiler():

@@ -6,9 +6,11 @@ the clock is real: the sandbox, the checks, the graph, the ledger, the stack.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from agent import cli, run
@@ -38,6 +40,9 @@ class SyntheticClock:
             found.incumbent_us.append([before])
             found.candidate_us.append([after * math.exp(-jitter)])
         return found
+
+    def series(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def close(self) -> None:
         """Nothing was started."""

@@ -6,12 +6,13 @@ import math
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from agent.budget import LOOK_S, LOOK_SHARE, Budget
 from agent.context import RunContext
+from agent.device_time import Metered
 from agent.records import measurements
 from agent.records.measurements import SessionStart
 from tools.judging.measure import Comparison
@@ -77,3 +78,36 @@ def test_it_never_costs_a_run_what_one_line_of_torch_compile_gives(tmp_path: Pat
 def test_nothing_is_owed_where_torch_compile_does_not_pay(tmp_path: Path, gains: tuple[float, ...]) -> None:
     ctx = context(tmp_path, time.monotonic() - 1.0, compile_gains=gains)
     assert RunContext.out_of_time(ctx, "compile_model")
+
+
+def test_what_earlier_commands_have_spent_on_a_run_counts() -> None:
+    assert not Budget.left(10.0, spent_s=500.0).used_up() and Budget.left(10.0, spent_s=601.0).used_up()
+    assert not Budget.left(None, spent_s=1e9).used_up()
+
+
+def test_the_time_of_the_device_has_a_limit_of_its_own() -> None:
+    used = [0.0]
+    budget = Budget.left(None, 0.0).of_the_device(10.0, spent_s=400.0, used_s=lambda: used[0])
+    assert not budget.used_up()
+    used[0] = 201.0
+    assert budget.used_up() and not Budget.left(None, 0.0).of_the_device(None, 1e9, lambda: 1e9).used_up()
+
+
+def test_side_by_side_the_device_is_had_once() -> None:
+    class Process:
+        role = "worker"
+
+        def stop(self) -> str:
+            return "ended"
+
+    metered = Metered(cast(Any, SimpleNamespace(name="local", start=lambda command: Process())))
+    first, second = metered.start(cast(Any, None)), metered.start(cast(Any, None))
+    assert first.role == "worker" and cast(Any, first.stop()) == "ended"
+    first.stop()
+    before = metered.seconds
+    time.sleep(0.02)
+    assert metered.seconds - before >= 0.02, "the second still has it"
+    second.stop()
+    after = metered.seconds
+    time.sleep(0.02)
+    assert metered.seconds == after and metered.name == "local"

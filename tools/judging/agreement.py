@@ -51,6 +51,13 @@ def _slowed_down(beside_us: float, alone_us: float) -> Doubt:
     )
 
 
+def is_in_question(found: Comparison, known_us: dict[str, list[float]]) -> bool:
+    """Whether the incumbent, beside a candidate that gains, was slower than it is known to be."""
+    known, seen = known_us.get(found.incumbent), found.median_us("incumbent")
+    slow = known is not None and any(s > AGREEMENT * k for s, k in zip(seen, known, strict=True))
+    return slow and median(found.log_ratios) > 0
+
+
 def check(found: Comparison, beside: Session, known_us: dict[str, list[float]]) -> Doubt | None:
     """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
 
@@ -58,10 +65,9 @@ def check(found: Comparison, beside: Session, known_us: dict[str, list[float]]) 
     first turn in which it is as fast beside the candidate as alone settles that it is not being slowed down now.
     Returns why the comparison cannot be relied on, if so.
     """
-    known, seen = known_us.get(found.incumbent), found.median_us("incumbent")
-    slow = known is not None and any(s > AGREEMENT * k for s, k in zip(seen, known, strict=True))
-    if not slow or median(found.log_ratios) <= 0:
+    if not is_in_question(found, known_us):
         return None
+    seen = found.median_us("incumbent")
     beside.doing("the stack below it was slower than before: timing that alone and beside it in turns")
     alone = replace(beside, builds={INCUMBENT: beside.builds[INCUMBENT]}, keep=None)
     beside_us, alone_us = list[list[float]](), list[list[float]]()

@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 from sandbox.contract import WouldNotFreeze
+from tools.judging.cores import Cores
 from tools.judging.inputs import Draw, Inputs
 from tools.judging.script import POSITIVE_63
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
@@ -116,7 +117,7 @@ class Tripwire(Exception):
 
 
 @dataclass
-class _Group:
+class Group:
     """The workers of one restart that are timed in turns, and the inputs they have not used yet."""
 
     workers: dict[str, Worker]
@@ -129,6 +130,8 @@ class _Group:
     def close(self) -> None:
         for worker in self.workers.values():
             worker.close()
+        for path in [path for inputs in self.staged.values() for case in inputs for path in case]:
+            path.unlink(missing_ok=True)
 
 
 @dataclass
@@ -151,7 +154,7 @@ class Session:
     ahead: int = 1
     doing: Callable[[str], None] = lambda what: None  # told what takes long
     rng: random.Random = field(default_factory=random.SystemRandom)
-    _prepared: list[_Group] = field(default_factory=list, init=False)
+    _prepared: list[Group] = field(default_factory=list, init=False)
 
     def restart(self) -> Restart:
         """Raises: SideFault."""
@@ -163,6 +166,15 @@ class Session:
         spent = [self._run(names, sides, tripped) for names in together]
         _check_tripped(tripped)
         return Restart(sides, sum(map(sum, spent)), sum(prepared_s for prepared_s, _ in spent))
+
+    def take_over(self, prepared: list[Group]) -> None:
+        """Groups of the same builds, which another session has prepared and not timed."""
+        self._prepared += prepared
+
+    def hand_over(self) -> list[Group]:
+        """What was prepared and not timed; from now on the caller's to close."""
+        left, self._prepared = self._prepared, []
+        return left
 
     def close(self) -> None:
         """End what was prepared and not timed."""
@@ -195,16 +207,10 @@ class Session:
         if groups > 1:
             self.doing(f"starting {groups * len(names)} workers side by side")
         for _ in range(groups):
-            self._prepared.append(_Group({}))
+            self._prepared.append(Group({}))
             for name in names:
                 self._start(name)
-        drawn = self.inputs(
-            [f"{number} {name}" for number in range(len(self._prepared)) for name in names]
-        )  # meanwhile
-        for number, group in enumerate(self._prepared):
-            group.staged = {name: drawn[f"{number} {name}"] for name in names}
-            group.cursor = {name: [0] * len(self.workload.cases) for name in names}
-        self._all("build", self._build_arguments)
+        self._all("build", self._build_arguments, meanwhile=partial(self._draw, names))
         for which in ("a", "b") if self.workload.states else ("",):
             if which:
                 self._all("load_state", partial(self._state_arguments, self.workload.states[which]))
@@ -233,28 +239,37 @@ class Session:
             timeout_s=self.setting.check_timeout_s,
         )
 
-    def _workers(self) -> Iterator[tuple[_Group, str, Worker]]:
+    def _workers(self) -> Iterator[tuple[Group, str, Worker]]:
         """All that are prepared."""
         for group in self._prepared:
             for name, worker in group.workers.items():
                 yield group, name, worker
 
-    def _all(self, op: str, arguments: Callable[[_Group, str], dict[str, Any]]) -> None:
+    def _draw(self, names: Sequence[str]) -> None:
+        """What all that are prepared will be given."""
+        drawn = self.inputs([f"{number} {name}" for number in range(len(self._prepared)) for name in names])
+        for number, group in enumerate(self._prepared):
+            group.staged = {name: drawn[f"{number} {name}"] for name in names}
+            group.cursor = {name: [0] * len(self.workload.cases) for name in names}
+
+    def _all(self, op: str, arguments: Callable[[Group, str], dict[str, Any]],
+             meanwhile: Callable[[], None] = lambda: None) -> None:  # fmt: skip
         for group, name, worker in self._workers():
             with _blamed(name):
                 worker.begin(op, **arguments(group, name))
+        meanwhile()
         for _, name, worker in self._workers():
             with _blamed(name):
                 worker.finish()
 
-    def _build_arguments(self, group: _Group, name: str) -> dict[str, Any]:
+    def _build_arguments(self, group: Group, name: str) -> dict[str, Any]:
         worker = group.workers[name]
         return {**self.workload.build_arguments(worker), "compile_options": worker.build.compile_options}
 
-    def _state_arguments(self, path: Path, group: _Group, name: str) -> dict[str, Any]:
+    def _state_arguments(self, path: Path, group: Group, name: str) -> dict[str, Any]:
         return {"path": group.workers[name].reveal(path)}
 
-    def _time_case(self, case: int, group: _Group, sides: dict[str, Side]) -> None:
+    def _time_case(self, case: int, group: Group, sides: dict[str, Side]) -> None:
         plan = Plan.for_case(self.workload.cases[case], self.workload.device)
         for name in group.workers:
             sides[name].call_ns[case], sides[name].stage_ns[case] = [], []
@@ -268,7 +283,7 @@ class Session:
                 with _blamed(name):
                     self._block(case, plan.calls, group, name, sides[name], keep)
 
-    def _block(self, case: int, calls: int, group: _Group, name: str, side: Side, keep: int | None) -> None:
+    def _block(self, case: int, calls: int, group: Group, name: str, side: Side, keep: int | None) -> None:
         """Thaw one worker, time its calls, freeze it again."""
         worker = group.workers[name]
         worker.process.thaw()
@@ -309,7 +324,7 @@ class Session:
         if used_s > wall_s * len(self.cores.timed) * 1.02 + CPU_SLACK_S:
             raise Tripwire(f"it used {used_s:.3f} s of CPU time in {wall_s:.3f} s on {len(self.cores.timed)} cores")
 
-    def _stage_arguments(self, group: _Group, name: str, case: int) -> dict[str, Any]:
+    def _stage_arguments(self, group: Group, name: str, case: int) -> dict[str, Any]:
         """The next unused input of this worker. No two get the same: what one computes is of no use to another."""
         position = group.cursor[name][case]
         group.cursor[name][case] += 1
@@ -321,7 +336,7 @@ class Session:
             "phase": self.workload.cases[case].phase,
         }
 
-    def _keep(self, group: _Group, name: str, case: int, commitment: tuple[int, str]) -> None:
+    def _keep(self, group: Group, name: str, case: int, commitment: tuple[int, str]) -> None:
         """Have the outputs of the last call written; only now does the worker learn that this call is looked at."""
         worker = group.workers[name]
         path = worker.saved(f"timed-{len(self.outputs)}")
@@ -341,30 +356,6 @@ def _check_tripped(tripped: dict[str, set[str]]) -> None:
     for name, found in tripped.items():
         if replaced := sorted(found - tripped[INCUMBENT]):
             raise SideFault(name, Tripwire(f"it replaces {replaced[0]}, which the incumbent does not"))
-
-
-@dataclass(frozen=True)
-class Cores:
-    """Which CPUs do what: two sets to start workers on, one set to time on, and what is left for the host."""
-
-    starting: tuple[tuple[int, ...], tuple[int, ...]]
-    timed: tuple[int, ...]
-    host: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        return len({*self.timed, *self.host})
-
-    @classmethod
-    def of(cls, available: Sequence[int], threads: int) -> Cores:
-        """Timed on one core for each thread, of a GPU workload as well: with more to choose from, the thread that
-        launches stays where it happened to be put, beside a busy neighbour or not, and the same code scatters.
-        """
-        cpus = tuple(sorted(available))
-        timed = cpus[-min(threads, max(1, len(cpus) - 1)) :]
-        host = tuple(c for c in cpus if c not in timed) or cpus
-        half = len(cpus) // 2
-        return cls((cpus[half:], cpus[:half] or cpus), timed, host)
 
 
 def inputs_needed(workload: Workload, case: Case) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -109,12 +109,18 @@ def judge_script(
     return finding
 
 
-def judge_calls(calls: Sequence[Compared], rules: Rules, reference: Worker | None) -> Finding:
-    """Form, commitment and values of each call; errors pooled by group, so that one lucky baseline does not decide."""
+def judge_calls(calls: Iterable[Compared], rules: Rules, reference: Worker | None) -> Finding:
+    """Form, commitment and values of each call; errors pooled by group, so that one lucky baseline does not decide.
+
+    The files of a call are read before the next is asked for.
+    """
     pooled: dict[tuple[str, int], tuple[LeafError, LeafError, str, str]] = {}
-    evidence: dict[str, Any] = {"calls": len(calls), "checked": sorted({call.label for call in calls})}
+    labels: list[str] = []
+    evidence: dict[str, Any] = {}
     try:
         for call in calls:
+            labels.append(call.label)
+            evidence.update(calls=len(labels), checked=sorted({*labels}))
             _one_call(call, rules, reference, pooled)
         worst = 0.0
         for (_, index), (mine, theirs, dtype, label) in pooled.items():

@@ -68,6 +68,7 @@ class Environment(BaseModel):
     vllm: _Short | None = None
     flash_attn: _Short | None = None
     cpp_compiler: StrictBool = False
+    library_bytecode: StrictBool = True
     gpu_name: _Short | None = None
     gpu_count: _Size | None = None
     gfx: _Short | None = None

@@ -23,7 +23,7 @@ from tools.judging.workload import Case, Workload
 AT_ONCE = 16  # inputs drawn per request
 Inputs = Sequence[Sequence[Path]]  # by case
 Draw = Callable[[Sequence[str]], Mapping[str, Inputs]]
-"""New inputs for each of these sides, enough for one restart; those drawn before are taken away."""
+"""New inputs for each of these sides, enough for one restart, as files; the caller's to take away."""
 
 
 def draw(reference: Worker, into: Path, case: Case, seed: int, variant: str = "") -> Path:
@@ -70,8 +70,6 @@ class InputSupply:
         except WorkerFault as fault:
             self.close()
             raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
-        finally:
-            source.clear()
 
     def close(self) -> None:
         if self._source is not None:
@@ -100,9 +98,15 @@ class _Source:
         return self.supply.folder / f"{self.reference.root.name}-{self.drawn}"
 
     def __call__(self, sides: Sequence[str]) -> dict[str, Inputs]:
-        self.clear()
         self.drawn += 1
         self.folder.mkdir(mode=0o700, parents=True)
+        try:
+            return self._draw(sides)
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
+    def _draw(self, sides: Sequence[str]) -> dict[str, Inputs]:
         with _standing_still():
             self.reference.process.thaw()
         if self.drawn == 1:
@@ -125,9 +129,6 @@ class _Source:
                 raise
             # an entry may make its inputs from what build() left behind
             self.reference.ask("build", **self.supply.workload.build_arguments(self.reference))
-
-    def clear(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextmanager

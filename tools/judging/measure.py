@@ -1,17 +1,17 @@
 """Measure a comparison: restarts until the accept rule has seen enough, and the tripwires of the clock.
 
-`Clock` is the seam: `LiveClock` times workers, `RecordedClock` answers from a file, so that a run can be audited or
-repeated with the timings of another. Refuses to reuse a screen's numbers in a confirmation.
+`Clock` is the seam: `LiveClock` times workers; those of `recorded_clock.py` write to a file and answer from one.
+Refuses to reuse a screen's numbers in a confirmation.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -20,13 +20,12 @@ from typing import Protocol
 from pydantic import BaseModel, Field
 
 from sandbox.errors import DiskFull
-from tools.errors import ClockNotRecorded, IncumbentFails
+from tools.errors import IncumbentFails
 from tools.judging import accept, agreement, device_state, disk
 from tools.judging.accept import SpeedupInterval
 from tools.judging.agreement import Doubt
 from tools.judging.clock import (
     INCUMBENT,
-    Cores,
     Restart,
     Session,
     SideFault,
@@ -34,8 +33,10 @@ from tools.judging.clock import (
     Tripwire,
     inputs_needed,
 )
+from tools.judging.cores import Cores
 from tools.judging.correctness import fault_verdict
 from tools.judging.device_state import DeviceState
+from tools.judging.held import Held
 from tools.judging.inputs import InputSupply
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
@@ -150,6 +151,7 @@ class Request:
     progress: Callable[[int], None] = lambda restarts: None
     doing: Callable[[str], None] = lambda what: None  # told what takes long between restarts
     fewest: int = accept.SCREEN_RESTARTS  # it will hardly be enough before: so many are prepared at once, at most
+    to_come: int = 0  # restarts of the same builds that may follow in the same series, and may be prepared with these
 
     def blank(self, name: str) -> Comparison:
         purpose = self.purpose if len(self.candidates) == 1 else f"{self.purpose}: {name}"
@@ -177,6 +179,10 @@ class Clock(Protocol):
 
     def compare(self, request: Request) -> Measured:
         """Raises: IncumbentFails, WorkloadError (inputs cannot be drawn), SandboxError."""
+        ...
+
+    def series(self) -> AbstractContextManager[None]:
+        """Inside, what was prepared for one comparison and not timed serves the next one of the same builds."""
         ...
 
     def close(self) -> None:
@@ -227,6 +233,7 @@ class LiveClock:
     supply: InputSupply
     settle: Callable[[], None]  # returns when the device works, after a process has failed on it
     known_us: dict[str, list[float]] = field(default_factory=dict)
+    _held: Held | None = field(default=None, init=False)  # in a series
 
     def compare(self, request: Request) -> Measured:
         failed: dict[str, Comparison] = {}
@@ -265,6 +272,15 @@ class LiveClock:
                     doubt.tell(each)
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
 
+    @contextmanager
+    def series(self) -> Iterator[None]:
+        self._held = Held()
+        try:
+            yield
+        finally:
+            self._held.close()
+            self._held = None
+
     def close(self) -> None:
         self.supply.close()
 
@@ -290,17 +306,23 @@ class LiveClock:
                 turns = not self.workload.fits(len(builds))
                 session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc, turns, keep,
                                   outputs, doing=request.doing)  # fmt: skip
-                ahead = self._ahead(len(builds), request.fewest)
-                with contextlib.closing(replace(session, ahead=ahead)) as several:
+                with contextlib.closing(replace(session)) as several:
+                    held = self._held or Held()
+                    several.take_over(held.give(session))
                     restarts = 0
                     while not restarts or not all(request.enough(each.log_ratios) for each in found.values()):
+                        several.ahead = self._ahead(len(builds), request, restarts)
                         restart, restarts = several.restart(), restarts + 1
                         for name, each in found.items():
                             each.add(restart, name)
                         request.progress(restarts)
-                for name, each in found.items():
-                    if builds[name].compile_options is None:  # the original under torch.compile slows nobody down
-                        doubt = agreement.check(each, session, self.known_us) or doubt
+                    # the original under torch.compile slows nobody down
+                    judged = [found[name] for name in found if builds[name].compile_options is None]
+                    asked = [each for each in judged if agreement.is_in_question(each, self.known_us)]
+                    if request.to_come and not asked:
+                        held.take(session, several.hand_over())
+                for each in asked:
+                    doubt = agreement.check(each, session, self.known_us) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
         after: list[DeviceState] = read()
@@ -311,7 +333,7 @@ class LiveClock:
                 self.known_us.setdefault(each.incumbent, each.median_us("incumbent"))
         return doubt
 
-    def _ahead(self, sides: int, fewest: int) -> int:
+    def _ahead(self, sides: int, request: Request, done: int) -> int:
         """How many restarts are prepared side by side: on a GPU, where that is most of what a restart takes.
 
         A CPU's memory would hold all copies of the model, and nobody knows how large one is.
@@ -319,7 +341,10 @@ class LiveClock:
         if self.workload.device == "cpu":
             return 1
         input_bytes = sides * sum(inputs_needed(self.workload, case) * case.input_bytes for case in self.workload.cases)
-        wanted = [n for n in AHEAD if n <= fewest and n * input_bytes <= AHEAD_INPUT_BYTES]
+        most = (request.fewest - done if done < request.fewest else request.fewest) + request.to_come
+        # one that settles a screen at once, and all that follow
+        steps = (1 + request.to_come, *AHEAD) if request.to_come else AHEAD
+        wanted = [n for n in steps if n <= most and n * input_bytes <= AHEAD_INPUT_BYTES]
         together = (n for n in wanted if n * sides <= self.cores.count and self.workload.fits(n * sides))
         return next(together, 1)
 
@@ -333,49 +358,3 @@ def _blame(found: Comparison, fault: SideFault) -> None:
         found.refused = reason
     else:
         found.broken = reason
-
-
-@dataclass
-class RecordingClock:
-    """Passes on to another clock and writes every comparison to a file, one JSON object a line."""
-
-    inner: Clock
-    file: Path
-
-    def compare(self, request: Request) -> Measured:
-        found = self.inner.compare(request)
-        with self.file.open("a", encoding="utf-8") as stream:
-            stream.writelines(comparison.model_dump_json() + "\n" for comparison in found.comparisons.values())
-            stream.flush()
-            os.fsync(stream.fileno())
-        return found
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-@dataclass
-class RecordedClock:
-    """Answers from a recording, by purpose and the keys of both builds. Times nothing."""
-
-    file: Path
-
-    def __post_init__(self) -> None:
-        rows = [Comparison.model_validate(json.loads(line)) for line in self.file.read_text().splitlines() if line]
-        self._rows = {(row.purpose, row.incumbent, row.candidate): row for row in rows}
-
-    def compare(self, request: Request) -> Measured:
-        """Raises: ClockNotRecorded."""
-        return Measured({name: self._recorded(request.blank(name)) for name in request.candidates})
-
-    def close(self) -> None:
-        """Nothing was started."""
-
-    def _recorded(self, wanted: Comparison) -> Comparison:
-        name = (wanted.purpose, wanted.incumbent, wanted.candidate)
-        if name not in self._rows or len(self._rows[name].case_total_log_ratios) != len(self._rows[name].log_ratios):
-            raise ClockNotRecorded(
-                f"the recording {self.file} has no comparison {name}",
-                hint="Record it again: it was made with another version of the target or of ratchet.",
-            )
-        return self._rows[name]

@@ -16,7 +16,8 @@ from sandbox.contract import Limits, Sandbox
 from sandbox.errors import SandboxUnavailable
 from tools.errors import ToolError
 from tools.integrity import hash_tree
-from tools.judging.clock import Cores, inputs_needed
+from tools.judging.clock import inputs_needed
+from tools.judging.cores import Cores
 from tools.judging.device_health import DeviceHealth
 from tools.judging.inputs import InputSupply
 from tools.judging.measure import LiveClock

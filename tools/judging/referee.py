@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import IncumbentFails, WorkloadError, workload_error
-from tools.judging import accept, correctness, own_tests, toolchain
+from tools.judging import accept, own_tests, timed_outputs, toolchain
 from tools.judging.accept import NoiseFloor
 from tools.judging.check import Checked, Checks
 from tools.judging.clock import TimedOutput
-from tools.judging.correctness import Compared, Finding
+from tools.judging.correctness import Finding
 from tools.judging.device_health import DeviceHealth
 from tools.judging.grounds import Grounds
 from tools.judging.measure import (
@@ -33,7 +33,7 @@ from tools.judging.measure import (
 )
 from tools.judging.own_tests import OwnTests
 from tools.judging.verdict import Verdict
-from tools.judging.worker import Build, Setting, Worker, WorkerFault
+from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 
 # a gain this large is judged twice, on new inputs: it is more often a mistake than a discovery
@@ -75,9 +75,12 @@ class Referee:
         self.clock.close()
 
     def prepare_compiler(self) -> None:
-        """Make what all compiling workers share on a CPU; before it, each makes its own."""
-        if self.workload.device == "cpu" and self.workload.environment.get("cpp_compiler"):
-            toolchain.make(self.setting)
+        """Make what all workers share, as far as it is not there; before it, each makes its own."""
+        told = self.workload.environment
+        headers = self.workload.device == "cpu" and bool(told.get("cpp_compiler"))
+        bytecode = told.get("library_bytecode") is False
+        if headers or bytecode:
+            toolchain.make(self.setting, self.workload.device, bytecode=bytecode)
             if self.setting.toolchain is not None:
                 self.grounds.share([self.setting.toolchain])
 
@@ -219,17 +222,19 @@ class Referee:
             enough_for_screen(self.delta),
             progress=lambda n: self.say("screening", n, accept.SCREEN_RESTARTS),
             doing=self._doing,
+            to_come=min(accept.LOOKS),
         )
-        measured = self.clock.compare(request)
-        screened, outputs = measured.only, measured.outputs
-        evidence["screen"] = summary(screened, self.delta)
-        failed = _failed(screened, evidence)
-        if failed:
-            return failed
-        outcome = accept.screen(screened.log_ratios, self.delta)
-        if outcome != "continue":
-            return self._by_time(outcome, screened, evidence, "in a screen")
-        measured = self.confirm(purpose, incumbent, checked.build)
+        with self.clock.series():
+            measured = self.clock.compare(request)
+            screened, outputs = measured.only, measured.outputs
+            evidence["screen"] = summary(screened, self.delta)
+            failed = _failed(screened, evidence)
+            if failed:
+                return failed
+            outcome = accept.screen(screened.log_ratios, self.delta)
+            if outcome != "continue":
+                return self._by_time(outcome, screened, evidence, "in a screen")
+            measured = self.confirm(purpose, incumbent, checked.build)
         confirmed, more = measured.only, measured.outputs
         evidence["confirmation"] = summary(confirmed, self.delta)
         failed = _failed(confirmed, evidence)
@@ -320,44 +325,10 @@ class Referee:
         return Verdict(name=finding.verdict, reason=reason, evidence=evidence)
 
     def check_timed(self, outputs: Sequence[TimedOutput]) -> Finding:
-        """Are the outputs of timed calls those they were committed to, and right? By a fresh reference worker."""
-        if not outputs:
-            return Finding(None, "", {"calls": 0})
-        self.say("checking timed outputs", 0, 0)
-        with Worker(self.setting, self.pristine, "reference", timeout_s=self.setting.check_timeout_s) as reference:
-            try:
-                reference.ask("describe")
-                reference.ask("build", mode=self.workload.mode)
-                baseline = self._answers(reference, outputs, "baseline")
-                truth = baseline
-                if self.workload.precision:
-                    reference.ask("precision", name=self.workload.precision)
-                    truth = self._answers(reference, outputs, "truth")
-            except WorkerFault as fault:
-                raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
-            calls = [
-                Compared(
-                    "timed call", f"case {o.case}", self.workload.cases[o.case].phase, o.output, b, t, o.commitment
-                )
-                for o, b, t in zip(outputs, baseline, truth, strict=True)
-            ]
-            return correctness.judge_calls(calls, self.workload.rules, reference)
-
-    def _answers(self, reference: Worker, outputs: Sequence[TimedOutput], prefix: str) -> list[Path]:
-        if self.workload.states:
-            reference.ask("load_state", path=reference.reveal(self.workload.states["b"]))
-        found = []
-        for index, timed in enumerate(outputs):
-            reference.ask(
-                "stage",
-                path=reference.reveal(timed.input),
-                constants=list(self.workload.constants),
-                phase=self.workload.cases[timed.case].phase,
-            )
-            reference.ask("call", key=1)
-            found.append(reference.saved(f"{prefix}-{index}"))
-            reference.ask("save", path=str(found[-1]))
-        return found
+        """Are outputs of timed calls those they were committed to, and right? Raises: WorkloadError, SandboxError."""
+        if outputs:
+            self.say("checking timed outputs", 0, 0)
+        return timed_outputs.check(self.setting, self.workload, self.pristine, outputs, self.rng)
 
 
 def _failed(found: Comparison, evidence: dict[str, Any]) -> Verdict | None:

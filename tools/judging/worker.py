@@ -41,6 +41,7 @@ _FREE_SOME = "Free some space and resume the run; what was proven is kept."
 # What torch keeps under a key that leaves out code which it traces, as of `triton_op`: another build may have other
 # code. The rest is kept under all that it was made from.
 TRACED = Path("inductor", "aotautograd")
+BYTECODE = "bytecode"
 HEADERS_BELOW_TMP = f"torchinductor_{USER}/precompiled_headers"  # where Inductor looks for them
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -91,8 +92,9 @@ class Worker:
     """A started guest. `home` is the only folder it writes to; inputs are revealed in `inbox`, which it only reads."""
 
     def __init__(self, setting: Setting, build: Build, role: str = "worker", *, cpus: tuple[int, ...] | None = None,
-                 malloc: bool = True, poison: bool = False, compile_threads: int = 1,
+                 malloc: bool = True, poison: bool = False, compile_threads: int = 1, bytecode: bool = False,
                  timeout_s: float | None = None) -> None:  # fmt: skip
+        """`bytecode`: it writes that of all it imports, to be kept."""
         self.setting, self.build, self.role = setting, build, role
         self.timeout_s = timeout_s or setting.start_timeout_s
         # passed through, but not listed: under the same names another worker's inbox shows what will be asked next.
@@ -130,7 +132,7 @@ class Worker:
                 ),
                 cwd=(build.tree / setting.entry).parent,
                 role=role,
-                env=self._environment(malloc, poison, compile_threads),
+                env={**self._environment(malloc, poison, compile_threads), **self._bytecode(shared, bytecode)},
                 readable=(setting.guest, build.tree, self.inbox, *shared),
                 writable=(self.home,),
                 cpus=cpus,
@@ -145,12 +147,20 @@ class Worker:
             "PYTHONUNBUFFERED": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
             "TRITON_CACHE_DIR": str(self.cache / "triton"),
+            "TORCH_EXTENSIONS_DIR": str(self.cache / "extensions"),
             # a bundle names files by the folder of the worker that filled the cache, which is not there any more
             "TORCHINDUCTOR_BUNDLE_TRITON_INTO_FX_GRAPH_CACHE": "0",
             "TORCHINDUCTOR_COMPILE_THREADS": str(compile_threads),  # above 1 it keeps a pool of processes
             **(MALLOC if malloc else {}),
             **(MALLOC_POISON if poison else {}),
         }
+
+    def _bytecode(self, shared: list[Path], writes: bool) -> dict[str, str]:
+        """Where Python looks for bytecode, unless that lies beside the sources."""
+        if writes:
+            return {"PYTHONPYCACHEPREFIX": str(self.home / BYTECODE), "PYTHONDONTWRITEBYTECODE": ""}
+        made = [folder / BYTECODE for folder in shared if (folder / BYTECODE).exists()]
+        return {"PYTHONPYCACHEPREFIX": str(made[0])} if made else {}
 
     def reveal(self, source: Path) -> str:
         """Put a file of ours, as `taking` leaves it, where this worker can read it; before, it could not know of it."""
@@ -314,6 +324,10 @@ class Worker:
     def keep_headers(self, into: Path) -> Path:
         """The same with its precompiled headers, of which there may be none."""
         return self._keep_files(f"tmp/{HEADERS_BELOW_TMP}", into)
+
+    def keep_bytecode(self, into: Path) -> Path:
+        """The same with the bytecode that it wrote."""
+        return self._keep_files(BYTECODE, into)
 
     def _keep_files(self, below_home: str, into: Path) -> Path:
         """Copies; the process must have ended, so that no folder becomes a link meanwhile."""

@@ -16,6 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 SIZE = 128  # of a block, in rows and keys
 WORTH = 0.25  # of all blocks must be empty
+LEAST = -1e30  # kernels multiply by log2(e), where the least float32 becomes -inf: no row of it would be an average
 
 _known = WeakTensorKeyDictionary()  # mask -> (its version, rows, keys, the blocks)
 
@@ -34,7 +35,8 @@ def attention(query, key, value, mask, scale, enable_gqa):
     seen = mask[(None,) * (4 - mask.dim())].expand(batch, heads, rows, keys)
 
     def added(score, b, h, i, j):
-        return score + seen[b, h, i, j]
+        number = seen[b, h, i, j].to(score.dtype)
+        return score + torch.where((number < LEAST) & (number > -torch.inf), LEAST, number)
 
     def allowed(b, h, i, j):
         return seen[b, h, i, j]

@@ -55,12 +55,17 @@ def _chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any
     return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
+PASSES = says('{"reject": false, "reason": ""}', usage={"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})
+
+
 @dataclass
 class Server:
     """`requests` are the bodies that came, `replies` what is still to be answered."""
 
     replies: list[Reply]
+    reviews: list[Reply] = field(default_factory=list)  # of reviewers; without one left, nothing is rejected
     requests: list[dict[str, Any]] = field(default_factory=list)
+    reviewed: list[dict[str, Any]] = field(default_factory=list)  # the bodies of reviewers' requests
     keys: list[str] = field(default_factory=list)
     base_url: str = ""
 
@@ -74,9 +79,14 @@ def serving(*replies: Reply) -> Iterator[Server]:
             """Nobody reads it."""
 
         def do_POST(self) -> None:
-            server.requests.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             server.keys.append(str(self.headers["authorization"]))
-            reply = server.replies.pop(0) if server.replies else fails(500, "nothing is left to say")
+            if "Reject it if" in str(body["messages"][0]["content"]):
+                server.reviewed.append(body)
+                reply = server.reviews.pop(0) if server.reviews else PASSES
+            else:
+                server.requests.append(body)
+                reply = server.replies.pop(0) if server.replies else fails(500, "nothing is left to say")
             time.sleep(reply.after_s)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._answer(reply)

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from agent.llm import ContextFull, Message, ToolCall, Turn, Usage
-from agent.llm import conversation as conversations
 from agent.llm.account import Account
-from agent.llm.conversation import KEPT_WHOLE, MOST_CALLS, REPEATS, STUMBLES, Conversation, as_data
+from agent.llm.conversation import KEPT_WHOLE, REPEATS, STUMBLES, Conversation, as_data
 from tools.candidate import Candidate
 from tools.registry import Registry, Request, Result, Tool, ToolFault
 from tools.registry.files import Text
@@ -146,10 +145,10 @@ def test_a_model_that_repeats_itself_is_told_and_in_the_end_left() -> None:
     assert len(chat(talk).asked) == 2 * REPEATS
 
 
-def test_calls_for_one_candidate_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversations, "MOST_CALLS", 5)
+def test_calls_for_one_candidate_have_a_limit() -> None:
     talk = talking(does(*[("echo", {"text": str(number)}) for number in range(7)]))
-    assert talk.next_candidate() is None and talk.ended.startswith("5 calls of tools") and MOST_CALLS > 5
+    talk.most_calls = 5
+    assert talk.next_candidate() is None and talk.ended.startswith("5 calls of tools")
     assert len(said(talk)) == 7 and "not run" in said(talk)[6]
 
 

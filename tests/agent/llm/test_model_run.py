@@ -75,6 +75,9 @@ def test_what_a_model_hands_in_is_judged_and_kept_and_all_is_recorded(tmp_path: 
     assert ran.report.model is not None and ran.report.model.tokens_by_step["audit_compute"] == 5250
     assert "## Model" in (ran.run_dir / "report.md").read_text()
     rows = [json.loads(line) for line in (ran.run_dir / "exchanges.jsonl").read_text().splitlines()]
+    (review,) = [row for row in rows if row["step"] == "audit_compute:review"]
+    rows.remove(review)
+    assert "slow: .contiguous()" in json.dumps(review["messages"])
     assert [row["turn"]["calls"][0]["name"] for row in rows] == [
         "read_file",
         "edit_file",
@@ -127,7 +130,77 @@ def test_a_model_that_may_not_or_cannot_go_on_ends_its_part_and_not_the_run(
 def test_a_model_that_cannot_be_used_is_said_before_anything_is_measured(
     tmp_path: Path, reply: Reply, status: int, told: str
 ) -> None:
-    with serving(reply) as server:
+    with serving(reply, reply) as server:
         ran = run_with(server, tmp_path)
     assert (ran.status, told in ran.message) == (status, True), ran.message
     assert "sk-the-secret" not in ran.message + ran.output
+
+
+def test_a_reviewer_may_reject_and_nothing_else(tmp_path: Path) -> None:
+    replies = [READY, call("edit_file", **EDIT), call("submit", **SUBMIT), call("give_up", reason="so be it")]
+    with serving(*replies) as server:
+        server.reviews = [says("Well. I think:"), says('{"reject": true, "reason": "it takes the comment away"}')]
+        ran = run_with(server, tmp_path)
+    assert ran.status == 0, ran.message
+    assert [(a.verdict, a.why) for a in ran.report.attempts] == [
+        ("refused", "a reviewer rejects it: it takes the comment away")
+    ]
+    assert "refused. a reviewer rejects it" in said_to(server, 3)[-1]
+    assert len(server.reviewed) == 2 and "not of the form" in json.dumps(server.reviewed[1]["messages"])
+    assert "tools" not in server.reviewed[0] and "<data>" in server.reviewed[0]["messages"][1]["content"]
+
+
+def test_a_model_without_tool_calls_calls_them_in_words(tmp_path: Path) -> None:
+    def words(name: str, **arguments: Any) -> Reply:
+        return says("I do this:\n```json\n" + json.dumps({"tool": name, "arguments": arguments}) + "\n```")
+
+    replies = [says("Hello!"), words("ready"), words("read_file", path="bench.py"), words("edit_file", **EDIT),
+               words("submit", **SUBMIT), words("give_up", reason="nothing else is there")]  # fmt: skip
+    with serving(*replies) as server:
+        ran = run_with(server, tmp_path)
+    assert ran.status == 0, ran.message
+    assert [kept.title for kept in ran.report.kept] == ["Say nothing"] and server.replies == []
+    assert "tools" in server.requests[0] and all("tools" not in request for request in server.requests[1:])
+    told = server.requests[3]["messages"]
+    assert [message["role"] for message in told] == ["system", "user", "assistant", "user"]
+    assert '{"name": "edit_file"' in told[0]["content"] and '{"tool": "read_file"' in told[2]["content"]
+    assert "class Model" in told[3]["content"]
+
+
+def test_what_a_cheap_model_thinks_is_not_worth_it_is_not_asked_of_the_other(tmp_path: Path) -> None:
+    thinks = says('{"worth_trying": false, "reason": "there is one line in it"}')
+    with serving(READY, thinks) as server:
+        ran = run_with(server, tmp_path, "--triage", "cheap")
+    assert ran.status == 0, ran.message
+    assert [request["model"] for request in server.requests] == ["scripted", "cheap"]
+    assert "cheap thinks that the step is not worth it: there is one line in it" in ran.report.steps[1].reason
+
+
+def test_a_run_is_replayed_without_a_network(tmp_path: Path) -> None:
+    replies = [READY, call("edit_file", **EDIT), call("submit", **SUBMIT), call("give_up", reason="nothing else")]
+    with serving(*replies) as server:
+        first = run_with(server, tmp_path)
+    tree = tmp_path / "target"
+    again = agent(tree, tmp_path / "again", *STEPS, "--replay", str(first.run_dir))
+    assert again.status == 0, again.message
+    assert [kept.title for kept in again.report.kept] == ["Say nothing"]
+    assert (again.run_dir / "ratchet.patch").read_text() == (first.run_dir / "ratchet.patch").read_text()
+    assert again.report.model is not None and again.report.model.name == "a recording"
+    cut = tmp_path / "cut.jsonl"
+    cut.write_text("".join((first.run_dir / "exchanges.jsonl").read_text().splitlines(keepends=True)[:1]))
+    short = agent(tree, tmp_path / "short", *STEPS, "--replay", str(cut))
+    assert short.status == 0 and "the recording holds nothing more" in short.report.steps[1].reason
+    cut.write_text("{}\n")
+    assert agent(tree, tmp_path / "none", *STEPS, "--replay", str(cut)).status == 53
+
+
+def test_a_limit_of_dollars_needs_a_price_that_is_known(tmp_path: Path) -> None:
+    with serving(READY) as server:
+        ran = run_with(server, tmp_path, "--dollars", "1")
+    assert (ran.status, "price of scripted is not known" in ran.message) == (90, True)
+    replies = [READY, call("diff", 20_000)]
+    with serving(*replies) as server:
+        ran = run_with(server, tmp_path / "priced", "--dollars", "0.05", "--price", "2,10")
+    assert ran.status == 0, ran.message
+    assert "the budget of 0.05 dollars: 0.04 are spent" in ran.report.steps[1].reason
+    assert "That cost 0.04 dollars" in (ran.run_dir / "report.md").read_text()

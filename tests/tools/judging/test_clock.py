@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -10,8 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 from tools.judging import clock
-from tools.judging.clock import SAMPLES, Cores, Plan, Restart, Session, Side, SideFault, _Group
-from tools.judging.measure import LiveClock
+from tools.judging.clock import SAMPLES, Group, Plan, Restart, Session, Side, SideFault
+from tools.judging.cores import Cores
+from tools.judging.held import Held
+from tools.judging.measure import LiveClock, Request
 from tools.judging.worker import WorkerFault
 from tools.judging.workload import Case
 
@@ -38,7 +41,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int]]]:
     session.workload = TwoNames()  # type: ignore[assignment]
     for _ in range(300):
         blocks.clear()
-        group = _Group({"incumbent": unused, "candidate": unused})
+        group = Group({"incumbent": unused, "candidate": unused})
         session._time_case(0, group, {"incumbent": Side(), "candidate": Side()})
         assert all(keep is None for name, keep in blocks if name == "incumbent")
         of_candidate = [keep for name, keep in blocks if name == "candidate"]
@@ -119,7 +122,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(Standing, "count", 0)
     monkeypatch.setattr(clock, "Worker", Standing)
 
-    def time_case(self: Session, case: int, group: _Group, sides: dict[str, Side]) -> None:
+    def time_case(self: Session, case: int, group: Group, sides: dict[str, Side]) -> None:
         Standing.log.append(f"time {[worker.number for worker in group.workers.values()]}")  # type: ignore[attr-defined]
 
     monkeypatch.setattr(Session, "_time_case", time_case)
@@ -155,7 +158,7 @@ def test_what_takes_long_is_told(prepared: Session) -> None:
 def test_garbage_of_warming_up_is_collected_before_anything_is_timed(prepared: Session) -> None:
     asked: list[str] = []
 
-    def time_case(self: Session, case: int, group: _Group, sides: dict[str, Side]) -> None:
+    def time_case(self: Session, case: int, group: Group, sides: dict[str, Side]) -> None:
         asked.extend(group.workers["candidate"].asked)  # type: ignore[attr-defined]
 
     prepared._time_case = time_case.__get__(prepared)  # type: ignore[method-assign]
@@ -204,10 +207,51 @@ def test_all_timed_calls_together_count_with_what_their_staging_takes_longer() -
     assert total(Side({0: [100] * 8}, {0: [10] * 8})) == 0.0
 
 
-@pytest.mark.parametrize(("input_bytes", "ahead"), [(1 << 20, 6), (32 << 20, 2), (128 << 20, 2), (512 << 20, 1)])
-def test_as_many_restarts_are_prepared_as_their_inputs_have_room(input_bytes: int, ahead: int) -> None:
+def live_clock(input_bytes: int = 1 << 20, cores: int = 32) -> LiveClock:
     unused: Any = None
     cases = (Case("", {}, call_s=0.01, input_bytes=input_bytes),)
     workload: Any = SimpleNamespace(device="cuda", cases=cases, states={"a": unused, "b": unused}, fits=lambda n: True)
-    live = LiveClock(unused, workload, Cores.of(range(32), 1), unused, unused, unused)
-    assert live._ahead(sides=2, fewest=12) == ahead
+    return LiveClock(unused, workload, Cores.of(range(cores), 1), unused, unused, unused)
+
+
+def request(fewest: int, to_come: int = 0) -> Request:
+    build: Any = SimpleNamespace(key="")
+    return Request("", build, {"candidate": build}, bool, fewest=fewest, to_come=to_come)
+
+
+@pytest.mark.parametrize(("input_bytes", "ahead"), [(1 << 20, 6), (32 << 20, 2), (128 << 20, 2), (512 << 20, 1)])
+def test_as_many_restarts_are_prepared_as_their_inputs_have_room(input_bytes: int, ahead: int) -> None:
+    assert live_clock(input_bytes)._ahead(2, request(fewest=12), 0) == ahead
+
+
+@pytest.mark.parametrize(
+    ("asked", "done", "cores", "ahead"),
+    [
+        (request(3, to_come=6), 0, 16, 7),  # one settles the screen, six confirm
+        (request(3, to_come=6), 0, 12, 6),
+        (request(3, to_come=6), 0, 8, 3),
+        (request(6), 0, 16, 6),
+        (request(6), 4, 16, 2),  # what the screen left of seven is timed
+        (request(6), 6, 16, 6),  # the next look
+    ],
+)
+def test_no_more_are_prepared_than_will_be_timed(asked: Request, done: int, cores: int, ahead: int) -> None:
+    assert live_clock(cores=cores)._ahead(2, asked, done) == ahead
+
+
+def test_what_a_screen_has_not_timed_serves_the_confirmation_and_nothing_else(prepared: Session) -> None:
+    prepared.ahead = 3
+    held = Held()
+    prepared.restart()
+    held.take(prepared, prepared.hand_over())
+    confirming = replace(prepared, ahead=1)
+    confirming.take_over(held.give(prepared))
+    confirming.restart()
+    assert [line for line in Standing.log if line.startswith("time")] == ["time [1, 2]", "time [3, 4]"]
+    held.take(prepared, confirming.hand_over())
+    others = replace(prepared, builds={**prepared.builds, "candidate": SimpleNamespace(compile_options=None, key="2")})  # type: ignore[dict-item]
+    assert held.give(others) == []
+    assert Standing.log[-2:] == ["close 5", "close 6"]
+    prepared.close()
+    confirming.close()
+    assert sum(line.startswith("close") for line in Standing.log) == 6

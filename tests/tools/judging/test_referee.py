@@ -11,7 +11,9 @@ import pytest
 
 from tests.evals.arena import Arena
 from tools.errors import IncumbentFails
-from tools.judging.clock import INCUMBENT, SideFault
+from tools.judging import correctness, timed_outputs
+from tools.judging.clock import INCUMBENT, SAMPLES, SideFault
+from tools.judging.correctness import Compared
 from tools.judging.measure import Comparison, LiveClock, Request, enough_for_noise
 from tools.judging.worker import WorkerFault
 from tools.judging.workload import Workload
@@ -140,3 +142,29 @@ def test_room_is_what_the_device_has_less_a_margin() -> None:
     assert workload(40, 100).fits(2)
     assert not workload(45, 100).fits(2)
     assert workload(10**12, 0).fits(9), "a CPU's memory is not asked"
+
+
+def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_some_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena, there = Arena.open(tmp_path, sys.executable), list[tuple[int, int]]()
+    judged = correctness._one_call
+
+    def counting(call: Compared, *rest: Any) -> None:
+        inside = [path.name.split("-")[0] for path in call.truth.parent.iterdir()]
+        there.append((inside.count("baseline"), inside.count("truth")))
+        judged(call, *rest)
+
+    monkeypatch.setattr(correctness, "_one_call", counting)
+    request = Request("twice", arena.incumbent, {"candidate": arena.incumbent}, lambda ratios: len(ratios) == 3)
+    try:
+        outputs = arena.referee.clock.compare(request).outputs
+        finding = arena.referee.check_timed(outputs)
+        assert finding.verdict is None and finding.evidence["calls"] == finding.evidence["kept"] == len(outputs) > 4
+        assert there == [(left, 1) for left in range(len(outputs), 0, -1)]
+        monkeypatch.setattr(timed_outputs, "COMPARED_BYTES", 0)
+        finding = arena.referee.check_timed(outputs)
+        cases = len({output.case for output in outputs})
+        assert (finding.verdict, finding.evidence["calls"]) == (None, SAMPLES * cases)
+    finally:
+        arena.referee.close()

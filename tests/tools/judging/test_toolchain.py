@@ -50,11 +50,13 @@ def compiles(provider: Name, open_folder: Path) -> None:
     tree = write_files(open_folder / "tree", {"bench.py": BENCH})
     (open_folder / "scratch").mkdir(mode=0o711)
     referee = open_referee(tree, "bench.py", python=python, sandbox=sandbox, scratch=open_folder / "scratch")
+    referee.workload.environment["library_bytecode"] = False
     try:
         referee.prepare_compiler()
         made = referee.setting.toolchain
         assert made is not None
         (header,) = (made / "headers").glob("*.gch")
+        assert list((made / "bytecode").rglob("torch/_inductor/__init__.*.pyc"))
         filled = referee.fill(Build("compiled", tree, compile_options={}))
         found = referee.check(filled).finding
         assert found.verdict is None and found.evidence["compiled"]["graphs"] == 1

@@ -49,12 +49,13 @@ class Starts:
     """A sandbox in which nothing runs."""
 
     def __init__(self, separate_users: bool = True) -> None:
-        self.separate_users = separate_users
+        self.separate_users, self.asked = separate_users, list[Any]()
 
     def promises(self) -> Promises:
         return Promises(True, True, self.separate_users, True, True, True)
 
     def start(self, command: Any) -> Started:
+        self.asked.append(command)
         return Started()
 
 
@@ -128,6 +129,25 @@ def test_headers_are_kept_as_bytes_and_not_from_where_a_link_leads(setting: Sett
         (started.home / "tmp" / "torchinductor_ratchet").unlink()
         write_files(started.home / "tmp" / worker.HEADERS_BELOW_TMP, {"x.h": "its"})
         assert (started.keep_headers(tmp_path / "more") / "x.h").read_text() == "its"
+
+
+def test_bytecode_is_read_from_where_it_was_made_and_written_by_its_maker_alone(tmp_path: Path) -> None:
+    starts = Starts()
+    setting = Setting(cast(Any, starts), "python", tmp_path / "guest", "bench.py", tmp_path / "workers",
+                      toolchain=tmp_path / "toolchain")  # fmt: skip
+
+    def told(bytecode: bool) -> tuple[str | None, str, Path]:
+        with Worker(setting, Build("x", tmp_path), bytecode=bytecode) as started:
+            env = starts.asked[-1].env
+            return env.get("PYTHONPYCACHEPREFIX"), env["PYTHONDONTWRITEBYTECODE"], started.home
+
+    prefix, not_written, home = told(True)
+    assert (prefix, not_written) == (str(home / "bytecode"), "")
+    assert told(False)[:2] == (None, "1")
+    write_files(tmp_path / "toolchain", {"headers/x.h": "", "cache/x": ""})
+    assert told(False)[:2] == (None, "1")
+    write_files(tmp_path / "toolchain", {"bytecode/x.pyc": ""})
+    assert told(False)[:2] == (str(tmp_path / "toolchain" / "bytecode"), "1")
 
 
 def test_a_worker_that_reads_no_requests_hangs(setting: Setting) -> None:

@@ -1,0 +1,57 @@
+"""What the values of options look like, for argparse: wrong ones are told in its own way."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def image_name(text: str) -> str:
+    if not re.fullmatch(r"(?:[a-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*:\w[\w.-]{0,127}", text):
+        raise argparse.ArgumentTypeError(f"{text} is no name for an image with a tag; one looks like mine/rocm:1")
+    return text
+
+
+def pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (equals and re.fullmatch(r"[A-Za-z_]\w*", name)):
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
+    return name, value
+
+
+def positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds, of `90s`, `9m`, `1.5h` or a number of seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text} is no time; one looks like 9m or 540s")
+    return seconds
+
+
+def count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return value
+
+
+def count_or_zero(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(each) for each in text.split(","))

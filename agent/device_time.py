@@ -1,0 +1,74 @@
+"""How long the processes of a run have had the device: the time during which any of them was there.
+
+On a machine that is lent by the minute that is what a run costs. Refuses to guess what a process does with it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from sandbox.contract import Command, Ended, Process, Promises, Sandbox
+
+
+@dataclass
+class Metered:
+    """A `Sandbox` that counts. `seconds` is what all processes together took until now, side by side counted once."""
+
+    inner: Sandbox
+    _before: float = 0.0
+    _running: set[int] = field(default_factory=set)
+    _since: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        raise AttributeError("it is the name of the sandbox inside")
+
+    @property
+    def seconds(self) -> float:
+        with self._lock:
+            return self._before + (time.monotonic() - self._since if self._running else 0.0)
+
+    def promises(self) -> Promises:
+        return self.inner.promises()
+
+    def start(self, command: Command) -> Process:
+        process = _Counted(self, self.inner.start(command))
+        with self._lock:
+            if not self._running:
+                self._since = time.monotonic()
+            self._running.add(id(process))
+        return cast(Process, process)
+
+    def reap(self) -> list[str]:
+        return self.inner.reap()
+
+    def ended(self, process: _Counted) -> None:
+        with self._lock:
+            if id(process) in self._running:
+                self._running.remove(id(process))
+                if not self._running:
+                    self._before += time.monotonic() - self._since
+
+
+class _Counted:
+    """A process until it is stopped; all else is the process's own."""
+
+    def __init__(self, meter: Metered, process: Process) -> None:
+        self._meter, self._process = meter, process
+
+    def stop(self) -> Ended:
+        try:
+            return self._process.stop()
+        finally:
+            self._meter.ended(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._process, name)

@@ -1,0 +1,101 @@
+"""`agent verify` and `agent measure`: ask the referee about one change, without a run.
+
+The change is a patch, or another version of the repository. Nothing is committed and nothing kept. Refuses to answer
+with less than the whole check, and `measure` with less than the rule that a run decides by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from agent import run as running
+from agent.config import RunConfig
+from agent.errors import WrongUsage
+from agent.reporting import wording
+from agent.reporting.progress import Judging, Progress, open_progress
+from agent.repository.target import find_entry, find_target, import_target
+from sandbox.errors import SandboxUnavailable
+from tools.diff.patch import PatchFinding, apply_patch
+from tools.diff.patch_rules import PatchRules
+from tools.integrity import hash_tree
+from tools.judging.open_referee import open_referee
+from tools.judging.referee import Referee
+from tools.judging.verdict import Verdict
+from tools.judging.worker import Build
+
+Agree = Callable[[list[SandboxUnavailable]], bool]
+NOT_KEPT = 3  # exit status: it is not right, or no gain was shown
+
+
+def run(arguments: argparse.Namespace, config: RunConfig, agree: Agree, *, timed: bool) -> int:
+    """Print the verdict; 0 when the change is right (and, where it is timed, faster), else 3. Raises: RatchetError."""
+    config = running.settle(config, agree)
+    with (
+        tempfile.TemporaryDirectory(prefix="ratchet-judge-", ignore_cleanup_errors=True) as name,
+        open_progress(as_json=False) as progress,
+    ):
+        folder = Path(name)
+        folder.chmod(0o711)  # the separate users of commands pass through
+        verdict = _judged(config, folder, arguments.change, progress, timed)
+    kept = verdict.name == "kept"
+    said = {**verdict.model_dump(mode="json"), "name": "right" if kept and not timed else verdict.name}
+    if arguments.json:
+        print(json.dumps(said, indent=1))
+    else:
+        gain = f", {wording.speedup(verdict.speedup)} over the original" if verdict.speedup is not None else ""
+        print(f"{said['name']}{gain}: {verdict.reason}")
+    return 0 if kept else NOT_KEPT
+
+
+def _judged(config: RunConfig, folder: Path, change: Path, progress: Progress, timed: bool) -> Verdict:
+    target = find_target(config.target)
+    import_target(target, folder / "pristine")
+    refused = _changed(folder, change)
+    if refused is not None:
+        return refused
+    scratch = folder / "scratch"
+    scratch.mkdir(mode=0o711)
+    entry = find_entry(target, config.entry)
+    with running.sandbox_for(config, folder / "sandbox", (folder,), lambda said: None) as sandbox:
+        referee = open_referee(
+            folder / "pristine", entry, python=str(config.python), sandbox=sandbox, scratch=scratch,
+            threads=config.threads, start_timeout_s=config.time_limit_s, original=target,
+        )  # fmt: skip
+        referee.say = lambda phase, done, of: progress.emit(Judging(str(change), phase, done, of))
+        with closing(referee):
+            return _asked(referee, Build(hash_tree(folder / "changed")[:16], folder / "changed"), timed)
+
+
+def _changed(folder: Path, change: Path) -> Verdict | None:
+    """Make the changed tree; a verdict where it cannot be made. Raises: WrongUsage, TargetError."""
+    if change.is_dir():
+        import_target(find_target(change), folder / "changed")
+        return None
+    try:
+        diff = change.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUsage(f"--change: {change} is neither a folder nor a patch that can be read: {error}") from error
+    shutil.copytree(folder / "pristine", folder / "changed", symlinks=True)
+    found = apply_patch(diff, folder / "changed", PatchRules())
+    return Verdict(name=found.kind, reason=found.reason) if isinstance(found, PatchFinding) else None
+
+
+def _asked(referee: Referee, changed: Build, timed: bool) -> Verdict:
+    original = referee.check_pristine().build
+    if timed:
+        referee.prepare_compiler()
+    checked = referee.check(changed)
+    evidence: dict[str, Any] = {"correctness": checked.finding.evidence}
+    if checked.finding.verdict is not None:
+        return Verdict(name=checked.finding.verdict, reason=checked.finding.reason, evidence=evidence)
+    if not timed:
+        return Verdict(name="kept", reason="it passes the whole check; nothing was timed", evidence=evidence)
+    referee.measure_noise()
+    return referee.time(checked, original)

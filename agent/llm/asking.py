@@ -1,0 +1,54 @@
+"""Ask a model for one record: its answer is JSON of a given form, and is asked for again where it is not.
+
+For questions aside, without tools. What it says is an opinion; who asks decides what it may do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from agent.llm import Chat, Message, Turn
+from agent.llm.account import Account
+
+REPAIRS = 2
+_CHARACTERS = 3.5  # of a token
+Form = TypeVar("Form", bound=BaseModel)
+
+
+def ask_for(
+    form: type[Form], chat: Chat, account: Account, purpose: str, messages: Sequence[Message],
+    heard: Callable[[Sequence[Message], Turn], None] = lambda messages, turn: None,
+) -> Form | None:  # fmt: skip
+    """None where the model does not answer in that form, or may not be asked. `purpose` is who is charged. Raises:
+    ModelError.
+    """
+    said = [*messages]
+    said[0] = {**said[0], "content": f"{said[0]['content']}\n\nAnswer with one JSON object of this form and nothing "
+               f"else: {json.dumps(form.model_json_schema())}"}  # fmt: skip
+    for _ in range(1 + REPAIRS):
+        prompt = int(len(json.dumps(said)) / _CHARACTERS)
+        if account.reached(prompt):
+            return None
+        begun = time.monotonic()
+        turn = chat.ask(said, (), account.most_tokens(prompt))
+        account.add(purpose, turn.usage, time.monotonic() - begun, guess=prompt + int(len(turn.text) / _CHARACTERS))
+        heard(said, turn)
+        try:
+            return form.model_validate_json(_object_in(turn.text))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            said += [turn.as_message(), {"role": "user", "content": f"That is not of the form: {first['msg']}. "
+                                         "Answer with the JSON object alone."}]  # fmt: skip
+    return None
+
+
+def _object_in(text: str) -> str:
+    """From the first brace to the last: models put words or marks around what they were asked for."""
+    found = re.search(r"\{.*\}", text, re.DOTALL)
+    return found[0] if found else text

@@ -1,0 +1,146 @@
+"""`agent mcp`: start a run, or go on with one, that an outside agent drives over MCP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from pydantic import Field, ValidationError
+
+from agent import run
+from agent.config import RunConfig
+from agent.context import RunContext
+from agent.errors import AgentError, WrongUsage
+from agent.llm.prompt import rules, task
+from agent.outside.desk import ADDRESS_FILE, Desk, HungUp
+from agent.proposers import Proposer
+from agent.proposers.in_turn import InTurn
+from agent.proposers.outside import Outside, described
+from agent.reporting.progress import Event, Note, Progress
+from agent.skill_packs import Packs
+from agent.workbench import Workbench
+from sandbox.errors import RatchetError
+from tools.registry import Answer, Request, Result, Tool
+
+if TYPE_CHECKING:
+    from agent.outside.server import Serving
+
+LAST_ANSWER_S = 10.0
+LONGEST_SUMMARY = 4000
+
+
+class Both:
+    """A `Progress` that tells two."""
+
+    def __init__(self, first: Progress, second: Desk) -> None:
+        self._first, self._second = first, second
+
+    def emit(self, event: Event) -> None:
+        self._second.emit(event)
+        self._first.emit(event)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        """The first is somebody else's to close."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A run to be driven: `begin` starts or resumes it, and returns its exit status."""
+
+    config: RunConfig
+    begin: Callable[[Progress, run.Joins], int]
+
+
+class Begin(Request):
+    """Begin the run: measure the repository as it is, and what one line of torch.compile gives. Takes minutes."""
+
+    target: str = Field(min_length=1)
+    """Folder of the repository; it is never changed."""
+    entry: str = Field(min_length=1)
+    """Script in it that shows how it is used, relative to the folder."""
+    budget_minutes: float | None = Field(default=None, gt=0)
+    """Time to look for changes; without it, as long as you like."""
+
+
+def serve(
+    progress: Progress, port: int | None, first: Order | None, ordered: Callable[[Begin], Order],
+    packs: Sequence[Path] = (),
+) -> int:  # fmt: skip
+    """`first` is the run, or None where the outside agent says which, for `ordered`. Returns its exit status: 0 where
+    the agent went away before one began. Raises: RatchetError.
+    """
+    try:
+        from agent.outside.server import Serving, made
+    except ModuleNotFoundError as error:
+        raise AgentError(f"Serving MCP needs the package {error.name}, which is not installed.",
+                         hint="Install `ratchet-agent[mcp]` beside Ratchet.") from error  # fmt: skip
+    if first is None and port is not None:
+        raise WrongUsage("--port needs --target and --entry.", hint="On stdio the outside agent can say which.")
+    desk = Desk()
+    tools = described() if first is not None else [Tool("begin", Begin, _only_described), *described()]
+    serving = Serving(desk, made(desk, tools, rules(Packs.of(packs))))
+    if port is None:
+        serving.on_stdio()
+    order = first or _told(desk, ordered)
+    return 0 if order is None else _driven(order, desk, serving, progress, port)
+
+
+def _told(desk: Desk, ordered: Callable[[Begin], Order]) -> Order | None:
+    """Which run it is to be; None when the outside agent has gone away."""
+    while True:
+        try:
+            asked = desk.next_asked()
+        except HungUp:
+            return None
+        if asked.name != "begin":
+            asked.answer.set_result(Answer("No run has begun yet: `begin` says of what.", worked=False))
+            continue
+        try:
+            found = ordered(Begin.model_validate(dict(asked.arguments)))
+        except ValidationError as error:
+            asked.answer.set_result(Answer(f"That is no request: {error.errors()[0]['msg']}", worked=False))
+        except RatchetError as error:
+            asked.answer.set_result(Answer(f"{error.message}\n{error.hint or ''}".strip(), worked=False))
+        else:
+            asked.answer.set_result(Answer("It begins. `where` says how it stands; `wait` waits for the answer."))
+            return found
+
+
+def _driven(order: Order, desk: Desk, serving: Serving, progress: Progress, port: int | None) -> int:
+    run_dir, outside = order.config.run_dir, list[Outside]()
+
+    def join(ctx: RunContext, proposer: Proposer) -> Proposer:
+        if port is not None:
+            address = serving.on_http(port, run_dir)
+            progress.emit(Note(f"serving MCP on {address}; the token is in {run_dir / ADDRESS_FILE}"))
+        outside.append(Outside(desk, lambda step: Workbench.open(ctx, step, step), lambda step: task(ctx, step)))
+        return InTurn([proposer, outside[0]])
+
+    said = "It was stopped; `agent resume` goes on."
+    try:
+        status = order.begin(Both(progress, desk), join)
+        said = summary(run_dir)
+    finally:
+        for each in outside:
+            each.answer_last(said)
+        desk.end(said)
+        serving.stop(LAST_ANSWER_S)
+    return status
+
+
+def _only_described(session: object, request: Request) -> Result:
+    raise AssertionError("answered before there is a session")
+
+
+def summary(run_dir: Path) -> str:
+    """What came of the run, for the agent that drove it."""
+    kept = len(json.loads((run_dir / "report.json").read_text(encoding="utf-8"))["kept"])
+    report = run_dir / "report.md"
+    begins = report.read_text(encoding="utf-8")[:LONGEST_SUMMARY]
+    return f"The run is over; {kept} changes kept. The report ({report}) begins:\n\n{begins}"

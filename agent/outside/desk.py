@@ -1,0 +1,107 @@
+"""Where a run and an outside agent meet. All work is done by the thread of the run; the other one asks and waits.
+
+A question that takes long is answered in parts: that it is being worked on, and, to `wait`, what came of it. Refuses a
+second question before the first is answered.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass
+from typing import Any
+
+from agent.reporting.progress import Event, Judging
+from tools.registry import Answer
+
+ADDRESS_FILE = "mcp.json"  # in a run's folder, for its owner alone: where it is served, and the token
+ANSWER_S = 45.0  # clients give up on an answer after a minute
+
+
+class HungUp(Exception):
+    """The outside agent is gone."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call of a tool, and where its answer goes."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    answer: Future[Answer]
+
+
+class Desk:
+    """`ask` and `wait` are for the outside agent's thread, the rest for the run's."""
+
+    def __init__(self) -> None:
+        self._asked: queue.Queue[Asked | None] = queue.Queue()
+        self._pending: Asked | None = None
+        self._doing = "starting"
+        self._ended = ""
+        self._lock = threading.Lock()
+
+    # -- the outside agent's side
+
+    def ask(self, name: str, arguments: Mapping[str, Any], answer_s: float = ANSWER_S) -> Answer:
+        with self._lock:
+            if self._pending is not None and not self._pending.answer.done():
+                said = f"It is still at work on `{self._pending.name}` ({self._doing}). Call `wait` for its answer."
+                return Answer(said, worked=False)
+            if self._ended:
+                return Answer(f"The run has ended. {self._ended}", worked=False)
+            self._pending = Asked(name, arguments, Future())
+            self._asked.put(self._pending)
+        return self._answered(self._pending, answer_s)
+
+    def wait(self, answer_s: float = ANSWER_S) -> Answer:
+        """The answer to what was asked last."""
+        pending = self._pending
+        if pending is None:
+            return Answer("Nothing was asked.", worked=False)
+        return self._answered(pending, answer_s)
+
+    def hang_up(self) -> None:
+        self._asked.put(None)
+
+    def _answered(self, asked: Asked, answer_s: float) -> Answer:
+        try:
+            return asked.answer.result(answer_s)
+        except NotYet:
+            return Answer(f"Still at work on `{asked.name}`: {self._doing}. Call `wait` for its answer.")
+
+    # -- the run's side
+
+    def next_asked(self) -> Asked:
+        """Blocks. Raises: HungUp."""
+        found = self._asked.get()
+        if found is None:
+            raise HungUp
+        return found
+
+    def emit(self, event: Event) -> None:
+        """As a `Progress`: what the run does meanwhile."""
+        if isinstance(event, Judging):
+            of = f", {event.done} of {event.of}" if event.of else ""
+            self._doing = f"{event.what}: {event.phase}{of}"
+
+    def end(self, said: str) -> None:
+        """The run is over; whoever still waits is told so."""
+        with self._lock:
+            self._ended = said
+            while not self._asked.empty():
+                left = self._asked.get()
+                if left is not None:
+                    left.answer.set_result(Answer(said))
+
+
+def answering(asked: Asked, work: Callable[[], Answer]) -> None:
+    """Answer what was asked; a fault of ours is told to both sides."""
+    try:
+        asked.answer.set_result(work())
+    except BaseException as error:
+        asked.answer.set_result(Answer(f"The run failed over this, which is not your fault: {error}", worked=False))
+        raise

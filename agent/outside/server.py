@@ -1,0 +1,128 @@
+"""The MCP server of a run, on stdio or on loopback with a token. The only file that imports mcp.
+
+It runs in a thread of its own and hands every call to the desk of the run. Refuses to listen on anything but loopback.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import uvicorn
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from agent import __version__
+from agent.outside.desk import ADDRESS_FILE, Desk
+from tools.registry import Answer, Tool
+
+HOST = "127.0.0.1"
+TOKEN_VARIABLE = "RATCHET_MCP_TOKEN"
+_WAIT = types.Tool(
+    name="wait",
+    description="Wait for the answer to a call that was still being worked on. Call it again until the answer comes.",
+    input_schema={"type": "object", "properties": {}, "additionalProperties": False},
+)
+
+
+def made(desk: Desk, tools: Sequence[Tool], instructions: str) -> Server[Any]:
+    """A server that offers these tools, each call of which goes to the desk."""
+    listed = [
+        types.Tool(name=tool.name, description=tool.description, input_schema=tool.parameters()) for tool in tools
+    ]
+
+    async def on_list_tools(context: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[*listed, _WAIT])
+
+    async def on_call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        arguments = params.arguments or {}
+
+        def ask() -> Answer:
+            return desk.wait() if params.name == _WAIT.name else desk.ask(params.name, arguments)
+
+        answer = await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
+        structured = answer.result.model_dump(mode="json") if answer.result is not None else None
+        return types.CallToolResult(content=[types.TextContent(text=answer.text)], structured_content=structured,
+                                    is_error=not answer.worked)  # fmt: skip
+
+    return Server("ratchet", version=__version__, instructions=instructions, on_list_tools=on_list_tools,
+                  on_call_tool=on_call_tool)  # fmt: skip
+
+
+@dataclass
+class Serving:
+    """A server in a thread. `hang_up` of the desk is called when it is over."""
+
+    desk: Desk
+    server: Server[Any]
+    _thread: threading.Thread | None = None
+    _http: uvicorn.Server | None = None
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def on_stdio(self) -> None:
+        async def serve() -> None:
+            async with stdio_server() as (reading, writing):
+                await self.server.run(reading, writing, self.server.create_initialization_options())
+
+        self._start(lambda: anyio.run(serve))
+
+    def on_http(self, port: int, run_dir: Path) -> str:
+        """Returns the address; with the token it lies in the run's folder. Raises: OSError when the port is taken."""
+        token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(32)
+        listening = socket.create_server((HOST, port))
+        address = f"http://{HOST}:{listening.getsockname()[1]}/mcp"
+        file = run_dir / ADDRESS_FILE
+        file.unlink(missing_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(json.dumps({"url": address, "token": token}) + "\n")
+        app = _WithToken(self.server.streamable_http_app(host=HOST, session_idle_timeout=None), token)
+        self._http = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
+        http = self._http
+        self._start(lambda: http.run(sockets=[listening]))
+        return address
+
+    def _start(self, serve: Any) -> None:
+        def run() -> None:
+            try:
+                serve()
+            finally:
+                self.over.set()
+                self.desk.hang_up()
+
+        self._thread = threading.Thread(target=run, name="mcp", daemon=True)
+        self._thread.start()
+
+    def stop(self, after_s: float) -> None:
+        """Give a client the time to fetch its last answer."""
+        self.over.wait(after_s)
+        if self._http is not None:
+            self._http.should_exit = True
+            self.over.wait(after_s)
+
+
+class _WithToken:
+    """ASGI: nobody without the token gets through."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app, self._expected = app, f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(given, self._expected):
+                headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
+                await send({"type": "http.response.start", "status": 401, "headers": headers})
+                await send({"type": "http.response.body", "body": b"the token of this run is asked for\n"})
+                return
+        await self._app(scope, receive, send)

@@ -1,0 +1,157 @@
+"""Candidates of an agent outside of the run, which uses its tools from one submission to the next.
+
+Refuses nothing and believes nothing: what is submitted is judged like anything else.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from agent.guard import Stopped
+from agent.llm.conversation import GiveUp, Submit
+from agent.outside.desk import Asked, Desk, HungUp, answering
+from agent.proposers import PastAttempt, ProposalRequest
+from agent.workbench import REGISTRY, Workbench
+from tools.candidate import Candidate, Site
+from tools.registry import Answer, Registry, Request, Result, Tool, ToolFault
+from tools.registry.files import Text
+
+
+class Where(Request):
+    """Show where the run stands: the step, what it is for, the cases that are timed, the profile, what was tried."""
+
+
+class Finish(Request):
+    """End the run: what is on the stack is measured as a whole, and the report and the branch are written."""
+
+    reason: str = Field(min_length=3, max_length=1000)
+    """Why nothing more is to be tried."""
+
+
+@dataclass
+class _Step:
+    """What belongs to one step."""
+
+    bench: Workbench
+    handed_in: str = ""  # the digest of the last candidate
+    ended: str = ""
+
+
+@dataclass
+class Outside:
+    """A `Proposer`. `open_bench` gives the workbench of a step, `told` what there is to say about it."""
+
+    desk: Desk
+    open_bench: Callable[[str], Workbench]
+    told: Callable[[str], str]
+    name: str = "outside"
+    finished: str = ""
+    _steps: dict[str, _Step] = field(default_factory=dict)
+    _waiting: Asked | None = None  # who submitted or ended something, and has no answer yet
+
+    def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
+        """Raises: Stopped when the outside agent is gone."""
+        if request.looking:
+            return [], "an outside agent is asked when it is its turn"
+        step = self._steps.get(request.step) or _Step(self.open_bench(request.step))
+        self._steps[request.step] = step
+        if self.finished or step.ended:
+            return [], self.finished or step.ended
+        self._answer_waiting(request, step)
+        found = self._serve(request.step, step)
+        return ([found], "") if found is not None else ([], step.ended)
+
+    def _serve(self, name: str, step: _Step) -> Candidate | None:
+        """Let it work until it submits something or ends the step."""
+        submitted = list[Candidate]()
+        registry = self._registry(name, step, submitted)
+        while True:
+            try:
+                asked = self.desk.next_asked()
+            except HungUp:
+                raise Stopped(signal.SIGHUP) from None
+            answer = Answer("")
+
+            def work(asked: Asked = asked) -> Answer:
+                nonlocal answer
+                answer = registry.call(step.bench, asked.name, asked.arguments)
+                return answer
+
+            if asked.name not in ("submit", "give_up", "finish"):
+                answering(asked, work)
+                continue
+            work()
+            if not answer.worked:
+                asked.answer.set_result(answer)
+                continue
+            self._waiting = asked  # answered when it is known what came of it
+            return submitted[0] if submitted else None
+
+    def _registry(self, name: str, step: _Step, submitted: list[Candidate]) -> Registry:
+        def submit(bench: Workbench, request: Submit) -> Result:
+            found = bench.candidate(request.title, request.rationale, request.predicted_gain, request.enables)
+            submitted.append(found)
+            step.handed_in = found.digest
+            return Text(said="handed in")
+
+        def give_up(bench: Workbench, request: GiveUp) -> Result:
+            step.ended = f"the outside agent gave up: {request.reason}"
+            return Text(said=step.ended)
+
+        def finish(bench: Workbench, request: Finish) -> Result:
+            self.finished = step.ended = f"the outside agent has finished: {request.reason}"
+            return Text(said=self.finished)
+
+        def where(bench: Workbench, request: Where) -> Result:
+            return Text(said=self.told(name))
+
+        own = [Tool("submit", Submit, submit), Tool("give_up", GiveUp, give_up), Tool("finish", Finish, finish),
+               Tool("where", Where, where)]  # fmt: skip
+        return Registry([*REGISTRY.tools.values(), *own])
+
+    def _answer_waiting(self, request: ProposalRequest, step: _Step) -> None:
+        if self._waiting is None:
+            return
+        judged = [past for past in request.attempts if step.handed_in and past.diff_digest == step.handed_in]
+        said = _verdict(judged[-1]) if judged else f"It is now the step `{request.step}`; `where` tells more."
+        try:
+            if step.bench.renew():
+                said += " Your files are those of the new top of the stack."
+        except ToolFault as fault:
+            said += f" {fault}"
+        self._waiting.answer.set_result(Answer(said))
+        self._waiting = None
+
+    def answer_last(self, said: str) -> None:
+        """To whoever still waits when the run is over."""
+        if self._waiting is not None:
+            self._waiting.answer.set_result(Answer(said))
+            self._waiting = None
+
+    def expects(self, request: ProposalRequest) -> bool:
+        step = self._steps.get(request.step)
+        return not self.finished and (step is None or not step.ended)
+
+    def sites(self, request: ProposalRequest) -> list[Site]:
+        return []
+
+    def advice(self, request: ProposalRequest) -> list[str]:
+        return []
+
+
+def _verdict(past: PastAttempt) -> str:
+    return f"The verdict on your candidate: {past.verdict}. {past.reason}"
+
+
+def described() -> list[Tool]:
+    """All tools that are offered, for a listing."""
+
+    def nothing(session: object, request: Request) -> Result:
+        raise AssertionError("described only")
+
+    own: dict[str, type[Request]] = {"submit": Submit, "give_up": GiveUp, "finish": Finish, "where": Where}
+    return [*REGISTRY.tools.values(), *(Tool(name, form, nothing) for name, form in own.items())]

@@ -1,0 +1,43 @@
+"""Defaults of a person, from `ratchet.toml`: which model, where it is, what may be spent.
+
+Refuses the file of a target: an address in it would be told the person's key.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from agent.errors import WrongUsage
+
+NAME = "ratchet.toml"
+_OF_MODELS = ("model", "base_url", "reviewer", "triage", "drafts", "skills", "tokens", "dollars", "price", "tool_calls")
+KEYS = frozenset((*_OF_MODELS, "attempts", "budget_minutes", "device_minutes", "memory_gib"))
+
+
+def defaults(target: Path, here: Path, home: Path) -> dict[str, Any]:
+    """What the file says, by the names of `RunConfig`; nothing where there is none. That in the folder `here` counts
+    before that of the user's configuration, unless `here` belongs to the target. Raises: WrongUsage.
+    """
+    of_the_target = here.resolve().is_relative_to(target.resolve())
+    places = [*(() if of_the_target else (here / NAME,)), home / "ratchet" / NAME]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        return {}
+    try:
+        told = tomllib.loads(found.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WrongUsage(f"{found} cannot be read: {error}") from error
+    if unknown := sorted(set(told) - KEYS):
+        can = ", ".join(sorted(KEYS))
+        raise WrongUsage(f"{found} has {unknown[0]}, which it cannot have.", hint=f"It can have {can}.")
+    if "skills" in told:
+        told["skills"] = [found.parent / Path(each).expanduser() for each in told["skills"]]
+    return told
+
+
+def config_home() -> Path:
+    """Where a user's configuration lies."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")

@@ -1,0 +1,52 @@
+"""`agent skills`: list packs, validate them, install them for an agent, export them for another."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from agent.skill_packs import Packs, PackUnusable, exporting, found_in, installing
+
+
+def show(arguments: argparse.Namespace) -> int:
+    for pack in Packs.of(arguments.skills or ()).packs:
+        print(f"{pack.name} ({pack.folder})")
+        print(f"  {pack.description}")
+        print(f"  {len(pack.files())} files")
+    return 0
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """By the reference validator of the format. Raises: PackUnusable, with what it found."""
+    try:
+        from skills_ref import validate as of_the_format  # type: ignore[import-untyped]
+    except ModuleNotFoundError as error:
+        raise PackUnusable(f"Validating needs the package {error.name}, which is not installed.",
+                           hint="Install `ratchet-agent[skills]` beside Ratchet.") from error  # fmt: skip
+    wrong = list[str]()
+    for pack in found_in(arguments.folder) if arguments.folder else Packs.of().packs:
+        found = of_the_format(pack.folder)
+        print(f"{pack.name}: {'; '.join(found) or 'valid'}")
+        wrong += [f"{pack.name}: {each}" for each in found]
+    if wrong:
+        raise PackUnusable(f"Not valid: {wrong[0]}", hint="agentskills.io/specification says what a pack is.")
+    return 0
+
+
+def install(arguments: argparse.Namespace) -> int:
+    root = Path.home() if arguments.user else Path.cwd()
+    into = installing.place_for(arguments.agent, root)
+    for line in installing.install(Packs.of(arguments.skills or ()).packs, into, replace=arguments.replace):
+        print(line)
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    text = json.dumps(exporting.exported(Packs.of(arguments.skills or ())), indent=1) + "\n"
+    if arguments.output is None:
+        print(text, end="")
+    else:
+        arguments.output.write_text(text, encoding="utf-8")
+        print(f"{arguments.output}: instructions and tools for chat.completions and responses")
+    return 0

@@ -1,0 +1,56 @@
+"""Two threads at one desk: a question at a time, answered in parts where it takes long."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent.outside.desk import Asked, Desk, HungUp, answering
+from agent.reporting.progress import Judging
+from tools.registry import Answer
+
+
+def test_what_takes_long_is_told_and_waited_for() -> None:
+    desk = Desk()
+    desk.emit(Judging("a change", "confirming", 2, 6))
+    with ThreadPoolExecutor(1) as outside:
+        asking = outside.submit(desk.ask, "measure", {}, 0.05)
+        asked = desk.next_asked()
+        first = asking.result(5)
+    assert first.worked and "a change: confirming, 2 of 6" in first.text and "wait" in first.text
+    busy = desk.ask("verify", {}, 0.05)
+    assert not busy.worked and "still at work on `measure`" in busy.text
+    answering(asked, lambda: Answer("1.1x"))
+    assert desk.wait(1.0).text == "1.1x" == desk.wait(1.0).text
+
+
+def test_who_hangs_up_is_noticed_and_who_comes_late_is_told() -> None:
+    desk = Desk()
+    assert not desk.wait(0.1).worked
+    desk.hang_up()
+    with pytest.raises(HungUp):
+        desk.next_asked()
+    with ThreadPoolExecutor(1) as outside:
+        waiting = outside.submit(desk.ask, "submit", {}, 5.0)
+        while desk._asked.empty():
+            threading.Event().wait(0.01)
+        desk.end("Two changes were kept.")
+        assert waiting.result(5).text == "Two changes were kept."
+    late = desk.ask("diff", {}, 1.0)
+    assert not late.worked and "Two changes were kept." in late.text
+
+
+def test_a_fault_of_ours_is_told_to_both() -> None:
+    def fails() -> Answer:
+        raise RuntimeError("out of cheese")
+
+    desk = Desk()
+    with ThreadPoolExecutor(1) as outside:
+        asking = outside.submit(desk.ask, "verify", {}, 5.0)
+        asked: Asked = desk.next_asked()
+        with pytest.raises(RuntimeError):
+            answering(asked, fails)
+        told = asking.result(5)
+    assert not told.worked and "not your fault: out of cheese" in told.text

@@ -1,0 +1,169 @@
+"""An outside agent drives a run over MCP, by the official client: to a kept change, and to every end there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from agent.reporting import report
+from tests.agent.llm.test_model_run import EDIT, SUBMIT, TARGET
+from tests.agent.whole_runs import ROOT
+from tests.files import write_files
+
+STEPS = ("--steps", "profile_baseline,audit_compute,compose_stack")
+Ask = Callable[..., Any]
+
+
+def argv(tmp_path: Path, *options: str) -> list[str]:
+    return ["-m", "tests.agent.synthetic_clock", "mcp", "--runs-dir", str(tmp_path / "runs"), "--run-id", "one",
+            "--sandbox", "local", "--python", sys.executable, *STEPS, *options]  # fmt: skip
+
+
+def target(tmp_path: Path) -> tuple[str, ...]:
+    return ("--target", str(write_files(tmp_path / "target", {"bench.py": TARGET})), "--entry", "bench.py")
+
+
+@asynccontextmanager
+async def on_stdio(tmp_path: Path, *options: str) -> AsyncIterator[Client]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = StdioServerParameters(command=sys.executable, args=argv(tmp_path, *options), env=env, cwd=ROOT)
+    async with Client(started, read_timeout_seconds=120) as client:
+        yield client
+
+
+@asynccontextmanager
+async def on_http(tmp_path: Path, *options: str) -> AsyncIterator[Client]:
+    process = subprocess.Popen([sys.executable, *argv(tmp_path, *options), "--port", "0"], cwd=ROOT,
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    file = tmp_path / "runs" / "one" / "mcp.json"
+    try:
+        for _ in range(600):
+            if file.exists() and file.read_text():
+                break
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            time.sleep(0.1)
+        assert file.stat().st_mode & 0o777 == 0o600
+        found = json.loads(file.read_text())
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(urllib.request.Request(found["url"], b"{}"), timeout=30)
+        http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {found['token']}"}, timeout=120)
+        async with http, Client(streamable_http_client(found["url"], http_client=http)) as client:
+            yield client
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def asked(client: Client, name: str, **arguments: Any) -> tuple[str, bool]:
+    """The answer, waited for, and whether it worked."""
+    for _ in range(60):
+        answer = await client.call_tool(name, arguments)
+        said = "".join(part.text for part in answer.content if part.type == "text")
+        if not said.startswith("Still at work"):
+            return said, not answer.is_error
+        name, arguments = "wait", {}
+    raise AssertionError(said)
+
+
+async def drive(client: Client) -> None:
+    """profile, edit, verify, measure, submit, finish."""
+    names = [tool.name for tool in (await client.list_tools()).tools]
+    assert {"where", "show_profile", "edit_file", "verify", "measure", "submit", "finish", "wait"} <= set(names)
+    assert "one change at a time" in (client.instructions or "")
+    said, _ = await asked(client, "where")
+    assert "`audit_compute`" in said and "Where the time of a call goes" in said
+    assert "LinearLayer" not in said and "Linear" in (await asked(client, "show_profile"))[0]
+    said, worked = await asked(client, "edit_file", path="bench.py", old="nowhere", new="x")
+    assert not worked and "is not in bench.py" in said
+    assert (await asked(client, "edit_file", **EDIT))[1]
+    assert (await asked(client, "verify"))[0].startswith("right")
+    assert "over the top of the stack" in (await asked(client, "measure"))[0]
+    said, worked = await asked(client, "submit", **SUBMIT)
+    assert worked and said.startswith("The verdict on your candidate: kept.")
+    said, worked = await asked(client, "submit", **SUBMIT)
+    assert not worked and "Nothing is changed yet" in said
+    said, worked = await asked(client, "finish", reason="there is nothing else in it")
+    assert worked and "1 changes kept" in said and "## Kept" in said
+    said, worked = await asked(client, "diff")
+    assert not worked and "The run has ended" in said
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("connect", [on_stdio, on_http])
+def test_an_outside_agent_brings_a_change_to_the_stack(connect: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with connect(tmp_path, *target(tmp_path)) as client:
+            await drive(client)
+
+    anyio.run(main)
+    made = report.read(tmp_path / "runs" / "one")
+    assert [kept.title for kept in made.kept] == ["Say nothing"]
+
+
+@pytest.mark.timeout(300)
+def test_it_says_itself_which_repository_is_meant(tmp_path: Path) -> None:
+    _, folder, _, entry = target(tmp_path)
+
+    async def main() -> None:
+        async with on_stdio(tmp_path) as client:
+            said, worked = await asked(client, "verify")
+            assert not worked and "begin" in said
+            said, worked = await asked(client, "begin", target=str(tmp_path / "none"), entry=entry)
+            assert not worked and "none" in said
+            said, worked = await asked(client, "begin", target=folder)
+            assert (not worked and "entry" in said.lower()) or "required" in said
+            assert (await asked(client, "begin", target=folder, entry=entry))[1]
+            assert "audit_compute" in (await asked(client, "where"))[0]
+            assert (await asked(client, "give_up", reason="for this step"))[1]
+            said, _ = await asked(client, "where")
+            assert "compose_stack" in said
+            await asked(client, "finish", reason="enough was seen")
+
+    anyio.run(main)
+    assert report.read(tmp_path / "runs" / "one").kept == []
+
+
+@pytest.mark.timeout(300)
+def test_a_run_whose_agent_goes_away_can_be_resumed_with_what_was_kept(tmp_path: Path) -> None:
+    async def leave() -> None:
+        async with on_stdio(tmp_path, *target(tmp_path)) as client:
+            await asked(client, "edit_file", **EDIT)
+            assert "kept" in (await asked(client, "submit", **SUBMIT))[0]
+
+    anyio.run(leave)
+    run_dir = tmp_path / "runs" / "one"
+    assert not (run_dir / "report.json").exists()
+    done = subprocess.run([sys.executable, "-m", "tests.agent.synthetic_clock", "resume", str(run_dir)], cwd=ROOT,
+                          capture_output=True, text=True, timeout=200, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [kept.title for kept in report.read(run_dir).kept] == ["Say nothing"]
+
+
+@pytest.mark.timeout(120)
+def test_an_interrupted_server_ends_with_its_status(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, *argv(tmp_path, *target(tmp_path))], cwd=ROOT, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "audit_compute" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+        assert process.stdout is not None and process.stdout.read() == "", "stdout is the protocol's alone"

@@ -1,0 +1,72 @@
+"""`agent verify` and `agent measure` ask the referee about one change, and say what a run would."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import cli, judge
+from agent.judge import NOT_KEPT
+from tests.agent.llm.test_model_run import TARGET
+from tests.agent.synthetic_clock import SyntheticClock
+from tests.files import write_files
+from tools.diff.patch import make_diff
+from tools.judging.open_referee import open_referee
+
+FASTER = TARGET.replace("  # slow: .contiguous()", "")
+WRONG = TARGET.replace("self.layer(x))", "self.layer(x) * 1.01)")
+
+
+def asked(what: str, tmp_path: Path, change: Path, *options: str) -> int:
+    return cli.main([what, "--target", str(tmp_path / "target"), "--entry", "bench.py", "--change", str(change),
+                     "--sandbox", "local", "--yes", "--python", sys.executable, *options])  # fmt: skip
+
+
+@pytest.fixture
+def patches(tmp_path: Path) -> dict[str, Path]:
+    tree = write_files(tmp_path / "target", {"bench.py": TARGET})
+    found = {}
+    for name, text in {"faster": FASTER, "wrong": WRONG}.items():
+        found[name] = tmp_path / f"{name}.patch"
+        found[name].write_text(make_diff(tree, {"bench.py": text}))
+    return found
+
+
+def test_a_change_is_verified_as_a_patch_or_as_a_folder(
+    tmp_path: Path, patches: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked("verify", tmp_path, patches["faster"]) == 0
+    assert capsys.readouterr().out.startswith("right: ")
+    assert asked("verify", tmp_path, patches["wrong"], "--json") == NOT_KEPT
+    told = json.loads(capsys.readouterr().out)
+    assert told["name"] == "wrong" and told["evidence"]
+    folder = write_files(tmp_path / "other", {"bench.py": WRONG})
+    assert asked("verify", tmp_path, folder) == NOT_KEPT
+    assert capsys.readouterr().out.startswith("wrong: ")
+
+
+def test_what_cannot_be_applied_is_said(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:
+    patches["faster"].write_text(patches["faster"].read_text().replace("torch.sigmoid", "torch.tanh"))
+    assert asked("verify", tmp_path, patches["faster"]) == NOT_KEPT
+    assert capsys.readouterr().out.startswith("broken: ")
+    assert asked("verify", tmp_path, tmp_path / "none") == 2
+    assert "neither a folder nor a patch" in capsys.readouterr().err
+
+
+def test_a_change_is_measured_by_the_rule_of_a_run(
+    tmp_path: Path, patches: dict[str, Path], capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_synthetic_clock(*arguments: Any, **keywords: Any) -> Any:
+        referee = open_referee(*arguments, **keywords)
+        referee.clock = SyntheticClock()
+        return referee
+
+    monkeypatch.setattr(judge, "open_referee", with_synthetic_clock)
+    assert asked("measure", tmp_path, patches["faster"]) == 0
+    assert capsys.readouterr().out.startswith("kept, 1.15")
+    assert asked("measure", tmp_path, patches["wrong"]) == NOT_KEPT
+    assert capsys.readouterr().out.startswith("wrong: ")

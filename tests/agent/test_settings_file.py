@@ -1,0 +1,41 @@
+"""A person's defaults are read from their own files, and never from a target's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent import settings_file
+from agent.config import RunConfig
+from agent.errors import WrongUsage
+from tests.files import write_files
+
+
+def test_the_nearest_file_of_the_person_counts(tmp_path: Path) -> None:
+    write_files(tmp_path, {"work/target/bench.py": "", "home/ratchet/ratchet.toml": 'model = "far"\ndollars = 2\n'})
+    target, here, home = tmp_path / "work/target", tmp_path / "work", tmp_path / "home"
+    assert settings_file.defaults(target, here, home) == {"model": "far", "dollars": 2}
+    write_files(here, {"ratchet.toml": 'model = "near"\nskills = ["packs"]\n'})
+    assert settings_file.defaults(target, here, home) == {"model": "near", "skills": [here / "packs"]}
+    assert settings_file.defaults(target, here, tmp_path) == settings_file.defaults(target, here, home)
+    assert settings_file.defaults(target, tmp_path, tmp_path) == {}
+
+
+def test_the_file_of_a_target_is_not_read(tmp_path: Path) -> None:
+    target = write_files(tmp_path / "target", {"ratchet.toml": 'base_url = "http://elsewhere"\n', "inside/x": ""})
+    for here in (target, target / "inside"):
+        assert settings_file.defaults(target, here, tmp_path) == {}
+    (tmp_path / "link").symlink_to(target)
+    assert settings_file.defaults(target, tmp_path / "link", tmp_path) == {}
+
+
+@pytest.mark.parametrize("text", ["model = ", 'sandbox = "local"\n', 'target = "x"\n'])
+def test_what_it_cannot_have_is_said(text: str, tmp_path: Path) -> None:
+    write_files(tmp_path, {"ratchet.toml": text})
+    with pytest.raises(WrongUsage, match=r"ratchet\.toml"):
+        settings_file.defaults(tmp_path / "target", tmp_path, tmp_path / "home")
+
+
+def test_it_has_names_that_a_run_has() -> None:
+    assert set(RunConfig.model_fields) >= settings_file.KEYS

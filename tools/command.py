@@ -1,0 +1,83 @@
+"""Run a command in the sandbox, on a copy of a tree: what its author wants to try, on nobody's behalf.
+
+What comes back is what the command wrote, and says nothing that anybody relies on. The copy goes with it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.contract import Command, Ended, Limits, Sandbox
+from tools.plain_text import plain
+from tools.program_environment import environment
+from tools.tree_removal import remove_tree
+
+DISK_BYTES = 4 << 30
+OUTPUT_BYTES = 4 << 20
+# the copy belongs to whoever runs the command; a link to Python would leave its environment
+_PREPARE = r"""
+mkdir "$HOME/bin" && printf '#!/bin/sh\nexec "%s" "$@"\n' "$(command -v "$2")" > "$HOME/bin/python" &&
+chmod 755 "$HOME/bin/python" && cp -rT "$1" "$HOME/tree" && chmod -R u+w "$HOME/tree" && cd "$HOME/tree" &&
+exec /bin/sh -c "$3"
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended. `status` is None where it was ended."""
+
+    status: int | None
+    how: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Commands:
+    """`scratch` is a folder that the sandbox was given as one of ours."""
+
+    sandbox: Sandbox
+    python: str
+    scratch: Path
+    memory_bytes: int | None = None
+
+    def run(self, tree: Path, command: str, timeout_s: float) -> Ran:
+        """`command` is for a shell, in a copy of the tree; `python` is the target's. Raises: SandboxError, OSError."""
+        self.scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix="command-", dir=self.scratch))
+        place.chmod(0o711)
+        home = place / "home"
+        home.mkdir()
+        try:
+            return self._run(tree, command, timeout_s, home)
+        finally:
+            remove_tree(place)
+
+    def _run(self, tree: Path, command: str, timeout_s: float, home: Path) -> Ran:
+        given = environment(home)
+        process = self.sandbox.start(
+            Command(
+                argv=("/bin/sh", "-c", _PREPARE, "sh", str(tree), self.python, command),
+                cwd=home,
+                role="command",
+                env={**given, "PATH": f"{home / 'bin'}:{given.get('PATH', '/usr/bin:/bin')}"},
+                readable=(tree,),
+                writable=(home,),
+                limits=Limits(memory_bytes=self.memory_bytes, output_bytes=OUTPUT_BYTES, file_bytes=DISK_BYTES,
+                              disk_bytes=DISK_BYTES),
+            )
+        )  # fmt: skip
+        try:
+            in_time = process.wait(timeout_s) is not None
+        finally:
+            ended = process.stop()
+        return Ran(ended.status if in_time else None, _how(ended, in_time, timeout_s), plain(ended.output_tail))
+
+
+def _how(ended: Ended, in_time: bool, timeout_s: float) -> str:
+    if not in_time:
+        return f"ended after {timeout_s:.0f} s, which is all it may take"
+    if ended.signal:
+        return f"ended by signal {ended.signal}"
+    return f"exit status {ended.status}" if ended.reason == "exited" else f"ended: {ended.reason}"
