@@ -78,6 +78,6 @@ class Commands:
 def _how(ended: Ended, in_time: bool, timeout_s: float) -> str:
     if not in_time:
         return f"ended after {timeout_s:.0f} s, which is all it may take"
-    if ended.signal:
-        return f"ended by signal {ended.signal}"
-    return f"exit status {ended.status}" if ended.reason == "exited" else f"ended: {ended.reason}"
+    if ended.reason == "exited":
+        return f"exit status {ended.status}"
+    return f"ended by signal {ended.signal}" if ended.reason == "signal" else f"ended: {ended.reason}"

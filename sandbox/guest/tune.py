@@ -20,7 +20,7 @@ PACKAGE = "ratchet_ops"
 MOST_LAUNCHES = 32  # different ones, of all kernels
 WAVES_PER_EU = (1, 2, 3, 4)
 WARM_UP, RUNS = 3, 15
-FLUSH_BYTES = 256 << 20  # more than any cache holds: a kernel's input comes from memory, as in a large model
+FLUSH_BYTES = 512 << 20  # twice what the largest cache holds (256 MiB): inputs come from memory, as in a large model
 
 
 class Tuner(Worker):

@@ -34,6 +34,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 LOOKS = {6: 1, 12: 2, 30: 8}  # restarts -> which smallest decides
 INTERVAL = {6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound the interval
 AA_LOOKS, AA_WIDE, MAX_HALF_WIDTH = (12, 30), 0.04, 0.05
@@ -76,7 +77,7 @@ class Side:
     """One worker process, in a session of its own."""
 
     def __init__(self, file: Path, cpus: list[int]) -> None:
-        self.file, threads = file, dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(len(cpus)))
+        self.file, threads = file, dict.fromkeys(THREADS, str(len(cpus)))
         command = [sys.executable, __file__, "--worker", str(file), ",".join(map(str, cpus))]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
                                         env={**os.environ, **MALLOC, **threads}, start_new_session=True)  # fmt: skip
@@ -114,7 +115,7 @@ def restart(files: list[Path], cpus: list[int]) -> tuple[list[list[int]], dict[s
         told = [json.loads(side.finish()) for side in sides]
         for what in ("inputs", "outputs"):
             if told[0][what] != told[1][what]:
-                sys.exit(f"not the same {what}: {told[0][what]} and {told[1][what]}")
+                sys.exit(f"not the same {what}: {str(told[0][what])[:200]} and {str(told[1][what])[:200]}")
         warm = [[call_ns(index) for _ in range(WARM_UP)] for index in (0, 1)]
         calls = max(1, min(MAX_CALLS, round(BLOCK_NS[told[0]["device"]] / warm[0][-1])))
         for side in sides:
@@ -140,8 +141,9 @@ def form(value: Any, sums: bool) -> Any:
         return {str(key): form(each, sums) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [form(each, sums) for each in value]
-    kind = f"{getattr(value, 'dtype', type(value).__name__)}{list(getattr(value, 'shape', ()))}"
-    return f"{kind} sum {float(value.sum())}" if sums and hasattr(value, "sum") else kind
+    if not hasattr(value, "shape"):
+        return repr(value) if sums and isinstance(value, (int, float, str)) else type(value).__name__
+    return f"{value.dtype}{list(value.shape)}" + (f" sum {float(value.sum())}" if sums else "")
 
 
 def work(file: Path, cpus: str) -> None:
@@ -162,7 +164,7 @@ def work(file: Path, cpus: str) -> None:
     arguments: Any = None
     held: list[Any] = []
     for request in sys.stdin:
-        word, _, seed = request.partition(" ")
+        word, _, seed = request.strip().partition(" ")
         told: dict[str, Any] = {}
         if word in ("build", "stage"):
             held.clear()  # not while a call is timed
@@ -190,6 +192,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=12, choices=LOOKS, help="restarts to go to (default: 12)")
     parser.add_argument("--threads", type=int, default=1, help="threads of a worker, and its cores (default: 1)")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that restart() ends its workers
     cores = sorted(os.sched_getaffinity(0))
     cpus = cores[-min(given.threads, max(1, len(cores) - 1)) :]
     os.sched_setaffinity(0, set(cores) - set(cpus) or cores)

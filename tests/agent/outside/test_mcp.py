@@ -49,14 +49,15 @@ async def on_stdio(tmp_path: Path, *options: str) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def on_http(tmp_path: Path, *options: str) -> AsyncIterator[Client]:
-    process = subprocess.Popen([sys.executable, *argv(tmp_path, *options), "--port", "0"], cwd=ROOT,
-                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    told = tmp_path / "stderr.txt"
+    with told.open("w") as stream:
+        process = subprocess.Popen([sys.executable, *argv(tmp_path, *options), "--port", "0"], cwd=ROOT, stderr=stream)
     file = tmp_path / "runs" / "one" / "mcp.json"
     try:
         for _ in range(600):
             if file.exists() and file.read_text():
                 break
-            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            assert process.poll() is None, told.read_text()
             time.sleep(0.1)
         assert file.stat().st_mode & 0o777 == 0o600
         found = json.loads(file.read_text())
