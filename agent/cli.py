@@ -7,24 +7,17 @@ Imports argparse and next to nothing else; each subcommand imports what it needs
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent import __version__, guard, options
+from agent import __version__, given, guard, options
 from agent.argument_types import count, image_name, pair, positive
 from agent.guard import Doing
 
 if TYPE_CHECKING:
-    from agent.config import RunConfig
     from agent.time_slice import TimeSlice
-    from sandbox.errors import SandboxUnavailable
-
-# Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
-_NOT_CONFIG = {"command", "past", "handler", "debug", "json", "yes", "calls", "counters", "html", "trace", "json_file",
-               "stop_after", "port", "mcp", "change"}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -186,9 +179,9 @@ def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import run
     from agent.reporting.progress import open_progress
 
-    config = _config(arguments)
-    doing.run_dir, doing.reference = config.run_dir, _reference(config.run_dir)
-    config = run.settle(config, agree=partial(_agree, arguments, config.target))
+    config = given.config_of(arguments)
+    doing.run_dir, doing.reference = config.run_dir, given.reference(config.run_dir)
+    config = run.settle(config, agree=partial(given.agree, arguments, config.target))
     with open_progress(as_json=arguments.json) as progress:
         return run.start(config, progress, _time_slice(arguments))
 
@@ -200,9 +193,9 @@ def _mcp(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent.reporting.progress import open_progress
 
     def order() -> command.Order:
-        config = _config(arguments)
+        config = given.config_of(arguments)
         config = run.settle(config, agree=lambda reasons: arguments.yes)
-        doing.run_dir, doing.reference = config.run_dir, _reference(config.run_dir)
+        doing.run_dir, doing.reference = config.run_dir, given.reference(config.run_dir)
         return command.Order(config, lambda told, joins: run.start(config, told, _time_slice(arguments), joins))
 
     def ordered(asked: command.Begin) -> command.Order:
@@ -220,14 +213,16 @@ def _mcp(arguments: argparse.Namespace, doing: Doing) -> int:
 def _judge(timed: bool, arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import judge
 
-    return judge.run(arguments, _config(arguments), partial(_agree, arguments, arguments.target), timed=timed)
+    return judge.run(
+        arguments, given.config_of(arguments), partial(given.agree, arguments, arguments.target), timed=timed
+    )
 
 
 def _revalidate(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent.past_run import changes
     from agent.records import run_folder
 
-    folder = run_folder.find(arguments.past, _runs_dirs(arguments))
+    folder = run_folder.find(arguments.past, given.runs_dirs(arguments))
     past = folder.read().config
     changes(folder.path)  # before anything is begun for it
     arguments.target, arguments.entry = arguments.target or past.target, past.entry
@@ -241,8 +236,8 @@ def _revalidate(arguments: argparse.Namespace, doing: Doing) -> int:
 def _profile(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import profile
 
-    config = _config(arguments)
-    return profile.run(arguments, config, agree=partial(_agree, arguments, config.target))
+    config = given.config_of(arguments)
+    return profile.run(arguments, config, agree=partial(given.agree, arguments, config.target))
 
 
 def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
@@ -250,8 +245,10 @@ def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent.records import run_folder
     from agent.reporting.progress import open_progress
 
-    folder = run_folder.find(arguments.run, _runs_dirs(arguments))
-    doing.run_dir, doing.reference = folder.path, _reference(folder.path)
+    given.needed(arguments, ("port",), "--mcp", arguments.mcp)
+    given.needed(arguments, ("json",), "a stdout of its own, which --mcp takes", not arguments.mcp)
+    folder = run_folder.find(arguments.run, given.runs_dirs(arguments))
+    doing.run_dir, doing.reference = folder.path, given.reference(folder.path)
     with open_progress(as_json=arguments.json) as progress:
         if not arguments.mcp:
             return run.resume(folder.path, progress, _time_slice(arguments))
@@ -275,7 +272,7 @@ def _time_slice(arguments: argparse.Namespace) -> TimeSlice:
 def _runs(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent.reporting.list_runs import lines
 
-    for line in lines(_runs_dirs(arguments)):
+    for line in lines(given.runs_dirs(arguments)):
         print(line)
     return 0
 
@@ -322,77 +319,4 @@ def _skills(what: str, arguments: argparse.Namespace, doing: Doing) -> int:
 def _isa(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import isa
 
-    return isa.run(arguments, agree=partial(_agree, arguments, Path(arguments.file)))
-
-
-def _config(arguments: argparse.Namespace) -> RunConfig:
-    """The run as asked for. Raises: WrongUsage."""
-    from pydantic import ValidationError
-
-    from agent.config import RunConfig
-    from agent.errors import WrongUsage
-    from agent.records.run_folder import runs_dir_for
-
-    given = {name: value for name, value in vars(arguments).items() if value is not None and name not in _NOT_CONFIG}
-    if "replay" in given:
-        given["replay"] = _recording(arguments)
-    if arguments.command in ("run", "mcp"):
-        given = {**_defaults(arguments, given), **given}
-    given.setdefault("runs_dir", runs_dir_for(arguments.target, Path.cwd()))
-    try:
-        return RunConfig(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") + ": " if first["loc"] else ""
-        message = where + first["msg"].removeprefix("Value error, ")
-        raise WrongUsage(message, hint="`agent run --help` lists the options.") from error
-
-
-def _defaults(arguments: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any]:
-    """Of the user's `ratchet.toml`; what is replayed asks no model. Raises: WrongUsage."""
-    from agent import settings_file
-
-    found = settings_file.defaults(arguments.target, Path.cwd(), settings_file.config_home())
-    asks_nobody = "replay" in given or arguments.command == "mcp"
-    return {name: value for name, value in found.items() if not (asks_nobody and name == "model")}
-
-
-def _recording(arguments: argparse.Namespace) -> Path:
-    """Of `--replay`: a file as it is, else the folder of that run. Raises: RunNotFound."""
-    from agent.records import run_folder
-
-    place = Path(arguments.replay)
-    return place if place.exists() else run_folder.find(arguments.replay, _runs_dirs(arguments)).path
-
-
-def _agree(arguments: argparse.Namespace, target: Path, reasons: list[SandboxUnavailable]) -> bool:
-    """Ask the person at the terminal before code that is not theirs runs as them, since nothing here contains it.
-
-    False when there is nobody to ask. Raises: Declined.
-    """
-    if arguments.yes:
-        return True
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    from agent.errors import Declined
-
-    for reason in reasons:
-        print(f"{reason.message}. {reason.hint}", file=sys.stderr)
-    print(f"So nothing contains the code in {target}: it will run as you, with your files and rights. Run it? [y/N] ",
-          end="", file=sys.stderr, flush=True)  # fmt: skip
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Declined("Nothing was run.", hint="With --yes it does not ask.")
-    return True
-
-
-def _runs_dirs(arguments: argparse.Namespace) -> tuple[Path, ...]:
-    from agent.records.run_folder import default_runs_dirs
-
-    return (arguments.runs_dir,) if arguments.runs_dir else default_runs_dirs(Path.cwd())
-
-
-def _reference(run_dir: Path) -> str:
-    """What to type after `agent resume` here: the id where that is enough, else the folder."""
-    from agent.records.run_folder import default_runs_dirs
-
-    return run_dir.name if run_dir.parent in default_runs_dirs(Path.cwd()) else str(run_dir)
+    return isa.run(arguments, agree=partial(given.agree, arguments, Path(arguments.file)))

@@ -13,7 +13,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from agent.step_names import STEPS
 from tools.hardware import ARCHITECTURES
@@ -158,7 +167,7 @@ class RunConfig(BaseModel):
     dollars: PositiveFloat | None = None
     """What may be spent on models, by their prices; None is no limit."""
 
-    price: tuple[float, ...] | None = Field(default=None, min_length=2, max_length=3)
+    price: tuple[NonNegativeFloat, ...] | None = Field(default=None, min_length=2, max_length=3)
     """Dollars for a million tokens of prompts, of answers and of cached prompts; None is what the table says."""
 
     tool_calls: PositiveInt = 80

@@ -1,4 +1,4 @@
-"""How long the processes of a run have had the device: the time during which any of them was there.
+"""How long the processes of a run have had the device: the time during which any of them could run.
 
 On a machine that is lent by the minute that is what a run costs. Refuses to guess what a process does with it.
 """
@@ -41,16 +41,19 @@ class Metered:
 
     def start(self, command: Command) -> Process:
         process = _Counted(self, self.inner.start(command))
-        with self._lock:
-            if not self._running:
-                self._since = time.monotonic()
-            self._running.add(id(process))
+        self.runs(process)
         return cast(Process, process)
 
     def reap(self) -> list[str]:
         return self.inner.reap()
 
-    def ended(self, process: _Counted) -> None:
+    def runs(self, process: _Counted) -> None:
+        with self._lock:
+            if not self._running:
+                self._since = time.monotonic()
+            self._running.add(id(process))
+
+    def rests(self, process: _Counted) -> None:
         with self._lock:
             if id(process) in self._running:
                 self._running.remove(id(process))
@@ -59,7 +62,7 @@ class Metered:
 
 
 class _Counted:
-    """A process until it is stopped; all else is the process's own."""
+    """A process until it is stopped, less the time in which it is frozen; all else is the process's own."""
 
     def __init__(self, meter: Metered, process: Process) -> None:
         self._meter, self._process = meter, process
@@ -68,7 +71,15 @@ class _Counted:
         try:
             return self._process.stop()
         finally:
-            self._meter.ended(self)
+            self._meter.rests(self)
+
+    def freeze(self) -> None:
+        self._process.freeze()
+        self._meter.rests(self)
+
+    def thaw(self) -> None:
+        self._meter.runs(self)
+        self._process.thaw()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._process, name)

@@ -23,7 +23,7 @@ from agent.reporting.progress import Judging, Progress, open_progress
 from agent.repository.target import find_entry, find_target, import_target
 from sandbox.errors import SandboxUnavailable
 from tools.diff.patch import PatchFinding, apply_patch
-from tools.diff.patch_rules import PatchRules
+from tools.diff.patch_rules import PatchRules, never_allowed
 from tools.integrity import hash_tree
 from tools.judging.open_referee import open_referee
 from tools.judging.referee import Referee
@@ -70,7 +70,9 @@ def _judged(config: RunConfig, folder: Path, change: Path, progress: Progress, t
         )  # fmt: skip
         referee.say = lambda phase, done, of: progress.emit(Judging(str(change), phase, done, of))
         with closing(referee):
-            return _asked(referee, Build(hash_tree(folder / "changed")[:16], folder / "changed"), timed)
+            protected = running.protection(config.model_copy(update={"entry": entry}), referee.workload)
+            refused = _touched(folder, protected)
+            return refused or _asked(referee, Build(hash_tree(folder / "changed")[:16], folder / "changed"), timed)
 
 
 def _changed(folder: Path, change: Path) -> Verdict | None:
@@ -87,10 +89,25 @@ def _changed(folder: Path, change: Path) -> Verdict | None:
     return Verdict(name=found.kind, reason=found.reason) if isinstance(found, PatchFinding) else None
 
 
+def _touched(folder: Path, protected: Callable[[str], str | None]) -> Verdict | None:
+    """A verdict where a file differs that no change may touch."""
+    before, after = folder / "pristine", folder / "changed"
+    both = {path.relative_to(tree).as_posix() for tree in (before, after) for path in tree.rglob("*") if path.is_file()}
+    for path in sorted(both):
+        same = all((tree / path).is_file() for tree in (before, after)) and (
+            (before / path).read_bytes() == (after / path).read_bytes()
+        )
+        why = None if same else never_allowed(path) or protected(path)
+        if why:
+            return Verdict(name="refused", reason=f"it touches {path}: {why}")
+    return None
+
+
 def _asked(referee: Referee, changed: Build, timed: bool) -> Verdict:
     original = referee.check_pristine().build
     if timed:
         referee.prepare_compiler()
+        referee.run_own_tests()
     checked = referee.check(changed)
     evidence: dict[str, Any] = {"correctness": checked.finding.evidence}
     if checked.finding.verdict is not None:

@@ -30,6 +30,7 @@ def run_options(run: argparse.ArgumentParser, *, required: bool = True) -> None:
     add("--arch", type=names, metavar="NAMES",
         help="AMD architectures that a candidate's Triton kernels must compile for without spills, separated by commas "
              "(default: the device's own where it is one)")  # fmt: skip
+    add("--attempts", type=count, metavar="N", help="candidates of a step that are judged, at most (default: 12)")
     add("--seed", type=count_or_zero, metavar="N", help="for tests and audits; by default nobody knows it")
     clock = run.add_mutually_exclusive_group()
     clock.add_argument("--record-clock", type=Path, metavar="FILE", help="write every timing to FILE")
@@ -48,7 +49,6 @@ def models(run: argparse.ArgumentParser) -> None:
     add("--triage", metavar="NAME", help="cheap model to ask first whether a step is worth it (default: none)")
     add("--drafts", type=count, metavar="N", help="conversations side by side on each step (default: 1)")
     add("--tool-calls", type=count, metavar="N", help="that a model may make for one candidate (default: 80)")
-    add("--attempts", type=count, metavar="N", help="candidates of a step that are judged, at most (default: 12)")
     add("--replay", metavar="RUN", help="answer from the exchanges of that run, or file, instead of asking a model")
     packs(run)
 

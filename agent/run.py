@@ -207,7 +207,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Metered, progress: Prog
         attempts=Attempts(path / "attempts"),
         proposer=_proposer(config, path, stack),
         platform=_platform(workload),
-        rules=PatchRules(protected=_protection(config, workload)),
+        rules=PatchRules(protected=protection(config, workload)),
         budget=Budget.left(config.budget_minutes, run.spent_s).of_the_device(
             config.device_minutes, run.device_s, lambda: sandbox.seconds
         ),
@@ -273,7 +273,7 @@ def _platform(workload: Workload) -> Platform:
     )
 
 
-def _protection(config: RunConfig, workload: Workload) -> Callable[[str], str | None]:
+def protection(config: RunConfig, workload: Workload) -> Callable[[str], str | None]:
     """Why a candidate may not touch a path of this target, or None."""
 
     def protected(path: str) -> str | None:

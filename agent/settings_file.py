@@ -19,10 +19,12 @@ KEYS = frozenset((*_OF_MODELS, "attempts", "budget_minutes", "device_minutes", "
 
 def defaults(target: Path, here: Path, home: Path) -> dict[str, Any]:
     """What the file says, by the names of `RunConfig`; nothing where there is none. That in the folder `here` counts
-    before that of the user's configuration, unless `here` belongs to the target. Raises: WrongUsage.
+    before that of the user's configuration, unless one of `here` and the target lies in the other: the target may be a
+    part of a repository that somebody else wrote. Raises: WrongUsage.
     """
-    of_the_target = here.resolve().is_relative_to(target.resolve())
-    places = [*(() if of_the_target else (here / NAME,)), home / "ratchet" / NAME]
+    near, theirs = here.resolve(), target.expanduser().resolve()
+    apart = not near.is_relative_to(theirs) and not theirs.is_relative_to(near)
+    places = [*((here / NAME,) if apart else ()), home / "ratchet" / NAME]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         return {}
@@ -34,6 +36,8 @@ def defaults(target: Path, here: Path, home: Path) -> dict[str, Any]:
         can = ", ".join(sorted(KEYS))
         raise WrongUsage(f"{found} has {unknown[0]}, which it cannot have.", hint=f"It can have {can}.")
     if "skills" in told:
+        if not isinstance(told["skills"], list) or not all(isinstance(each, str) for each in told["skills"]):
+            raise WrongUsage(f"{found}: skills is a list of folders.")
         told["skills"] = [found.parent / Path(each).expanduser() for each in told["skills"]]
     return told
 

@@ -52,6 +52,10 @@ class ContextFull(ModelError):
     exit_status = 95
 
 
+class NotRecorded(ModelError):
+    """A replay was asked for more than was recorded: the end of one conversation."""
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 

@@ -83,6 +83,8 @@ class Account:
     tokens: int | None = None
     dollars: float | None = None
     price: Price | None = None
+    askers: int = 1
+    """How many may ask at the same time: each may take its share of what is left."""
     save: Callable[[], None] = lambda: None
     spent: Spent = field(default_factory=Spent)
     by_step: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
@@ -108,9 +110,9 @@ class Account:
         """Of an answer to a prompt of about so many tokens; None where nothing limits it. 0: it may not be asked."""
         left = []
         if self.tokens is not None:
-            left.append(self.tokens - self.spent.tokens - prompt)
+            left.append((self.tokens - self.spent.tokens) // self.askers - prompt)
         if self.dollars is not None and self.price is not None:
-            rest = self.dollars - (self.spent.dollars or 0.0) - prompt * self.price.prompt / 1e6
+            rest = (self.dollars - (self.spent.dollars or 0.0)) / self.askers - prompt * self.price.prompt / 1e6
             if self.spent.dollars is None or rest < 0:  # what is not known is taken for all of it
                 return 0
             if self.price.completion:
@@ -123,7 +125,7 @@ class Account:
         """Which limit does not allow another request with such a prompt; empty when none."""
         if self.most_tokens(prompt) != 0:
             return ""
-        if self.tokens is not None and self.tokens - self.spent.tokens - prompt < LEAST_ANSWER:
+        if self.tokens is not None and (self.tokens - self.spent.tokens) // self.askers - prompt < LEAST_ANSWER:
             return f"the budget of {self.tokens} tokens: {self.spent.tokens} are spent"
         spent = "an unknown part is" if self.spent.dollars is None else f"{self.spent.dollars:.2f} are"
         return f"the budget of {self.dollars:.2f} dollars: {spent} spent"
@@ -145,10 +147,12 @@ def kept(run_dir: Path) -> Spending:
     return Spending.model_validate_json(file.read_bytes()) if file.exists() else Spending()
 
 
-def opened(run_dir: Path, tokens: int | None, dollars: float | None = None, price: Price | None = None) -> Account:
+def opened(
+    run_dir: Path, tokens: int | None, dollars: float | None = None, price: Price | None = None, askers: int = 1
+) -> Account:
     """An account whose spending outlives the process. Raises: OSError, pydantic.ValidationError."""
     known = kept(run_dir)
-    account = Account(tokens=tokens, dollars=dollars, price=price, spent=known.spent,
+    account = Account(tokens=tokens, dollars=dollars, price=price, askers=askers, spent=known.spent,
                       by_step=defaultdict(Spent, known.by_step))  # fmt: skip
 
     def save() -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from pydantic import Field, ValidationError
 
-from agent.llm import Chat, ContextFull, Message, ToolCall, Turn
+from agent.llm import Chat, ContextFull, Message, NotRecorded, ToolCall, Turn
 from agent.llm.account import Account
 from tools.candidate import Candidate
 from tools.registry import Registry, Request, Result, Tool, ToolFault
@@ -78,6 +78,8 @@ class Conversation:
     """Of tools, for one candidate."""
     one_by_one: AbstractContextManager[Any] = field(default_factory=contextlib.nullcontext)
     """Held while a tool works, where several conversations share a run."""
+    over: Callable[[], str] = lambda: ""
+    """Why there is no time for more; empty while there is."""
     ended: str = ""
     """Why no further candidate will come."""
     _stumbles: int = 0
@@ -116,7 +118,7 @@ class Conversation:
             if shortened:
                 self._shorten()
             prompt = self._prompt_tokens()
-            if why := self.account.reached(prompt):
+            if why := self.over() or self.account.reached(prompt):
                 self.ended = why
                 return None
             begun = time.monotonic()
@@ -127,6 +129,9 @@ class Conversation:
                     self.ended = error.message
                     return None
                 continue
+            except NotRecorded as error:
+                self.ended = error.message
+                return None
             answer = int(len(json.dumps(turn.model_dump(mode="json"))) / _CHARACTERS)
             self.account.add(self.step, turn.usage, time.monotonic() - begun, guess=prompt + answer)
             told = (turn.usage.prompt, turn.usage.completion)
@@ -151,6 +156,8 @@ class Conversation:
     def _answer(self, call: ToolCall, made: int) -> None:
         if self._submitted is not None or self.ended:
             said = "not run: the step's candidate was handed in before it"
+        elif why := self.over():
+            said = self.ended = why
         elif made > self.most_calls:
             said = self.ended = f"{self.most_calls} calls of tools were made for one candidate, which is the limit"
         else:

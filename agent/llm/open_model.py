@@ -52,34 +52,47 @@ def open_model(ctx: RunContext) -> Model:
     ModelError, RunDamaged.
     """
     packs = Packs.of(ctx.config.skills)
-    cast = _replayed(ctx) if ctx.config.replay is not None else _asked(ctx, packs)
-    return Model(partial(_begin, ctx, packs, cast, threading.Lock()), ctx.config.drafts)
+    if ctx.config.replay is not None:
+        recorded = Recorded.read(ctx.config.replay)
+        cast, drafts = _replayed(ctx, recorded), recorded.drafts
+    else:
+        cast, drafts = _asked(ctx, packs), ctx.config.drafts
+    return Model(partial(_begin, ctx, packs, cast, drafts))
 
 
-def _begin(ctx: RunContext, packs: Packs, cast: Cast, one_by_one: threading.Lock, step: str, draft: int) -> Talk:
-    name = step if draft == 1 else f"{step}#{draft}"
-    with one_by_one:
+def _begin(ctx: RunContext, packs: Packs, cast: Cast, drafts: int, step: str, stopped: threading.Event) -> list[Talk]:
+    """The conversations of a step. They share the run, so that one tool works at a time."""
+    one_by_one, told = threading.Lock(), opening(ctx, step)
+    talks = []
+    for draft in range(1, drafts + 1):
+        name = step if draft == 1 else f"{step}#{draft}"
+        review = f"{name}:review"
+        reviewer = Reviewer(cast.reviewer.chat(review), cast.reviewer.account, packs, partial(_record, ctx, review),
+                            lambda said: ctx.progress.emit(Note(said)))  # fmt: skip
         bench = Workbench.open(ctx, step, name)
-        told = opening(ctx, step)
-    review = f"{name}:review"
-    reviewer = Reviewer(cast.reviewer.chat(review), cast.reviewer.account, packs, partial(_record, ctx, review),
-                        lambda said: ctx.progress.emit(Note(said)))  # fmt: skip
-    talk = Conversation(cast.writer.chat(name), REGISTRY, bench, cast.writer.account, step, told,
-                        Recording(ctx.run_dir / EXCHANGES, name).add, ctx.config.tool_calls, one_by_one)  # fmt: skip
-    if cast.triage is not None and draft == 1:
-        heard = partial(_record, ctx, f"{name}:triage")
-        why = opinions.not_worth_it(cast.triage.chat(f"{name}:triage"), cast.triage.account, told, heard)
-        talk.ended = f"{ctx.config.triage} thinks that the step is not worth it: {why}" if why else ""
-    return Talk(talk, bench, reviewer)
+        conversation = Conversation(cast.writer.chat(name), REGISTRY, bench, cast.writer.account, step, list(told),
+                                    Recording(ctx.run_dir / EXCHANGES, name).add, ctx.config.tool_calls, one_by_one,
+                                    partial(_over, ctx, step, stopped))  # fmt: skip
+        talks.append(Talk(conversation, bench, reviewer))
+    if cast.triage is not None:
+        heard = partial(_record, ctx, f"{step}:triage")
+        why = opinions.not_worth_it(cast.triage.chat(f"{step}:triage"), cast.triage.account, told, heard)
+        for talk in talks:
+            talk.conversation.ended = f"{ctx.config.triage} thinks that the step is not worth it: {why}" if why else ""
+    return talks
+
+
+def _over(ctx: RunContext, step: str, stopped: threading.Event) -> str:
+    if stopped.is_set():
+        return "the run is stopped"
+    return "the time budget was used up" if ctx.out_of_time(step) else ""
 
 
 def _record(ctx: RunContext, name: str, messages: Sequence[Message], turn: Turn) -> None:
     Recording(ctx.run_dir / EXCHANGES, name).add(messages, turn)
 
 
-def _replayed(ctx: RunContext) -> Cast:
-    assert ctx.config.replay is not None
-    recorded = Recorded.read(ctx.config.replay)
+def _replayed(ctx: RunContext, recorded: Recorded) -> Cast:
     role = Role(recorded.chat, accounts.opened(ctx.run_dir, ctx.config.tokens))
     return Cast(role, role, role if recorded.holds(":triage") else None)
 
@@ -91,7 +104,7 @@ def _asked(ctx: RunContext, packs: Packs) -> Cast:
     if config.dollars is not None and price is None:
         raise ModelError(f"The price of {config.model} is not known, so that --dollars cannot be held.",
                          hint="--price 2,10 says what a million tokens of prompts and of answers cost.")  # fmt: skip
-    account = accounts.opened(ctx.run_dir, config.tokens, config.dollars, price)
+    account = accounts.opened(ctx.run_dir, config.tokens, config.dollars, price, config.drafts)
     writer = _role(ctx, packs, config.model, account)
 
     def other(name: str | None) -> Role:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field
 
-from agent.llm import Chat, Message, Turn
+from agent.llm import Chat, Message, ModelError, Turn
 from agent.llm.account import Account
 from agent.llm.asking import ask_for
 from agent.llm.conversation import marked
@@ -47,27 +47,32 @@ class Reviewer:
     told: Callable[[str], None] = lambda said: None
 
     def objection(self, candidate: Candidate) -> str:
-        """Why it rejects a candidate; empty when it does not. Raises: ModelError."""
+        """Why it rejects a candidate; empty when it does not, or cannot be asked."""
         asked = f"The change is meant to make the repository faster, in the step `{candidate.step}`."
         diff = marked("data", cut(f"{candidate.title}\n\n{candidate.rationale}\n\n{candidate.diff}", LONGEST_DIFF))
         messages: list[Message] = [
             {"role": "system", "content": self.packs.get("ratchet").section("Reviewing a candidate")},
             {"role": "user", "content": f"{asked}\n\n{diff}"},
         ]
-        found = ask_for(Review, self.chat, self.account, "review", messages, self.heard)
+        try:
+            found = ask_for(Review, self.chat, self.account, "review", messages, self.heard)
+        except ModelError as error:
+            self.told(f"the reviewer cannot be asked: {error.message}")
+            return ""
         if found is None:
             self.told(f"the reviewer gave no answer of use on: {candidate.title}")
-        return found.reason if found is not None and found.reject else ""
+        return (found.reason or "it gives no reason") if found is not None and found.reject else ""
 
 
 def not_worth_it(chat: Chat, account: Account, opening: Sequence[Message], heard: Heard) -> str:
-    """Why a step is not worth the work of the model that works; empty when it is, or nobody can tell. Raises:
-    ModelError.
-    """
+    """Why a step is not worth the work of the model that works; empty when it is, or nobody can tell."""
     question = (
         "Do not work on it. Say whether a capable engineer with these tools would probably find something here that is "
         "right and faster by more than the noise."
     )
     messages = [*opening, {"role": "user", "content": question}]
-    found = ask_for(Triage, chat, account, "triage", messages, heard)
-    return found.reason if found is not None and not found.worth_trying else ""
+    try:
+        found = ask_for(Triage, chat, account, "triage", messages, heard)
+    except ModelError:
+        return ""
+    return (found.reason or "no reason given") if found is not None and not found.worth_trying else ""

@@ -28,7 +28,8 @@ class Talk:
     def next_candidate(self, attempts: Sequence[PastAttempt]) -> Candidate | None:
         """None when the conversation has ended. Raises: ModelError."""
         if self._handed_in:
-            self._tell_outcome([past for past in attempts if past.diff_digest == self._handed_in])
+            with self.conversation.one_by_one:
+                self._tell_outcome([past for past in attempts if past.diff_digest == self._handed_in])
         found = self.conversation.next_candidate()
         self._handed_in = found.digest if found is not None else ""
         if found is None or self.reviewer is None:
@@ -36,10 +37,11 @@ class Talk:
         return found.model_copy(update={"objection": self.reviewer.objection(found)})
 
     def _tell_outcome(self, judged: Sequence[PastAttempt]) -> None:
-        said = f"The verdict on your candidate: {judged[-1].verdict}. {judged[-1].reason}" if judged else (
-            "Your candidate was not judged: the same change was judged before on this stack.")  # fmt: skip
+        said = "Your candidate was not judged: the stack has changed since you made it, or the same was judged before."
+        if judged:
+            said = f"The verdict on your candidate: {judged[-1].verdict}. {judged[-1].reason}"
         if self.bench.renew():
-            said += " It is on the stack; your files are those of the new top, without anything that you left over."
+            said += " The stack has changed: your files are those of its new top, without anything that you left over."
         else:
             said += " Your files are as you left them; `reset` takes your changes back."
         self.conversation.tell(f"{said} Go on with another idea, or mend this one; `give_up` ends the step.")

@@ -18,7 +18,7 @@ from agent.llm.prompt import rules, task
 from agent.outside.desk import ADDRESS_FILE, Desk, HungUp
 from agent.proposers import Proposer
 from agent.proposers.in_turn import InTurn
-from agent.proposers.outside import Outside, described
+from agent.proposers.outside import Outside, UntilFinished, described
 from agent.reporting.progress import Event, Note, Progress
 from agent.skill_packs import Packs
 from agent.workbench import Workbench
@@ -28,7 +28,7 @@ from tools.registry import Answer, Request, Result, Tool
 if TYPE_CHECKING:
     from agent.outside.server import Serving
 
-LAST_ANSWER_S = 10.0
+LAST_ANSWER_S = 900.0  # an agent may think for long before it asks for what came of the run
 LONGEST_SUMMARY = 4000
 
 
@@ -98,6 +98,7 @@ def _told(desk: Desk, ordered: Callable[[Begin], Order]) -> Order | None:
             asked = desk.next_asked()
         except HungUp:
             return None
+        assert asked is not None, "it was waited for"
         if asked.name != "begin":
             asked.answer.set_result(Answer("No run has begun yet: `begin` says of what.", worked=False))
             continue
@@ -113,24 +114,33 @@ def _told(desk: Desk, ordered: Callable[[Begin], Order]) -> Order | None:
 
 
 def _driven(order: Order, desk: Desk, serving: Serving, progress: Progress, port: int | None) -> int:
+    """Raises: WrongUsage when the port cannot be had, and what the run raises."""
     run_dir, outside = order.config.run_dir, list[Outside]()
+    listening = None if port is None else serving.listen(port)
 
     def join(ctx: RunContext, proposer: Proposer) -> Proposer:
-        if port is not None:
-            address = serving.on_http(port, run_dir)
+        if listening is not None:
+            address = serving.on_http(listening, run_dir)
             progress.emit(Note(f"serving MCP on {address}; the token is in {run_dir / ADDRESS_FILE}"))
-        outside.append(Outside(desk, lambda step: Workbench.open(ctx, step, step), lambda step: task(ctx, step)))
-        return InTurn([proposer, outside[0]])
 
-    said = "It was stopped; `agent resume` goes on."
+        def over(step: str) -> str:
+            return "the time budget was used up" if ctx.out_of_time(step) else ""
+
+        mine = Outside(desk, lambda step: Workbench.open(ctx, step, step), lambda step: task(ctx, step), over)
+        outside.append(mine)
+        return UntilFinished(InTurn([proposer, mine]), mine)
+
+    said, patience_s = "It was stopped; `agent resume` goes on.", 0.0
     try:
         status = order.begin(Both(progress, desk), join)
-        said = summary(run_dir)
+        said, patience_s = summary(run_dir), LAST_ANSWER_S
     finally:
         for each in outside:
             each.answer_last(said)
         desk.end(said)
-        serving.stop(LAST_ANSWER_S)
+        serving.stop(patience_s)
+        if listening is not None:
+            listening.close()
     return status
 
 

@@ -25,13 +25,14 @@ class HungUp(Exception):
     """The outside agent is gone."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Asked:
     """A call of a tool, and where its answer goes."""
 
     name: str
     arguments: Mapping[str, Any]
     answer: Future[Answer]
+    fetched: bool = False
 
 
 class Desk:
@@ -48,14 +49,15 @@ class Desk:
 
     def ask(self, name: str, arguments: Mapping[str, Any], answer_s: float = ANSWER_S) -> Answer:
         with self._lock:
-            if self._pending is not None and not self._pending.answer.done():
-                said = f"It is still at work on `{self._pending.name}` ({self._doing}). Call `wait` for its answer."
+            if self._pending is not None and not self._pending.fetched:
+                stands = "is ready" if self._pending.answer.done() else f"is still worked on ({self._doing})"
+                said = f"The answer to `{self._pending.name}` {stands}, and comes first: call `wait`."
                 return Answer(said, worked=False)
             if self._ended:
                 return Answer(f"The run has ended. {self._ended}", worked=False)
-            self._pending = Asked(name, arguments, Future())
-            self._asked.put(self._pending)
-        return self._answered(self._pending, answer_s)
+            asked = self._pending = Asked(name, arguments, Future())
+            self._asked.put(asked)
+        return self._answered(asked, answer_s)
 
     def wait(self, answer_s: float = ANSWER_S) -> Answer:
         """The answer to what was asked last."""
@@ -69,18 +71,28 @@ class Desk:
 
     def _answered(self, asked: Asked, answer_s: float) -> Answer:
         try:
-            return asked.answer.result(answer_s)
+            answer = asked.answer.result(answer_s)
         except NotYet:
             return Answer(f"Still at work on `{asked.name}`: {self._doing}. Call `wait` for its answer.")
+        with self._lock:
+            asked.fetched = True
+        return answer
 
     # -- the run's side
 
-    def next_asked(self) -> Asked:
-        """Blocks. Raises: HungUp."""
-        found = self._asked.get()
+    def next_asked(self, within_s: float | None = None) -> Asked | None:
+        """Blocks; None when nothing was asked in that time. Raises: HungUp."""
+        try:
+            found = self._asked.get(timeout=within_s)
+        except queue.Empty:
+            return None
         if found is None:
             raise HungUp
         return found
+
+    @property
+    def all_fetched(self) -> bool:
+        return self._pending is None or self._pending.fetched
 
     def emit(self, event: Event) -> None:
         """As a `Progress`: what the run does meanwhile."""
@@ -92,10 +104,8 @@ class Desk:
         """The run is over; whoever still waits is told so."""
         with self._lock:
             self._ended = said
-            while not self._asked.empty():
-                left = self._asked.get()
-                if left is not None:
-                    left.answer.set_result(Answer(said))
+            if self._pending is not None and not self._pending.answer.done():
+                self._pending.answer.set_result(Answer(said))
 
 
 def answering(asked: Asked, work: Callable[[], Answer]) -> None:

@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +24,12 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from agent import __version__
+from agent.errors import WrongUsage
 from agent.outside.desk import ADDRESS_FILE, Desk
 from tools.registry import Answer, Tool
 
 HOST = "127.0.0.1"
+GRACE_S = 3.0  # for an answer to get through, and for a client to hang up
 TOKEN_VARIABLE = "RATCHET_MCP_TOKEN"
 _WAIT = types.Tool(
     name="wait",
@@ -76,10 +79,16 @@ class Serving:
 
         self._start(lambda: anyio.run(serve))
 
-    def on_http(self, port: int, run_dir: Path) -> str:
-        """Returns the address; with the token it lies in the run's folder. Raises: OSError when the port is taken."""
+    def listen(self, port: int) -> socket.socket:
+        """Raises: WrongUsage when the port cannot be had."""
+        try:
+            return socket.create_server((HOST, port))
+        except (OSError, OverflowError) as error:
+            raise WrongUsage(f"--port {port} cannot be had: {error}", hint="0 takes a free one.") from error
+
+    def on_http(self, listening: socket.socket, run_dir: Path) -> str:
+        """Returns the address; with the token it lies in the run's folder."""
         token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(32)
-        listening = socket.create_server((HOST, port))
         address = f"http://{HOST}:{listening.getsockname()[1]}/mcp"
         file = run_dir / ADDRESS_FILE
         file.unlink(missing_ok=True)
@@ -103,12 +112,16 @@ class Serving:
         self._thread = threading.Thread(target=run, name="mcp", daemon=True)
         self._thread.start()
 
-    def stop(self, after_s: float) -> None:
-        """Give a client the time to fetch its last answer."""
-        self.over.wait(after_s)
+    def stop(self, patience_s: float) -> None:
+        """End it when the client has fetched its last answer, or has gone away, or had so much time."""
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline and not self.desk.all_fetched and not self.over.wait(0.2):
+            pass
+        if self._thread is not None and patience_s:
+            self.over.wait(GRACE_S)
         if self._http is not None:
             self._http.should_exit = True
-            self.over.wait(after_s)
+            self.over.wait(GRACE_S)
 
 
 class _WithToken:

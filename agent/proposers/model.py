@@ -5,17 +5,22 @@ What it claims counts for nothing. It is asked only when it is its turn, never t
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
+from pathlib import Path
 from typing import Protocol
 
 from agent.llm import ModelError
 from agent.proposers import PastAttempt, ProposalRequest
 from tools.candidate import Candidate, Site
 
+Heard = Future[Candidate | None]
+_LOOK_S = 0.2  # how often the thread of the run looks whether it was told to stop
+
 
 class Talk(Protocol):
-    """A step's conversation."""
+    """A step's conversation. `next_candidate` is told of every attempt of the run until now."""
 
     @property
     def ended(self) -> str: ...
@@ -24,14 +29,16 @@ class Talk(Protocol):
 
 
 class Model:
-    """A `Proposer`. `begin` starts a conversation of a step, by its number from 1; `drafts` work side by side."""
+    """A `Proposer`. `begin` starts the conversations of a step, which end when its event is set."""
 
     name = "llm"
 
-    def __init__(self, begin: Callable[[str, int], Talk], drafts: int = 1) -> None:
-        self._begin, self._drafts = begin, drafts
-        self._talks: dict[str, list[Talk]] = {}
-        self._waiting: dict[str, list[Candidate]] = {}
+    def __init__(self, begin: Callable[[str, threading.Event], Sequence[Talk]]) -> None:
+        self._begin = begin
+        self._talks: dict[str, Sequence[Talk]] = {}
+        self._waiting: list[Candidate] = []  # for their turn, on the stack that they were made on
+        self._made_on: Path | None = None
+        self._stopped = threading.Event()
         self._failed = ""
 
     def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
@@ -40,23 +47,48 @@ class Model:
         if self._failed:
             return [], self._failed
         judged = {attempt.diff_digest for attempt in request.attempts}
-        waiting = [each for each in self._waiting.get(request.step, ()) if each.digest not in judged]
-        try:
-            waiting = waiting or self._ask(request)
-        except ModelError as error:  # the run goes on without it
-            self._failed = error.message
-            return [], self._failed
-        self._waiting[request.step] = waiting
-        return (waiting, "") if waiting else ([], self._reason(request.step))
+        same_stack = request.base == self._made_on
+        self._waiting = [
+            each for each in self._waiting if same_stack and each.step == request.step and each.digest not in judged
+        ]
+        if not self._waiting:
+            self._waiting, self._made_on = self._ask(request), request.base
+        return (self._waiting, "") if self._waiting else ([], self._failed or self._reason(request.step))
 
     def _ask(self, request: ProposalRequest) -> list[Candidate]:
-        """The next candidate of each conversation; none of the same twice."""
-        if request.step not in self._talks:
-            self._talks[request.step] = [self._begin(request.step, number + 1) for number in range(self._drafts)]
+        """The next candidate of each conversation; none of the same twice. A model that fails is not asked again."""
+        try:
+            if request.step not in self._talks:
+                self._talks[request.step] = self._begin(request.step, self._stopped)
+        except ModelError as error:  # the run goes on without it
+            self._failed = error.message
+            return []
         talks = [talk for talk in self._talks[request.step] if not talk.ended]
-        with ThreadPoolExecutor(max(1, len(talks))) as pool:
-            found = list(pool.map(lambda talk: talk.next_candidate(request.attempts), talks))
-        return [*{each.digest: each for each in found if each is not None}.values()]
+        found = list[Candidate]()
+        for heard in self._side_by_side(talks, request.attempts):
+            try:
+                candidate = heard.result()
+            except ModelError as error:
+                self._failed = error.message
+            else:
+                found += [candidate] if candidate is not None else []
+        return [*{candidate.digest: candidate for candidate in found}.values()]
+
+    def _side_by_side(self, talks: Sequence[Talk], attempts: Sequence[PastAttempt]) -> list[Heard]:
+        """What each came to. Several work in threads, which do not keep the run from stopping."""
+        heard = [Heard() for _ in talks]
+        if len(talks) == 1:
+            _work(talks[0], attempts, heard[0])
+            return heard
+        for talk, into in zip(talks, heard, strict=True):
+            threading.Thread(target=_work, args=(talk, attempts, into), daemon=True).start()
+        try:
+            while wait(heard, _LOOK_S).not_done:
+                pass
+        except BaseException:
+            self._stopped.set()
+            raise
+        return heard
 
     def _reason(self, step: str) -> str:
         return "; ".join(dict.fromkeys(talk.ended for talk in self._talks.get(step, ()) if talk.ended))
@@ -70,3 +102,14 @@ class Model:
 
     def advice(self, request: ProposalRequest) -> list[str]:
         return []
+
+
+def _work(talk: Talk, attempts: Sequence[PastAttempt], into: Heard) -> None:
+    """One conversation up to its next candidate."""
+    try:
+        into.set_result(talk.next_candidate(attempts))
+    except ModelError as error:
+        into.set_exception(error)
+    except BaseException as error:
+        into.set_exception(error)
+        raise

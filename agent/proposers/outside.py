@@ -8,17 +8,20 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from pydantic import Field
 
 from agent.guard import Stopped
 from agent.llm.conversation import GiveUp, Submit
 from agent.outside.desk import Asked, Desk, HungUp, answering
-from agent.proposers import PastAttempt, ProposalRequest
+from agent.proposers import PastAttempt, ProposalRequest, Proposer
 from agent.workbench import REGISTRY, Workbench
 from tools.candidate import Candidate, Site
 from tools.registry import Answer, Registry, Request, Result, Tool, ToolFault
 from tools.registry.files import Text
+
+LOOK_S = 2.0  # how often it is looked whether there is time left
 
 
 class Where(Request):
@@ -37,21 +40,24 @@ class _Step:
     """What belongs to one step."""
 
     bench: Workbench
-    handed_in: str = ""  # the digest of the last candidate
     ended: str = ""
 
 
 @dataclass
 class Outside:
-    """A `Proposer`. `open_bench` gives the workbench of a step, `told` what there is to say about it."""
+    """A `Proposer`. `open_bench` gives the workbench of a step, `told` what there is to say about it, `over` why there
+    is no time for more in it, if so.
+    """
 
     desk: Desk
     open_bench: Callable[[str], Workbench]
     told: Callable[[str], str]
+    over: Callable[[str], str] = lambda step: ""
     name: str = "outside"
     finished: str = ""
     _steps: dict[str, _Step] = field(default_factory=dict)
     _waiting: Asked | None = None  # who submitted or ended something, and has no answer yet
+    _handed_in: str = ""  # the digest of what was submitted last
 
     def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
         """Raises: Stopped when the outside agent is gone."""
@@ -66,36 +72,37 @@ class Outside:
         return ([found], "") if found is not None else ([], step.ended)
 
     def _serve(self, name: str, step: _Step) -> Candidate | None:
-        """Let it work until it submits something or ends the step."""
+        """Let it work until it submits something or ends the step, or its time is over."""
         submitted = list[Candidate]()
         registry = self._registry(name, step, submitted)
-        while True:
+        while not step.ended:
+            step.ended = self.over(name)
             try:
-                asked = self.desk.next_asked()
+                asked = None if step.ended else self.desk.next_asked(LOOK_S)
             except HungUp:
                 raise Stopped(signal.SIGHUP) from None
-            answer = Answer("")
-
-            def work(asked: Asked = asked) -> Answer:
-                nonlocal answer
-                answer = registry.call(step.bench, asked.name, asked.arguments)
-                return answer
-
-            if asked.name not in ("submit", "give_up", "finish"):
-                answering(asked, work)
+            if asked is None:
                 continue
-            work()
+            if asked.name not in ("submit", "give_up", "finish"):
+                answering(asked, partial(registry.call, step.bench, asked.name, asked.arguments))
+                continue
+            try:
+                answer = registry.call(step.bench, asked.name, asked.arguments)
+            except BaseException:
+                answering(asked, lambda: Answer("The run failed over this, which is not your fault.", worked=False))
+                raise
             if not answer.worked:
                 asked.answer.set_result(answer)
                 continue
             self._waiting = asked  # answered when it is known what came of it
+            self._handed_in = submitted[0].digest if submitted else ""
             return submitted[0] if submitted else None
+        return None
 
     def _registry(self, name: str, step: _Step, submitted: list[Candidate]) -> Registry:
         def submit(bench: Workbench, request: Submit) -> Result:
             found = bench.candidate(request.title, request.rationale, request.predicted_gain, request.enables)
             submitted.append(found)
-            step.handed_in = found.digest
             return Text(said="handed in")
 
         def give_up(bench: Workbench, request: GiveUp) -> Result:
@@ -116,14 +123,15 @@ class Outside:
     def _answer_waiting(self, request: ProposalRequest, step: _Step) -> None:
         if self._waiting is None:
             return
-        judged = [past for past in request.attempts if step.handed_in and past.diff_digest == step.handed_in]
-        said = _verdict(judged[-1]) if judged else f"It is now the step `{request.step}`; `where` tells more."
+        judged = [past for past in request.attempts if self._handed_in and past.diff_digest == self._handed_in]
+        said = _verdict(judged[-1]) if judged else "Your candidate was not judged." if self._handed_in else ""
+        said += f" The step is `{request.step}`; `where` tells more."
         try:
             if step.bench.renew():
                 said += " Your files are those of the new top of the stack."
         except ToolFault as fault:
             said += f" {fault}"
-        self._waiting.answer.set_result(Answer(said))
+        self._waiting.answer.set_result(Answer(said.strip()))
         self._waiting = None
 
     def answer_last(self, said: str) -> None:
@@ -141,6 +149,25 @@ class Outside:
 
     def advice(self, request: ProposalRequest) -> list[str]:
         return []
+
+
+class UntilFinished:
+    """A `Proposer`: another one, which is not asked any more once the outside agent has finished."""
+
+    def __init__(self, other: Proposer, outside: Outside) -> None:
+        self.name, self._other, self._outside = other.name, other, outside
+
+    def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
+        return ([], self._outside.finished) if self._outside.finished else self._other.propose(request)
+
+    def expects(self, request: ProposalRequest) -> bool:
+        return not self._outside.finished and self._other.expects(request)
+
+    def sites(self, request: ProposalRequest) -> list[Site]:
+        return self._other.sites(request)
+
+    def advice(self, request: ProposalRequest) -> list[str]:
+        return self._other.advice(request)
 
 
 def _verdict(past: PastAttempt) -> str:

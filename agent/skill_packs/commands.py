@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from agent.errors import WrongUsage
 from agent.skill_packs import Packs, PackUnusable, exporting, found_in, installing
 
 
@@ -35,6 +36,8 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 def install(arguments: argparse.Namespace) -> int:
+    if arguments.user and arguments.agent not in installing.PLACES:
+        raise WrongUsage(f"--user does nothing for the folder {arguments.agent}.")
     root = Path.home() if arguments.user else Path.cwd()
     into = installing.place_for(arguments.agent, root)
     for line in installing.install(Packs.of(arguments.skills or ()).packs, into, replace=arguments.replace):

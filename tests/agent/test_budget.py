@@ -100,6 +100,10 @@ def test_side_by_side_the_device_is_had_once() -> None:
         def stop(self) -> str:
             return "ended"
 
+        def freeze(self) -> None: ...
+
+        def thaw(self) -> None: ...
+
     metered = Metered(cast(Any, SimpleNamespace(name="local", start=lambda command: Process())))
     first, second = metered.start(cast(Any, None)), metered.start(cast(Any, None))
     assert first.role == "worker" and cast(Any, first.stop()) == "ended"
@@ -107,6 +111,13 @@ def test_side_by_side_the_device_is_had_once() -> None:
     before = metered.seconds
     time.sleep(0.02)
     assert metered.seconds - before >= 0.02, "the second still has it"
+    second.freeze()
+    frozen = metered.seconds
+    time.sleep(0.02)
+    assert metered.seconds == frozen, "nobody can use it"
+    second.thaw()
+    time.sleep(0.02)
+    assert metered.seconds > frozen
     second.stop()
     after = metered.seconds
     time.sleep(0.02)

@@ -18,6 +18,15 @@ from tools.diff.patch import make_diff
 from tools.judging.open_referee import open_referee
 
 FASTER = TARGET.replace("  # slow: .contiguous()", "")
+DECLARED = """
+import torch
+
+def build():
+    return torch.nn.Linear(8, 8)
+
+def inputs(seed):
+    return (torch.randn(4, 8, generator=torch.Generator().manual_seed(seed)),)
+"""
 WRONG = TARGET.replace("self.layer(x))", "self.layer(x) * 1.01)")
 
 
@@ -70,3 +79,28 @@ def test_a_change_is_measured_by_the_rule_of_a_run(
     assert capsys.readouterr().out.startswith("kept, 1.15")
     assert asked("measure", tmp_path, patches["wrong"]) == NOT_KEPT
     assert capsys.readouterr().out.startswith("wrong: ")
+
+
+def test_what_no_change_may_touch_is_refused(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:
+    other = write_files(tmp_path / "other", {"bench.py": FASTER, "tests/test_it.py": "def test_it(): pass\n"})
+    assert asked("verify", tmp_path, other) == NOT_KEPT
+    assert capsys.readouterr().out.startswith("refused: it touches tests/test_it.py")
+    write_files(tmp_path / "target", {"bench.py": DECLARED})
+    changed = write_files(tmp_path / "changed", {"bench.py": DECLARED.replace("4, 8", "2, 8")})
+    assert asked("verify", tmp_path, changed) == NOT_KEPT
+    assert "it touches bench.py: it is the entry" in capsys.readouterr().out
+
+
+def test_the_targets_own_tests_must_still_pass(
+    tmp_path: Path, patches: dict[str, Path], capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_synthetic_clock(*arguments: Any, **keywords: Any) -> Any:
+        referee = open_referee(*arguments, **keywords)
+        referee.clock = SyntheticClock()
+        return referee
+
+    monkeypatch.setattr(judge, "open_referee", with_synthetic_clock)
+    test = "import pathlib\n\ndef test_it():\n    assert 'slow' in pathlib.Path('bench.py').read_text()\n"
+    write_files(tmp_path / "target", {"tests/test_it.py": test})
+    assert asked("measure", tmp_path, patches["faster"]) == NOT_KEPT
+    assert "of the target's own tests no longer pass" in capsys.readouterr().out

@@ -13,28 +13,34 @@ from tests.files import write_files
 
 
 def test_the_nearest_file_of_the_person_counts(tmp_path: Path) -> None:
-    write_files(tmp_path, {"work/target/bench.py": "", "home/ratchet/ratchet.toml": 'model = "far"\ndollars = 2\n'})
-    target, here, home = tmp_path / "work/target", tmp_path / "work", tmp_path / "home"
+    write_files(
+        tmp_path, {"target/bench.py": "", "work/x": "", "home/ratchet/ratchet.toml": 'model = "far"\ndollars = 2\n'}
+    )
+    target, here, home = tmp_path / "target", tmp_path / "work", tmp_path / "home"
     assert settings_file.defaults(target, here, home) == {"model": "far", "dollars": 2}
     write_files(here, {"ratchet.toml": 'model = "near"\nskills = ["packs"]\n'})
     assert settings_file.defaults(target, here, home) == {"model": "near", "skills": [here / "packs"]}
-    assert settings_file.defaults(target, here, tmp_path) == settings_file.defaults(target, here, home)
-    assert settings_file.defaults(target, tmp_path, tmp_path) == {}
+    assert settings_file.defaults(target, tmp_path / "home", tmp_path / "none") == {}
 
 
-def test_the_file_of_a_target_is_not_read(tmp_path: Path) -> None:
-    target = write_files(tmp_path / "target", {"ratchet.toml": 'base_url = "http://elsewhere"\n', "inside/x": ""})
-    for here in (target, target / "inside"):
-        assert settings_file.defaults(target, here, tmp_path) == {}
-    (tmp_path / "link").symlink_to(target)
-    assert settings_file.defaults(target, tmp_path / "link", tmp_path) == {}
+def test_what_lies_in_or_around_a_target_is_not_read(tmp_path: Path) -> None:
+    theirs = {
+        "ratchet.toml": 'base_url = "http://elsewhere"\n',
+        "package/inside/x": "",
+        "package/ratchet.toml": "tokens = 1",
+    }
+    clone = write_files(tmp_path / "clone", theirs)
+    for here in (clone, clone / "package", clone / "package" / "inside"):
+        assert settings_file.defaults(clone / "package", here, tmp_path) == {}
+    (tmp_path / "link").symlink_to(clone)
+    assert settings_file.defaults(clone, tmp_path / "link", tmp_path) == {}
 
 
-@pytest.mark.parametrize("text", ["model = ", 'sandbox = "local"\n', 'target = "x"\n'])
+@pytest.mark.parametrize("text", ["model = ", 'sandbox = "local"\n', 'target = "x"\n', "skills = 3\n"])
 def test_what_it_cannot_have_is_said(text: str, tmp_path: Path) -> None:
     write_files(tmp_path, {"ratchet.toml": text})
     with pytest.raises(WrongUsage, match=r"ratchet\.toml"):
-        settings_file.defaults(tmp_path / "target", tmp_path, tmp_path / "home")
+        settings_file.defaults(tmp_path.parent / "target", tmp_path, tmp_path / "home")
 
 
 def test_it_has_names_that_a_run_has() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -236,6 +237,8 @@ class LiveClock:
     _held: Held | None = field(default=None, init=False)  # in a series
 
     def compare(self, request: Request) -> Measured:
+        if self._held is None:
+            self._forget_outputs()
         failed: dict[str, Comparison] = {}
         repeated = 0  # a first time may be chance: it is measured anew
         while True:
@@ -274,6 +277,7 @@ class LiveClock:
 
     @contextmanager
     def series(self) -> Iterator[None]:
+        self._forget_outputs()
         self._held = Held()
         try:
             yield
@@ -283,6 +287,12 @@ class LiveClock:
 
     def close(self) -> None:
         self.supply.close()
+        self._forget_outputs()
+
+    def _forget_outputs(self) -> None:
+        """Of timed calls: they are looked at before the next comparison, or never."""
+        for folder in self.scratch.glob("timed-*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _check_incumbent(self, request: Request) -> None:
         """One restart of it alone. Raises: IncumbentFails."""

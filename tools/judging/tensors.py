@@ -183,6 +183,8 @@ def _checked_header(file: BinaryIO) -> tuple[dict[str, Any], int, int]:
     for leaf in header["leaves"]:
         if start + leaf["offset"] < end:  # many leaves over the same bytes would take any time to read
             raise BadTensorFile("leaves that lie in each other")
+        if leaf["offset"] > tensor_file.aligned(end - start):  # holes would make a file of any length of nothing
+            raise BadTensorFile("leaves that lie apart")
         end = start + leaf["offset"] + leaf["nbytes"]
     if size > start + tensor_file.aligned(end - start):
         raise BadTensorFile(f"a file of {size} bytes whose header speaks of {end}")

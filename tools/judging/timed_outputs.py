@@ -7,18 +7,19 @@ those of a language model are gigabytes, so that they are made, compared and rem
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
 from tools.errors import workload_error
 from tools.judging import correctness, disk
-from tools.judging.clock import SAMPLES, TimedOutput
+from tools.judging.clock import TimedOutput
 from tools.judging.correctness import Compared, Finding
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
 
 COMPARED_BYTES = 1 << 30
+LEAST = 6  # of each case: who answers wrongly in half of the timed calls gets through once in 64 times
 
 
 def check(
@@ -31,51 +32,60 @@ def check(
         try:
             reference.ask("describe")
             reference.ask("build", mode=workload.mode)
-            compared = _compared(reference, workload, _looked_at(outputs, rng))
-            found = correctness.judge_calls(compared, workload.rules, reference)
+            answered = _answered(reference, workload, rng.sample(outputs, len(outputs)))
+            found = correctness.judge_calls(_compared(reference, workload, answered), workload.rules, reference)
         except WorkerFault as fault:
             raise workload_error(fault.kind, fault.message, fault.where, setting.entry, fault.ended) from fault
     found.evidence["kept"] = len(outputs)
     return found
 
 
-def _looked_at(outputs: Sequence[TimedOutput], rng: Random) -> list[TimedOutput]:
-    """As many as there is room for, and of each case two at least.
+def _answered(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput]) -> dict[Path, TimedOutput]:
+    """Those that are looked at, by the file with the original's answer: as many as there is room for, and some of each
+    case in any case.
 
-    Chosen after the last of them was committed to, so that no worker gains by what is left out.
+    They are chosen after the last of them was committed to, and by the size of the original's answer: no worker has a
+    say in it.
     """
-    room, chosen, count = COMPARED_BYTES, list[TimedOutput](), defaultdict[int, int](int)
-    for timed in rng.sample(outputs, len(outputs)):
-        room -= timed.output.stat().st_size
-        if room >= 0 or count[timed.case] < SAMPLES:
-            chosen.append(timed)
-            count[timed.case] += 1
-    return chosen
+    room, found = COMPARED_BYTES, dict[Path, TimedOutput]()
+    sizes, count = dict[int, int](), defaultdict[int, int](int)
+    _load(reference, workload)
+    for index, timed in enumerate(outputs):
+        if sizes.get(timed.case, 0) > room and count[timed.case] >= LEAST:
+            continue
+        path = _answer(reference, workload, timed, f"baseline-{index}")
+        with disk.in_the_hands_of_a_worker():
+            sizes[timed.case] = path.stat().st_size
+        room, found[path] = room - sizes.get(timed.case, 0), timed
+        count[timed.case] += 1
+    return found
 
 
-def _compared(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput]) -> Iterator[Compared]:
+def _compared(reference: Worker, workload: Workload, answered: Mapping[Path, TimedOutput]) -> Iterator[Compared]:
     """Each beside what the original answers; the files of one are gone when the next is asked for."""
-    baseline = [*_answers(reference, workload, outputs, "baseline")]
-    truths: Iterable[Path] = baseline
     if workload.precision:
         reference.ask("precision", name=workload.precision)
-        truths = _answers(reference, workload, outputs, "truth")
-    for timed, theirs, truth in zip(outputs, baseline, truths, strict=True):
+        _load(reference, workload)
+    for baseline, timed in answered.items():
+        truth = _answer(reference, workload, timed, f"truth-{baseline.name}") if workload.precision else baseline
         phase = workload.cases[timed.case].phase
-        yield Compared("timed call", f"case {timed.case}", phase, timed.output, theirs, truth, timed.commitment)
+        yield Compared("timed call", f"case {timed.case}", phase, timed.output, baseline, truth, timed.commitment)
         with disk.in_the_hands_of_a_worker():
-            for path in {theirs, truth}:
+            for path in {baseline, truth}:
                 path.unlink(missing_ok=True)
 
 
-def _answers(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput], prefix: str) -> Iterator[Path]:
+def _load(reference: Worker, workload: Workload) -> None:
     if workload.states:
         reference.ask("load_state", path=reference.reveal(workload.states["b"]))
-    for index, timed in enumerate(outputs):
-        phase = workload.cases[timed.case].phase
-        source = reference.reveal(timed.input)
-        reference.ask("stage", path=source, constants=list(workload.constants), phase=phase)
-        reference.ask("call", key=1)
-        into = reference.saved(f"{prefix}-{index}")
-        reference.ask("save", path=str(into))
-        yield into
+
+
+def _answer(reference: Worker, workload: Workload, timed: TimedOutput, name: str) -> Path:
+    """Where the original's answer to the same input lies."""
+    phase = workload.cases[timed.case].phase
+    source = reference.reveal(timed.input)
+    reference.ask("stage", path=source, constants=list(workload.constants), phase=phase)
+    reference.ask("call", key=1)
+    into = reference.saved(name)
+    reference.ask("save", path=str(into))
+    return into

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agent.llm import Message, Turn, Usage, prices
+from agent.llm import Message, ModelUnknown, Turn, Usage, prices
 from agent.llm.account import Account, Price
 from agent.llm.asking import REPAIRS, ask_for
+from agent.llm.opinions import Reviewer, not_worth_it
+from agent.skill_packs import Packs
+from tools.candidate import Candidate
 
 
 class Form(BaseModel):
@@ -68,3 +71,28 @@ def test_two_models_share_an_account_at_their_own_prices() -> None:
     assert account.spent.dollars == pytest.approx(0.11) and cheap.spent is account.spent
     with pytest.raises(ValueError, match="price"):
         account.at(None)
+
+
+class Fails:
+    def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], most_tokens: int | None = None) -> Turn:
+        raise ModelUnknown("never heard of it")
+
+
+def test_who_gives_an_opinion_and_fails_is_told_and_does_no_harm() -> None:
+    told, packs = list[str](), Packs.of()
+    change = Candidate(step="s", title="one", rationale="two", diff="three")
+    heard = lambda messages, turn: None  # noqa: E731
+    assert Reviewer(Fails(), Account(), packs, heard, told.append).objection(change) == ""
+    assert Reviewer(Says("no", "no", "no"), Account(), packs, heard, told.append).objection(change) == ""
+    assert "never heard of it" in told[0] and "no answer of use" in told[1]
+    rejects = Says('{"reject": true, "reason": ""}')
+    assert Reviewer(rejects, Account(), packs, heard).objection(change) == "it gives no reason"
+    assert "three" in rejects.asked[0][1]["content"] and "<data>" in rejects.asked[0][1]["content"]
+    assert not_worth_it(Fails(), Account(), ASK, heard) == ""
+    assert not_worth_it(Says('{"worth_trying": false, "reason": ""}'), Account(), ASK, heard) == "no reason given"
+
+
+def test_who_asks_side_by_side_shares_what_is_left() -> None:
+    alone, three = Account(tokens=9000), Account(tokens=9000, askers=3)
+    assert (alone.most_tokens(1000), three.most_tokens(1000)) == (8000, 2000)
+    assert three.reached(2800) and not alone.reached(2800)

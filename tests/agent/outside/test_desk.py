@@ -7,23 +7,28 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.outside.desk import Asked, Desk, HungUp, answering
+from agent.outside.desk import Desk, HungUp, answering
 from agent.reporting.progress import Judging
 from tools.registry import Answer
 
 
-def test_what_takes_long_is_told_and_waited_for() -> None:
+def test_what_takes_long_is_told_and_waited_for_and_no_answer_is_lost() -> None:
     desk = Desk()
     desk.emit(Judging("a change", "confirming", 2, 6))
     with ThreadPoolExecutor(1) as outside:
         asking = outside.submit(desk.ask, "measure", {}, 0.05)
         asked = desk.next_asked()
         first = asking.result(5)
-    assert first.worked and "a change: confirming, 2 of 6" in first.text and "wait" in first.text
+    assert asked is not None and first.worked
+    assert "a change: confirming, 2 of 6" in first.text and "wait" in first.text
     busy = desk.ask("verify", {}, 0.05)
-    assert not busy.worked and "still at work on `measure`" in busy.text
+    assert not busy.worked and "`measure` is still worked on" in busy.text and not desk.all_fetched
     answering(asked, lambda: Answer("1.1x"))
-    assert desk.wait(1.0).text == "1.1x" == desk.wait(1.0).text
+    ready = desk.ask("verify", {}, 0.05)
+    assert not ready.worked and "is ready, and comes first" in ready.text
+    assert desk.wait(1.0).text == "1.1x" and desk.all_fetched and desk.wait(1.0).text == "1.1x"
+    assert "Still at work on `verify`" in desk.ask("verify", {}, 0.05).text
+    assert desk.next_asked(0.1) is not None and desk.next_asked(0.05) is None
 
 
 def test_who_hangs_up_is_noticed_and_who_comes_late_is_told() -> None:
@@ -49,7 +54,8 @@ def test_a_fault_of_ours_is_told_to_both() -> None:
     desk = Desk()
     with ThreadPoolExecutor(1) as outside:
         asking = outside.submit(desk.ask, "verify", {}, 5.0)
-        asked: Asked = desk.next_asked()
+        asked = desk.next_asked()
+        assert asked is not None
         with pytest.raises(RuntimeError):
             answering(asked, fails)
         told = asking.result(5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,16 +24,18 @@ from mcp.client.streamable_http import streamable_http_client
 
 from agent.reporting import report
 from tests.agent.llm.test_model_run import EDIT, SUBMIT, TARGET
-from tests.agent.whole_runs import ROOT
+from tests.agent.whole_runs import COPIES, ROOT, TWO_BRANCHES
 from tests.files import write_files
 
 STEPS = ("--steps", "profile_baseline,audit_compute,compose_stack")
+PLENTY = ("--steps", "profile_baseline,audit_compute,fuse_projections,compose_stack")
 Ask = Callable[..., Any]
 
 
 def argv(tmp_path: Path, *options: str) -> list[str]:
+    steps = () if "--steps" in options else STEPS
     return ["-m", "tests.agent.synthetic_clock", "mcp", "--runs-dir", str(tmp_path / "runs"), "--run-id", "one",
-            "--sandbox", "local", "--python", sys.executable, *STEPS, *options]  # fmt: skip
+            "--sandbox", "local", "--python", sys.executable, *steps, *options]  # fmt: skip
 
 
 def target(tmp_path: Path) -> tuple[str, ...]:
@@ -168,3 +171,40 @@ def test_an_interrupted_server_ends_with_its_status(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 143
         assert process.stdout is not None and process.stdout.read() == "", "stdout is the protocol's alone"
+
+
+@pytest.mark.timeout(300)
+def test_finish_ends_the_run_also_for_the_playbook(tmp_path: Path) -> None:
+    tree = write_files(tmp_path / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
+
+    async def main() -> None:
+        async with on_stdio(tmp_path, "--target", str(tree), "--entry", "bench.py", *PLENTY) as client:
+            assert "`audit_compute`" in (await asked(client, "where"))[0]
+            assert "1 changes kept" in (await asked(client, "finish", reason="that is enough"))[0]
+
+    anyio.run(main)
+    made = report.read(tmp_path / "runs" / "one")
+    assert {attempt.step for attempt in made.attempts} == {"audit_compute"}, "the projections were left"
+
+
+@pytest.mark.timeout(300)
+def test_the_verdict_comes_also_where_it_ends_the_step(tmp_path: Path) -> None:
+    folder = target(tmp_path)
+
+    async def main() -> None:
+        async with on_stdio(tmp_path, *folder, "--attempts", "1") as client:
+            await asked(client, "edit_file", **EDIT)
+            said, _ = await asked(client, "submit", **SUBMIT)
+            assert said.startswith("The verdict on your candidate: kept.") and "`compose_stack`" in said
+            await asked(client, "finish", reason="that is enough")
+
+    anyio.run(main)
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_done(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run([sys.executable, *argv(tmp_path, *target(tmp_path)), "--port", port], cwd=ROOT, text=True,
+                              capture_output=True, timeout=60, check=False)  # fmt: skip
+    assert (done.returncode, f"--port {port} cannot be had" in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "runs" / "one").exists()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from agent.llm import ModelError
 from agent.proposers import PastAttempt, ProposalRequest
@@ -34,9 +37,13 @@ class Talk:
         return None
 
 
-def request(*judged: str) -> Any:
+def request(*judged: str, base: str = "base") -> Any:
     attempts = [SimpleNamespace(title=name, diff_digest=candidate(name).digest) for name in judged]
-    return SimpleNamespace(step="s", attempts=attempts, looking=False)
+    return SimpleNamespace(step="s", attempts=attempts, looking=False, base=base)
+
+
+def model_of(*talks: Talk) -> Model:
+    return Model(lambda step, stopped: talks)
 
 
 def titles(model: Model, asked: ProposalRequest) -> list[str]:
@@ -44,27 +51,77 @@ def titles(model: Model, asked: ProposalRequest) -> list[str]:
 
 
 def test_drafts_work_side_by_side_and_each_waits_for_its_verdict() -> None:
-    talks = {number: Talk(f"first of {number}", meet=threading.Barrier(2)) for number in (1, 2)}
-    talks[2].meet = talks[1].meet
-    model = Model(lambda step, number: talks[number], drafts=2)
+    meet = threading.Barrier(2)
+    talks = [Talk("first of 1", meet=meet), Talk("first of 2", meet=meet)]
+    model = model_of(*talks)
     assert titles(model, request()) == ["first of 1", "first of 2"]
     assert titles(model, request("first of 1")) == ["first of 2"], "the other is still to be judged"
-    assert len(talks[1].heard) == 1
+    assert len(talks[0].heard) == 1
     assert model.propose(request("first of 1", "first of 2")) == ([], "nothing is left")
-    assert talks[1].heard[-1] == ["first of 1", "first of 2"]
+    assert talks[0].heard[-1] == ["first of 1", "first of 2"]
     assert not model.expects(request())
+
+
+def test_what_was_made_on_another_stack_goes_back_to_who_made_it() -> None:
+    talks = [Talk("first of 1"), Talk("first of 2", "again")]
+    model = model_of(*talks)
+    assert titles(model, request()) == ["first of 1", "first of 2"]
+    assert titles(model, request("first of 1", base="the first is on it")) == ["again"]
 
 
 def test_the_same_from_two_is_judged_once() -> None:
-    model = Model(lambda step, number: Talk("the same"), drafts=2)
-    assert titles(model, request()) == ["the same"]
+    assert titles(model_of(Talk("the same"), Talk("the same")), request()) == ["the same"]
 
 
-def test_what_cannot_be_asked_ends_the_models_part() -> None:
-    class Broken(Talk):
-        def next_candidate(self, attempts: Sequence[PastAttempt]) -> Candidate | None:
-            raise ModelError("it does not answer")
+class Broken(Talk):
+    def next_candidate(self, attempts: Sequence[PastAttempt]) -> Candidate | None:
+        raise ModelError("it does not answer")
 
-    model = Model(lambda step, number: Broken())
+
+def test_what_cannot_be_asked_ends_the_models_part_and_loses_nothing() -> None:
+    model = model_of(Broken())
     assert model.propose(request()) == ([], "it does not answer") == model.propose(request())
     assert not model.expects(request())
+    model = model_of(Broken(), Talk("of the other"))
+    assert titles(model, request()) == ["of the other"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_run_that_is_stopped_does_not_wait_for_its_model(count: int) -> None:
+    stops = list[threading.Event]()
+
+    class Slow(Talk):
+        def next_candidate(self, attempts: Sequence[PastAttempt]) -> Candidate | None:
+            assert stops[0].wait(20)
+            self.ended = "the run is stopped"
+            return None
+
+    def begin(step: str, stopped: threading.Event) -> list[Talk]:
+        stops.append(stopped)
+        return [Slow() for _ in range(count)]
+
+    def alarm(number: int, frame: object) -> None:
+        if count == 1:
+            stops[0].set()  # a single one works in the thread that the signal comes to
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Model(begin).propose(request())
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert stops[0].is_set()
+
+
+def test_a_fault_of_ours_is_raised_in_the_runs_own_thread() -> None:
+    class Faulty(Talk):
+        def next_candidate(self, attempts: Sequence[PastAttempt]) -> Candidate | None:
+            raise ModelFault
+
+    class ModelFault(Exception):
+        pass
+
+    with pytest.raises(ModelFault):
+        model_of(Faulty()).propose(request())

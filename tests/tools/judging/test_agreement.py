@@ -50,7 +50,7 @@ def clock() -> LiveClock:
     class CPU:
         device: str = "cpu"
 
-    made = LiveClock(UNUSED, UNUSED, UNUSED, UNUSED, UNUSED, lambda: None, {BUILD.key: [KNOWN_US]})
+    made = LiveClock(UNUSED, UNUSED, UNUSED, Path("/nowhere"), UNUSED, lambda: None, {BUILD.key: [KNOWN_US]})
     return replace(made, workload=CPU())  # type: ignore[arg-type]
 
 

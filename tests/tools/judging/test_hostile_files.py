@@ -78,6 +78,20 @@ def test_a_file_is_refused_whose_leaf_has(name: str, tmp_path: Path) -> None:
         tensors.read(with_leaf(tmp_path / "x", **LEAVES[name]))
 
 
+def test_a_file_of_any_length_out_of_nothing_is_refused(tmp_path: Path) -> None:
+    def two(offset: int) -> Path:
+        structure = {"t": "tuple", "items": [TENSOR, {"t": "tensor", "i": 1}]}
+        header = {"structure": structure, "leaves": [LEAF, {**LEAF, "offset": offset}]}
+        path = written(tmp_path / "x", header, bytes(64))
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size - 64 + offset + 24)
+        return path
+
+    assert len(tensors.read(two(64)).leaves) == 2
+    with pytest.raises(BadTensorFile, match="apart"):
+        tensors.read(two(1 << 30))
+
+
 def test_a_header_that_nests_without_end_is_refused(tmp_path: Path) -> None:
     text = b'{"structure":' + b"[" * 1_000_000
     (tmp_path / "x").write_bytes(struct.pack("<Q", len(text)) + text)

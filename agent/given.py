@@ -1,0 +1,103 @@
+"""From what was typed to a run: its configuration, its folders, and the consent of whoever typed it.
+
+Imports what it needs when it is called, like the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent.config import RunConfig
+    from sandbox.errors import SandboxUnavailable
+
+# Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
+_NOT_CONFIG = {"command", "past", "handler", "debug", "json", "yes", "calls", "counters", "html", "trace", "json_file",
+               "stop_after", "port", "mcp", "change"}  # fmt: skip
+
+
+def config_of(arguments: argparse.Namespace) -> RunConfig:
+    """The run as asked for. Raises: WrongUsage."""
+    from pydantic import ValidationError
+
+    from agent.config import RunConfig
+    from agent.errors import WrongUsage
+    from agent.records.run_folder import runs_dir_for
+
+    told = {name: value for name, value in vars(arguments).items() if value is not None and name not in _NOT_CONFIG}
+    if "replay" in told:
+        told["replay"] = _recording(arguments)
+    if arguments.command in ("run", "mcp"):
+        told = {**_defaults(arguments, told), **told}
+        needed(arguments, ("reviewer", "triage", "drafts", "dollars", "price"), "--model", "model" in told)
+    told.setdefault("runs_dir", runs_dir_for(arguments.target, Path.cwd()))
+    try:
+        return RunConfig(**told)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") + ": " if first["loc"] else ""
+        message = where + first["msg"].removeprefix("Value error, ")
+        raise WrongUsage(message, hint="`agent run --help` lists the options.") from error
+
+
+def _defaults(arguments: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any]:
+    """Of the user's `ratchet.toml`; what is replayed asks no model. Raises: WrongUsage."""
+    from agent import settings_file
+
+    found = settings_file.defaults(arguments.target, Path.cwd(), settings_file.config_home())
+    asks_nobody = "replay" in given or arguments.command == "mcp"
+    return {name: value for name, value in found.items() if not (asks_nobody and name == "model")}
+
+
+def _recording(arguments: argparse.Namespace) -> Path:
+    """Of `--replay`: a file as it is, else the folder of that run. Raises: RunNotFound."""
+    from agent.records import run_folder
+
+    place = Path(arguments.replay)
+    return place if place.exists() else run_folder.find(arguments.replay, runs_dirs(arguments)).path
+
+
+def agree(arguments: argparse.Namespace, target: Path, reasons: list[SandboxUnavailable]) -> bool:
+    """Ask the person at the terminal before code that is not theirs runs as them, since nothing here contains it.
+
+    False when there is nobody to ask. Raises: Declined.
+    """
+    if arguments.yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    from agent.errors import Declined
+
+    for reason in reasons:
+        print(f"{reason.message}. {reason.hint}", file=sys.stderr)
+    print(f"So nothing contains the code in {target}: it will run as you, with your files and rights. Run it? [y/N] ",
+          end="", file=sys.stderr, flush=True)  # fmt: skip
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Declined("Nothing was run.", hint="With --yes it does not ask.")
+    return True
+
+
+def runs_dirs(arguments: argparse.Namespace) -> tuple[Path, ...]:
+    from agent.records.run_folder import default_runs_dirs
+
+    return (arguments.runs_dir,) if arguments.runs_dir else default_runs_dirs(Path.cwd())
+
+
+def reference(run_dir: Path) -> str:
+    """What to type after `agent resume` here: the id where that is enough, else the folder."""
+    from agent.records.run_folder import default_runs_dirs
+
+    return run_dir.name if run_dir.parent in default_runs_dirs(Path.cwd()) else str(run_dir)
+
+
+def needed(arguments: argparse.Namespace, names: Sequence[str], other: str, there: bool) -> None:
+    """Options that would do nothing without another one are said. Raises: WrongUsage."""
+    from agent.errors import WrongUsage
+
+    useless = [name for name in names if getattr(arguments, name, None) not in (None, False)]
+    if useless and not there:
+        raise WrongUsage(f"--{useless[0].replace('_', '-')} does nothing without {other}.")

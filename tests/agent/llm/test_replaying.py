@@ -1,0 +1,58 @@
+"""A recording answers by conversation, as it was made: in pieces, by several, or cut off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.errors import RunDamaged
+from agent.llm import NotRecorded, ToolCall, Turn
+from agent.llm.replaying import Recorded
+
+
+def row(step: str, before: int, *names: str) -> str:
+    turn = Turn(calls=[ToolCall(id=name, name=name, arguments="{}") for name in names])
+    return json.dumps({"step": step, "before": before, "messages": [], "turn": turn.model_dump(mode="json")}) + "\n"
+
+
+def recorded(tmp_path: Path, *rows: str) -> Recorded:
+    file = tmp_path / "exchanges.jsonl"
+    file.write_text("".join(rows))
+    return Recorded.read(file)
+
+
+def said(found: Recorded, name: str) -> list[str]:
+    chat, names = found.chat(name), []
+    with pytest.raises(NotRecorded):
+        while True:
+            names.append(chat.ask([], ()).calls[0].name)
+    return names
+
+
+def test_conversations_are_kept_apart_and_counted(tmp_path: Path) -> None:
+    found = recorded(
+        tmp_path, row("a", 0, "one"), row("a#2", 0, "two"), row("a:review", 0, "no"), row("a", 2, "give_up")
+    )
+    assert (said(found, "a"), said(found, "a#2"), said(found, "b")) == (["one", "give_up"], ["two"], [])
+    assert found.drafts == 2 and found.holds(":review") and not found.holds(":triage")
+
+
+def test_what_was_cut_off_and_begun_anew_is_said_once(tmp_path: Path) -> None:
+    rows = [
+        row("a", 0, "edit"),
+        row("a", 2, "submit"),
+        row("a", 4, "other"),
+        row("a", 0, "another"),
+        row("a", 2, "give_up"),
+    ]
+    assert said(recorded(tmp_path, *rows), "a") == ["edit", "submit", "reset", "another", "give_up"]
+    assert said(recorded(tmp_path, row("a", 0, "edit"), row("a", 0, "another")), "a") == ["reset", "another"]
+
+
+def test_what_is_no_recording_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RunDamaged):
+        recorded(tmp_path, "{}\n")
+    with pytest.raises(RunDamaged):
+        Recorded.read(tmp_path / "none")
