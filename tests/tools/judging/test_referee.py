@@ -160,12 +160,12 @@ def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_some_
     try:
         outputs = arena.referee.clock.compare(request).outputs
         finding = arena.referee.check_timed(outputs)
-        assert finding.verdict is None and finding.evidence["calls"] == finding.evidence["kept"] == len(outputs) > 4
+        assert finding.verdict is None and finding.evidence["calls"] == finding.evidence["kept"] == len(outputs) > 1
         assert there == [(left, 1) for left in range(len(outputs), 0, -1)]
         monkeypatch.setattr(timed_outputs, "COMPARED_BYTES", 0)
-        monkeypatch.setattr(timed_outputs, "LEAST", 2)
+        monkeypatch.setattr(timed_outputs, "LEAST", 1)
         finding = arena.referee.check_timed(outputs)
         cases = len({output.case for output in outputs})
-        assert (finding.verdict, finding.evidence["calls"]) == (None, 2 * cases)
+        assert (finding.verdict, finding.evidence["calls"]) == (None, cases)
     finally:
         arena.referee.close()
