@@ -7,9 +7,10 @@
 Rows are sorted by their expert once. Where experts are alike and get about as many rows each, their own code runs once
 for all of them: each Linear in it is a batched product with the weights of all experts, which become views into one
 storage (see packed_linear.py), so that memory is not doubled and whatever is written into a weight is seen. On a GPU,
-in bfloat16, the product takes as many rows of each expert as there are (torch.nn.functional.grouped_mm), and nothing
-waits for the device to say how many. Where they are not alike, have hooks or adapters, are trained, or where few rows
-meet many experts in another type, each expert that was chosen is called by itself.
+in bfloat16, the product takes as many rows of each expert as there are (torch.nn.functional.grouped_mm), and on CUDA
+nothing waits for the device to say how many. PyTorch for ROCm may read that on the host (2.10 does by default): such a
+call cannot be captured. Where experts are not alike, have hooks or adapters, are trained, or where few rows meet
+many experts in another type, each expert that was chosen is called by itself.
 """
 
 import copy
