@@ -13,7 +13,7 @@ import pytest
 
 from tests.evals.arena import Arena, replace_once
 from tools.judging import accept, clock, inputs
-from tools.judging.clock import Restart
+from tools.judging.clock import Group, Restart
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
 from tools.judging.worker import Build, Worker
@@ -139,7 +139,7 @@ def test_a_memory_that_outlives_restarts_gains_where_inputs_come_again(
         return drawn[0]
 
     monkeypatch.setattr(InputSupply, "draw_all", the_same_again)
-    monkeypatch.setattr(inputs._Source, "clear", lambda self: None)
+    monkeypatch.setattr(Group, "close", lambda self: [worker.close() for worker in self.workers.values()])
     verdict = arena.time("beyond_memory_of_restarts")
     assert verdict.name == "kept", verdict.reason
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,11 +139,11 @@ def test_29_looking_ahead_gains_nothing_when_nothing_lies_ahead(arena: Arena) ->
 def test_29_gains_where_all_inputs_are_revealed_at_once(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     ask_all = Session._all
 
-    def reveal_all(self: Session, op: str, arguments: Any) -> None:
+    def reveal_all(self: Session, op: str, arguments: Any, meanwhile: Callable[[], None] = lambda: None) -> None:
+        ask_all(self, op, arguments, meanwhile)
         for group, name, worker in self._workers() if op == "build" else ():
             for number, path in enumerate(group.staged[name][0]):
                 os.link(path, worker.inbox / f"ahead-{number}")
-        ask_all(self, op, arguments)
 
     monkeypatch.setattr(Session, "_all", reveal_all)
     assert arena.time("29_looking_ahead").name == "kept"
