@@ -328,7 +328,7 @@ class Referee:
         """Are outputs of timed calls those they were committed to, and right? Raises: WorkloadError, SandboxError."""
         if outputs:
             self.say("checking timed outputs", 0, 0)
-        return timed_outputs.check(self.setting, self.workload, self.pristine, outputs, self.rng)
+        return timed_outputs.check(self.setting, self.workload, self.pristine, outputs)
 
 
 def _failed(found: Comparison, evidence: dict[str, Any]) -> Verdict | None:

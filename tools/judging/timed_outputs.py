@@ -1,15 +1,14 @@
-"""What a candidate returned while it was timed: is it what it committed to, and right?
+"""What a candidate returned while it was timed: is it what it committed to, and right? All of it is looked at.
 
-A fresh reference worker computes the same calls. Refuses to let a large output fill the disk or the time: in float64
-those of a language model are gigabytes, so that they are made, compared and removed one after the other.
+A fresh reference worker computes the same calls. In float64 the outputs of a language model are gigabytes: they are
+made, compared and removed one after the other, and the answers in the target's own precision, which have to be made
+before the model is converted, a part at a time, each by a worker of its own.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from random import Random
 
 from tools.errors import workload_error
 from tools.judging import correctness, disk
@@ -18,46 +17,43 @@ from tools.judging.correctness import Compared, Finding
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
 
-COMPARED_BYTES = 1 << 30
-LEAST = 6  # of each case: who answers wrongly in half of the timed calls gets through once in 64 times
+PART_BYTES = 2 << 30  # of the original's answers
 
 
-def check(
-    setting: Setting, workload: Workload, pristine: Build, outputs: Sequence[TimedOutput], rng: Random
-) -> Finding:
+def check(setting: Setting, workload: Workload, pristine: Build, outputs: Sequence[TimedOutput]) -> Finding:
     """Raises: WorkloadError, SandboxError."""
-    if not outputs:
-        return Finding(None, "", {"calls": 0})
-    with Worker(setting, pristine, "reference", timeout_s=setting.check_timeout_s) as reference:
-        try:
-            reference.ask("describe")
-            reference.ask("build", mode=workload.mode)
-            answered = _answered(reference, workload, rng.sample(outputs, len(outputs)))
-            found = correctness.judge_calls(_compared(reference, workload, answered), workload.rules, reference)
-        except WorkerFault as fault:
-            raise workload_error(fault.kind, fault.message, fault.where, setting.entry, fault.ended) from fault
-    found.evidence["kept"] = len(outputs)
-    return found
+    whole, left = Finding(None, "", {"calls": 0}), list(outputs)
+    while left and whole.verdict is None:
+        with Worker(setting, pristine, "reference", timeout_s=setting.check_timeout_s) as reference:
+            try:
+                reference.ask("describe")
+                reference.ask("build", mode=workload.mode)
+                answered = _answered(reference, workload, left)
+                found = correctness.judge_calls(_compared(reference, workload, answered), workload.rules, reference)
+            except WorkerFault as fault:
+                raise workload_error(fault.kind, fault.message, fault.where, setting.entry, fault.ended) from fault
+        del left[: len(answered)]
+        evidence = {**found.evidence, "calls": whole.evidence["calls"] + len(answered)}
+        if "worst_row_error" in evidence:
+            evidence["worst_row_error"] = max(evidence["worst_row_error"], whole.evidence.get("worst_row_error", 0.0))
+        whole = Finding(found.verdict, found.reason, evidence)
+    return whole
 
 
 def _answered(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput]) -> dict[Path, TimedOutput]:
-    """Those that are looked at, by the file with the original's answer: as many as there is room for, and some of each
-    case in any case.
+    """The first of them, by the file with the original's answer: one at least, and as many as are a part.
 
-    They are chosen after the last of them was committed to, and by the size of the original's answer: no worker has a
-    say in it.
+    What a candidate makes of its own files has no say in that.
     """
-    room, found = COMPARED_BYTES, dict[Path, TimedOutput]()
-    sizes, count = dict[int, int](), defaultdict[int, int](int)
+    found, size = dict[Path, TimedOutput](), 0
     _load(reference, workload)
     for index, timed in enumerate(outputs):
-        if sizes.get(timed.case, 0) > room and count[timed.case] >= LEAST:
-            continue
         path = _answer(reference, workload, timed, f"baseline-{index}")
+        found[path] = timed
         with disk.in_the_hands_of_a_worker():
-            sizes[timed.case] = path.stat().st_size
-        room, found[path] = room - sizes.get(timed.case, 0), timed
-        count[timed.case] += 1
+            size += path.stat().st_size
+        if size >= PART_BYTES:
+            break
     return found
 
 

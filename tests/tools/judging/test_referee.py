@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tests.evals.arena import Arena
 from tools.errors import IncumbentFails
-from tools.judging import correctness, timed_outputs
+from tools.judging import clock, correctness, timed_outputs
 from tools.judging.clock import INCUMBENT, SideFault
 from tools.judging.correctness import Compared
 from tools.judging.measure import Comparison, LiveClock, Request, enough_for_noise
@@ -144,7 +145,7 @@ def test_room_is_what_the_device_has_less_a_margin() -> None:
     assert workload(10**12, 0).fits(9), "a CPU's memory is not asked"
 
 
-def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_some_of_them(
+def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arena, there = Arena.open(tmp_path, sys.executable), list[tuple[int, int]]()
@@ -156,16 +157,20 @@ def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_some_
         judged(call, *rest)
 
     monkeypatch.setattr(correctness, "_one_call", counting)
+    monkeypatch.setattr(clock, "SAMPLES", 10**6)  # of each round one is kept
     request = Request("twice", arena.incumbent, {"candidate": arena.incumbent}, lambda ratios: len(ratios) == 3)
     try:
         outputs = arena.referee.clock.compare(request).outputs
         finding = arena.referee.check_timed(outputs)
-        assert finding.verdict is None and finding.evidence["calls"] == finding.evidence["kept"] == len(outputs) > 1
+        assert (finding.verdict, finding.evidence["calls"]) == (None, len(outputs)) and len(outputs) > 1
         assert there == [(left, 1) for left in range(len(outputs), 0, -1)]
-        monkeypatch.setattr(timed_outputs, "COMPARED_BYTES", 0)
-        monkeypatch.setattr(timed_outputs, "LEAST", 1)
-        finding = arena.referee.check_timed(outputs)
-        cases = len({output.case for output in outputs})
-        assert (finding.verdict, finding.evidence["calls"]) == (None, cases)
+        there.clear()
+        monkeypatch.setattr(timed_outputs, "PART_BYTES", 1)
+        in_parts = arena.referee.check_timed(outputs)
+        assert (in_parts.verdict, in_parts.evidence) == (None, finding.evidence)
+        assert there == [(1, 1)] * len(outputs)
+        kept = outputs[-1].output
+        shutil.copyfile(outputs[0].output, kept)
+        assert arena.referee.check_timed(outputs).verdict == "refused", "of the last part as well"
     finally:
         arena.referee.close()
