@@ -257,7 +257,7 @@ def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
         order = command.Order(
             folder.read().config, lambda told, joins: run.resume(folder.path, told, _time_slice(arguments), joins)
         )
-        return command.serve(progress, arguments.port, order, lambda asked: order, order.config.skills)
+        return command.serve(progress, arguments.port, order, lambda asked: order)
 
 
 def _time_slice(arguments: argparse.Namespace) -> TimeSlice:

@@ -7,6 +7,7 @@ with less than the whole check, and `measure` with less than the rule that a run
 from __future__ import annotations
 
 import argparse
+import filecmp
 import json
 import shutil
 import tempfile
@@ -93,12 +94,9 @@ def _touched(folder: Path, protected: Callable[[str], str | None]) -> Verdict | 
     """A verdict where a file differs that no change may touch."""
     before, after = folder / "pristine", folder / "changed"
     both = {path.relative_to(tree).as_posix() for tree in (before, after) for path in tree.rglob("*") if path.is_file()}
-    for path in sorted(both):
-        same = all((tree / path).is_file() for tree in (before, after)) and (
-            (before / path).read_bytes() == (after / path).read_bytes()
-        )
-        why = None if same else never_allowed(path) or protected(path)
-        if why:
+    _, differ, missing = filecmp.cmpfiles(before, after, both, shallow=False)
+    for path in sorted([*differ, *missing]):
+        if why := never_allowed(path) or protected(path):
             return Verdict(name="refused", reason=f"it touches {path}: {why}")
     return None
 

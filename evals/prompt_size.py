@@ -13,13 +13,12 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from agent import environment
+from agent.llm import CHARACTERS_A_TOKEN
 from agent.llm.conversation import HANDING_IN
 from agent.llm.recording import EXCHANGES
 from agent.records import run_folder
 from agent.workbench import REGISTRY
 from evals.result_file import ResultFile
-
-CHARACTERS = 3.5  # of a token, about, in English and code
 
 
 class Size(BaseModel):
@@ -46,7 +45,7 @@ class PromptSizes(BaseModel):
     sizes: list[Size] = Field(default_factory=list)
 
     def page(self) -> str:
-        tools = f"{self.tools:,} characters (some {self.tools / CHARACTERS:,.0f} tokens)"
+        tools = f"{self.tools:,} characters (some {self.tools / CHARACTERS_A_TOKEN:,.0f} tokens)"
         lines = [
             "# Prompts", "",
             f"Counted {self.date:%Y-%m-%d} in a recording. Command: `{' '.join(self.command)}`. The tools take {tools} "
@@ -56,8 +55,9 @@ class PromptSizes(BaseModel):
         ]  # fmt: skip
         for size in self.sizes:
             first = size.rules + size.task + self.tools
-            lines.append(f"| {size.step} | {size.rules:,} | {size.task:,} | {first:,}, some "
-                         f"{first / CHARACTERS:,.0f} tokens | {size.largest:,} | {size.requests} |")  # fmt: skip
+            told = f"{first:,}, some {first / CHARACTERS_A_TOKEN:,.0f} tokens"
+            lines.append(f"| {size.step} | {size.rules:,} | {size.task:,} | {told} | {size.largest:,} | "
+                         f"{size.requests} |")  # fmt: skip
         return "\n".join(lines) + "\n"
 
 

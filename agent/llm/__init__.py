@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agent.errors import AgentError
 
 Message = dict[str, Any]  # as chat.completions takes it
+CHARACTERS_A_TOKEN = 3.5  # about, in English and code
 
 
 class ModelError(AgentError):

@@ -13,11 +13,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agent.llm import Chat, Message, Turn
+from agent.llm import CHARACTERS_A_TOKEN, Chat, Message, Turn
 from agent.llm.account import Account
 
 REPAIRS = 2
-_CHARACTERS = 3.5  # of a token
 Form = TypeVar("Form", bound=BaseModel)
 
 
@@ -32,12 +31,13 @@ def ask_for(
     said[0] = {**said[0], "content": f"{said[0]['content']}\n\nAnswer with one JSON object of this form and nothing "
                f"else: {json.dumps(form.model_json_schema())}"}  # fmt: skip
     for _ in range(1 + REPAIRS):
-        prompt = int(len(json.dumps(said)) / _CHARACTERS)
+        prompt = int(len(json.dumps(said)) / CHARACTERS_A_TOKEN)
         if account.reached(prompt):
             return None
         begun = time.monotonic()
         turn = chat.ask(said, (), account.most_tokens(prompt))
-        account.add(purpose, turn.usage, time.monotonic() - begun, guess=prompt + int(len(turn.text) / _CHARACTERS))
+        guess = prompt + int(len(turn.text) / CHARACTERS_A_TOKEN)
+        account.add(purpose, turn.usage, time.monotonic() - begun, guess)
         heard(said, turn)
         try:
             return form.model_validate_json(_object_in(turn.text))

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from pydantic import Field, ValidationError
 
-from agent.llm import Chat, ContextFull, Message, NotRecorded, ToolCall, Turn
+from agent.llm import CHARACTERS_A_TOKEN, Chat, ContextFull, Message, NotRecorded, ToolCall, Turn
 from agent.llm.account import Account
 from tools.candidate import Candidate
 from tools.registry import Registry, Request, Result, Tool, ToolFault
@@ -27,7 +27,6 @@ STUMBLES = 3  # answers in a row that call no tool, or are cut off
 REPEATS = 4  # the same call with the same answer
 KEPT_WHOLE = 12  # messages from the end that stay when a conversation gets too long
 SHORT = 400  # characters that stay of the ones before
-_CHARACTERS = 3.5  # of a token, in code
 
 
 class Submit(Request):
@@ -50,11 +49,7 @@ class GiveUp(Request):
     """What you looked at, and why it does not help."""
 
 
-def _nothing(session: object, request: Request) -> Result:
-    raise AssertionError("described only; each conversation has its own")
-
-
-HANDING_IN = (Tool("submit", Submit, _nothing), Tool("give_up", GiveUp, _nothing))
+HANDING_IN = (Tool.only_described("submit", Submit), Tool.only_described("give_up", GiveUp))
 
 
 class Bench(Protocol):
@@ -132,7 +127,7 @@ class Conversation:
             except NotRecorded as error:
                 self.ended = error.message
                 return None
-            answer = int(len(json.dumps(turn.model_dump(mode="json"))) / _CHARACTERS)
+            answer = int(len(json.dumps(turn.model_dump(mode="json"))) / CHARACTERS_A_TOKEN)
             self.account.add(self.step, turn.usage, time.monotonic() - begun, guess=prompt + answer)
             told = (turn.usage.prompt, turn.usage.completion)
             self._tokens += prompt + answer if None in told else sum(filter(None, told))
@@ -142,7 +137,7 @@ class Conversation:
         raise AssertionError("the second time returns")
 
     def _prompt_tokens(self) -> int:
-        return int(len(json.dumps([self.messages, self._all.as_functions()])) / _CHARACTERS)
+        return int(len(json.dumps([self.messages, self._all.as_functions()])) / CHARACTERS_A_TOKEN)
 
     def _shorten(self) -> None:
         """Leave out most of what tools said long ago, which they can say again."""

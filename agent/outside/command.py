@@ -18,12 +18,12 @@ from agent.llm.prompt import rules, task
 from agent.outside.desk import ADDRESS_FILE, Desk, HungUp
 from agent.proposers import Proposer
 from agent.proposers.in_turn import InTurn
-from agent.proposers.outside import Outside, UntilFinished, described
+from agent.proposers.outside import OFFERED, Outside, UntilFinished
 from agent.reporting.progress import Event, Note, Progress
 from agent.skill_packs import Packs
 from agent.workbench import Workbench
 from sandbox.errors import RatchetError
-from tools.registry import Answer, Request, Result, Tool
+from tools.registry import Answer, Request, Tool
 
 if TYPE_CHECKING:
     from agent.outside.server import Serving
@@ -73,7 +73,7 @@ def serve(
     packs: Sequence[Path] = (),
 ) -> int:  # fmt: skip
     """`first` is the run, or None where the outside agent says which, for `ordered`. Returns its exit status: 0 where
-    the agent went away before one began. Raises: RatchetError.
+    the agent went away before one began. `packs` are told of while no run says which. Raises: RatchetError.
     """
     try:
         from agent.outside.server import Serving, made
@@ -83,8 +83,9 @@ def serve(
     if first is None and port is not None:
         raise WrongUsage("--port needs --target and --entry.", hint="On stdio the outside agent can say which.")
     desk = Desk()
-    tools = described() if first is not None else [Tool("begin", Begin, _only_described), *described()]
-    serving = Serving(desk, made(desk, tools, rules(Packs.of(packs))))
+    tools = OFFERED if first is not None else (Tool.only_described("begin", Begin), *OFFERED)
+    told = rules(Packs.of(packs if first is None else first.config.skills))
+    serving = Serving(desk, made(desk, tools, told))
     if port is None:
         serving.on_stdio()
     order = first or _told(desk, ordered)
@@ -142,10 +143,6 @@ def _driven(order: Order, desk: Desk, serving: Serving, progress: Progress, port
         if listening is not None:
             listening.close()
     return status
-
-
-def _only_described(session: object, request: Request) -> Result:
-    raise AssertionError("answered before there is a session")
 
 
 def summary(run_dir: Path) -> str:

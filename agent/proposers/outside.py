@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pydantic import Field
 
 from agent.guard import Stopped
-from agent.llm.conversation import GiveUp, Submit
+from agent.llm.conversation import HANDING_IN, GiveUp, Submit
 from agent.outside.desk import Asked, Desk, HungUp, answering
 from agent.proposers import PastAttempt, ProposalRequest, Proposer
 from agent.workbench import REGISTRY, Workbench
@@ -33,6 +33,10 @@ class Finish(Request):
 
     reason: str = Field(min_length=3, max_length=1000)
     """Why nothing more is to be tried."""
+
+
+_OWN = (*HANDING_IN, Tool.only_described("finish", Finish), Tool.only_described("where", Where))
+OFFERED = (*REGISTRY.tools.values(), *_OWN)
 
 
 @dataclass
@@ -89,7 +93,7 @@ class Outside:
             try:
                 answer = registry.call(step.bench, asked.name, asked.arguments)
             except BaseException:
-                answering(asked, lambda: Answer("The run failed over this, which is not your fault.", worked=False))
+                asked.answer.set_result(Answer("The run failed over this, which is not your fault.", worked=False))
                 raise
             if not answer.worked:
                 asked.answer.set_result(answer)
@@ -116,9 +120,10 @@ class Outside:
         def where(bench: Workbench, request: Where) -> Result:
             return Text(said=self.told(name))
 
-        own = [Tool("submit", Submit, submit), Tool("give_up", GiveUp, give_up), Tool("finish", Finish, finish),
-               Tool("where", Where, where)]  # fmt: skip
-        return Registry([*REGISTRY.tools.values(), *own])
+        does: dict[type[Request], Callable[..., Result]] = {
+            Submit: submit, GiveUp: give_up, Finish: finish, Where: where,
+        }  # fmt: skip
+        return Registry([*REGISTRY.tools.values(), *(replace(tool, function=does[tool.request]) for tool in _OWN)])
 
     def _answer_waiting(self, request: ProposalRequest, step: _Step) -> None:
         if self._waiting is None:
@@ -172,13 +177,3 @@ class UntilFinished:
 
 def _verdict(past: PastAttempt) -> str:
     return f"The verdict on your candidate: {past.verdict}. {past.reason}"
-
-
-def described() -> list[Tool]:
-    """All tools that are offered, for a listing."""
-
-    def nothing(session: object, request: Request) -> Result:
-        raise AssertionError("described only")
-
-    own: dict[str, type[Request]] = {"submit": Submit, "give_up": GiveUp, "finish": Finish, "where": Where}
-    return [*REGISTRY.tools.values(), *(Tool(name, form, nothing) for name, form in own.items())]

@@ -26,6 +26,7 @@ from sandbox.docker.engine import Engine
 from sandbox.errors import SandboxUnavailable
 from tests.files import write_files
 from tests.relay import Relay
+from tests.sandbox.conftest import available
 
 pytestmark = pytest.mark.timeout(900)  # whole runs
 ROOT = Path(__file__).parents[2]
@@ -66,12 +67,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def walk(provider: Name, target: Path, runs: Path) -> Ran:
     if provider != "local":
-        try:
-            choose.make(provider, Wanted(sys.executable, runs / "trial")).promises()
-        except SandboxUnavailable as error:
-            if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
-                raise
-            pytest.skip(f"{provider} is not available here: {error}")
+        available(choose.make(provider, Wanted(sys.executable, runs / "trial")))
     command = [sys.executable, "-m", "tests.agent.synthetic_clock", "run", "--target", str(target), "--entry",
                "bench.py", "--runs-dir", str(runs), "--run-id", "one", "--sandbox", provider, "--python",
                sys.executable]  # fmt: skip
@@ -170,13 +166,7 @@ def inspect(container: str) -> str:
 def test_an_engine_that_goes_away_ends_the_run_with_one_message_and_it_can_be_resumed(
     target: Path, uncontained: Ran, tmp_path: Path
 ) -> None:
-    sandbox = choose.make("docker", Wanted(sys.executable, tmp_path / "trial"))
-    try:
-        sandbox.promises()
-    except SandboxUnavailable as error:
-        if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
-            raise
-        pytest.skip(f"there is no engine here: {error}")
+    available(choose.make("docker", Wanted(sys.executable, tmp_path / "trial")))
     relay = Relay(tmp_path / "engine.sock", Engine().socket)
     environment = {**os.environ, "DOCKER_HOST": f"unix://{relay.path}"}
     agent = [sys.executable, "-m", "tests.agent.synthetic_clock"]

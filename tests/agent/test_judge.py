@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,18 @@ def patches(tmp_path: Path) -> dict[str, Path]:
     return found
 
 
+@pytest.fixture
+def synthetic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a referee is asked to time costs what its source says."""
+
+    def with_synthetic_clock(*arguments: Any, **keywords: Any) -> Any:
+        referee = open_referee(*arguments, **keywords)
+        referee.clock = SyntheticClock()
+        return referee
+
+    monkeypatch.setattr(judge, "open_referee", with_synthetic_clock)
+
+
 def test_a_change_is_verified_as_a_patch_or_as_a_folder(
     tmp_path: Path, patches: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,15 +79,8 @@ def test_what_cannot_be_applied_is_said(tmp_path: Path, patches: dict[str, Path]
     assert "neither a folder nor a patch" in capsys.readouterr().err
 
 
-def test_a_change_is_measured_by_the_rule_of_a_run(
-    tmp_path: Path, patches: dict[str, Path], capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def with_synthetic_clock(*arguments: Any, **keywords: Any) -> Any:
-        referee = open_referee(*arguments, **keywords)
-        referee.clock = SyntheticClock()
-        return referee
-
-    monkeypatch.setattr(judge, "open_referee", with_synthetic_clock)
+@pytest.mark.usefixtures("synthetic_clock")
+def test_a_change_is_measured_by_the_rule_of_a_run(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:
     assert asked("measure", tmp_path, patches["faster"]) == 0
     assert capsys.readouterr().out.startswith("kept, 1.15")
     assert asked("measure", tmp_path, patches["wrong"]) == NOT_KEPT
@@ -91,15 +97,21 @@ def test_what_no_change_may_touch_is_refused(tmp_path: Path, patches: dict[str, 
     assert "it touches bench.py: it is the entry" in capsys.readouterr().out
 
 
-def test_the_targets_own_tests_must_still_pass(
-    tmp_path: Path, patches: dict[str, Path], capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def with_synthetic_clock(*arguments: Any, **keywords: Any) -> Any:
-        referee = open_referee(*arguments, **keywords)
-        referee.clock = SyntheticClock()
-        return referee
+def test_what_differs_in_content_or_kind_or_is_missing_is_touched(tmp_path: Path) -> None:
+    before = write_files(
+        tmp_path / "pristine", {"same": b"\xff\0", "bytes": b"\xff\0", "gone": "", "kind": "", "link": ""}
+    )
+    after = write_files(tmp_path / "changed", {"same": b"\xff\0", "bytes": b"\xff\1", "new": "", "kind/deep": ""})
+    (after / "link").symlink_to("nowhere")
+    for tree in (before, after):
+        os.utime(tree / "bytes", (0, 0))
+    seen: list[str] = []
+    assert judge._touched(tmp_path, seen.append) is None
+    assert seen == ["bytes", "gone", "kind", "kind/deep", "link", "new"]
 
-    monkeypatch.setattr(judge, "open_referee", with_synthetic_clock)
+
+@pytest.mark.usefixtures("synthetic_clock")
+def test_the_targets_own_tests_must_still_pass(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:
     test = "import pathlib\n\ndef test_it():\n    assert 'slow' in pathlib.Path('bench.py').read_text()\n"
     write_files(tmp_path / "target", {"tests/test_it.py": test})
     assert asked("measure", tmp_path, patches["faster"]) == NOT_KEPT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,9 +9,8 @@ import pytest
 
 from sandbox import choose
 from sandbox.choose import Name, Wanted
-from sandbox.errors import SandboxUnavailable
 from tests.files import write_files
-from tests.sandbox.conftest import folder_open_to_all
+from tests.sandbox.conftest import available, folder_open_to_all
 from tools.command import Commands
 from tools.integrity import hash_tree
 
@@ -22,13 +20,7 @@ TREE = {"one.py": "print('one')\n", "package/two.py": "import sys\nprint(sys.exe
 @pytest.mark.parametrize("provider", ["docker", "bwrap", "local"])
 def test_a_command_runs_on_a_copy(provider: Name) -> None:
     with folder_open_to_all() as folder:
-        sandbox = choose.make(provider, Wanted(sys.executable, folder / "sandbox", (folder,)))
-        try:
-            sandbox.promises()
-        except SandboxUnavailable as error:
-            if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
-                raise
-            pytest.skip(f"{provider} is not available here: {error}")
+        sandbox = available(choose.make(provider, Wanted(sys.executable, folder / "sandbox", (folder,))))
         tree = write_files(folder / "tree", TREE)
         before, commands = hash_tree(tree), Commands(sandbox, sys.executable, folder / "scratch")
         ran = commands.run(tree, "python one.py && echo new > package/three && cat package/three", 60.0)

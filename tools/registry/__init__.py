@@ -50,6 +50,15 @@ class Tool:
     request: type[Request]
     function: Callable[[Any, Any], Result]
 
+    @classmethod
+    def only_described(cls, name: str, request: type[Request]) -> Tool:
+        """For a listing; somebody else answers its calls."""
+
+        def function(session: object, request: Request) -> Result:
+            raise AssertionError(f"{name} is only described here")
+
+        return cls(name, request, function)
+
     @property
     def description(self) -> str:
         return " ".join((self.request.__doc__ or "").split())
@@ -109,6 +118,24 @@ def cut(text: str, longest: int = LONGEST, more: str = "") -> str:
     head, tail = text[: longest * 2 // 3], text[-(longest // 3) :]
     left_out = len(text) - len(head) - len(tail)
     return f"{head}\n[… {left_out} characters left out{f'; {more}' if more else ''} …]\n{tail}"
+
+
+def paged(lines: Sequence[str], first: int, most: int | None, *, what: str, tool: str) -> str:
+    """The lines from the `first` on, counted from 1, that fit into an answer, and how `tool` shows the rest. Raises:
+    ToolFault when `what` has no such line.
+    """
+    if first > max(1, len(lines)):
+        raise ToolFault(f"{what} has {len(lines)} lines.", "Read from an earlier line.")
+    shown, length = list[str](), 0
+    for line in lines[first - 1 :][:most]:
+        length += len(line) + 1
+        if length > LONGEST - 200 and shown:
+            break
+        shown.append(line)
+    following = first + len(shown)
+    rest = len(lines) + 1 - following
+    more = f"\n[… {rest} more lines: {tool} with first_line={following} …]" if rest else ""
+    return "\n".join(shown) + more
 
 
 def _read(arguments: str | Mapping[str, Any]) -> Any:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pydantic import Field
 
-from tools.registry import LONGEST, Request, Result, Tool, ToolFault, cut
+from tools.registry import Request, Result, Tool, ToolFault, cut, paged
 from tools.registry.worktree import MAX_LISTED, Worktree
 
 _LINES = 400
@@ -56,20 +56,9 @@ class ReadFile(Request):
 
 
 def read_file(session: HasWorktree, request: ReadFile) -> Result:
-    every = session.worktree.read(request.path).splitlines()
-    if request.first_line > max(1, len(every)):
-        raise ToolFault(f"{request.path} has {len(every)} lines.", "Read from an earlier line.")
-    shown, length = list[str](), 0
-    for number, line in enumerate(every[request.first_line - 1 :][: request.lines], request.first_line):
-        shown.append(f"{number}: {line}")
-        length += len(shown[-1]) + 1
-        if length > LONGEST - 200 and len(shown) > 1:
-            shown.pop()
-            break
-    last = request.first_line + len(shown) - 1
-    rest = len(every) - last
-    more = f"\n[… {rest} more lines: read_file with first_line={last + 1} …]" if rest else ""
-    return Text(said=("\n".join(shown) or "the file is empty") + more)
+    every = [f"{number}: {line}" for number, line in enumerate(session.worktree.read(request.path).splitlines(), 1)]
+    shown = paged(every, request.first_line, request.lines, what=request.path, tool="read_file")
+    return Text(said=shown or "the file is empty")
 
 
 class Search(Request):

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pydantic import Field
 
-from tools.registry import LONGEST, Request, Result, Tool, ToolFault
+from tools.registry import Request, Result, Tool, paged
 from tools.registry.files import Text
 
 
@@ -30,17 +30,8 @@ class Skill(Request):
 
 
 def skill(session: Learning, request: Skill) -> Result:
-    lines, shown, length = session.skill(request.name).splitlines(), list[str](), 0
-    if request.first_line > max(1, len(lines)):
-        raise ToolFault(f"It has {len(lines)} lines.", "Read from an earlier line.")
-    for line in lines[request.first_line - 1 :]:
-        length += len(line) + 1
-        if length > LONGEST - 200 and shown:
-            break
-        shown.append(line)
-    last = request.first_line + len(shown) - 1
-    more = f"\n[… {len(lines) - last} more lines: skill with first_line={last + 1} …]" if last < len(lines) else ""
-    return Text(said="\n".join(shown) + more)
+    lines = session.skill(request.name).splitlines()
+    return Text(said=paged(lines, request.first_line, None, what="It", tool="skill"))
 
 
 TOOLS = [Tool("skill", Skill, skill)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import pytest
 
 from sandbox import choose
 from sandbox.choose import Wanted
-from sandbox.errors import SandboxUnavailable
 from tests.agent.llm.scripted import calls, serving
 from tests.agent.llm.test_model_run import READY, STEPS, call
 from tests.agent.whole_runs import agent
 from tests.files import write_files
+from tests.sandbox.conftest import available
 
 CANARY = "canary-7f3a91"
 ORDERS = (
@@ -81,12 +80,7 @@ def obeys(secret: Path) -> list[Any]:
 
 @pytest.mark.timeout(600)
 def test_a_model_that_takes_orders_from_a_repository_reaches_nothing(tmp_path: Path) -> None:
-    try:
-        choose.make("bwrap", Wanted(sys.executable, tmp_path, (tmp_path,))).promises()
-    except SandboxUnavailable as error:
-        if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
-            raise
-        pytest.skip(f"bwrap is not available here: {error}")
+    available(choose.make("bwrap", Wanted(sys.executable, tmp_path, (tmp_path,))))
     tree, secret = write_files(tmp_path / "target", FILES), tmp_path / "secret.txt"
     secret.write_text(CANARY)
     before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}

@@ -121,6 +121,22 @@ def test_an_outside_agent_brings_a_change_to_the_stack(connect: Any, tmp_path: P
     assert [kept.title for kept in made.kept] == ["Say nothing"]
 
 
+@pytest.mark.timeout(120)
+def test_its_instructions_list_the_packs_of_the_persons_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = "---\nname: house-rules\ndescription: How kernels are written here.\n---\n"
+    settings = {"ratchet.toml": 'skills = ["packs"]\n', "packs/house-rules/SKILL.md": pack}
+    write_files(tmp_path / "home" / "ratchet", settings)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+
+    async def main() -> None:
+        async with on_stdio(tmp_path, *target(tmp_path)) as client:
+            assert "house-rules: How kernels are written here." in (client.instructions or "")
+
+    anyio.run(main)
+
+
 @pytest.mark.timeout(300)
 def test_it_says_itself_which_repository_is_meant(tmp_path: Path) -> None:
     _, folder, _, entry = target(tmp_path)

@@ -10,9 +10,8 @@ import pytest
 
 from sandbox import choose
 from sandbox.choose import Name, Wanted
-from sandbox.errors import SandboxUnavailable
 from tests.files import write_files
-from tests.sandbox.conftest import folder_open_to_all
+from tests.sandbox.conftest import available, folder_open_to_all
 from tools.integrity import hash_tree
 from tools.judging.open_referee import open_referee
 from tools.judging.worker import Build, Worker
@@ -53,13 +52,7 @@ def test_it_is_built_in_the_sandbox_and_judged_like_anything_else(
     programs = str(Path(sys.executable).parent)  # ninja is one of them
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     with folder_open_to_all() as folder:
-        sandbox = choose.make(provider, Wanted(sys.executable, folder / "sandbox", (folder,)))
-        try:
-            sandbox.promises()
-        except SandboxUnavailable as error:
-            if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
-                raise
-            pytest.skip(f"{provider} is not available here: {error}")
+        sandbox = available(choose.make(provider, Wanted(sys.executable, folder / "sandbox", (folder,))))
         tree = write_files(folder / "tree", {"bench.py": BENCH})
         (folder / "scratch").mkdir(mode=0o711)
         referee = open_referee(tree, "bench.py", python=sys.executable, sandbox=sandbox, scratch=folder / "scratch")

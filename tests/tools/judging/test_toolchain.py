@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,9 +9,8 @@ import pytest
 
 from sandbox import choose
 from sandbox.choose import Name, Wanted
-from sandbox.errors import SandboxUnavailable
 from tests.files import write_files
-from tests.sandbox.conftest import folder_open_to_all
+from tests.sandbox.conftest import available, folder_open_to_all
 from tools.judging.open_referee import open_referee
 from tools.judging.worker import Build, Worker
 
@@ -40,13 +38,7 @@ def test_compiling_needs_nothing_that_it_may_not_write(provider: Name) -> None:
 
 def compiles(provider: Name, open_folder: Path) -> None:
     python = sys.executable
-    sandbox = choose.make(provider, Wanted(python, open_folder / "sandbox", (open_folder,)))
-    try:
-        sandbox.promises()
-    except SandboxUnavailable as error:
-        if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
-            raise
-        pytest.skip(f"{provider} is not available here: {error}")
+    sandbox = available(choose.make(provider, Wanted(python, open_folder / "sandbox", (open_folder,))))
     tree = write_files(open_folder / "tree", {"bench.py": BENCH})
     (open_folder / "scratch").mkdir(mode=0o711)
     referee = open_referee(tree, "bench.py", python=python, sandbox=sandbox, scratch=open_folder / "scratch")
