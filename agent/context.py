@@ -311,6 +311,7 @@ class RunContext:
             compile_pays={"compile_model", "compose_stack"} <= set(self.config.steps)
             and known is not None and known.compile_pays(self.referee.delta),
             tuning_pays=known is not None and known.tuning_pays(self.referee.delta),
+            compiles_again=known is not None and known.compiles_again,
         )  # fmt: skip
 
     def propose(self, step: str, *, looking: bool = False) -> tuple[list[Candidate], str]:

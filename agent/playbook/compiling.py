@@ -40,12 +40,15 @@ def propose(request: ProposalRequest) -> Answer:
     sites = compile_model.find(request.observation)
     ways = settings(request.platform, len(request.cases), request.tuning_pays)
     kept = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
+    again = request.compiles_again and not any(a.verdict == "kept" for a in request.attempts)
     for site in sites:
         try:
             present = None if drafts.out_of_reach(site) else compile_model.settings_in(request.tree, site)
         except CannotRewrite as reason:
             return [], str(reason)
-        for text in ways:
+        if again:
+            drafts.reasons.append(f"torch.compile compiles {site.module_class} anew for each input")
+        for text in () if again else ways:
             if text == present or (kept and "mode=" not in text):
                 continue  # of the ways without tuning, the likeliest was tried first
             drafts.add(

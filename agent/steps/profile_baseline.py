@@ -136,11 +136,14 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     with ThreadPoolExecutor(_side_by_side(ctx, len(pending))) as pool:
         longest_first = sorted(pending, key=lambda mode: mode != "max-autotune")
         futures = {mode: pool.submit(ctx.filled, pending[mode]) for mode in longest_first}
+    again = 0
     for mode in pending:
         try:
             builds[mode] = futures[mode].result()
         except WorkerFault as fault:
             _failed(ctx, found, mode, str(fault))
+            again += fault.kind == "compiles_again"
+    found.compiles_again = again == len(pending) > 0
     ctx.compile_baselines.update(builds)
     return builds
 

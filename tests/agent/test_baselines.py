@@ -15,19 +15,24 @@ from agent.steps import profile_baseline
 from tools.judging.correctness import Finding
 from tools.judging.measure import Comparison, Measured, Request
 from tools.judging.own_tests import OwnTests
-from tools.judging.worker import Build
+from tools.judging.worker import Build, WorkerFault
 
 MODES = ("default", "reduce-overhead", "max-autotune")
 
 
 class Referee:
-    """Fills nothing, and times by a table of speedups; some modes answer wrongly when their outputs are looked at."""
+    """Fills nothing, and times by a table of speedups; some modes answer wrongly when their outputs are looked at.
+
+    Without a gain a mode compiles itself again for each input.
+    """
 
     def __init__(self, gains: Mapping[str, float], wrong: tuple[str, ...]) -> None:
         self.gains, self.wrong, self.clock = gains, wrong, self
         self.asked: list[tuple[str, list[str]]] = []
 
     def fill(self, build: Build) -> Build:
+        if not self.gains[build.key]:
+            raise WorkerFault("compiles_again", "it compiles itself again")
         return build
 
     def compare(self, request: Request) -> Measured:
@@ -39,7 +44,7 @@ class Referee:
         if math.isnan(self.gains[name]):
             found.broken = "it does not run"
         while not request.enough(found.log_ratios):
-            found.case_log_ratios.append([math.log(self.gains[name]) if self.gains[name] else 0.0])
+            found.case_log_ratios.append([math.log(self.gains[name])])
         return found
 
     def check_timed(self, outputs: object) -> Finding:
@@ -97,3 +102,12 @@ def test_when_the_best_is_wrong_the_next_best_is_measured() -> None:
 def test_what_stands_alone_needs_no_screen(gains: dict[str, float]) -> None:
     found, referee = measured(gains)
     assert set(found.compile) == set(gains) and len(referee.asked) == len(gains)
+
+
+@pytest.mark.parametrize(("gains", "again"), [({"default": 0.0, "max-autotune": 0.0}, True), ({}, False),
+                                              ({"default": 0.0, "max-autotune": 2.0}, False)])  # fmt: skip
+def test_what_compiles_itself_for_each_input_is_not_timed(gains: dict[str, float], again: bool) -> None:
+    found, referee = measured(gains)
+    assert found.compiles_again is again
+    assert set(found.compile_failed) == {mode for mode, gain in gains.items() if not gain}
+    assert all("default" not in candidates for _, candidates in referee.asked)

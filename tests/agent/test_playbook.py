@@ -280,6 +280,17 @@ def test_blocks_are_compiled_where_the_whole_was_not_kept(decoder: tuple[Target,
     assert not Playbook().propose(request(target, "compile_model", seen, attempts=past))[0]
 
 
+def test_what_compiles_itself_for_each_input_is_not_compiled_as_a_whole(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    asked = replace(request(target, "compile_model", seen), compiles_again=True)
+    (block,) = Playbook().propose(asked)[0]
+    assert block.title == "Compile each DecoderLayer by itself (default settings)"
+    tried = replace(asked, attempts=(attempt(block, "neutral"),))
+    assert Playbook().propose(tried) == ([], "torch.compile compiles Decoder anew for each input")
+    mended = replace(asked, attempts=(PastAttempt("audit_compute", "No loop", "kept", "", ""),))
+    assert Playbook().propose(mended)[0][0].title.startswith("Compile Decoder")
+
+
 def test_weights_are_made_constants_where_compiling_was_kept_on_a_cpu(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
     (whole,) = Playbook().propose(request(target, "compile_model", seen))[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from tools.judging.workload import Case, Workload
 
 # the candidate and the original in its own precision, which is widened from 16 to 64 bits while both are there
 COPIES_IN_A_CHECK = 6
+# a call that compiles nothing takes no longer than this and so many eager calls
+AGAIN_S, MUCH_SLOWER = 20.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Checks:
                 poison=True,
                 compile_threads=self._compile_threads(),
                 timeout_s=self.setting.check_timeout_s,
+                in_all=True,
             ) as candidate,
             ThreadPoolExecutor(1) as background,
         ):
@@ -113,28 +117,34 @@ class Checks:
             return Checked(_finding(fault), build)
 
     def fill(self, build: Build) -> Build:
-        """The build with its compile cache filled by one call of every case; says nothing about correctness.
+        """The build with its compile cache filled by a few calls of every case; says nothing about correctness.
 
-        Raises: WorkerFault when it does not run.
+        Raises: WorkerFault when it does not run, or compiles itself for a long time for each of them.
         """
         self.grounds.watch(build.tree)
-        with Worker(
-            self.setting, build, compile_threads=self._compile_threads(), timeout_s=self.setting.check_timeout_s
-        ) as worker:
+        with Worker(self.setting, build, compile_threads=self._compile_threads(),
+                    timeout_s=self.setting.check_timeout_s, in_all=True) as worker:  # fmt: skip
             worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
             for which in sorted(self.workload.states) or [""]:
                 if which:
                     worker.ask("load_state", path=worker.reveal(self.workload.states[which]))
-                for case, source in zip(self.workload.cases, self.workload.inputs, strict=True):
-                    worker.ask(
-                        "stage",
-                        path=worker.reveal(source),
-                        constants=list(self.workload.constants),
-                        phase=case.phase,
-                    )
-                    worker.ask("call", key=1)
+                for case, first, others in zip(
+                    self.workload.cases, self.workload.inputs, self.workload.other_inputs, strict=True
+                ):
+                    took_s = [self._call_s(worker, case, each) for each in (first, *others)]
+                    if min(took_s) > AGAIN_S + MUCH_SLOWER * case.call_s:  # it may do so once more, for other sizes
+                        told = ", ".join(f"{each:.0f} s" for each in took_s)
+                        message = f"it compiles itself again for each input: calls of one shape took {told}"
+                        raise WorkerFault("compiles_again", message)
             worker.stop()
             return self._with_cache(build, worker)
+
+    def _call_s(self, worker: Worker, case: Case, source: Path) -> float:
+        shown, constants = worker.reveal(source), list(self.workload.constants)
+        worker.ask("stage", path=shown, constants=constants, phase=case.phase)
+        begun = time.monotonic()
+        worker.ask("call", key=1)
+        return time.monotonic() - begun
 
     def _with_cache(self, build: Build, worker: Worker) -> Build:
         """The build with what this worker has compiled, frozen."""

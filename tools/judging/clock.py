@@ -225,6 +225,7 @@ class Session:
             with _blamed(name):
                 worker.process.pin(self.cores.timed)
                 worker.process.freeze()
+                worker.ready()
         for group in self._prepared:
             group.prepared_s = (time.monotonic() - begun) / len(self._prepared)
 
@@ -237,6 +238,7 @@ class Session:
             cpus=self.cores.starting[len(workers) % 2],
             malloc=self.malloc,
             timeout_s=self.setting.check_timeout_s,
+            in_all=True,
         )
 
     def _workers(self) -> Iterator[tuple[Group, str, Worker]]:

@@ -6,6 +6,7 @@ Refuses to believe a reply without the nonce of its request. Owns what a worker'
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
 import signal
@@ -85,7 +86,9 @@ class Setting:
     start_timeout_s: float = 120.0
     toolchain: Path | None = None  # used once it is there, see `tools/judging/toolchain.py`
     original: Path | None = None  # where the user has the target; nothing is loaded from there
-    check_timeout_s: float = 900.0  # one answer of a candidate, which may compile itself first
+    check_timeout_s: float = (
+        1200.0  # of waiting for one that may compile itself: until it is checked, or ready to be timed
+    )
 
 
 class Worker:
@@ -93,10 +96,13 @@ class Worker:
 
     def __init__(self, setting: Setting, build: Build, role: str = "worker", *, cpus: tuple[int, ...] | None = None,
                  malloc: bool = True, poison: bool = False, compile_threads: int = 1, bytecode: bool = False,
-                 timeout_s: float | None = None) -> None:  # fmt: skip
-        """`bytecode`: it writes that of all it imports, to be kept."""
+                 timeout_s: float | None = None, in_all: bool = False) -> None:  # fmt: skip
+        """`bytecode`: it writes that of all it imports, to be kept. `timeout_s` is for one answer, or `in_all`: for all
+        until it is `ready`, so that what compiles itself anew for each input comes to an end.
+        """
         self.setting, self.build, self.role = setting, build, role
         self.timeout_s = timeout_s or setting.start_timeout_s
+        self._left_s = self.timeout_s if in_all else math.inf
         # passed through, but not listed: under the same names another worker's inbox shows what will be asked next.
         # Where a worker has our user, a set-user-id file that it leaves would be ours, so nobody else may pass
         passing = 0o711 if setting.sandbox.promises().separate_users else 0o700
@@ -219,11 +225,17 @@ class Worker:
 
     def finish(self, *, timeout_s: float | None = None, spin_s: float = 0.0) -> dict[str, Any]:
         """The reply to the request last begun. Raises: WorkerFault."""
+        begun, longest_s = time.monotonic(), max(0.0, min(timeout_s or self.timeout_s, self._left_s))
         try:
-            reply = self._process.channel.receive(timeout_s or self.timeout_s, spin_s=spin_s)
+            reply = self._process.channel.receive(longest_s, spin_s=spin_s)
         except (ProcessEnded, ChannelClosed, BadFrame, TimeoutError) as error:
             raise self._fault(error) from error
+        self._left_s -= time.monotonic() - begun
         return self._checked(reply)
+
+    def ready(self) -> None:
+        """From now on the time that it had `in_all` is for each answer."""
+        self._left_s = math.inf
 
     def timed_call(self, key: int, spin_s: float) -> tuple[str, int]:
         """(digest, nanoseconds) of one call: from sending the request to holding the reply, on the host's clock."""
@@ -256,7 +268,8 @@ class Worker:
         """What became of the process, in the words of the contract."""
         if isinstance(error, TimeoutError):
             self.stop()
-            return WorkerFault("hangs", f"no answer within {self.timeout_s:.0f} s")
+            together = "" if self._left_s == math.inf else ", all answers together"
+            return WorkerFault("hangs", f"no answer within {self.timeout_s:.0f} s{together}")
         if isinstance(error, BadFrame):
             self.stop()
             return WorkerFault("forged_reply", f"it wrote to the private channel: {error}")

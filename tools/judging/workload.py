@@ -30,6 +30,7 @@ VARIANTS = ("negated", "scaled", "constant")
 TRANSFORMS = ("scale", "move", "deepcopy")
 UNSEEN = 3
 MEMORY_IN_USE = 0.85  # of the device's memory; the rest is for contexts, fragments and what compiled code adds
+INPUTS = 3  # of each case
 DEGENERATE_SEEDS = 4
 RESULT_SHARE = 1 / 8  # of a worker's memory: some are held here at once, in float64
 
@@ -77,6 +78,7 @@ class Workload:
     states: Mapping[str, Path]
     environment: Mapping[str, Any]
     inputs: Sequence[Path] = ()  # one of each case, to fill caches and to look at; nothing is timed on it
+    other_inputs: Sequence[Sequence[Path]] = ()  # of each case: does what compiles itself do so for each input?
     peak_bytes: int = 0  # of device memory, for one copy in the target's own precision
     recipe: Mapping[str, Any] | None = None  # of an observed script, see `Recipe`
     notes: Sequence[str] = ()  # what a person should know of how the entry was read
@@ -121,9 +123,8 @@ class _Inspection:
 
     def run_once(self, case: Case, seed: int, variant: str = "") -> tuple[Saved, float]:
         """Draw, stage, call and save; the result and the seconds of the call."""
-        self.files += 1
-        drawn, out = (self.worker.saved(f"i{self.files}.{part}") for part in ("in", "out"))
-        self.worker.ask("draw", seeds={str(drawn): seed}, phase=case.phase, shape=dict(case.shape), variant=variant)
+        drawn = self.draw(case, seed, variant)
+        out = drawn.with_suffix(".out")
         self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
         start = time.perf_counter()
         self.worker.ask("call", key=1)
@@ -133,6 +134,17 @@ class _Inspection:
         if most_bytes is not None and saved.nbytes > RESULT_SHARE * most_bytes:
             raise WorkerFault("out_of_memory", f"a result of {saved.nbytes >> 20} MiB is too large to be compared here")
         return saved, elapsed
+
+    def draw(self, case: Case, seed: int, variant: str = "") -> Path:
+        """Where the worker has it."""
+        self.files += 1
+        drawn = self.worker.saved(f"i{self.files}.in")
+        self.worker.ask("draw", seeds={str(drawn): seed}, phase=case.phase, shape=dict(case.shape), variant=variant)
+        return drawn
+
+    def take(self, drawn: Path) -> Path:
+        """As a file of ours."""
+        return self.worker.take(drawn.name, self.keep / drawn.name)
 
     def possible(self, case: Case, seed: int, variant: str = "") -> bool:
         """Whether the pristine model answers, with finite numbers."""
@@ -173,7 +185,7 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
     init = worker.take("init", found.keep / "init") if saved_init else None
     is_module = worker.ask_for(Built, "build", mode=told.mode).is_module
     states = _states(found) if is_module else {}
-    drawn: list[tuple[Case, Path]] = []
+    drawn: list[tuple[Case, list[Path]]] = []
     for declared in told.cases:
         case = Case(declared.phase, declared.shape, declared.work)
         saved, _ = found.run_once(case, rng.randrange(1 << 31))
@@ -181,11 +193,10 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
             kind = plain(saved.structure.get("class", saved.structure.get("t")))
             raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
         _, elapsed = found.run_once(case, rng.randrange(1 << 31))
-        name = f"i{found.files}.in"
-        taken = worker.take(name, found.keep / name)
-        drawn.append((replace(case, call_s=elapsed, input_bytes=taken.stat().st_size), taken))
+        inputs = [found.take(found.draw(case, rng.randrange(1 << 31))) for _ in range(INPUTS)]
+        drawn.append((replace(case, call_s=elapsed, input_bytes=inputs[0].stat().st_size), inputs))
     # the cheapest first everywhere: what compiles itself must meet the shapes in the same order in every worker
-    drawn.sort(key=lambda pair: pair[0].call_s)
+    drawn.sort(key=lambda each: each[0].call_s)
     cases = [case for case, _ in drawn]
     cheap = cases[0]
     _same_twice(found, cheap, rng)
@@ -211,7 +222,8 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
         init,
         states,
         told.environment.model_dump(),
-        [path for _, path in drawn],
+        [first for _, (first, *_) in drawn],
+        [others for _, (_, *others) in drawn],
         peak_bytes,
         None if told.recipe is None else told.recipe.model_dump(),
         told.notes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.evals.arena import Arena
 from tools.errors import IncumbentFails
 from tools.judging import clock, correctness, timed_outputs
+from tools.judging.check import Checks
 from tools.judging.clock import INCUMBENT, SideFault
 from tools.judging.correctness import Compared
 from tools.judging.measure import Comparison, LiveClock, Request, enough_for_noise
@@ -143,6 +145,23 @@ def test_room_is_what_the_device_has_less_a_margin() -> None:
     assert workload(40, 100).fits(2)
     assert not workload(45, 100).fits(2)
     assert workload(10**12, 0).fits(9), "a CPU's memory is not asked"
+
+
+def test_what_takes_long_for_each_input_of_a_shape_is_not_prepared_to_be_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena, takes = Arena.open(tmp_path, sys.executable), list[float]()
+    monkeypatch.setattr(Checks, "_call_s", lambda *_: takes.pop(0))
+    build = replace(arena.incumbent, cache=None)
+    try:
+        takes[:] = [300.0, 200.0, 0.1] * 2  # once more for other sizes, under each of two state dicts
+        assert arena.referee.fill(build).cache is not None and not takes
+        takes[:] = [300.0, 200.0, 100.0]
+        with pytest.raises(WorkerFault, match="calls of one shape took 300 s, 200 s, 100 s") as fault:
+            arena.referee.fill(build)
+        assert fault.value.kind == "compiles_again"
+    finally:
+        arena.referee.close()
 
 
 def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_all_of_them(

@@ -156,6 +156,20 @@ def test_a_worker_that_reads_no_requests_hangs(setting: Setting) -> None:
     assert caught.value.kind == "hangs"
 
 
+@pytest.mark.parametrize("ready", [False, True])
+def test_what_it_waits_for_all_answers_is_waited_for_each_once_it_is_ready(ready: bool, setting: Setting) -> None:
+    started = Worker(setting, Build("x", setting.guest), timeout_s=60.0, in_all=True)
+    started._left_s = -1.0  # what it had was used up by earlier answers
+    if ready:
+        started.ready()
+        started.timeout_s = 0.01
+    told = "no answer within 0 s" if ready else "no answer within 60 s, all answers together"
+    with pytest.raises(WorkerFault, match=f"^{told}$") as fault:
+        started.ask("call", key=1)
+    assert fault.value.kind == "hangs"
+    started.close()
+
+
 def test_what_writes_more_than_it_may_is_broken_and_told_so(setting: Setting) -> None:
     with Worker(replace(setting, limits=Limits(disk_bytes=8 << 30)), Build("x", setting.guest)) as started:
         fault = started._fault(ProcessEnded(Ended(None, 9, "disk limit", "")))
