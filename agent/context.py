@@ -15,11 +15,12 @@ from typing import Any
 
 from agent.budget import Budget
 from agent.config import RunConfig
-from agent.proposers import PastAttempt, Platform, ProposalRequest, Proposer
+from agent.proposers import Platform, ProposalRequest, Proposer
+from agent.proposers.past import past_of
 from agent.records import acceptance, measurements
 from agent.records.attempts import Attempt, Attempts
 from agent.records.kept_caches import KeptCaches
-from agent.records.ledger import Ledger, LedgerRow, NewRow
+from agent.records.ledger import Ledger, NewRow
 from agent.records.measurements import SessionStart
 from agent.reporting.progress import Judging, Progress
 from agent.repository.stack import Change, Conflict, Stack
@@ -304,7 +305,7 @@ class RunContext:
             step=step, base=self.top_build().tree, tree=view.tree, entry=self.config.entry,
             entry_is_protected=self.workload.form != "kernelbench", observation=view.observation,
             platform=self.platform,
-            attempts=[_past(row) for row in self.ledger.rows],
+            attempts=[past_of(row) for row in self.ledger.rows],
             cases=[case.for_script() for case in self.workload.cases],
             steps=self.config.steps,
             tune=self._tune if self.platform.triton else None,
@@ -363,12 +364,6 @@ class RunContext:
             return []
 
 
-def _past(row: LedgerRow) -> PastAttempt:
-    compiled = (row.evidence.get("correctness") or {}).get("compiled") or {}
-    first_call_s = float(compiled.get("first_call_s") or 0.0)
-    return PastAttempt(row.step, row.title, row.verdict, row.reason, row.diff_digest, first_call_s)
-
-
 def _bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
@@ -389,9 +384,8 @@ def commit_message(candidate: Candidate, verdict: Verdict | None, config: RunCon
     """What, why, the measured gain with its interval, and how to reproduce it."""
     lines = [candidate.title, "", candidate.rationale.strip(), ""]
     if verdict is not None and verdict.name == "kept" and verdict.speedup is not None:
-        s = verdict.speedup
-        lines.append(f"Measured: {s.median:.3f}x ({s.ci_low:.3f} to {s.ci_high:.3f}, {s.restarts} restarts, "
-                     f"noise floor {s.noise_floor:.1%}) over the commit below.")  # fmt: skip
+        floor = f"noise floor {verdict.speedup.noise_floor:.1%}"
+        lines.append(f"Measured: {verdict.speedup} over the commit below, {floor}.")
     else:
         lines.append("No gain of its own; it makes a later commit possible.")
     lines += ["", f"Step: {candidate.step}", f"Reproduce: agent run --target . --entry {config.entry}"]

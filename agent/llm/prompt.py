@@ -12,6 +12,7 @@ from typing import Any
 from agent.context import RunContext, stack_profile
 from agent.llm import Message
 from agent.llm.conversation import marked
+from agent.reporting.wording import count
 from agent.skill_packs import Packs
 from tools.judging.worker import WorkerFault
 from tools.profiler import text as profile_text
@@ -50,7 +51,8 @@ def task(ctx: RunContext, step: str) -> str:
         f"Your step is `{step}`. From the skill pack {METHOD}:",
         packs.get(METHOD).section(step),
         f"The repository runs on {where} with PyTorch {platform.torch or 'of some version'}; {kernels}. "
-        f"A gain below {ctx.referee.delta:.1%} of a call cannot be shown on this machine.",
+        f"It is called {'with' if workload.mode == 'training' else 'without'} gradients, with "
+        f"{count(ctx.config.threads, 'thread')}. Here a gain below {ctx.referee.delta:.1%} of a call cannot be shown.",
         f"The entry is `{ctx.config.entry}`. Cases that are timed, each as important as the others:",
         _data(json.dumps(cases)),
         *_ceiling(ctx, step),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from agent.llm.conversation import Conversation
 from agent.llm.opinions import Reviewer
 from agent.proposers import PastAttempt
+from agent.proposers.past import verdict_on
 from agent.workbench import Workbench
 from tools.candidate import Candidate
 
@@ -39,7 +40,7 @@ class Talk:
     def _tell_outcome(self, judged: Sequence[PastAttempt]) -> None:
         said = "Your candidate was not judged: the stack has changed since you made it, or the same was judged before."
         if judged:
-            said = f"The verdict on your candidate: {judged[-1].verdict}. {judged[-1].reason}"
+            said = verdict_on(judged[-1])
         if self.bench.renew():
             said += " The stack has changed: your files are those of its new top, without anything that you left over."
         else:

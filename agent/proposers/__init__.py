@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from agent.step_names import STEPS
 from tools.candidate import Candidate, Site
+from tools.judging.accept import SpeedupInterval
 from tools.observation import Observation
 from tools.tuned import Tuned
 
@@ -35,6 +36,8 @@ class PastAttempt:
     reason: str
     diff_digest: str
     first_call_s: float = 0.0  # with all that was compiled for it; 0 where nothing was
+    speedup: SpeedupInterval | None = None
+    by_case: Sequence[float] = ()
 
 
 @dataclass(frozen=True)

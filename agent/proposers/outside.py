@@ -15,7 +15,8 @@ from pydantic import Field
 from agent.guard import Stopped
 from agent.llm.conversation import HANDING_IN, GiveUp, Submit
 from agent.outside.desk import Asked, Desk, HungUp, answering
-from agent.proposers import PastAttempt, ProposalRequest, Proposer
+from agent.proposers import ProposalRequest, Proposer
+from agent.proposers.past import verdict_on
 from agent.workbench import REGISTRY, Workbench
 from tools.candidate import Candidate, Site
 from tools.registry import Answer, Registry, Request, Result, Tool, ToolFault
@@ -129,7 +130,7 @@ class Outside:
         if self._waiting is None:
             return
         judged = [past for past in request.attempts if self._handed_in and past.diff_digest == self._handed_in]
-        said = _verdict(judged[-1]) if judged else "Your candidate was not judged." if self._handed_in else ""
+        said = verdict_on(judged[-1]) if judged else "Your candidate was not judged." if self._handed_in else ""
         said += f" The step is `{request.step}`; `where` tells more."
         try:
             if step.bench.renew():
@@ -173,7 +174,3 @@ class UntilFinished:
 
     def advice(self, request: ProposalRequest) -> list[str]:
         return self._other.advice(request)
-
-
-def _verdict(past: PastAttempt) -> str:
-    return f"The verdict on your candidate: {past.verdict}. {past.reason}"

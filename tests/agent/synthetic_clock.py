@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agent import cli, run
 from agent.steps import profile_baseline
-from tools.judging.measure import Clock, Comparison, Measured, Request
+from tools.judging.measure import Clock, Comparison, Fill, Measured, Request
 from tools.judging.worker import Build
 
 # what a call takes less of for each thing found in the source
@@ -40,6 +40,9 @@ class SyntheticClock:
             found.incumbent_us.append([before])
             found.candidate_us.append([after * math.exp(-jitter)])
         return found
+
+    def filled(self, build: Build, fill: Fill) -> Build:
+        return fill(build)
 
     def series(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -45,6 +45,9 @@ class SpeedupInterval(BaseModel):
     restarts: int
     noise_floor: float
 
+    def __str__(self) -> str:
+        return f"{self.median:.3f}x ({self.ci_low:.3f} to {self.ci_high:.3f}, {self.restarts} restarts)"
+
 
 @dataclass(frozen=True)
 class NoiseFloor:

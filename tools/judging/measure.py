@@ -175,11 +175,18 @@ class Measured:
         return [output for output in self.outputs if output.side == name]
 
 
+Fill = Callable[[Build], Build]
+
+
 class Clock(Protocol):
     """Answers with one comparison for each candidate."""
 
     def compare(self, request: Request) -> Measured:
         """Raises: IncumbentFails, WorkloadError (inputs cannot be drawn), SandboxError."""
+        ...
+
+    def filled(self, build: Build, fill: Fill) -> Build:
+        """Before it is timed: with what it compiles, made once. Raises: WorkerFault."""
         ...
 
     def series(self) -> AbstractContextManager[None]:
@@ -274,6 +281,9 @@ class LiveClock:
                 for each in left.values():
                     doubt.tell(each)
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
+
+    def filled(self, build: Build, fill: Fill) -> Build:
+        return fill(build)
 
     @contextmanager
     def series(self) -> Iterator[None]:

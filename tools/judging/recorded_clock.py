@@ -5,12 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from tools.errors import ClockNotRecorded
-from tools.judging.measure import Clock, Comparison, Measured, Request
+from tools.judging.measure import Clock, Comparison, Fill, Measured, Request
+from tools.judging.worker import Build, WorkerFault
+
+
+class Unfilled(BaseModel):
+    """A build that could not be got ready to be timed."""
+
+    unfilled: str  # key of the build
+    kind: str
+    message: str
 
 
 @dataclass
@@ -22,17 +34,27 @@ class RecordingClock:
 
     def compare(self, request: Request) -> Measured:
         found = self.inner.compare(request)
-        with self.file.open("a", encoding="utf-8") as stream:
-            stream.writelines(comparison.model_dump_json() + "\n" for comparison in found.comparisons.values())
-            stream.flush()
-            os.fsync(stream.fileno())
+        self._write(found.comparisons.values())
         return found
+
+    def filled(self, build: Build, fill: Fill) -> Build:
+        try:
+            return self.inner.filled(build, fill)
+        except WorkerFault as fault:
+            self._write([Unfilled(unfilled=build.key, kind=fault.kind, message=fault.message)])
+            raise
 
     def series(self) -> AbstractContextManager[None]:
         return self.inner.series()
 
     def close(self) -> None:
         self.inner.close()
+
+    def _write(self, rows: Iterable[BaseModel]) -> None:
+        with self.file.open("a", encoding="utf-8") as stream:
+            stream.writelines(row.model_dump_json() + "\n" for row in rows)
+            stream.flush()
+            os.fsync(stream.fileno())
 
 
 @dataclass
@@ -42,12 +64,21 @@ class RecordedClock:
     file: Path
 
     def __post_init__(self) -> None:
-        rows = [Comparison.model_validate(json.loads(line)) for line in self.file.read_text().splitlines() if line]
-        self._rows = {(row.purpose, row.incumbent, row.candidate): row for row in rows}
+        lines = [json.loads(line) for line in self.file.read_text(encoding="utf-8").splitlines() if line]
+        compared = [Comparison.model_validate(line) for line in lines if "unfilled" not in line]
+        self._rows = {(row.purpose, row.incumbent, row.candidate): row for row in compared}
+        unfilled = [Unfilled.model_validate(line) for line in lines if "unfilled" in line]
+        self._unfilled = {row.unfilled: row for row in unfilled}
 
     def compare(self, request: Request) -> Measured:
         """Raises: ClockNotRecorded."""
         return Measured({name: self._recorded(request.blank(name)) for name in request.candidates})
+
+    def filled(self, build: Build, fill: Fill) -> Build:
+        """As it is: it is not timed."""
+        if failed := self._unfilled.get(build.key):
+            raise WorkerFault(failed.kind, failed.message)
+        return build
 
     def series(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -134,7 +134,7 @@ class Referee:
 
     def fill(self, build: Build) -> Build:
         """The build with its compile cache filled; says nothing about correctness. Raises: WorkerFault."""
-        return self._checks.fill(build)
+        return self.clock.filled(build, self._checks.fill)
 
     # -- timing
 

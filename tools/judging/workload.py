@@ -31,6 +31,7 @@ TRANSFORMS = ("scale", "move", "deepcopy")
 UNSEEN = 3
 MEMORY_IN_USE = 0.85  # of the device's memory; the rest is for contexts, fragments and what compiled code adds
 INPUTS = 3  # of each case
+TRIES = 3  # with other values, before all candidates must bear them
 DEGENERATE_SEEDS = 4
 RESULT_SHARE = 1 / 8  # of a worker's memory: some are held here at once, in float64
 
@@ -204,7 +205,7 @@ def _inspect(found: _Inspection, rng: random.Random) -> Workload:
     if not rules.compare:
         _not_degenerate(found, cheap, rules, rng)
     unseen = _unseen_shapes(found, cases, rng)
-    variants = tuple(v for v in VARIANTS if found.possible(cheap, rng.randrange(1 << 31), v))
+    variants = tuple(v for v in VARIANTS if all(found.possible(cheap, rng.randrange(1 << 31), v) for _ in range(TRIES)))
     transforms = _transforms(found, cheap, rng) if is_module else ()
     peak_bytes = worker.ask_for(Memory, "memory").peak_bytes
     precision = _precision(found, cheap, states, rng) if is_module else ""

@@ -31,7 +31,7 @@ class Tried(Result):
     speedup: SpeedupInterval | None = None
 
     def text(self) -> str:
-        gain = f", {_times(self.speedup)}" if self.speedup else ""
+        gain = f", {self.speedup}" if self.speedup else ""
         return f"- {self.step}: {self.title}: {self.verdict}{gain}. {self.reason}"
 
 
@@ -95,7 +95,7 @@ class Measured(Result):
             for number, (before, after) in enumerate(zip(self.stack_us, self.candidate_us, strict=True), 1)
         )
         delta = self.speedup.noise_floor
-        return f"{_times(self.speedup)} over the top of the stack ({cases}); below {delta:.1%} a gain cannot be shown"
+        return f"{self.speedup} over the top of the stack ({cases}); below {delta:.1%} a gain cannot be shown"
 
 
 def measure(session: Judging, request: Measure) -> Result:
@@ -130,10 +130,6 @@ def show_ledger(session: Judging, request: ShowLedger) -> Result:
     found = [each.text() for each in session.attempts() if request.step in ("", each.step)]
     more = [f"[… {len(found) - _ROWS} before these; name a step …]"] if len(found) > _ROWS else []
     return Text(said=cut("\n".join([*more, *found[-_ROWS:]])) or "nothing was tried yet")
-
-
-def _times(speedup: SpeedupInterval) -> str:
-    return f"{speedup.median:.3f}x ({speedup.ci_low:.3f} to {speedup.ci_high:.3f}, {speedup.restarts} restarts)"
 
 
 TOOLS = [

@@ -1,0 +1,23 @@
+"""What became of a candidate, as a proposer is told of it."""
+
+from __future__ import annotations
+
+from agent.proposers import PastAttempt
+from agent.records.ledger import LedgerRow
+
+
+def past_of(row: LedgerRow) -> PastAttempt:
+    compiled = (row.evidence.get("correctness") or {}).get("compiled") or {}
+    timed = row.evidence.get("confirmation") or row.evidence.get("screen") or {}
+    by_case = tuple(float(case["median"]) for case in timed.get("cases") or [])
+    first_call_s = float(compiled.get("first_call_s") or 0.0)
+    return PastAttempt(
+        row.step, row.title, row.verdict, row.reason, row.diff_digest, first_call_s, row.speedup, by_case
+    )
+
+
+def verdict_on(past: PastAttempt) -> str:
+    """With the figures that it rests on, which say what to mend."""
+    cases = f", by case {', '.join(f'{each:.3f}x' for each in past.by_case)}" if len(past.by_case) > 1 else ""
+    figures = f" Measured: {past.speedup}{cases}." if past.speedup is not None else ""
+    return f"The verdict on your candidate: {past.verdict}. {past.reason}.{figures}"

@@ -1,0 +1,42 @@
+"""Runs that a model took part in come out the same again, without it and without timing anything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EVALS = ROOT / "evals"
+RECORDINGS = sorted(path.parent for path in (EVALS / "recordings").glob("*/exchanges.jsonl"))
+
+
+def kept(report: Path) -> list[Any]:
+    return [(change["step"], change["title"]) for change in json.loads(report.read_text(encoding="utf-8"))["kept"]]
+
+
+def attempts(report: Path) -> list[Any]:
+    told = json.loads(report.read_text(encoding="utf-8"))["attempts"]
+    return [(attempt["id"], attempt["title"], attempt["verdict"]) for attempt in told]
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("recording", RECORDINGS, ids=[path.name for path in RECORDINGS])
+def test_a_recorded_run_comes_out_the_same(recording: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "agent", "run", "--target", str(EVALS / "tasks" / recording.name), "--entry",
+               "bench.py", "--replay", str(recording / "exchanges.jsonl"), "--replay-clock",
+               str(recording / "clock.jsonl"), "--runs-dir", str(tmp_path), "--run-id", "again", "--sandbox", "local",
+               *json.loads((recording / "options.json").read_text())]  # fmt: skip
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    again = tmp_path / "again" / "report.json"
+    assert attempts(again) == attempts(recording / "report.json")
+    assert kept(again) == kept(recording / "report.json") != []
+
+
+def test_there_are_recordings() -> None:
+    assert {path.name for path in RECORDINGS} >= {"segment_pool"}
