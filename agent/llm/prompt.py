@@ -12,6 +12,7 @@ from typing import Any
 from agent.context import RunContext, stack_profile
 from agent.llm import Message
 from agent.llm.conversation import marked
+from agent.records.ledger import LedgerRow
 from agent.reporting.wording import count
 from agent.skill_packs import Packs
 from tools.judging.worker import WorkerFault
@@ -45,7 +46,7 @@ def task(ctx: RunContext, step: str) -> str:
     platform, workload, packs = ctx.platform, ctx.workload, Packs.of(ctx.config.skills)
     cases = [{"shape": case.shape, "phase": case.phase} for case in workload.cases]
     where = "an AMD GPU (ROCm)" if platform.rocm else "an NVIDIA GPU" if platform.device == "cuda" else "a CPU"
-    tried = [f"- {row.step}: {row.title}: {row.verdict}. {row.reason}" for row in ctx.ledger.rows]
+    tried = [f"- {row.step}: {row.title}: {row.verdict}{_gain(row)}. {row.reason}" for row in ctx.ledger.rows]
     kernels = "Triton kernels can run" if platform.triton else "Triton kernels cannot run here"
     lines = [
         f"Your step is `{step}`. From the skill pack {METHOD}:",
@@ -87,6 +88,10 @@ def _profile(ctx: RunContext) -> str:
         return profile_text.render(ctx.profile(stack_profile(ctx.stack.top), ctx.top_build()))
     except WorkerFault as fault:
         return f"it cannot be profiled: {fault}"
+
+
+def _gain(row: LedgerRow) -> str:
+    return "" if row.speedup is None else f", {row.speedup}"
 
 
 def _data(said: str) -> str:

@@ -17,7 +17,7 @@ STEP = "write_kernels"
 
 def propose(request: ProposalRequest) -> Answer:
     if not request.platform.triton:
-        return [], "Triton cannot run on this device"
+        return [], "Triton cannot run on this device, so no kernel of it could be proven"
     if waits_for_compile(request, STEP):
         return [], WAITS
     drafts = Drafts(request, STEP)
