@@ -131,12 +131,7 @@ class Reference(Worker):
 
 
 def _constant(tensor):
-    """The first number; of whole numbers the least, which stays within what they index or add up to."""
-    if not tensor.numel():
-        return tensor
-    inexact = tensor.is_floating_point() or tensor.is_complex()
-    one = tensor.flatten()[:1] if inexact else tensor.long().min().to(tensor.dtype)
-    return one.expand(tensor.numel()).reshape(tensor.shape).clone()
+    return tensor.flatten()[:1].expand(tensor.numel()).reshape(tensor.shape).clone() if tensor.numel() else tensor
 
 
 # other value patterns of the same shapes: what holds only for the usual distribution fails on these

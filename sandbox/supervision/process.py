@@ -78,7 +78,9 @@ class SupervisedProcess:
         self._tree, self._end_remains, self._own_uid = tree, end_remains, own_uid
         self._filed = filed
         self._connect_timeout_s = connect_timeout_s
+        self._listener.setblocking(False)  # whoever ends it may be quicker to accept
         self._socket: socket.socket | None = None
+        self._unheard: socket.socket | None = None
         self._channel: Channel | None = None
         self._ended: Ended | None = None
         self._cpu_time_s = 0.0
@@ -101,15 +103,15 @@ class SupervisedProcess:
     def _accept(self) -> socket.socket:
         deadline = time.monotonic() + self._connect_timeout_s
         while True:
-            peer = self._waiting(0.0)  # before asking how it fares: it may have connected, spoken and ended
-            if peer is None:
-                ended = self.poll()
-                if ended is not None:
-                    raise ProcessEnded(ended)
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError(f"{self.role} did not connect within {self._connect_timeout_s:.0f} s")
-                peer = self._waiting(min(left, 0.5))  # in slices: another thread may stop it meanwhile
+            ended = self.poll()
+            if ended is not None:
+                if self._unheard is not None and self._is_ours(self._unheard):
+                    return self._unheard
+                raise ProcessEnded(ended)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"{self.role} did not connect within {self._connect_timeout_s:.0f} s")
+            peer = self._waiting(min(left, 0.5))  # in slices: another thread may stop it meanwhile
             if peer is not None and self._is_ours(peer):
                 return self._in_place_of_listener(peer)
             if peer is not None:
@@ -138,10 +140,12 @@ class SupervisedProcess:
         return uid == self._own_uid or pid in process_tree.descendants(self._tree.root.pid)
 
     def _close_listener(self) -> None:
-        path = self._listener.getsockname() if self._listener.fileno() >= 0 else ""
+        if self._listener.fileno() < 0:
+            return
+        Path(self._listener.getsockname()).unlink(missing_ok=True)
+        if select.select([self._listener], [], [], 0.0)[0]:  # it connected, spoke and ended before anybody asked
+            self._unheard = _Peer(fileno=self._listener.accept()[0].detach())
         self._listener.close()
-        if path:
-            Path(path).unlink(missing_ok=True)
 
     def freeze(self) -> None:
         with self._ending:

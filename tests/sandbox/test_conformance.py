@@ -312,6 +312,16 @@ channel.send({"said": listener.accept()[0].recv(5).decode()})
     assert run(code).channel.receive(20.0) == {"said": "child"}
 
 
+def test_what_it_said_before_it_ended_is_heard_where_its_user_tells_that_it_was_it(run: Any, until: Until) -> None:
+    process = run("channel.send({'said': 1})")
+    until(process.poll)
+    if process._own_uid is None:
+        with pytest.raises(ProcessEnded):
+            _ = process.channel
+    else:
+        assert process.channel.receive(5.0) == {"said": 1}
+
+
 def test_ending_before_connecting_is_told_apart_from_being_slow(run: Any) -> None:
     process = run("raise RuntimeError('too early')", connects=False)
     with pytest.raises(ProcessEnded) as caught:

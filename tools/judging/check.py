@@ -21,8 +21,9 @@ from tools.judging.described import Compiled
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
 from tools.judging.script import Played, Script, play
+from tools.judging.tensors import BadTensorFile
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
-from tools.judging.workload import Case, Workload
+from tools.judging.workload import Case, Inspection, Workload, no_workload
 
 # the candidate and the original in its own precision, which is widened from 16 to 64 bits while both are there
 COPIES_IN_A_CHECK = 6
@@ -84,7 +85,7 @@ class Checks:
         candidate: Worker,
         background: ThreadPoolExecutor,
     ) -> Checked:
-        drawn = self._draw(reference, script, folder)
+        script, drawn = self._draw(reference, script, folder)
         truth = background.submit(self._play_reference, reference, script, drawn)
         if not self.workload.fits(COPIES_IN_A_CHECK):
             self._reference_result(truth)
@@ -155,17 +156,28 @@ class Checks:
         """On a CPU, with the headers precompiled, a pool of processes costs as much as it gains."""
         return 1 if self.workload.device == "cpu" else len(os.sched_getaffinity(0))
 
-    def _draw(self, reference: Worker, script: Script, folder: Path) -> list[Path]:
-        """Inputs of the script; secret seeds, the pristine entry. Raises: WorkloadError."""
+    def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[Script, list[Path]]:
+        """What is asked, and its inputs; secret seeds, the pristine entry. Raises: WorkloadError."""
         try:
             reference.ask("describe")
             reference.ask("build", mode=self.workload.mode)
-            return [
+            script = self._answerable(reference, script, folder)
+            reference.ask("build", mode=self.workload.mode)  # nothing of that is left in it
+            return script, [
                 draw_input(reference, folder / f"script-{index}", Case(draw.phase, draw.shape), draw.seed, draw.variant)
                 for index, draw in enumerate(script.draws)
             ]
-        except WorkerFault as fault:
-            raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
+        except (WorkerFault, BadTensorFile) as error:
+            raise no_workload(error, self.setting.entry) from error
+
+    def _answerable(self, reference: Worker, script: Script, folder: Path) -> Script:
+        """Shapes and values that were not declared are asked only where the original answers them."""
+        asked, seeds = Inspection(reference, folder, self.workload.constants), list[int | None]()
+        declared = [(case.phase, dict(case.shape)) for case in self.workload.cases]
+        for draw in script.draws:
+            case, usual = Case(draw.phase, draw.shape), not draw.variant and (draw.phase, draw.shape) in declared
+            seeds.append(draw.seed if usual else asked.possible_seed(case, self.rng, draw.variant))
+        return script.only(seeds)
 
     def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
         states, constants = self.workload.states, self.workload.constants

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,14 @@ Step = State | Transform | Poison | Call
 class Script:
     draws: tuple[Draw, ...]
     steps: tuple[Step, ...]
+
+    def only(self, seeds: Sequence[int | None]) -> Script:
+        """With these seeds of its inputs, and without the calls of those that have none."""
+        at = {old: new for new, old in enumerate(index for index, seed in enumerate(seeds) if seed is not None)}
+        draws = [replace(draw, seed=seed) for draw, seed in zip(self.draws, seeds, strict=True) if seed is not None]
+        steps = [replace(step, draw=at[step.draw]) if isinstance(step, Call) else step
+                 for step in self.steps if not isinstance(step, Call) or step.draw in at]  # fmt: skip
+        return Script(tuple(draws), tuple(steps))
 
     @property
     def seeds(self) -> int:

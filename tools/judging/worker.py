@@ -86,9 +86,7 @@ class Setting:
     start_timeout_s: float = 120.0
     toolchain: Path | None = None  # used once it is there, see `tools/judging/toolchain.py`
     original: Path | None = None  # where the user has the target; nothing is loaded from there
-    check_timeout_s: float = (
-        1200.0  # of waiting for one that may compile itself: until it is checked, or ready to be timed
-    )
+    check_timeout_s: float = 1200.0  # of waiting for what may compile itself: to be checked, or ready to be timed
 
 
 class Worker:

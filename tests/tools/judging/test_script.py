@@ -1,0 +1,46 @@
+"""The script of calls: what is in it, and that nothing is asked which the original does not answer."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.evals.arena import Arena
+from tools.judging.script import Call, write_script
+from tools.judging.workload import Case, Inspection
+
+
+def test_calls_without_an_input_are_left_out_and_the_others_keep_theirs() -> None:
+    case = {"phase": "", "shape": {"rows": 8}}
+    script = write_script([case], [{"phase": "", "shape": {"rows": 9}}], ("negated", "constant"), (), random.Random(0))
+    seeds = [None if draw.variant == "negated" else 7 * index for index, draw in enumerate(script.draws)]
+    left = script.only(seeds)
+    labels = [(step.label, step.how) for step in script.steps if isinstance(step, Call)]
+    asked = {step.label: left.draws[step.draw] for step in left.steps if isinstance(step, Call)}
+    assert [(step.label, step.how) for step in left.steps if isinstance(step, Call)] == [
+        each for each in labels if each[0] != "negated values"
+    ]
+    assert asked["constant values"].variant == "constant" and asked["unseen shape"].shape == {"rows": 9}
+    assert [draw.seed for draw in left.draws] == [seed for seed in seeds if seed is not None]
+
+
+def test_only_what_the_original_answers_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arena, possible, refused = Arena.open(tmp_path, sys.executable), Inspection.possible, list[str]()
+
+    def sometimes(self: Inspection, case: Case, seed: int, variant: str = "") -> bool:
+        refused.append(variant)
+        if variant == "constant" or (variant == "negated" and refused.count("negated") < 3):
+            return False
+        return possible(self, case, seed, variant)
+
+    monkeypatch.setattr(Inspection, "possible", sometimes)
+    try:
+        assert {"negated", "constant"} <= set(arena.referee.workload.variants)
+        finding = arena.referee.check(arena.incumbent).finding
+        asked = finding.evidence["checked"]
+        assert finding.verdict is None and "negated values" in asked and "constant values" not in asked
+    finally:
+        arena.referee.close()
