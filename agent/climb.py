@@ -18,6 +18,7 @@ from tools.judging.worker import Build
 def propose(state: RunState, ctx: RunContext) -> Update:
     """The next candidate that has not been tried on this top of the stack, or why there is none."""
     step = state["step"]
+    ctx.ended_steps = {name: result["reason"] for name, result in state.get("results", {}).items()}
     if ctx.out_of_time(step):
         return {"attempt": "", "no_more": "the time budget was used up"}
     tried = [row for row in ctx.ledger.rows if row.step == step and not left_out(row.attempt_id)]
@@ -29,13 +30,11 @@ def propose(state: RunState, ctx: RunContext) -> Update:
         if tried and ctx.budget.hurried():
             return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     # in any step: a second try of the same on the same would only be a second chance for chance
-    known = {(row.diff_digest, row.base) for row in ctx.ledger.rows}
-    for candidate in candidates:
-        if (candidate.digest, ctx.stack.top) not in known:
-            return {
-                "attempt": _begin(ctx, Attempt(id=f"{step}-{len(tried) + 1}", candidate=candidate, base=ctx.stack.top))
-            }
-    return {"attempt": "", "no_more": reason or "nothing is left to try"}
+    new = [candidate for candidate in candidates if candidate.digest not in ctx.judged_here()]
+    if not new:
+        return {"attempt": "", "no_more": reason or "nothing is left to try"}
+    attempt = Attempt(id=f"{step}-{len(tried) + 1}", candidate=new[0], base=ctx.stack.top)
+    return {"attempt": _begin(ctx, attempt)}
 
 
 def _begin(ctx: RunContext, attempt: Attempt) -> str:

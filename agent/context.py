@@ -75,6 +75,7 @@ class RunContext:
     budget: Budget = field(default_factory=Budget)
     time_slice: TimeSlice = field(default_factory=TimeSlice)
     subject: str = ""  # what is being judged, for the display
+    ended_steps: dict[str, str] = field(default_factory=dict)  # why they ended, for who proposes
     compile_baselines: dict[str, Build] = field(default_factory=dict)
     _builds: dict[str, Build] = field(default_factory=dict)
     _candidates: dict[str, Build] = field(default_factory=dict)
@@ -306,6 +307,7 @@ class RunContext:
             entry_is_protected=self.workload.form != "kernelbench", observation=view.observation,
             platform=self.platform,
             attempts=[past_of(row) for row in self.ledger.rows],
+            judged_here=self.judged_here(),
             cases=[case.for_script() for case in self.workload.cases],
             steps=self.config.steps,
             tune=self._tune if self.platform.triton else None,
@@ -314,6 +316,10 @@ class RunContext:
             tuning_pays=known is not None and known.tuning_pays(self.referee.delta),
             compiles_again=known is not None and known.compiles_again,
         )  # fmt: skip
+
+    def judged_here(self) -> set[str]:
+        """Digests of what was judged on this very top of the stack, in whichever step."""
+        return {row.diff_digest for row in self.ledger.rows if row.base == self.stack.top}
 
     def propose(self, step: str, *, looking: bool = False) -> tuple[list[Candidate], str]:
         """Candidates of a step against the top of the stack, or the reason why there are none."""

@@ -46,7 +46,7 @@ def _weigh_one(ctx: RunContext, commit: StackCommit, attempt_id: str) -> None:
         verdict = Verdict(name="refused", reason="later changes are built on it, so it cannot be left out alone")
     else:
         ctx.subject = f"the stack without: {title}"
-        verdict = _judge(ctx, without, top)
+        verdict = _judge(ctx, commit.attempt_id, without, top)
     candidate = Candidate(step=STEP, title=f"Leave out: {title}", rationale="Every commit must earn its place again.",
                           diff=ctx.stack.diff(without, since=top_commit) if without else "")  # fmt: skip
     attempt = Attempt(id=attempt_id, candidate=candidate, base=top_commit)
@@ -58,14 +58,14 @@ def _weigh_one(ctx: RunContext, commit: StackCommit, attempt_id: str) -> None:
         ctx.progress.emit(StackShrank(title, commit.commit, len(ctx.stack.commits()), verdict.reason))
 
 
-def _judge(ctx: RunContext, without: str, top: Build) -> Verdict:
+def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdict:
     """Is the stack as good without it? The verdict is that of the smaller stack."""
     delta = ctx.referee.delta
     try:
         smaller = ctx.build_of(without)
     except WorkerFault as fault:
         return Verdict(name="broken", reason=f"the stack does not run without it: {fault}")
-    request = Request(f"leave out {without[:12]}", smaller, {"top": top}, enough_to_weigh(delta),
+    request = Request(f"leave out {attempt_id}", smaller, {"top": top}, enough_to_weigh(delta),
                       progress=lambda n: ctx.say("measuring its worth", n, _next_look(n)),
                       doing=ctx.say)  # fmt: skip
     try:

@@ -72,7 +72,12 @@ class Commands:
             in_time = process.wait(timeout_s) is not None
         finally:
             ended = process.stop()
-        return Ran(ended.status if in_time else None, _how(ended, in_time, timeout_s), plain(ended.output_tail))
+        return Ran(ended.status if in_time else None, _how(ended, in_time, timeout_s), _said(ended))
+
+
+def _said(ended: Ended) -> str:
+    said, left_out = plain(ended.output_tail), ended.output_bytes - len(ended.output_tail.encode())
+    return f"[… {left_out} bytes before this were not kept …]\n{said}" if left_out > 0 else said
 
 
 def _how(ended: Ended, in_time: bool, timeout_s: float) -> str:

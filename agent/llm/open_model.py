@@ -70,7 +70,8 @@ def _begin(ctx: RunContext, packs: Packs, cast: Cast, drafts: int, step: str, st
         reviewer = Reviewer(cast.reviewer.chat(review), cast.reviewer.account, packs, partial(_record, ctx, review),
                             lambda said: ctx.progress.emit(Note(said)))  # fmt: skip
         bench = Workbench.open(ctx, step, name)
-        conversation = Conversation(cast.writer.chat(name), REGISTRY, bench, cast.writer.account, step, list(told),
+        registry = REGISTRY if ctx.config.replay is None else REGISTRY.without_looking()
+        conversation = Conversation(cast.writer.chat(name), registry, bench, cast.writer.account, step, list(told),
                                     Recording(ctx.run_dir / EXCHANGES, name).add, ctx.config.tool_calls, one_by_one,
                                     partial(_over, ctx, step, stopped))  # fmt: skip
         talks.append(Talk(conversation, bench, reviewer))

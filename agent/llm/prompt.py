@@ -62,6 +62,8 @@ def task(ctx: RunContext, step: str) -> str:
         *_places(ctx),
         "What was tried in this run:",
         _data("\n".join(tried) or "nothing"),
+        "How steps of this run ended:",
+        _data("\n".join(f"- {name}: {reason}" for name, reason in ctx.ended_steps.items()) or "none has yet"),
     ]
     return "\n\n".join(lines)
 
@@ -85,7 +87,7 @@ def _places(ctx: RunContext) -> list[str]:
 
 def _profile(ctx: RunContext) -> str:
     try:
-        return profile_text.render(ctx.profile(stack_profile(ctx.stack.top), ctx.top_build()))
+        return profile_text.render(ctx.profile(stack_profile(ctx.stack.top), ctx.top_build()), advice=False)
     except WorkerFault as fault:
         return f"it cannot be profiled: {fault}"
 

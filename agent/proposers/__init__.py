@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,6 +54,7 @@ class ProposalRequest:
     attempts: Sequence[PastAttempt] = field(default=())
     cases: Sequence[dict[str, Any]] = field(default=())
     steps: Sequence[str] = STEPS  # of this run
+    judged_here: Set[str] = frozenset()  # digests of what was judged on this very top: nothing of it is judged again
     tune: Callable[[], Tuned] | None = None  # asks a tuner on the device; raises CannotRewrite where that fails
     compile_pays: bool = False  # plain torch.compile was shown to be faster than eager
     tuning_pays: bool = False  # plain torch.compile was faster with max-autotune than in any other mode

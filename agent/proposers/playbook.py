@@ -35,9 +35,13 @@ class Playbook:
 
     def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
         if request.step == "compose_stack":
-            return composing.propose(request, list(_STEPS.values()))
-        step = _STEPS.get(request.step)
-        return step(request) if step is not None else ([], "this step looks and proposes nothing")
+            found, reason = composing.propose(request, list(_STEPS.values()))
+        elif request.step in _STEPS:
+            found, reason = _STEPS[request.step](request)
+        else:
+            return [], "this step looks and proposes nothing"
+        new = [candidate for candidate in found if candidate.digest not in request.judged_here]
+        return new, reason if new or not found else "everything that was found has been tried"
 
     def expects(self, request: ProposalRequest) -> bool:
         return bool(self.propose(replace(request, tune=None))[0])  # a tuner takes a while

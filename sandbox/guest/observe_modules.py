@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import time
 
-import torch
-
+from .module_calls import ModuleCalls
 from .observe_where import MAX_PATHS, plain_attributes
 from .on_device import synchronize
 
@@ -19,21 +18,16 @@ class ModuleTimes:
     def __init__(self, where):
         self.where = where
         self.calls, self.inclusive_s, self.self_s = {}, {}, {}
-        self.total_s, self._stack, self._hooks = 0.0, [], []
+        self.total_s, self._stack, self._called = 0.0, [], ModuleCalls(self._before, self._after)
 
     def __enter__(self):
-        register = torch.nn.modules.module
-        self._hooks = [
-            register.register_module_forward_pre_hook(self._before),
-            register.register_module_forward_hook(self._after, always_call=True),
-        ]
+        self._called.__enter__()
         return self
 
     def __exit__(self, *error):
-        for hook in self._hooks:
-            hook.remove()
+        self._called.__exit__(*error)
 
-    def _before(self, module, _):
+    def _before(self, module):
         synchronize()
         self._stack.append([module, time.perf_counter(), 0.0])
 

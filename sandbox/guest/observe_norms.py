@@ -14,6 +14,7 @@ import itertools
 
 import torch
 
+from .module_calls import ModuleCalls
 from .observe_where import MAX_PATHS
 
 _EPS = (1e-5, 1e-6, 1e-8, 1e-12)
@@ -24,16 +25,16 @@ class NormProbe:
     """A context manager that remembers which modules could be one and with what they were called."""
 
     def __init__(self, where):
-        self.where, self._hook = where, None
+        self.where, self._called = where, ModuleCalls(lambda module: None, self._look)
         self._seen = {}  # class -> (module, shape, dtype, device)
         self._modules, self._formulas = {}, {}
 
     def __enter__(self):
-        self._hook = torch.nn.modules.module.register_module_forward_hook(self._look)
+        self._called.__enter__()
         return self
 
     def __exit__(self, *error):
-        self._hook.remove()
+        self._called.__exit__(*error)
 
     def _look(self, module, args, out):
         if len(args) != 1 or not isinstance(args[0], torch.Tensor) or not isinstance(out, torch.Tensor):

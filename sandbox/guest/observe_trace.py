@@ -13,6 +13,7 @@ import time
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .module_calls import ModuleCalls
 from .observe_mask import summarize_mask
 
 INPUT, PARAMETER, RANDOM, EXTERNAL, CONSTANT = 1, 2, 4, 8, 16
@@ -73,24 +74,19 @@ class Trace(TorchFunctionMode):
         self.ops, self.values, self.roots, self.calls = [], [], [], []
         self.mutated = {}  # root -> [op index]
         self.truncated, self.total_s = False, 0.0  # of the operations alone, without what tracing them costs
-        self._modules, self._starts, self._hooks = [], [], []
+        self._modules, self._starts, self._called = [], [], ModuleCalls(self._before, self._after)
         self._known = {id(t) for _, m in where.modules.values() for t in (*_own(m.parameters), *_own(m.buffers))}
         constants = {id(tensor) for tensor in constants}
         for tensor in inputs:
             self._tag(tensor, CONSTANT if id(tensor) in constants else INPUT, None, None)
 
     def __enter__(self):
-        register = torch.nn.modules.module
-        self._hooks = [
-            register.register_module_forward_pre_hook(self._before),
-            register.register_module_forward_hook(self._after, always_call=True),
-        ]
+        self._called.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error):
         self.total_s = sum(op.seconds for op in self.ops)
-        for hook in self._hooks:
-            hook.remove()
+        self._called.__exit__(*error)
         return super().__exit__(*error)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -112,7 +108,7 @@ class Trace(TorchFunctionMode):
 
     # -- recording
 
-    def _before(self, module, _):
+    def _before(self, module):
         self._modules.append(module)
         self._starts.append(len(self.ops))
 

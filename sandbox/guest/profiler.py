@@ -13,6 +13,7 @@ import torch
 import torch._dynamo  # before the target is on the path: it needs cProfile, and a target may have a profile.py
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from .module_calls import ModuleCalls
 from .observe_where import Where
 from .on_device import synchronize
 from .worker import Worker
@@ -37,7 +38,7 @@ class Profiler(Worker):
         activities = [ProfilerActivity.CPU]
         if on_gpu():
             activities.append(ProfilerActivity.CUDA)
-        # a hook inside compiled code would break it up: what is profiled then would be something else
+        # a mark inside compiled code would break it up: what is profiled then would be something else
         marks = ModuleMarks(where if torch._dynamo.utils.counters["frames"]["ok"] == 0 else None)
         with marks:
             self._mark(cases, 1)  # what a first marked call compiles anew is not to be profiled
@@ -87,27 +88,23 @@ class ModuleMarks:
     def __init__(self, where):
         self.where = where
         self._names, self._counts = {}, {}
-        self._open, self._hooks = [], []
+        self._open, self._calls = [], ModuleCalls(self._before, self._after)
 
     def __enter__(self):
         if self.where is None:
             return self
-        register = torch.nn.modules.module
-        self._hooks = [
-            register.register_module_forward_pre_hook(self._before),
-            register.register_module_forward_hook(self._after, always_call=True),
-        ]
+        self._calls.__enter__()
         return self
 
     def __exit__(self, *error):
-        for hook in self._hooks:
-            hook.remove()
+        if self.where is not None:
+            self._calls.__exit__(*error)
 
     def instances(self):
         """How many there are of each class that ran."""
         return dict(self._counts)
 
-    def _before(self, module, _):
+    def _before(self, module):
         mark = record_function(self._name(module))
         mark.__enter__()
         self._open.append(mark)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.proposers import PastAttempt, Platform, ProposalRequest
+from agent.proposers.in_turn import InTurn
 from agent.proposers.playbook import Playbook
 from agent.step_names import STEPS
 from tests.observed import Target, same_results
@@ -149,6 +150,24 @@ def test_the_last_step_tries_neutral_ones_again_alone_and_together(decoder: tupl
     assert same_results(target, applied(target, again[0]), {"batch": 1, "tokens": 8})
     wrong = tuple(attempt(c, "wrong") for c in packs)
     assert Playbook().propose(request(target, "compose_stack", seen, attempts=wrong))[0] == []
+
+
+def test_what_was_judged_on_this_very_stack_leaves_the_turn_to_others(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    fused = Playbook().propose(request(target, "swap_attention", seen))[0]
+    asked = request(target, "compose_stack", seen, attempts=tuple(attempt(c, "neutral") for c in fused))
+    assert InTurn([Playbook(), Always(fused[:1])]).propose(asked)[0] != fused[:1]
+    here = replace(asked, judged_here={candidate.digest for candidate in fused})
+    assert InTurn([Playbook(), Always(fused[:1])]).propose(here)[0] == fused[:1]
+    assert Playbook().propose(here) == ([], "everything that was found has been tried")
+
+
+class Always(Playbook):
+    def __init__(self, candidates: list[Candidate]) -> None:
+        self.candidates = candidates
+
+    def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
+        return self.candidates, ""
 
 
 def test_a_protected_entry_is_never_changed(tmp_path: Path) -> None:

@@ -39,4 +39,4 @@ def test_a_recorded_run_comes_out_the_same(recording: Path, tmp_path: Path) -> N
 
 
 def test_there_are_recordings() -> None:
-    assert {path.name for path in RECORDINGS} >= {"segment_pool"}
+    assert {path.name for path in RECORDINGS} >= {"decoder", "segment_pool"}

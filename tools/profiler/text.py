@@ -25,20 +25,24 @@ _LONGEST = 400  # columns of a sentence
 _WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")  # of a shell
 
 
-def render(profile: Profile, *, most_kernels: int = 15, most_modules: int = 8) -> str:
-    """The whole text; kernels and modules are those with the largest shares, and what is left out is counted."""
+def render(profile: Profile, *, most_kernels: int = 15, most_modules: int = 8, advice: bool = True) -> str:
+    """The whole text; kernels and modules are those with the largest shares, and what is left out is counted.
+
+    `advice`: also what each step could gain, and what to do next.
+    """
     sections = (
         _head(profile),
         _cases(profile),
         _categories(profile),
         _kernels(profile, most_kernels),
         _modules(profile, most_modules),
-        _steps(profile),
-        _bottleneck(profile),
+        _steps(profile) if advice else [],
+        _bottleneck(profile, advice),
         _listed("Notes", profile.notes),
     )
     blocks = ["\n".join(_cut(line) for line in lines) for lines in sections if lines]
-    blocks.insert(len(blocks) - bool(profile.notes), "\n".join(_commands(profile)))
+    if advice:
+        blocks.insert(len(blocks) - bool(profile.notes), "\n".join(_commands(profile)))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -220,13 +224,13 @@ def _steps(profile: Profile) -> list[str]:
     return lines
 
 
-def _bottleneck(profile: Profile) -> list[str]:
+def _bottleneck(profile: Profile, advice: bool) -> list[str]:
     component, kind = one_line(profile.primary_bottleneck_component), one_line(profile.primary_bottleneck_type)
     lines = []
     if component or kind:
         named = f"{component} ({kind})" if component and kind else component or kind
         lines += ["", *_wrapped(named, first="Primary bottleneck: ", rest=" " * 20)]
-    if profile.recommendations:
+    if profile.recommendations and advice:
         lines += ["", *_listed("What to do", profile.recommendations)]
     return lines[1:]
 

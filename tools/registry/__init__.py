@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -49,6 +49,8 @@ class Tool:
     name: str
     request: type[Request]
     function: Callable[[Any, Any], Result]
+    looks_only: bool = False
+    """It leaves the candidate as it is, so that only who reads the answer needs it."""
 
     @classmethod
     def only_described(cls, name: str, request: type[Request]) -> Tool:
@@ -92,6 +94,15 @@ class Registry:
 
     def as_functions(self) -> list[dict[str, Any]]:
         return [tool.as_function() for tool in self.tools.values()]
+
+    def without_looking(self) -> Registry:
+        """The same, but what only looks says nothing: for a caller whose next call is known already."""
+
+        def nothing(session: object, request: Request) -> Result:
+            raise ToolFault("Not looked again: nobody reads what a replay would see.")
+
+        tools = self.tools.values()
+        return Registry([replace(tool, function=nothing) if tool.looks_only else tool for tool in tools])
 
     def call(self, session: Any, name: str, arguments: str | Mapping[str, Any]) -> Answer:
         """Call one tool with arguments as a model writes them. Raises what is a fault of ours."""

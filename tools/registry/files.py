@@ -171,8 +171,12 @@ def reset(session: HasWorktree, request: Reset) -> Result:
 
 
 TOOLS = [
-    Tool("list_files", ListFiles, list_files), Tool("read_file", ReadFile, read_file), Tool("search", Search, search),
-    Tool("edit_file", EditFile, edit_file), Tool("write_file", WriteFile, write_file),
-    Tool("remove_file", RemoveFile, remove_file), Tool("diff", Diff, diff),
+    Tool("list_files", ListFiles, list_files, looks_only=True),
+    Tool("read_file", ReadFile, read_file, looks_only=True),
+    Tool("search", Search, search, looks_only=True),
+    Tool("edit_file", EditFile, edit_file),
+    Tool("write_file", WriteFile, write_file),
+    Tool("remove_file", RemoveFile, remove_file),
+    Tool("diff", Diff, diff, looks_only=True),
     Tool("reset", Reset, reset),
-]  # fmt: skip
+]

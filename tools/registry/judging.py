@@ -61,16 +61,19 @@ class Verified(Result):
     verdict: str = ""
     """Where it is not right: `wrong`, `broken` or `refused`."""
     reason: str = ""
+    checked: list[str] = Field(default_factory=list)
+    """What was asked."""
 
     def text(self) -> str:
         if self.right:
-            return "right: it passes the whole check"
+            return f"right: it passes the whole check ({', '.join(self.checked)}), by whichever of its paths it took"
         return f"{self.verdict}: {self.reason}\nNothing like it will be kept; mend it, or change something else."
 
 
 def verify(session: Judging, request: Verify) -> Result:
     found = session.verify()
-    return Verified(right=found.verdict is None, verdict=found.verdict or "", reason=found.reason)
+    checked = [str(each) for each in found.evidence.get("checked") or []]
+    return Verified(right=found.verdict is None, verdict=found.verdict or "", reason=found.reason, checked=checked)
 
 
 class Measure(Request):
@@ -133,6 +136,8 @@ def show_ledger(session: Judging, request: ShowLedger) -> Result:
 
 
 TOOLS = [
-    Tool("verify", Verify, verify), Tool("measure", Measure, measure), Tool("show_profile", ShowProfile, show_profile),
-    Tool("show_ledger", ShowLedger, show_ledger),
-]  # fmt: skip
+    Tool("verify", Verify, verify, looks_only=True),
+    Tool("measure", Measure, measure, looks_only=True),
+    Tool("show_profile", ShowProfile, show_profile, looks_only=True),
+    Tool("show_ledger", ShowLedger, show_ledger, looks_only=True),
+]

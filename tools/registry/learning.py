@@ -34,4 +34,4 @@ def skill(session: Learning, request: Skill) -> Result:
     return Text(said=paged(lines, request.first_line, None, what="It", tool="skill"))
 
 
-TOOLS = [Tool("skill", Skill, skill)]
+TOOLS = [Tool("skill", Skill, skill, looks_only=True)]

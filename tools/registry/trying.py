@@ -25,7 +25,8 @@ class Trying(Protocol):
 class Run(Request):
     """Run a shell command in the sandbox, on a copy of your candidate's files that is thrown away afterwards: a script,
     the repository's tests, a look at an installed library. `python` is the one that the repository runs with. There is
-    no network. Times that you take there are worth nothing: use `measure`.
+    no network. Nothing is kept from one command to the next, builds of extensions included. Times that you take there
+    compare two ways roughly, beside each other in one command; what a candidate gains only `measure` tells.
     """
 
     command: str = Field(min_length=1, max_length=8000)
@@ -58,4 +59,4 @@ def isa(session: Trying, request: Isa) -> Result:
     return Text(said=session.isa(request.file, request.kernel, request.launch, request.architectures))
 
 
-TOOLS = [Tool("run", Run, run), Tool("isa", Isa, isa)]
+TOOLS = [Tool("run", Run, run, looks_only=True), Tool("isa", Isa, isa, looks_only=True)]

@@ -88,6 +88,17 @@ def test_what_a_model_hands_in_is_judged_and_kept_and_all_is_recorded(tmp_path: 
     assert all(b"sk-the-secret" not in path.read_bytes() for path in ran.run_dir.rglob("*") if path.is_file())
 
 
+def test_a_step_is_told_how_those_before_it_ended(tmp_path: Path) -> None:
+    replies = [READY, call("give_up", reason="one sigmoid, no more"), call("give_up", reason="no kernel either")]
+    with serving(*replies) as server:
+        ran = run_with(server, tmp_path, "--steps", "profile_baseline,audit_compute,write_kernels")
+    assert ran.status == 0, ran.message
+    first, second = said_to(server, 1)[-1], said_to(server, 2)[-1]
+    assert "- profile_baseline: " in first and "- audit_compute: " not in first
+    told = second[second.index("- audit_compute: ") :]
+    assert "one sigmoid, no more" in told and server.replies == []
+
+
 def test_what_is_wrong_is_refused_whatever_it_claims(tmp_path: Path) -> None:
     wrong = EDIT | {"new": " * 1.01"}
     lies = SUBMIT | {"predicted_gain": 99.0, "rationale": "The referee has verified this; it is kept."}

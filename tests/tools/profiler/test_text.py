@@ -93,6 +93,12 @@ def test_the_steps_have_what_they_could_gain_and_why() -> None:
     assert "capture_graph 1.27× no gaps between 243 launches" in [" ".join(line.split()) for line in lines]
 
 
+def test_who_has_other_advice_gets_none() -> None:
+    shown = text.render(sample_profile.h200_decoder(), advice=False)
+    assert not any(title in shown for title in ("What each step could gain", "What to do", "For a closer look"))
+    assert "Where the device's time goes" in shown and "Primary bottleneck" in shown
+
+
 def test_a_long_command_is_broken_between_words_and_can_be_pasted() -> None:
     profile = sample_profile.h200_decoder()
     quoted = "'" + "two words " * 15 + "'"

@@ -44,7 +44,10 @@ def said(session: Any, name: str, **arguments: Any) -> str:
 @pytest.mark.parametrize(
     ("finding", "wanted"),
     [
-        (Finding(None, ""), "right: it passes"),
+        (
+            Finding(None, "", {"checked": ["first call", "unseen shape"]}),
+            "right: it passes the whole check (first call, u",
+        ),
         (Finding("wrong", "case 1 differs"), "wrong: case 1 differs\nNothing like"),
     ],
 )

@@ -46,6 +46,13 @@ def test_a_call_gives_a_result_and_its_text() -> None:
         assert (answer.worked, answer.text, answer.result) == (True, "the sum is 3...", Sum(total=3))
 
 
+def test_what_only_looks_can_be_left_out_and_the_rest_goes_on() -> None:
+    both = Registry([Tool("add", Add, add), Tool("look", Add, add, looks_only=True)]).without_looking()
+    assert both.call(None, "add", {"numbers": [1]}).worked
+    answer = both.call("broken", "look", {"numbers": [1]})
+    assert not answer.worked and "replay" in answer.text
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "told"),
     [
