@@ -35,6 +35,7 @@ CONNECT_S, ANSWER_S = 15.0, 600.0
 _PASSING = {408, 409, 425, 429}  # and all above 499
 _FINISHES = {"stop", "tool_calls", "length", "content_filter"}
 _WIDTH = 300
+LONGEST_ANSWER, LONGEST_ANSWER_S = 4_000_000, 3600.0  # characters and seconds; what comes after it is not listened to
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,9 @@ class Client:
             request[self._limit] = most_tokens
         try:
             with self._openai.chat.completions.create(**request) as stream:
+                if "html" in stream.response.headers.get("content-type", ""):
+                    raise ModelUnreachable(f"{self._where} is no such endpoint: it answers with a page of HTML.",
+                                           hint="--base-url usually ends in /v1.")  # fmt: skip
                 return _heard(stream)
         except openai.BadRequestError as error:
             if most_tokens is not None and self._limit in str(error.message) and self._limit != "max_tokens":
@@ -112,14 +116,18 @@ class Client:
             raise self._refused(error) from error
         except openai.APIConnectionError as error:
             cause = f" ({error.__cause__})" if error.__cause__ else ""
-            raise _Passing(one_line(f"{error.message}{cause}", _WIDTH)) from error
+            raise _Passing(self._without_key(f"{error.message}{cause}")) from error
         except openai.APIError as error:
-            raise _Passing(one_line(error.message, _WIDTH)) from error
+            raise _Passing(self._without_key(error.message)) from error
         except (ValueError, AttributeError, TypeError, KeyError) as error:  # what came is no such stream
-            raise _Passing(f"what it sends is not of the API: {one_line(str(error), _WIDTH)}") from error
+            raise _Passing(f"what it sends is not of the API: {self._without_key(str(error))}") from error
+
+    def _without_key(self, said: str) -> str:
+        """In one line; some endpoints repeat the key that they refuse."""
+        return one_line(said.replace(self.endpoint.key, "[key]") if self.endpoint.key else said, _WIDTH)
 
     def _refused(self, error: openai.APIStatusError) -> Exception:
-        status, said = error.status_code, one_line(str(error.message), _WIDTH)
+        status, said = error.status_code, self._without_key(str(error.message))
         if status in (401, 403):
             return KeyRefused(f"{self._where} refuses the key: {said}",
                               hint="Set OPENAI_API_KEY to a key for this endpoint.")  # fmt: skip
@@ -149,6 +157,7 @@ def _retry_after(error: openai.APIStatusError) -> float | None:
 
 def _heard(stream: Any) -> Turn:
     """Put the parts of a streamed answer together. Raises: _Passing when it ends before it is whole."""
+    begun, length = time.monotonic(), 0
     text, reasoning, finish, usage = list[str](), list[str](), "", Usage()
     calls: dict[int, dict[str, str]] = {}
     for chunk in stream:
@@ -159,6 +168,7 @@ def _heard(stream: Any) -> Turn:
             text.append(delta.content or "")
             extra = delta.model_extra or {}
             reasoning.append(str(extra.get("reasoning_content") or extra.get("reasoning") or ""))
+            length += len(text[-1]) + len(reasoning[-1])
             for part in delta.tool_calls or ():
                 # some servers leave the index out; an id then begins another call
                 index = part.index if part.index is not None else len(calls) - (0 if part.id else 1)
@@ -167,7 +177,11 @@ def _heard(stream: Any) -> Turn:
                 if part.function is not None:
                     call["name"] += part.function.name or ""
                     call["arguments"] += part.function.arguments or ""
+                    length += len(part.function.arguments or "")
             finish = choice.finish_reason or finish
+        if length > LONGEST_ANSWER or time.monotonic() - begun > LONGEST_ANSWER_S:
+            finish = "length"
+            break
     if not finish:
         raise _Passing("the answer broke off")
     if finish not in _FINISHES:

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent.context import RunContext
-from agent.llm import Chat, Message, ModelError, ModelWithoutTools, Turn, opinions, prices
+from agent.llm import (
+    Chat,
+    KeyRefused,
+    Message,
+    ModelError,
+    ModelUnreachable,
+    ModelWithoutTools,
+    Turn,
+    opinions,
+    prices,
+)
 from agent.llm import account as accounts
 from agent.llm.account import Account, Price
 from agent.llm.conversation import Conversation
@@ -139,8 +149,13 @@ def _client(ctx: RunContext, name: str) -> Chat:
     except ModuleNotFoundError as error:
         raise ModelError(f"A model needs the package {error.name}, which is not installed.",
                          hint="Install `ratchet-agent[llm]` beside Ratchet.") from error  # fmt: skip
-    url = ctx.config.base_url or os.environ.get(URL_VARIABLE)
-    endpoint = Endpoint(url, name, os.environ.get(KEY_VARIABLE, ""))
+    url, key = ctx.config.base_url or os.environ.get(URL_VARIABLE), os.environ.get(KEY_VARIABLE, "")
+    if not url and not key:
+        raise KeyRefused(f"There is no key for {name}.",
+                         hint=f"Set {KEY_VARIABLE}; an endpoint that needs none is named by --base-url.")  # fmt: skip
+    if url and not url.startswith(("http://", "https://")):
+        raise ModelUnreachable(f"{url} is no address of an endpoint.", hint="One begins with http:// or https://.")
+    endpoint = Endpoint(url, name, key)
     return Client(endpoint, told=lambda said: ctx.progress.emit(Note(said)))
 
 

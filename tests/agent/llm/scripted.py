@@ -96,7 +96,8 @@ def serving(*replies: Reply) -> Iterator[Server]:
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 self.send_header(name, value)
-            self.send_header("content-type", "application/json" if whole else "text/event-stream")
+            if "content-type" not in reply.headers:
+                self.send_header("content-type", "application/json" if whole else "text/event-stream")
             if whole:
                 self.send_header("content-length", str(len(whole)))
             elif reply.drops:  # what is promised does not come

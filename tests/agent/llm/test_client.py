@@ -106,7 +106,9 @@ def test_after_some_tries_it_gives_up_and_says_what_it_met() -> None:
 @pytest.mark.parametrize(
     ("reply", "error", "told"),
     [
-        (fails(401, "bad key"), KeyRefused, "bad key"), (fails(403), KeyRefused, "refuses the key"),
+        (fails(401, "bad key"), KeyRefused, "bad key"), (fails(401, "not the-key"), KeyRefused, "not [key]"),
+        (Reply(chunks=["<html>"], headers={"content-type": "text/html; charset=utf-8"}), ModelUnreachable, "HTML"),
+        (fails(403), KeyRefused, "refuses the key"),
         (fails(404, "no such model"), ModelUnknown, "no such model"),
         (fails(429, "pay", "insufficient_quota"), KeyRefused, "no quota"),
         (fails(400, "This model's maximum context length is 10"), ContextFull, "cannot read that much"),
@@ -119,6 +121,13 @@ def test_what_will_not_pass_is_an_error_at_once(reply: Reply, error: type[ModelE
         client.ask(ASKED, TOOLS)
     assert told in caught.value.message and len(server.requests) == 1 and waited == []
     assert "the-key" not in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_flood_is_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.llm.client.LONGEST_ANSWER", 100)
+    with asking(says("x" * 100_000)) as (client, _, waited):
+        turn = client.ask(ASKED, TOOLS)
+    assert (len(turn.text), turn.finish, waited) == (101, "length", [])
 
 
 def test_an_endpoint_that_is_not_there_is_said_to_be() -> None:

@@ -147,6 +147,19 @@ def test_a_model_that_cannot_be_used_is_said_before_anything_is_measured(
     assert "sk-the-secret" not in ran.message + ran.output
 
 
+@pytest.mark.parametrize(
+    ("url", "key", "status", "told"),
+    [("", "", 92, "There is no key for scripted."), ("127.0.0.1:1", "sk-the-secret", 91, "no address of an endpoint")],
+)
+def test_what_is_missing_is_said_before_anybody_is_asked(
+    tmp_path: Path, url: str, key: str, status: int, told: str
+) -> None:
+    tree = write_files(tmp_path / "target", {"bench.py": TARGET})
+    named = {"OPENAI_API_KEY": key, "OPENAI_BASE_URL": url}
+    ran = agent(tree, tmp_path / "runs", *STEPS, "--model", "scripted", **named)
+    assert (ran.status, told in ran.message) == (status, True), ran.message
+
+
 def test_a_reviewer_may_reject_and_nothing_else(tmp_path: Path) -> None:
     replies = [READY, call("edit_file", **EDIT), call("submit", **SUBMIT), call("give_up", reason="so be it")]
     with serving(*replies) as server:
