@@ -16,9 +16,11 @@ from agent.records.ledger import LedgerRow
 from agent.reporting.wording import count
 from agent.skill_packs import Packs
 from tools.judging.worker import WorkerFault
+from tools.plain_text import one_line
 from tools.profiler import text as profile_text
 from tools.registry import cut
 
+IDEA = 400  # characters of a kept change's rationale
 RATCHET, METHOD = "ratchet", "amd-kernel-optimization"
 
 
@@ -46,7 +48,9 @@ def task(ctx: RunContext, step: str) -> str:
     platform, workload, packs = ctx.platform, ctx.workload, Packs.of(ctx.config.skills)
     cases = [{"shape": case.shape, "phase": case.phase} for case in workload.cases]
     where = "an AMD GPU (ROCm)" if platform.rocm else "an NVIDIA GPU" if platform.device == "cuda" else "a CPU"
-    tried = [f"- {row.step}: {row.title}: {row.verdict}{_gain(row)}. {row.reason}" for row in ctx.ledger.rows]
+    tried = [
+        f"- {row.step}: {row.title}: {row.verdict}{_gain(row)}. {row.reason}{_idea(row)}" for row in ctx.ledger.rows
+    ]
     kernels = "Triton kernels can run" if platform.triton else "Triton kernels cannot run here"
     lines = [
         f"Your step is `{step}`. From the skill pack {METHOD}:",
@@ -94,6 +98,11 @@ def _profile(ctx: RunContext) -> str:
 
 def _gain(row: LedgerRow) -> str:
     return "" if row.speedup is None else f", {row.speedup}"
+
+
+def _idea(row: LedgerRow) -> str:
+    """Of what is on the stack, what its author said of it: a step's model knows nothing of the steps before."""
+    return f". {one_line(row.rationale, IDEA)}" if row.verdict == "kept" and row.rationale else ""
 
 
 def _data(said: str) -> str:

@@ -109,11 +109,13 @@ def _little(row: KernelRow) -> str:
 def _on_cpu(row: KernelRow) -> tuple[Cause, str]:
     light = row.speed_of_light
     if light is not None and light >= BOUND:
-        bound: Cause = "compute-bound" if row.bound == "compute" else "memory-bound"
-        return bound, f"{light:.0%} of what the machine can reach"
+        if row.bound == "compute":
+            return "compute-bound", f"{light:.0%} of what the library's large products reach here"
+        cached = ": its data comes out of the cache" if light > CACHED else ""
+        return "memory-bound", f"{light:.0%} of what copying reaches here{cached}"
     if row.mean_us < SHORT_US and row.bytes is not None and row.bytes < LITTLE_BYTES:
         return "launch-bound", f"{row.bytes:.0f} bytes in {row.mean_us:.1f} us: calling it is what is paid for"
-    return "unknown", "" if light is None else f"{light:.0%} of what the machine can reach"
+    return "unknown", "" if light is None else f"{light:.0%} of what was measured as the peak here"
 
 
 def _recommendations(profile: Profile) -> Iterator[str]:
@@ -134,7 +136,8 @@ def _recommendations(profile: Profile) -> Iterator[str]:
         elif row.cause == "memory-bound":
             yield f"{name} is at {row.why}: only moving fewer bytes (fusing, a smaller type) makes it faster."
         elif row.cause == "compute-bound":
-            yield f"{name} is at {row.why}: only doing less arithmetic, or a smaller type, makes it faster."
+            better = ", or a better kernel than the library's," if profile.device == "cpu" else ""
+            yield f"{name} is at {row.why}: only doing less arithmetic, or a smaller type{better} makes it faster."
         elif row.cause != "unknown":
             yield f"{name}: {row.cause} ({row.why})."
     if profile.unclassified > 0.05:
