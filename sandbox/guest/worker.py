@@ -177,7 +177,8 @@ class Worker:
         compiled once more because something differed from what it had compiled for."""
         utils = sys.modules.get("torch._dynamo.utils")
         counters = getattr(utils, "counters", {})
-        breaks = counters.get("graph_break", {})
+        # where it went on in the same function, and where it left a function, or what calls it, to Python
+        breaks = {**counters.get("unimplemented", {}), **counters.get("graph_break", {})}
         graphs = int(counters.get("stats", {}).get("unique_graphs", 0))
         again = [m.recompile_reason for m in utils.get_compilation_metrics() if m.recompile_reason] if graphs else []
         return {"graphs": graphs, "graph_breaks": sum(breaks.values()), "reasons": _first_lines(breaks),

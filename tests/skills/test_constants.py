@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -84,7 +86,7 @@ def test_it_keeps_a_bounded_number(constants: Any) -> None:
     build = Build()
     for n in range(100):
         assert constants.constant(build, n).numel() == n
-    assert len(constants._values) == constants.MAX_KEYS
+    assert len(vars(constants._values)) == constants.MAX_KEYS
     constants.constant(build, 0)
     assert build.calls == 100, "the first ones are still kept"
 
@@ -94,7 +96,7 @@ def test_a_tensor_is_no_key(constants: Any) -> None:
     assert constants.constant(lambda size: torch.ones(int(size)), n).numel() == 3
     n += 1
     assert constants.constant(lambda size: torch.ones(int(size)), n).numel() == 4
-    assert not constants._values
+    assert not vars(constants._values)
 
 
 def test_built_in_inference_mode_it_can_be_trained_with_later(constants: Any) -> None:
@@ -114,7 +116,7 @@ def test_nothing_is_kept_from_where_operations_mean_something_else(constants: An
     torch.func.vmap(lambda x: x + constants.constant(torch.arange, 3))(torch.ones(2, 3))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         constants.constant(lambda n: torch.ones(n, n) @ torch.ones(n, n), 3)
-    assert not constants._values
+    assert not vars(constants._values)
     assert type(constants.constant(torch.arange, 3)) is torch.Tensor
 
 
@@ -149,6 +151,54 @@ def test_compiled_code_reads_it_without_a_break_and_without_compiling_again(
         assert torch.allclose(net(x), x * table(n, x.device, x.dtype) ** 2)
     assert len(graphs) == 2
     assert all("arange" not in str(graph.graph) for graph in graphs), "the table is an input, not made again"
+
+
+def ones(n: int) -> torch.Tensor:
+    return torch.ones(n)
+
+
+@pytest.mark.parametrize("dynamic", [False, None, True])
+def test_several_results_are_first_built_while_one_graph_is_compiled(constants: Any, dynamic: bool | None) -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = x * constants.constant(table, x.shape[1], x.device, x.dtype) + constants.constant(ones, x.shape[1])
+        return x
+
+    compiled = torch.compile(call, backend=backend, fullgraph=True, dynamic=dynamic)
+    for n in (3, 4, 3):
+        x = torch.randn(2, n)
+        tables = table(n, x.device, x.dtype)
+        assert torch.allclose(compiled(x), (x * tables + 1) * tables + 1)
+    assert len(graphs) == 2
+
+
+def test_threads_that_build_at_once_get_their_own(constants: Any) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for number in range(200):
+            both = threading.Barrier(2)
+
+            def build(n: int, both: threading.Barrier = both) -> None:
+                both.wait()
+                constants.constant(ones, n)
+
+            sizes = (3 + 2 * number, 4 + 2 * number)
+            constants._counts.clear()
+            threads = [threading.Thread(target=build, args=(n,)) for n in sizes]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert [len(constants.constant(ones, n)) for n in sizes] == [*sizes]
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_ever_more_shapes_end_in_one_graph_that_builds_inline(constants: Any) -> None:

@@ -59,7 +59,9 @@ class RecordingClock:
 
 @dataclass
 class RecordedClock:
-    """Answers from a recording, by purpose and the keys of both builds. Times nothing."""
+    """Answers from a recording, by purpose and the keys of both builds, or by purpose alone where the recording leaves
+    the keys empty. Times nothing.
+    """
 
     file: Path
 
@@ -88,9 +90,10 @@ class RecordedClock:
 
     def _recorded(self, wanted: Comparison) -> Comparison:
         name = (wanted.purpose, wanted.incumbent, wanted.candidate)
-        if name not in self._rows or len(self._rows[name].case_total_log_ratios) != len(self._rows[name].log_ratios):
+        found = self._rows.get(name) or self._rows.get((wanted.purpose, "", ""))
+        if found is None or len(found.case_total_log_ratios) != len(found.log_ratios):
             raise ClockNotRecorded(
                 f"the recording {self.file} has no comparison {name}",
                 hint="Record it again: it was made with another version of the target or of ratchet.",
             )
-        return self._rows[name]
+        return found

@@ -8,6 +8,7 @@ that are no plain values, and for a result that somebody changed in place. At mo
 `build`; after that, compiled code builds them inline again, so that it need not be specialised on ever more shapes.
 """
 
+import itertools
 import operator
 
 import torch
@@ -19,8 +20,17 @@ from .exporting import is_exporting
 MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
+
+
+class _Values:
+    """Results as attributes, by slot. Code that is being compiled reads an attribute as it is, but of a dict it knows
+    only what was in it when it first looked: a second result would break the graph.
+    """
+
+
+_values = _Values()
+_numbers = itertools.count()  # of slots, each given once, whichever threads ask
 _slots = {}  # (build, arguments and everything else the result depends on) -> slot
-_values = {}  # slot -> result
 _tensors = {}  # slot -> ((tensor, its version when built), ...)
 _counts = {}  # build -> how many results are kept
 _varying = set()  # builds whose results are no longer kept
@@ -36,9 +46,9 @@ def constant(build, *arguments):
             return build(*arguments)
         # operator.index makes a symbolic size a number: the code is compiled once for each of the few sizes kept
         slot = _slot(build, *[operator.index(a) if type(a) is int else a for a in arguments])
-        return build(*arguments) if slot is None else _values[slot]
+        return build(*arguments) if slot is None else getattr(_values, slot)
     slot = _find(build, arguments)
-    return build(*arguments) if slot is None else _values[slot]
+    return build(*arguments) if slot is None else getattr(_values, slot)
 
 
 @torch.compiler.assume_constant_result
@@ -89,8 +99,8 @@ def _keep(build, arguments, key):
     if not all(type(part) in (torch.Tensor, int) for part in parts):
         _varying.add(build)
         return None
-    slot = len(_slots)
-    _values[slot] = value
+    slot = f"slot{next(_numbers)}"
+    setattr(_values, slot, value)
     _tensors[slot] = tuple((t, t._version) for t in parts if type(t) is torch.Tensor)
     _counts[build] = _counts.get(build, 0) + 1
     _slots[key] = slot
@@ -103,6 +113,7 @@ def _forget(build):
     for key in [key for key in _slots if key[0] is build]:
         slot = _slots[key]
         _slots[key] = None
-        _retired.append(_values.pop(slot, None))
+        if slot is not None:
+            _retired.append(_values.__dict__.pop(slot))
         _tensors.pop(slot, None)
     return None

@@ -40,3 +40,7 @@ def test_a_recording_answers_what_was_asked_and_nothing_else(tmp_path: Path) -> 
     assert fault.value.kind == "compiles_again"
     with pytest.raises(ClockNotRecorded, match="confirm two"):
         recorded.compare(Request("confirm two", slow, {"candidate": fast}, request.enough))
+    (row,) = (line for line in recording.file.read_text().splitlines() if "unfilled" not in line)
+    recording.file.write_text(row.replace('"incumbent":"slow","candidate":"fast"', '"incumbent":"","candidate":""'))
+    other = Request("confirm one", fast, {"candidate": slow}, request.enough)
+    assert RecordedClock(recording.file).compare(other).only.log_ratios == found.log_ratios
