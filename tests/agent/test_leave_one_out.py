@@ -20,5 +20,5 @@ def test_a_commit_without_which_the_stack_ends_while_it_is_timed_stays() -> None
     build = Build("smaller", Path("smaller"))
     referee = SimpleNamespace(delta=0.02, clock=Fails())
     ctx: Any = SimpleNamespace(referee=referee, build_of=lambda commit: build, say=lambda *said: None)
-    verdict = leave_one_out._judge(ctx, "0" * 40, build)
+    verdict = leave_one_out._judge(ctx, "audit_compute-1", "0" * 40, build)
     assert (verdict.name, "exit status 1" in verdict.reason) == ("broken", True)
