@@ -6,6 +6,7 @@ node that runs again after a kill finds what it did before. Refuses to judge: th
 
 from __future__ import annotations
 
+from agent import waiting
 from agent.context import RunContext
 from agent.records.attempts import ON_ENABLERS, Attempt, left_out
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
@@ -24,7 +25,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     tried = [row for row in ctx.ledger.rows if row.step == step and not left_out(row.attempt_id)]
     if len(tried) >= ctx.config.attempts:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
-    candidates, reason = ctx.propose(step)
+    candidates, reason, waits = waiting.candidates(state, ctx, step)
     if candidates:
         ctx.budget.reserve(ctx.steps_to_come(step))
         if tried and ctx.budget.hurried():
@@ -33,8 +34,9 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     new = [candidate for candidate in candidates if candidate.digest not in ctx.judged_here()]
     if not new:
         return {"attempt": "", "no_more": reason or "nothing is left to try"}
-    attempt = Attempt(id=f"{step}-{len(tried) + 1}", candidate=new[0], base=ctx.stack.top)
-    return {"attempt": _begin(ctx, attempt)}
+    name = f"{step}-{len(tried) + 1}"
+    attempt = Attempt(id=name, candidate=new[0], base=ctx.base, with_shadow=list(ctx.waiting))
+    return {"attempt": _begin(ctx, attempt), "waiting": waits}
 
 
 def _begin(ctx: RunContext, attempt: Attempt) -> str:
@@ -72,9 +74,14 @@ def verify(state: RunState, ctx: RunContext) -> Update:
     finding = checked.finding
     if kernels.evidence():
         finding.evidence["kernels"] = kernels.evidence()
-    if finding.verdict is None:
+    evidence = {"correctness": finding.evidence}
+    if finding.verdict is not None:
+        verdict = Verdict(name=finding.verdict, reason=finding.reason, evidence=evidence)
+    elif attempt.candidate.timed_with:
+        reason = f"it is right, and timed together with what {attempt.candidate.timed_with} tries"
+        verdict = Verdict(name="neutral", reason=reason, evidence=evidence)
+    else:
         return {"verdict": ""}
-    verdict = Verdict(name=finding.verdict, reason=finding.reason, evidence={"correctness": finding.evidence})
     ctx.attempts.save_verdict(attempt.id, verdict)
     return {"verdict": verdict.name}
 
@@ -119,7 +126,9 @@ def commit(state: RunState, ctx: RunContext) -> Update:
             verdict.speedup if verdict else None,
         )
     )
-    return {"attempt": "", "shadow": [] if attempt.with_shadow else list(state.get("shadow", []))}
+    waits = waiting.after(attempt, "kept", state, ctx)
+    shadow = [name for name in state.get("shadow", []) if name not in attempt.with_shadow]
+    return {"attempt": "", "shadow": shadow, "waiting": waits}
 
 
 def diagnose(state: RunState, ctx: RunContext) -> Update:
@@ -127,9 +136,10 @@ def diagnose(state: RunState, ctx: RunContext) -> Update:
     attempt = ctx.attempts.load(state["attempt"])
     shadow = list(state.get("shadow", []))
     verdict = state["verdict"]
+    waits = waiting.after(attempt, verdict, state, ctx)
     if verdict == "neutral" and attempt.candidate.enables:
         ctx.progress.emit(Note(f"kept in reserve: {attempt.candidate.title} (it enables {attempt.candidate.enables})"))
-        return {"attempt": "", "shadow": [*shadow, attempt.id]}
+        return {"attempt": "", "shadow": [*shadow, attempt.id], "waiting": waits}
     usable = verdict in ("neutral", "slower", "broken") and shadow and not attempt.with_shadow
     if usable and not ctx.budget.used_up():
         candidate = _on_shadow(attempt.candidate)
@@ -138,7 +148,7 @@ def diagnose(state: RunState, ctx: RunContext) -> Update:
                 ctx, Attempt(id=f"{attempt.id}-on-enablers", candidate=candidate, base=attempt.base, with_shadow=shadow)
             )
         }
-    return {"attempt": ""}
+    return {"attempt": "", "waiting": waits}
 
 
 def _on_shadow(candidate: Candidate) -> Candidate:

@@ -11,17 +11,17 @@ import math
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from agent.budget import Budget
 from agent.config import RunConfig
 from agent.proposers import Platform, ProposalRequest, Proposer
 from agent.proposers.past import past_of
 from agent.records import acceptance, measurements
-from agent.records.attempts import Attempt, Attempts
+from agent.records.attempts import ON_WAITING, Attempt, Attempts
 from agent.records.kept_caches import KeptCaches
 from agent.records.ledger import Ledger, NewRow
 from agent.records.measurements import SessionStart
+from agent.records.written import commit_message, cost_of
 from agent.reporting.progress import Judging, Progress
 from agent.repository.stack import Change, Conflict, Stack
 from agent.step_names import STEPS
@@ -76,6 +76,8 @@ class RunContext:
     time_slice: TimeSlice = field(default_factory=TimeSlice)
     subject: str = ""  # what is being judged, for the display
     ended_steps: dict[str, str] = field(default_factory=dict)  # why they ended, for who proposes
+    waiting: list[str] = field(default_factory=list)
+    """Attempts that were found right and are timed together with a later one, in their order."""
     compile_baselines: dict[str, Build] = field(default_factory=dict)
     _builds: dict[str, Build] = field(default_factory=dict)
     _candidates: dict[str, Build] = field(default_factory=dict)
@@ -127,13 +129,25 @@ class RunContext:
     def top_build(self) -> Build:
         return self.build_of(self.stack.top)
 
+    @property
+    def base(self) -> str:
+        """The commit that candidates are made on: the top of the stack, with what waits to be timed with them."""
+        if not self.waiting:
+            return self.stack.top
+        built = self.stack.build([self.change_of(name) for name in self.waiting], on=self.stack.top)
+        assert isinstance(built, str), "each of them was made on those before it"
+        return built
+
+    def base_build(self) -> Build:
+        return self.build_of(self.base)
+
     def build_candidate(self, attempt: Attempt) -> Build | Verdict:
         """The tree of an attempt: the stack it was proposed on, its enablers, its diff. A bad diff is a verdict."""
         if attempt.id not in self._candidates:
             tree = self.fresh_tree(attempt.id)
             if attempt.with_shadow:
                 changes = [self.change_of(name) for name in (*attempt.with_shadow, attempt.id)]
-                commit = self.stack.build(changes, on=attempt.base, rules=self.rules)
+                commit = self.stack.build(changes, on=self.stack.top, rules=self.rules)
                 if isinstance(commit, Conflict):
                     return Verdict(name="broken", reason=f"it does not fit on the enablers: {commit.reason}")
                 self.stack.materialise(commit, tree)
@@ -279,31 +293,34 @@ class RunContext:
     # -- proposals
 
     def view(self) -> View:
-        """What was seen when the top of the stack ran, and the tree in which rewriters find it.
+        """What was seen when the base of candidates ran, and the tree in which rewriters find it.
 
         What cannot be observed is asked once. Raises: WorkerFault.
         """
-        top = self.stack.top
-        if top not in self._observed:
+        base, known = self.base, self._observed.get(self.stack.top)
+        if base not in self._observed:
             self.subject = "the top of the stack"
             self.say("observing", 0, 0)
-            try:
-                build = self.top_build()
-                seen = self.observer.observe(build)
-                into = self.fresh_tree(f"view-{top[:12]}")
-                self._observed = {top: overlay.view(build.tree, self.config.entry, seen, into)}
-            except WorkerFault as fault:
-                self._observed = {top: fault}
-        found = self._observed[top]
+            found = self._seen(base)
+            self._observed = {base: found} if known is None else {self.stack.top: known, base: found}
+        found = self._observed[base]
         if isinstance(found, WorkerFault):
             raise found
         return found
+
+    def _seen(self, commit: str) -> View | WorkerFault:
+        try:
+            build = self.build_of(commit)
+            seen = self.observer.observe(build)
+            return overlay.view(build.tree, self.config.entry, seen, self.fresh_tree(f"view-{commit[:12]}"))
+        except WorkerFault as fault:
+            return fault
 
     def request(self, step: str) -> ProposalRequest:
         """The state of the run, for one step. Raises: WorkerFault."""
         view, known = self.view(), measurements.session_start(self.run_dir)
         return ProposalRequest(
-            step=step, base=self.top_build().tree, tree=view.tree, entry=self.config.entry,
+            step=step, base=self.base_build().tree, tree=view.tree, entry=self.config.entry,
             entry_is_protected=self.workload.form != "kernelbench", observation=view.observation,
             platform=self.platform,
             attempts=[past_of(row) for row in self.ledger.rows],
@@ -318,25 +335,27 @@ class RunContext:
         )  # fmt: skip
 
     def judged_here(self) -> set[str]:
-        """Digests of what was judged on this very top of the stack, in whichever step."""
-        return {row.diff_digest for row in self.ledger.rows if row.base == self.stack.top}
+        """Digests of what was judged on this very base, in whichever step."""
+        base = self.base
+        return {row.diff_digest for row in self.ledger.rows if row.base == base}
 
     def propose(self, step: str, *, looking: bool = False) -> tuple[list[Candidate], str]:
-        """Candidates of a step against the top of the stack, or the reason why there are none."""
+        """Candidates of a step against the base, or the reason why there are none."""
         try:
             return self.proposer.propose(replace(self.request(step), looking=looking))
         except WorkerFault as fault:
             return [], f"the top of the stack could not be observed: {fault}"
 
     def _tune(self) -> Tuned:
-        """Asked once for each top of the stack. Raises: CannotRewrite."""
-        if self.stack.top not in self._tuned:
+        """Asked once for each base. Raises: CannotRewrite."""
+        base = self.base
+        if base not in self._tuned:
             self.say("trying launches of our kernels", 0, 0)
             try:
-                self._tuned = {self.stack.top: self.observer.tune(self.top_build())}
+                self._tuned = {base: self.observer.tune(self.build_of(base))}
             except WorkerFault as fault:
                 raise CannotRewrite(f"the tuner failed: {fault}") from fault
-        return self._tuned[self.stack.top]
+        return self._tuned[base]
 
     def out_of_time(self, step: str) -> bool:
         """Whether nothing more may be tried in this step.
@@ -347,7 +366,8 @@ class RunContext:
 
     def _owes_compile(self) -> bool:
         known = measurements.session_start(self.run_dir)
-        tried = any(row.step == "compile_model" for row in self.ledger.rows)
+        rows = [row for row in self.ledger.rows if row.step == "compile_model"]
+        tried = any(row.verdict == "kept" or not row.title.endswith(ON_WAITING) for row in rows)
         return known is not None and not tried and known.compile_pays(self.referee.delta)
 
     def steps_to_come(self, step: str) -> int:
@@ -377,22 +397,3 @@ def _bytes_in(folder: Path) -> int:
 def stack_profile(commit: str) -> str:
     """The name of the profile of one version of the stack."""
     return f"stack-{commit[:12]}"
-
-
-def cost_of(verdict: Verdict) -> dict[str, Any]:
-    """What judging took, read off the evidence."""
-    parts = [verdict.evidence.get(name) or {} for name in ("screen", "confirmation", "worth")]
-    restarts = sum(int(part.get("restarts", 0)) for part in parts)
-    return {"wall_s": float(verdict.evidence.get("wall_s", 0.0)), "restarts": restarts}
-
-
-def commit_message(candidate: Candidate, verdict: Verdict | None, config: RunConfig) -> str:
-    """What, why, the measured gain with its interval, and how to reproduce it."""
-    lines = [candidate.title, "", candidate.rationale.strip(), ""]
-    if verdict is not None and verdict.name == "kept" and verdict.speedup is not None:
-        floor = f"noise floor {verdict.speedup.noise_floor:.1%}"
-        lines.append(f"Measured: {verdict.speedup} over the commit below, {floor}.")
-    else:
-        lines.append("No gain of its own; it makes a later commit possible.")
-    lines += ["", f"Step: {candidate.step}", f"Reproduce: agent run --target . --entry {config.entry}"]
-    return "\n".join(lines)

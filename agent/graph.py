@@ -116,6 +116,8 @@ def walk(context: RunContext, checkpoint: Path) -> RunState:
                 f"This run was made with version {known.get('version')} of the graph, this is {GRAPH_VERSION}.",
                 hint="Start a new run; what this one proved is in its branch.",
             )
-        start: RunState | None = None if known else {"version": GRAPH_VERSION, "results": {}, "shadow": []}
+        start: RunState | None = (
+            None if known else {"version": GRAPH_VERSION, "results": {}, "shadow": [], "waiting": []}
+        )
         result: RunState = graph.invoke(start, config, context=context, durability="sync")
         return result

@@ -43,6 +43,8 @@ class Candidate(BaseModel):
     """Expected speedup of a whole call, such as 1.08; compared with the measured one, never used to decide."""
     enables: str = ""
     """What a change without a gain of its own makes possible; empty when nothing."""
+    timed_with: str = ""
+    """The step with whose change it is timed, because by itself it would not show what it saves there; else empty."""
     objection: str = ""
     """Why a reviewer rejected it before it was judged; empty when none did."""
     tokens: int = 0

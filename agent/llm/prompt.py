@@ -91,7 +91,7 @@ def _places(ctx: RunContext) -> list[str]:
 
 def _profile(ctx: RunContext) -> str:
     try:
-        return profile_text.render(ctx.profile(stack_profile(ctx.stack.top), ctx.top_build()), advice=False)
+        return profile_text.render(ctx.profile(stack_profile(ctx.base), ctx.base_build()), advice=False)
     except WorkerFault as fault:
         return f"it cannot be profiled: {fault}"
 

@@ -6,11 +6,21 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import Answer, Drafts, gain_without, percent, places
+from agent.playbook.drafts import (
+    WAITS,
+    Answer,
+    Drafts,
+    gain_without,
+    percent,
+    places,
+    timed_with_compile,
+    waits_for_compile,
+)
 from agent.proposers import ProposalRequest
-from tools.candidate import Site
+from tools.candidate import Candidate, Site
 from tools.rewrite import CannotRewrite, attention, route_attention
 
+STEP = "swap_attention"
 ROUTED_SHARE = 0.1  # of a call; with less the choice of a kernel is not worth a candidate
 _HOW = {
     "gqa": "key and value heads shared by several query heads",
@@ -20,9 +30,10 @@ _HOW = {
 
 
 def propose(request: ProposalRequest) -> Answer:
-    drafts = Drafts(request, "swap_attention")
+    drafts, timed_with = Drafts(request, STEP), timed_with_compile(request, STEP)
     for site in attention.find(request.observation):
-        for variant in _variants(drafts, site):
+        variants = _variants(drafts, site)
+        for variant in variants[:1] if timed_with else variants:  # the likeliest, where it is not timed by itself
             how = f", {_HOW[variant]}" if _HOW[variant] else ""
             drafts.add(
                 site,
@@ -32,7 +43,24 @@ def propose(request: ProposalRequest) -> Answer:
                 "writing the scores to memory.",
                 partial(attention.rewrite, request.tree, site, variant),
                 gain=gain_without(site.share, 0.5),
+                timed_with=timed_with,
             )
+    fused = any(record.fused for record in request.observation.attention)
+    if fused and waits_for_compile(request, STEP):
+        return drafts.answer(WAITS)
+    _routed(drafts)
+    return drafts.answer("all attention seen is fused already" if fused else "no attention was seen")
+
+
+def routed(request: ProposalRequest) -> list[Candidate]:
+    """What of it waits for torch.compile where that pays."""
+    drafts = Drafts(request, STEP)
+    _routed(drafts)
+    return drafts.candidates
+
+
+def _routed(drafts: Drafts) -> None:
+    request = drafts.request
     for site in route_attention.find(request.observation) if request.platform.device == "cuda" else ():
         if (site.share or 0.0) >= ROUTED_SHARE:
             drafts.add(
@@ -42,8 +70,6 @@ def propose(request: ProposalRequest) -> Answer:
                 "is the fastest differs from shape to shape. Each new shape is measured once.",
                 partial(route_attention.rewrite, request.tree, site),
             )
-    fused = any(record.fused for record in request.observation.attention)
-    return drafts.answer("all attention seen is fused already" if fused else "no attention was seen")
 
 
 def _variants(drafts: Drafts, site: Site) -> list[str]:

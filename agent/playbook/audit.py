@@ -12,6 +12,7 @@ from agent.playbook.drafts import (
     listed,
     percent,
     places,
+    timed_with_compile,
     waits_for_compile,
 )
 from agent.proposers import ProposalRequest
@@ -45,8 +46,6 @@ def propose(request: ProposalRequest) -> Answer:
         )
     for site in remember.find(request.observation):
         _remember(drafts, site)
-    for site in hoist.find(request.observation):
-        _hoist(drafts, site)
     for site in positions.find(request.observation):
         drafts.add(
             site,
@@ -57,6 +56,8 @@ def propose(request: ProposalRequest) -> Answer:
             partial(positions.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )
+    for site in hoist.find(request.observation):
+        _hoist(drafts, site)
     seen = any(finder.find(request.observation) for finder in (repeat_kv, copies, zeros))
     if seen and waits_for_compile(request, STEP):
         return drafts.answer(WAITS)
@@ -135,9 +136,11 @@ def _hoist(drafts: Drafts, site: Site) -> None:
         f"{places(site)} builds {listed(names)} on every call from shapes, dtypes and numbers alone "
         f"({percent(site.share)}). They are built once for each such key and kept."
     )
-    together = f"Build {listed(names)} of {where} once"
-    drafts.add(site, together, rationale, partial(hoist.rewrite, tree, site), gain=gain_without(site.share))
+    together, timed_with = f"Build {listed(names)} of {where} once", timed_with_compile(drafts.request, STEP)
+    drafts.add(site, together, rationale, partial(hoist.rewrite, tree, site), gain=gain_without(site.share),
+               timed_with=timed_with)  # fmt: skip
     if len(names) > 1 and drafts.was_tried(together, *_WORTH_SPLITTING):
         for name in dict.fromkeys(names):
             single = site.model_copy(update={"detail": {**site.detail, "only": name}})
-            drafts.add(single, f"Build {name} of {where} once", rationale, partial(hoist.rewrite, tree, single))
+            drafts.add(single, f"Build {name} of {where} once", rationale, partial(hoist.rewrite, tree, single),
+                       timed_with=timed_with)  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from agent.playbook import audit, kernels
+from agent.playbook import attention, audit, gemm, kernels
 from agent.playbook import projections as fusing
 from agent.playbook.drafts import Answer, Drafts, waits_for_compile
 from agent.proposers import ProposalRequest
@@ -49,7 +49,9 @@ def _waited(drafts: Drafts) -> list[Candidate]:
     ways: dict[str, Callable[[], list[Candidate]]] = {
         fusing.STEP: lambda: fusing.layers(fresh),
         kernels.STEP: lambda: kernels.propose(replace(fresh, tune=request.tune))[0],
+        attention.STEP: lambda: attention.routed(fresh),
         audit.STEP: lambda: audit.copied(fresh),
+        gemm.STEP: lambda: gemm.propose(fresh)[0],
     }
     waiting = [step for step in ways if step in request.steps and waits_for_compile(replace(request, step=step), step)]
     found = [candidate for step in waiting for candidate in ways[step]()]

@@ -14,6 +14,7 @@ from tools.diff.patch import make_diff
 from tools.rewrite import CannotRewrite, overlay
 
 Answer = tuple[list[Candidate], str]
+LAUNCHED = ("cuda",)  # devices on which a call of many small kernels waits for Python to launch them
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Drafts:
 
     def add(
         self, site: Site, title: str, rationale: str, rewrite: Callable[[], dict[str, str]], *,
-        gain: float | None = None, enables: str = "",
+        gain: float | None = None, enables: str = "", timed_with: str = "",
     ) -> None:  # fmt: skip
         """A candidate from what `rewrite()` returns; its `CannotRewrite` becomes a reason."""
         if why := self.out_of_reach(site):
@@ -45,7 +46,13 @@ class Drafts:
         if diff:
             self.candidates.append(
                 Candidate(
-                    step=self.step, title=title, rationale=rationale, diff=diff, predicted_gain=gain, enables=enables
+                    step=self.step,
+                    title=title,
+                    rationale=rationale,
+                    diff=diff,
+                    predicted_gain=gain,
+                    enables=enables,
+                    timed_with=timed_with,
                 )
             )
 
@@ -82,7 +89,13 @@ def waits_for_compile(request: ProposalRequest, step: str) -> bool:
 
     On a GPU, where plain torch.compile pays: a call that waits for Python shows nothing of what a kernel less saves.
     """
-    return request.step == step and request.compile_pays and request.platform.device == "cuda"
+    return request.step == step and request.compile_pays and request.platform.device in LAUNCHED
+
+
+def timed_with_compile(request: ProposalRequest, step: str) -> str:
+    """The step with whose change such a one of this step is timed; empty where that was tried, or nothing waits."""
+    tried = any(a.step == "compile_model" for a in request.attempts)
+    return "compile_model" if waits_for_compile(request, step) and not tried else ""
 
 
 WAITS = "plain torch.compile pays here: what it merges or hides by itself is tried on what it leaves"

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import Answer, Drafts, gain_without, percent, places, short
+from agent.playbook.drafts import WAITS, Answer, Drafts, gain_without, percent, places, short, waits_for_compile
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import compile_model, epilogues, route_gemm
 
+STEP = "route_gemm"
 CONVOLUTION_SHARE = 0.05  # of a call; less is not worth a candidate
 # by whether it is ROCm: (what torch calls a library, its name); what torch takes by itself may be among them
 _LIBRARIES = {True: (("cublaslt", "hipBLASLt"), ("ck", "Composable Kernel")), False: (("cublaslt", "cuBLASLt"),)}
@@ -18,12 +19,15 @@ _SEARCH = {True: "MIOpen", False: "cuDNN"}
 
 
 def propose(request: ProposalRequest) -> Answer:
-    drafts = Drafts(request, "route_gemm")
+    drafts = Drafts(request, STEP)
+    waits = waits_for_compile(request, STEP)  # what a kernel less saves shows best where calls are recorded
     for site in compile_model.find(request.observation):
         if route_gemm.convolution_share(request.observation) > CONVOLUTION_SHARE:
             _convolutions(drafts, request, site)
-        if request.platform.device == "cuda":
+        if request.platform.device == "cuda" and not waits:
             _products(drafts, request, site)
+    if waits:
+        return drafts.answer(WAITS)
     if request.platform.device == "cuda":
         _epilogues(drafts, request)
     else:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import WAITS, Answer, Drafts, gain_without, listed, percent, places, waits_for_compile
+from agent.playbook.drafts import (
+    WAITS,
+    Answer,
+    Drafts,
+    gain_without,
+    listed,
+    percent,
+    places,
+    timed_with_compile,
+    waits_for_compile,
+)
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
 from tools.rewrite import experts, projections
@@ -23,9 +33,10 @@ def propose(request: ProposalRequest) -> Answer:
             "experts' own code at once; their weights become views into one tensor.",
             partial(experts.rewrite, request.tree, site),
         )
-    if projections.find(request.observation) and waits_for_compile(request, STEP):
+    timed_with = timed_with_compile(request, STEP)
+    if projections.find(request.observation) and waits_for_compile(request, STEP) and not timed_with:
         return drafts.answer(WAITS)
-    _layers(drafts)
+    _layers(drafts, timed_with)
     return drafts.answer("no two linear layers were given the same tensor, and there is no loop over experts")
 
 
@@ -36,12 +47,12 @@ def layers(request: ProposalRequest) -> list[Candidate]:
     return drafts.candidates
 
 
-def _layers(drafts: Drafts) -> None:
+def _layers(drafts: Drafts, timed_with: str = "") -> None:
     request = drafts.request
     for site in projections.find(request.observation):
         drafts.add(
             site, title(site), rationale(site), partial(projections.rewrite, request.tree, [site]),
-            gain=gain_without(site.share, 0.3),
+            gain=gain_without(site.share, 0.3), timed_with=timed_with,
         )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from tools.judging.verdict import Verdict
 
 _WITHOUT = "-without-"
 ON_ENABLERS = ", on the enablers before it"  # the end of the title of a second try on top of the shadow stack
+ON_WAITING = ", with what waits for it"  # of the try that times what was not timed by itself
 
 
 def leave_out_id(step: str, member: str) -> str:
@@ -34,9 +35,9 @@ class Attempt(BaseModel):
     id: str
     candidate: Candidate
     base: str
-    """Commit of the stack it is a diff against."""
+    """Commit that it is a diff against: the top of the stack, or what waits on it."""
     with_shadow: list[str] = Field(default_factory=list)
-    """Attempts of the shadow stack that are applied below it; kept together with it."""
+    """Attempts that are applied below it and kept together with it: the shadow stack, or what waited to be timed."""
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,8 @@ def create(config: RunConfig, command: Sequence[str] | None = None) -> RunFolder
 
 def this_command() -> list[str]:
     """The command line of this process, as a person would type it."""
-    name = Path(sys.argv[0]).name
-    return ["agent" if name == "__main__.py" else name, *sys.argv[1:]]
+    started = Path(sys.argv[0])
+    return [started.parent.name if started.name == "__main__.py" else started.name, *sys.argv[1:]]
 
 
 def default_runs_dirs(cwd: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, Path]:

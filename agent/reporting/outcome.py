@@ -14,13 +14,14 @@ from statistics import median
 from pydantic import BaseModel
 
 from agent import environment
-from agent.context import RunContext, cost_of, stack_profile
+from agent.context import RunContext, stack_profile
 from agent.llm import account
 from agent.proposers.replay import Replay
 from agent.records import measurements
 from agent.records.attempts import left_out
 from agent.records.measurements import SessionStart, Whole
 from agent.records.run_folder import RunFolder
+from agent.records.written import cost_of
 from agent.reporting import afresh, report, wording
 from agent.reporting.progress import Note, RunEnded
 from agent.reporting.report import (

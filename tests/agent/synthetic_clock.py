@@ -14,12 +14,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from agent import cli, run
+from agent.playbook import drafts
 from agent.steps import profile_baseline
 from tools.judging.measure import Clock, Comparison, Fill, Measured, Request
 from tools.judging.worker import Build
 
 # what a call takes less of for each thing found in the source
 FACTORS = {"PackedLinear(": 0.8, ".clone()": 1.25, ".contiguous()": 1.15}
+COMPILED = "SYNTHETIC_COMPILED"  # what a call takes of it under torch.compile; set, it waits for it as on a GPU
 NO_GAIN = "SYNTHETIC_NO_GAIN"  # words: a comparison made for a purpose that has them finds no difference
 
 
@@ -53,7 +55,9 @@ class SyntheticClock:
 
 def cost_us(build: Build) -> float:
     source = "".join(path.read_text() for path in sorted(Path(build.tree).glob("*.py")))
-    return 1000.0 * math.prod(factor for text, factor in FACTORS.items() if text in source)
+    compiled = float(os.environ.get(COMPILED, "1")) if "self.compile(" in source else 1.0
+    plain = 0.5 if build.compile_options is not None else 1.0
+    return 1000.0 * plain * compiled * math.prod(factor for text, factor in FACTORS.items() if text in source)
 
 
 def _clock(config: object, live: Clock) -> Clock:
@@ -62,5 +66,6 @@ def _clock(config: object, live: Clock) -> Clock:
 
 if __name__ == "__main__":
     run._clock = _clock
-    profile_baseline.MODES = {"cpu": {}}
+    profile_baseline.MODES = {"cpu": {"default": {}} if COMPILED in os.environ else {}}
+    drafts.LAUNCHED = ("cpu",) if COMPILED in os.environ else ()
     sys.exit(cli.main())

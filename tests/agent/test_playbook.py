@@ -261,18 +261,36 @@ def test_on_a_gpu_much_waits_for_torch_compile_where_it_pays(decoder: tuple[Targ
 
     constants, heads = early("audit_compute")
     assert titles("audit_compute") == [constants]
-    assert titles("fuse_projections") == titles("write_kernels") == []
-    assert titles("fuse_projections", platform=CPU) == early("fuse_projections")
+    assert titles("fuse_projections") == early("fuse_projections") == titles("fuse_projections", platform=CPU)
+    tried = PastAttempt("compile_model", "Compile Decoder", "neutral", "", "")
+    assert titles("fuse_projections", tried) == titles("write_kernels") == []
+    assert titles("route_gemm") == [] != early("route_gemm")
     past = PastAttempt("audit_compute", constants, "kept", "", "")
     together, *others = titles("compose_stack", past)
     assert together == "Run all layers with a common input as one matrix multiplication each"
-    waited = [*early("fuse_projections"), *early("write_kernels"), heads]
+    waited = [*early("fuse_projections"), *early("write_kernels"), heads, *early("route_gemm")]
     assert others == [f"{title}, on the whole stack" for title in waited]
     tried = [PastAttempt("compose_stack", title, "neutral", "", "") for title in (together, *others[:2])]
     assert titles("compose_stack", past, *tried) == others[2:]
     assert titles("compose_stack", past, pays=False) == titles("compose_stack", past, platform=CPU) == []
     asked = replace(request(target, "compose_stack", seen, GPU), compile_pays=True, steps=("compile_model",))
     assert Playbook().propose(asked)[0] == [], "steps that were left out are not made up for"
+
+
+def test_what_torch_compile_merges_is_timed_with_it_where_it_is_to_come(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+
+    def timed_with(step: str, *attempts: PastAttempt, pays: bool = True, platform: Platform = GPU) -> list[str]:
+        asked = replace(request(target, step, seen, platform, attempts), compile_pays=pays)
+        return [c.timed_with for c in Playbook().propose(asked)[0]]
+
+    for step in ("audit_compute", "fuse_projections", "swap_attention"):
+        assert {*timed_with(step)} == {"compile_model"}
+        assert {*timed_with(step, platform=CPU)} == {*timed_with(step, pays=False)} == {""}
+    assert len(timed_with("swap_attention")) == 1 < len(timed_with("swap_attention", pays=False))
+    tried = PastAttempt("compile_model", "Compile Decoder", "kept", "", "")
+    assert "compile_model" not in timed_with("swap_attention", tried)
+    assert {*timed_with("compose_stack")} == {""}
 
 
 def test_tuning_is_tried_last_and_only_where_it_pays(decoder: tuple[Target, Observation]) -> None:

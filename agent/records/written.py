@@ -1,0 +1,30 @@
+"""What is written of an attempt: what judging it took, for the ledger, and the message of the commit it becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.config import RunConfig
+from tools.candidate import Candidate
+from tools.judging.verdict import Verdict
+
+
+def cost_of(verdict: Verdict) -> dict[str, Any]:
+    """What judging took, read off the evidence."""
+    parts = [verdict.evidence.get(name) or {} for name in ("screen", "confirmation", "worth")]
+    restarts = sum(int(part.get("restarts", 0)) for part in parts)
+    return {"wall_s": float(verdict.evidence.get("wall_s", 0.0)), "restarts": restarts}
+
+
+def commit_message(candidate: Candidate, verdict: Verdict | None, config: RunConfig) -> str:
+    """What, why, the measured gain with its interval, and how to reproduce it."""
+    lines = [candidate.title, "", candidate.rationale.strip(), ""]
+    if verdict is not None and verdict.name == "kept" and verdict.speedup is not None:
+        floor = f"noise floor {verdict.speedup.noise_floor:.1%}"
+        lines.append(f"Measured: {verdict.speedup} over the commit below, {floor}.")
+    elif candidate.timed_with:
+        lines.append("Not measured by itself: its gain is part of that of a later commit.")
+    else:
+        lines.append("No gain of its own; it makes a later commit possible.")
+    lines += ["", f"Step: {candidate.step}", f"Reproduce: agent run --target . --entry {config.entry}"]
+    return "\n".join(lines)
