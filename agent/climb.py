@@ -28,7 +28,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     candidates, reason, waits = waiting.candidates(state, ctx, step)
     if candidates:
         ctx.budget.reserve(ctx.steps_to_come(step))
-        if tried and ctx.budget.hurried():
+        if tried and not candidates[0].timed_with and ctx.budget.hurried():
             return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     # in any step: a second try of the same on the same would only be a second chance for chance
     new = [candidate for candidate in candidates if candidate.digest not in ctx.judged_here()]

@@ -26,11 +26,12 @@ def candidates(state: RunState, ctx: RunContext, step: str) -> tuple[list[Candid
         # another title: by itself it may be tried after that
         return [each.model_copy(update={"title": f"{each.title}{ON_WAITING}"}) for each in found], reason, waiting
     found, reason = ctx.propose(step)
-    if waiting and found and found[0].timed_with:
-        ctx.waiting = waiting
-        found, reason = ctx.propose(step)
-        found = [each for each in found if each.timed_with]
-    return found, reason, waiting
+    by_itself = [each for each in found if not each.timed_with]
+    if not waiting or not found or by_itself:
+        return by_itself or found, reason, waiting
+    ctx.waiting = waiting
+    found, reason = ctx.propose(step)
+    return [each for each in found if each.timed_with], reason, waiting
 
 
 def after(attempt: Attempt, verdict: str, state: RunState, ctx: RunContext) -> list[str]:

@@ -49,6 +49,12 @@ class SessionStart(BaseModel):
         return tuned is not None and bool(gains) and tuned - max(gains.values()) > delta
 
 
+class Screened(BaseModel):
+    """Plain torch.compile against eager in a few restarts, by mode: says which modes are worth more."""
+
+    modes: dict[str, Comparison]
+
+
 class Whole(BaseModel):
     """The final stack against the unmodified target, against the best plain torch.compile, and with default malloc."""
 

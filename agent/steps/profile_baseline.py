@@ -12,7 +12,7 @@ from typing import Any
 from agent.context import RunContext
 from agent.records import measurements
 from agent.records.atomic_file import write_atomically
-from agent.records.measurements import SessionStart
+from agent.records.measurements import Screened, SessionStart
 from agent.reporting.progress import Note
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
@@ -92,8 +92,11 @@ def _screen(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[
     """The logarithm of each mode's speedup in a few restarts; none of a mode that failed."""
     if len(builds) < 2:
         return dict.fromkeys(builds, 0.0)
-    measured = _compare(ctx, "baselines screened", pristine, builds, SCREEN_RESTARTS)
-    for mode, comparison in measured.comparisons.items():
+    file = ctx.run_dir / "session" / "screened.json"
+    screened = measurements.once(file, Screened, lambda: Screened(
+        modes=dict(_compare(ctx, "baselines screened", pristine, builds, SCREEN_RESTARTS).comparisons)
+    ))  # fmt: skip
+    for mode, comparison in screened.modes.items():
         if comparison.failed:
             _failed(ctx, found, mode, comparison.failed)
         else:

@@ -61,6 +61,21 @@ def kill(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def end(pids: Iterable[int], *, patience_s: float = 10.0) -> bool:
+    """Kill these, which need not be ours, and wait until they are dead; False when one still was not."""
+    deadline = time.monotonic() + patience_s
+    born = {pid: found.started_ticks for pid in pids if (found := process_tree.stat(pid)) is not None}
+    kill(born)
+    while any(
+        found is not None and found.alive and found.started_ticks == born[found.pid]
+        for found in map(process_tree.stat, born)
+    ):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.0005)
+    return True
+
+
 def bury() -> dict[int, int] | None:
     """Wait for every child of ours that has ended: pid to wait status. None when we have no child at all."""
     ended: dict[int, int] = {}

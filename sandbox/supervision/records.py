@@ -114,7 +114,7 @@ def _end(record: Record) -> int:
         if supervisor.alive:
             ended.update(process_tree.descendants(supervisor.pid))
             ending.end_descendants(supervisor.pid)
-            ending.kill([supervisor.pid])
+            ending.end([supervisor.pid])
             ended.add(supervisor.pid)
     for group in record.groups:
         ended.update(cgroup.end_group(group))
@@ -133,5 +133,5 @@ def end_marked(channel: str) -> list[int]:
         with contextlib.suppress(OSError):
             if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 found.append(pid)
-    ending.kill(found)
+    ending.end(found)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,9 +54,16 @@ class Referee:
         return Finding("wrong", "its outputs are wrong") if wrong else Finding(None, "")
 
 
-def measured(gains: Mapping[str, float], wrong: tuple[str, ...] = ()) -> tuple[SessionStart, Referee]:
+def measured(
+    gains: Mapping[str, float], wrong: tuple[str, ...] = (), run_dir: Path | None = None
+) -> tuple[SessionStart, Referee]:
     referee = Referee(gains, wrong)
+    if run_dir is None:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "session").mkdir()
+            return measured(gains, wrong, Path(folder))
     ctx: Any = SimpleNamespace(
+        run_dir=run_dir,
         referee=referee,
         filled=referee.fill,
         compile_baselines={mode: Build(mode, Path("/nowhere")) for mode in gains},
@@ -76,6 +84,14 @@ def test_only_what_is_near_the_best_in_a_screen_is_measured_in_full() -> None:
     assert set(found.compile_screened) == {"default"} and found.best_compile() == "max-autotune"
     assert referee.asked[1:] == [("baselines", ["max-autotune", "reduce-overhead"])]
     assert len(found.compile_screened["default"].log_ratios) < len(found.compile["max-autotune"].log_ratios)
+
+
+def test_a_run_that_goes_on_screens_no_modes_again(tmp_path: Path) -> None:
+    gains = {"default": 2.0, "max-autotune": 5.2}
+    (tmp_path / "session").mkdir()
+    first, _ = measured(gains, run_dir=tmp_path)
+    again, referee = measured(gains, run_dir=tmp_path)
+    assert again == first and [purpose for purpose, _ in referee.asked] == ["baselines"]
 
 
 @pytest.mark.parametrize(

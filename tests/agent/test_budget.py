@@ -14,6 +14,7 @@ from agent.budget import LOOK_S, LOOK_SHARE, Budget
 from agent.context import RunContext
 from agent.device_time import Metered
 from agent.records import measurements
+from agent.records.attempts import ON_WAITING
 from agent.records.measurements import SessionStart
 from tools.judging.measure import Comparison
 from tools.judging.own_tests import OwnTests
@@ -51,7 +52,9 @@ def compared(*speedups: float) -> Comparison:
     return Comparison(purpose="", incumbent="", candidate="", case_log_ratios=ratios)
 
 
-def context(run_dir: Path, deadline: float, *tried: str, compile_gains: tuple[float, ...] = (2.0,) * 6) -> Any:
+def context(
+    run_dir: Path, deadline: float, *tried: str, compile_gains: tuple[float, ...] = (2.0,) * 6, title: str = "Compile"
+) -> Any:
     """Of a run whose budget ends at `deadline` and that has attempts of these steps in its ledger."""
     session = SessionStart(
         aa=compared(1.0), own_tests=OwnTests(note="none"), compile={"default": compared(*compile_gains)}
@@ -59,7 +62,7 @@ def context(run_dir: Path, deadline: float, *tried: str, compile_gains: tuple[fl
     measurements.keep(session, run_dir / "session.json")
     found = SimpleNamespace(
         run_dir=run_dir, budget=Budget(deadline), referee=SimpleNamespace(delta=0.02),
-        ledger=SimpleNamespace(rows=[SimpleNamespace(step=step) for step in tried]),
+        ledger=SimpleNamespace(rows=[SimpleNamespace(step=step, verdict="slower", title=title) for step in tried]),
     )  # fmt: skip
     found._owes_compile = lambda: RunContext._owes_compile(found)  # type: ignore[arg-type]
     return found
@@ -72,6 +75,8 @@ def test_it_never_costs_a_run_what_one_line_of_torch_compile_gives(tmp_path: Pat
     assert RunContext.out_of_time(owing, "swap_attention")
     assert not RunContext.out_of_time(context(tmp_path, ahead), "swap_attention")
     assert RunContext.out_of_time(context(tmp_path, over, "compile_model"), "compile_model"), "it is tried once"
+    by_itself = context(tmp_path, over, "compile_model", title=f"Compile{ON_WAITING}")
+    assert not RunContext.out_of_time(by_itself, "compile_model")
 
 
 @pytest.mark.parametrize("gains", [(1.01,) * 6, (0.5, *(2.0,) * 5)])

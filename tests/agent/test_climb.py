@@ -30,7 +30,7 @@ def context(looked: Looked) -> tuple[Any, list[Verdict], list[Finding]]:
         return Checked(checked[-1], Build("k", Path("/nowhere")))
 
     attempts = SimpleNamespace(
-        load=lambda name: SimpleNamespace(id=name, candidate=SimpleNamespace(title="RMSNorm in Triton")),
+        load=lambda name: SimpleNamespace(id=name, candidate=SimpleNamespace(title="RMSNorm in Triton", timed_with="")),
         save_verdict=lambda name, verdict: saved.append(verdict),
     )
     ctx = SimpleNamespace(attempts=attempts, subject="", looked_at_kernels=lambda attempt: looked, checked=check)

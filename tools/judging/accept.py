@@ -96,14 +96,18 @@ def noise_floor(log_ratios: Sequence[float], device: str) -> NoiseFloor:
     return NoiseFloor(max(floor, reach), interval, not reason, reason)
 
 
-def enough_for_report(log_ratios: Sequence[float], delta: float) -> bool:
-    """For a number in the report: the first look, or the second where the first leaves it open, wide or around 1."""
+def enough_for_report(log_ratios: Sequence[float], delta: float, *, wide_serves: bool = False) -> bool:
+    """For a number in the report: the first look, or the second where the first leaves it open, around 1 or wide.
+
+    `wide_serves`: an interval may be wide, for want of time.
+    """
     first, second = sorted(LOOKS)[:2]
     if len(log_ratios) != first:
         return len(log_ratios) >= second
     seen = speedup_interval(log_ratios)
     one_side = seen.ci_low > 1 or seen.ci_high < 1
-    return look(log_ratios, delta) != "continue" and one_side and seen.ci_high / seen.ci_low <= 1 + REPORT_WIDE
+    narrow = wide_serves or seen.ci_high / seen.ci_low <= 1 + REPORT_WIDE
+    return look(log_ratios, delta) != "continue" and one_side and narrow
 
 
 def enough_for_screen(log_ratios: Sequence[float], delta: float) -> bool:

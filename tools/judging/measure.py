@@ -206,8 +206,8 @@ def enough_for_noise(device: str) -> Callable[[Sequence[float]], bool]:
     return lambda ratios: accept.enough_for_noise(ratios, device)
 
 
-def enough_for_report(delta: float) -> Callable[[Sequence[float]], bool]:
-    return lambda ratios: accept.enough_for_report(ratios, delta)
+def enough_for_report(delta: float, hurried: Callable[[float], bool]) -> Callable[[Sequence[float]], bool]:
+    return lambda ratios: accept.enough_for_report(ratios, delta, wide_serves=hurried(0.0))
 
 
 def enough_for(delta: float, hurried: Callable[[float], bool]) -> Callable[[Sequence[float]], bool]:

@@ -182,12 +182,14 @@ class Referee:
         *,
         malloc: bool = True,
     ) -> Measured:
-        """A fresh comparison for the report: 6 restarts, or 12 where 6 leave it open or wide; 6 with default malloc."""
+        """A fresh comparison for the report: 6 restarts, or 12 where 6 leave it open, or wide and there is time; 6
+        with default malloc.
+        """
         request = Request(
             purpose,
             incumbent,
             candidates,
-            enough_for_report(self.delta) if malloc else lambda ratios: len(ratios) >= min(accept.LOOKS),
+            enough_for_report(self.delta, self.hurried) if malloc else lambda ratios: len(ratios) >= min(accept.LOOKS),
             malloc,
             progress=lambda n: self.say(f"measuring {purpose}", n, 6 if n <= 6 else 12),
             doing=self._doing,

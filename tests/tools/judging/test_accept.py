@@ -98,6 +98,8 @@ def test_a_reported_number_gets_the_second_look_where_the_first_is_open_or_wide(
     for first in (open_, wide):
         assert not accept.enough_for_report(first, 0.02) and not accept.enough_for_report([*first, *clear[:5]], 0.02)
         assert accept.enough_for_report([*first, *first], 0.02), "however wide it stays"
+    assert accept.enough_for_report(wide, 0.02, wide_serves=True)
+    assert not accept.enough_for_report(open_, 0.02, wide_serves=True)
 
 
 def test_a_reported_number_around_1_gets_the_second_look_and_does_not_hold() -> None:
