@@ -6,7 +6,7 @@ node that runs again after a kill finds what it did before. Refuses to judge: th
 
 from __future__ import annotations
 
-from agent import waiting
+from agent import owed, waiting
 from agent.context import RunContext
 from agent.records.attempts import ON_ENABLERS, Attempt, left_out
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
@@ -20,23 +20,26 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     """The next candidate that has not been tried on this top of the stack, or why there is none."""
     step = state["step"]
     ctx.ended_steps = {name: result["reason"] for name, result in state.get("results", {}).items()}
-    if ctx.out_of_time(step):
+    owes = owed.owes_a_try(ctx, step)
+    if ctx.budget.used_up() and not owes:
         return {"attempt": "", "no_more": "the time budget was used up"}
     tried = [row for row in ctx.ledger.rows if row.step == step and not left_out(row.attempt_id)]
-    if len(tried) >= ctx.config.attempts:
+    if len(tried) >= ctx.config.attempts and not owes:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
-    candidates, reason, waits = waiting.candidates(state, ctx, step)
-    if candidates:
+    offer = waiting.offer(ctx, step)
+    if offer.candidates:
         ctx.budget.reserve(ctx.steps_to_come(step))
-        if tried and not candidates[0].timed_with and ctx.budget.hurried():
-            return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
+        if tried and not owes and not offer.candidates[0].timed_with and ctx.budget.hurried():
+            offer = waiting.offer(ctx, step, only_checked=True)
+            if not offer.candidates:
+                return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     # in any step: a second try of the same on the same would only be a second chance for chance
-    new = [candidate for candidate in candidates if candidate.digest not in ctx.judged_here()]
+    base = ctx.base(offer.below)
+    new = [candidate for candidate in offer.candidates if candidate.digest not in ctx.judged_on(base)]
     if not new:
-        return {"attempt": "", "no_more": reason or "nothing is left to try"}
-    name = f"{step}-{len(tried) + 1}"
-    attempt = Attempt(id=name, candidate=new[0], base=ctx.base, with_shadow=list(ctx.waiting))
-    return {"attempt": _begin(ctx, attempt), "waiting": waits}
+        return {"attempt": "", "no_more": offer.reason or "nothing is left to try"}
+    attempt = Attempt(id=f"{step}-{len(tried) + 1}", candidate=new[0], base=base, below=offer.below)
+    return {"attempt": _begin(ctx, attempt)}
 
 
 def _begin(ctx: RunContext, attempt: Attempt) -> str:
@@ -77,9 +80,9 @@ def verify(state: RunState, ctx: RunContext) -> Update:
     evidence = {"correctness": finding.evidence}
     if finding.verdict is not None:
         verdict = Verdict(name=finding.verdict, reason=finding.reason, evidence=evidence)
-    elif attempt.candidate.timed_with:
-        reason = f"it is right, and timed together with what {attempt.candidate.timed_with} tries"
-        verdict = Verdict(name="neutral", reason=reason, evidence=evidence)
+    elif waiting.may_wait(ctx, attempt.candidate.step, attempt.candidate.timed_with):
+        reason = f"what it saves is timed with the change of {attempt.candidate.timed_with} that is made on it"
+        verdict = Verdict(name="right", reason=reason, evidence=evidence)
     else:
         return {"verdict": ""}
     ctx.attempts.save_verdict(attempt.id, verdict)
@@ -102,7 +105,7 @@ def decide(state: RunState, ctx: RunContext) -> Update:
     attempt = ctx.attempts.load(state["attempt"])
     verdict = ctx.attempts.verdict(attempt.id)
     assert verdict is not None, "every way to this node leaves a verdict"
-    stack = [*ctx.stacked(), *attempt.with_shadow, attempt.id] if verdict.name == "kept" else None
+    stack = [*ctx.stacked(), *attempt.below, attempt.id] if verdict.name == "kept" else None
     ctx.record(attempt, verdict, stack)
     ctx.time_slice.after_attempt()
     ctx.progress.emit(
@@ -112,7 +115,7 @@ def decide(state: RunState, ctx: RunContext) -> Update:
 
 
 def commit(state: RunState, ctx: RunContext) -> Update:
-    """Stack what was proven, with the enablers it was proven on."""
+    """Stack what was proven, with what it was proven on."""
     attempt = ctx.attempts.load(state["attempt"])
     verdict = ctx.attempts.verdict(attempt.id)
     top = ctx.follow_ledger()
@@ -126,29 +129,29 @@ def commit(state: RunState, ctx: RunContext) -> Update:
             verdict.speedup if verdict else None,
         )
     )
-    waits = waiting.after(attempt, "kept", state, ctx)
-    shadow = [name for name in state.get("shadow", []) if name not in attempt.with_shadow]
-    return {"attempt": "", "shadow": shadow, "waiting": waits}
+    return {"attempt": "", "shadow": [name for name in state.get("shadow", []) if name not in attempt.below]}
 
 
 def diagnose(state: RunState, ctx: RunContext) -> Update:
-    """What a candidate that was not kept is still good for: an enabler, or a second try on top of enablers."""
+    """What a candidate that was not kept is still good for: to wait, to enable, or to be tried on enablers."""
     attempt = ctx.attempts.load(state["attempt"])
     shadow = list(state.get("shadow", []))
     verdict = state["verdict"]
-    waits = waiting.after(attempt, verdict, state, ctx)
+    if verdict == "right":
+        ctx.adopt_build(attempt, ctx.base((*attempt.below, attempt.id)))
+        return {"attempt": ""}
+    if given_up := waiting.given_up_with(ctx, attempt):
+        ctx.progress.emit(Note(f"given up with it: {'; '.join(given_up)}"))
     if verdict == "neutral" and attempt.candidate.enables:
         ctx.progress.emit(Note(f"kept in reserve: {attempt.candidate.title} (it enables {attempt.candidate.enables})"))
-        return {"attempt": "", "shadow": [*shadow, attempt.id], "waiting": waits}
-    usable = verdict in ("neutral", "slower", "broken") and shadow and not attempt.with_shadow
-    if usable and not ctx.budget.used_up():
+        return {"attempt": "", "shadow": [*shadow, attempt.id]}
+    usable = verdict in ("neutral", "slower", "broken") and shadow and not attempt.below
+    if usable and not attempt.candidate.timed_with and not ctx.budget.used_up():
         candidate = _on_shadow(attempt.candidate)
-        return {
-            "attempt": _begin(
-                ctx, Attempt(id=f"{attempt.id}-on-enablers", candidate=candidate, base=attempt.base, with_shadow=shadow)
-            )
-        }
-    return {"attempt": "", "waiting": waits}
+        name = f"{attempt.id}-on-enablers"
+        again = Attempt(id=name, candidate=candidate, base=attempt.base, below=tuple(shadow))
+        return {"attempt": _begin(ctx, again)}
+    return {"attempt": ""}
 
 
 def _on_shadow(candidate: Candidate) -> Candidate:

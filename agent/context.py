@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from agent.budget import Budget
@@ -17,7 +19,7 @@ from agent.config import RunConfig
 from agent.proposers import Platform, ProposalRequest, Proposer
 from agent.proposers.past import past_of
 from agent.records import acceptance, measurements
-from agent.records.attempts import ON_WAITING, Attempt, Attempts
+from agent.records.attempts import Attempt, Attempts
 from agent.records.kept_caches import KeptCaches
 from agent.records.ledger import Ledger, NewRow
 from agent.records.measurements import SessionStart
@@ -76,8 +78,6 @@ class RunContext:
     time_slice: TimeSlice = field(default_factory=TimeSlice)
     subject: str = ""  # what is being judged, for the display
     ended_steps: dict[str, str] = field(default_factory=dict)  # why they ended, for who proposes
-    waiting: list[str] = field(default_factory=list)
-    """Attempts that were found right and are timed together with a later one, in their order."""
     compile_baselines: dict[str, Build] = field(default_factory=dict)
     _builds: dict[str, Build] = field(default_factory=dict)
     _candidates: dict[str, Build] = field(default_factory=dict)
@@ -129,27 +129,23 @@ class RunContext:
     def top_build(self) -> Build:
         return self.build_of(self.stack.top)
 
-    @property
-    def base(self) -> str:
-        """The commit that candidates are made on: the top of the stack, with what waits to be timed with them."""
-        if not self.waiting:
+    def base(self, below: Sequence[str] = ()) -> str:
+        """The commit that candidates are made on: the top of the stack, with these attempts on it, which fit there."""
+        if not below:
             return self.stack.top
-        built = self.stack.build([self.change_of(name) for name in self.waiting], on=self.stack.top)
-        assert isinstance(built, str), "each of them was made on those before it"
+        built = self.stack.build([self.change_of(name) for name in below], on=self.stack.top)
+        assert isinstance(built, str), "who names them has seen that they fit"
         return built
 
-    def base_build(self) -> Build:
-        return self.build_of(self.base)
-
     def build_candidate(self, attempt: Attempt) -> Build | Verdict:
-        """The tree of an attempt: the stack it was proposed on, its enablers, its diff. A bad diff is a verdict."""
+        """The tree of an attempt: the stack, what lies between, its diff. A diff that does not fit is a verdict."""
         if attempt.id not in self._candidates:
             tree = self.fresh_tree(attempt.id)
-            if attempt.with_shadow:
-                changes = [self.change_of(name) for name in (*attempt.with_shadow, attempt.id)]
+            if attempt.below:
+                changes = [self.change_of(name) for name in (*attempt.below, attempt.id)]
                 commit = self.stack.build(changes, on=self.stack.top, rules=self.rules)
                 if isinstance(commit, Conflict):
-                    return Verdict(name="broken", reason=f"it does not fit on the enablers: {commit.reason}")
+                    return Verdict(name="broken", reason=f"it does not fit on what lies below it: {commit.reason}")
                 self.stack.materialise(commit, tree)
             else:
                 found = self.stack.materialise_candidate(attempt.candidate.diff, tree, self.rules, on=attempt.base)
@@ -251,7 +247,7 @@ class RunContext:
         return Change(
             attempt_id,
             attempt.candidate.diff,
-            commit_message(attempt.candidate, verdict, self.config),
+            commit_message(attempt, verdict, self.config),
             self.created_unix + (row.seq if row is not None else len(self.ledger.rows)),
             attempt.base,
         )
@@ -264,8 +260,8 @@ class RunContext:
         self.ledger.append(NewRow(
             attempt_id=attempt.id, time=datetime.now(UTC), step=candidate.step, title=candidate.title,
             rationale=candidate.rationale, predicted_gain=candidate.predicted_gain, diff_digest=candidate.digest,
-            base=attempt.base, verdict=verdict.name, reason=verdict.reason, speedup=verdict.speedup,
-            evidence=verdict.evidence, cost={**cost_of(verdict), "tokens": candidate.tokens},
+            base=attempt.base, below=attempt.below, verdict=verdict.name, reason=verdict.reason,
+            speedup=verdict.speedup, evidence=verdict.evidence, cost={**cost_of(verdict), "tokens": candidate.tokens},
             stack=None if stack is None else tuple(stack),
         ))  # fmt: skip
 
@@ -292,12 +288,12 @@ class RunContext:
 
     # -- proposals
 
-    def view(self) -> View:
-        """What was seen when the base of candidates ran, and the tree in which rewriters find it.
+    def view(self, below: Sequence[str] = ()) -> View:
+        """What was seen when a base of candidates ran, and the tree in which rewriters find it.
 
         What cannot be observed is asked once. Raises: WorkerFault.
         """
-        base, known = self.base, self._observed.get(self.stack.top)
+        base, known = self.base(below), self._observed.get(self.stack.top)
         if base not in self._observed:
             self.subject = "the top of the stack"
             self.say("observing", 0, 0)
@@ -316,39 +312,41 @@ class RunContext:
         except WorkerFault as fault:
             return fault
 
-    def request(self, step: str) -> ProposalRequest:
+    def request(self, step: str, below: Sequence[str] = ()) -> ProposalRequest:
         """The state of the run, for one step. Raises: WorkerFault."""
-        view, known = self.view(), measurements.session_start(self.run_dir)
+        view, known, base = self.view(below), measurements.session_start(self.run_dir), self.base(below)
+        stacked = self.stacked()
         return ProposalRequest(
-            step=step, base=self.base_build().tree, tree=view.tree, entry=self.config.entry,
+            step=step, base=self.build_of(base).tree, tree=view.tree, entry=self.config.entry,
             entry_is_protected=self.workload.form != "kernelbench", observation=view.observation,
             platform=self.platform,
-            attempts=[past_of(row) for row in self.ledger.rows],
-            judged_here=self.judged_here(),
+            attempts=[past_of(row, stacked) for row in self.ledger.rows],
+            judged_here=self.judged_on(base),
             cases=[case.for_script() for case in self.workload.cases],
             steps=self.config.steps,
-            tune=self._tune if self.platform.triton else None,
+            tune=partial(self._tune, base) if self.platform.triton else None,
             compile_pays={"compile_model", "compose_stack"} <= set(self.config.steps)
             and known is not None and known.compile_pays(self.referee.delta),
             tuning_pays=known is not None and known.tuning_pays(self.referee.delta),
             compiles_again=known is not None and known.compiles_again,
         )  # fmt: skip
 
-    def judged_here(self) -> set[str]:
-        """Digests of what was judged on this very base, in whichever step."""
-        base = self.base
+    def judged_on(self, base: str) -> set[str]:
+        """Digests of what was judged on this very commit, in whichever step."""
         return {row.diff_digest for row in self.ledger.rows if row.base == base}
 
-    def propose(self, step: str, *, looking: bool = False) -> tuple[list[Candidate], str]:
-        """Candidates of a step against the base, or the reason why there are none."""
+    def propose(
+        self, step: str, below: Sequence[str] = (), *, looking: bool = False, by_itself: bool = False
+    ) -> tuple[list[Candidate], str]:
+        """Candidates of a step for the stack with these attempts on it, or the reason why there are none."""
         try:
-            return self.proposer.propose(replace(self.request(step), looking=looking))
+            request = replace(self.request(step, below), looking=looking, by_itself=by_itself)
+            return self.proposer.propose(request)
         except WorkerFault as fault:
-            return [], f"the top of the stack could not be observed: {fault}"
+            return [], f"the stack could not be observed: {fault}"
 
-    def _tune(self) -> Tuned:
+    def _tune(self, base: str) -> Tuned:
         """Asked once for each base. Raises: CannotRewrite."""
-        base = self.base
         if base not in self._tuned:
             self.say("trying launches of our kernels", 0, 0)
             try:
@@ -356,19 +354,6 @@ class RunContext:
             except WorkerFault as fault:
                 raise CannotRewrite(f"the tuner failed: {fault}") from fault
         return self._tuned[base]
-
-    def out_of_time(self, step: str) -> bool:
-        """Whether nothing more may be tried in this step.
-
-        One try of compile_model is owed where plain torch.compile pays: no stack may end behind what one line gives.
-        """
-        return self.budget.used_up() and not (step == "compile_model" and self._owes_compile())
-
-    def _owes_compile(self) -> bool:
-        known = measurements.session_start(self.run_dir)
-        rows = [row for row in self.ledger.rows if row.step == "compile_model"]
-        tried = any(row.verdict == "kept" or not row.title.endswith(ON_WAITING) for row in rows)
-        return known is not None and not tried and known.compile_pays(self.referee.delta)
 
     def steps_to_come(self, step: str) -> int:
         """How many steps after this one have something to try, as far as can be told from the stack as it is."""

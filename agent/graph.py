@@ -116,8 +116,6 @@ def walk(context: RunContext, checkpoint: Path) -> RunState:
                 f"This run was made with version {known.get('version')} of the graph, this is {GRAPH_VERSION}.",
                 hint="Start a new run; what this one proved is in its branch.",
             )
-        start: RunState | None = (
-            None if known else {"version": GRAPH_VERSION, "results": {}, "shadow": [], "waiting": []}
-        )
+        start: RunState | None = None if known else {"version": GRAPH_VERSION, "results": {}, "shadow": []}
         result: RunState = graph.invoke(start, config, context=context, durability="sync")
         return result

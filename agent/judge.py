@@ -45,14 +45,13 @@ def run(arguments: argparse.Namespace, config: RunConfig, agree: Agree, *, timed
         folder = Path(name)
         folder.chmod(0o711)  # the separate users of commands pass through
         verdict = _judged(config, folder, arguments.change, progress, timed)
-    kept = verdict.name == "kept"
-    said = {**verdict.model_dump(mode="json"), "name": "right" if kept and not timed else verdict.name}
+    said = verdict.model_dump(mode="json")
     if arguments.json:
         print(json.dumps(said, indent=1))
     else:
         gain = f", {wording.speedup(verdict.speedup)} over the original" if verdict.speedup is not None else ""
-        print(f"{said['name']}{gain}: {verdict.reason}")
-    return 0 if kept else NOT_KEPT
+        print(f"{verdict.name}{gain}: {verdict.reason}")
+    return 0 if verdict.name in ("kept", "right") else NOT_KEPT
 
 
 def _judged(config: RunConfig, folder: Path, change: Path, progress: Progress, timed: bool) -> Verdict:
@@ -111,6 +110,6 @@ def _asked(referee: Referee, changed: Build, timed: bool) -> Verdict:
     if checked.finding.verdict is not None:
         return Verdict(name=checked.finding.verdict, reason=checked.finding.reason, evidence=evidence)
     if not timed:
-        return Verdict(name="kept", reason="it passes the whole check; nothing was timed", evidence=evidence)
+        return Verdict(name="right", reason="it passes the whole check; nothing was timed", evidence=evidence)
     referee.measure_noise()
     return referee.time(checked, original)

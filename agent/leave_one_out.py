@@ -7,7 +7,9 @@ stack has passed the same correctness check as any candidate.
 from __future__ import annotations
 
 from agent.context import RunContext
+from agent.owed import behind_one_line
 from agent.records.attempts import Attempt, leave_out_id
+from agent.records.ledger import LedgerRow
 from agent.reporting.progress import StackShrank, VerdictReached
 from agent.repository.stack import StackCommit
 from tools.candidate import Candidate
@@ -24,19 +26,31 @@ STEP = "compose_stack"
 def weigh(ctx: RunContext) -> None:
     """Try every commit once, the least gain first; each drop is a new version of the stack.
 
-    But for the last: what it was kept for is how much slower the stack is without it.
+    But for the last, where it was timed by itself: what it was kept for is how much slower the stack is without it.
+    What was never timed by itself is owed this where the stack is behind one line of torch.compile, which it may spoil.
     """
-    for commit in sorted(ctx.stack.commits()[:-1], key=lambda c: _gain(ctx, c.attempt_id)):
-        if ctx.budget.used_up() or len(ctx.stack.commits()) < 2:
+    commits = ctx.stack.commits()
+    if not _row(ctx, commits[-1]).below:
+        del commits[-1]
+    for commit in sorted(commits, key=lambda commit: _gain(_row(ctx, commit))):
+        if len(ctx.stack.commits()) < 2:
             return
+        owed = _row(ctx, commit).verdict == "right" and behind_one_line(ctx)
+        if ctx.budget.used_up() and not owed:
+            continue
         attempt_id = leave_out_id(STEP, commit.attempt_id)
         if ctx.ledger.find(attempt_id) is None:
             _weigh_one(ctx, commit, attempt_id)
 
 
-def _gain(ctx: RunContext, attempt_id: str) -> float:
-    row = ctx.ledger.find(attempt_id)
-    return row.speedup.median if row is not None and row.speedup is not None else 1.0
+def _row(ctx: RunContext, commit: StackCommit) -> LedgerRow:
+    row = ctx.ledger.find(commit.attempt_id)
+    assert row is not None, "the stack follows the ledger"
+    return row
+
+
+def _gain(row: LedgerRow) -> float:
+    return row.speedup.median if row.speedup is not None else 1.0
 
 
 def _weigh_one(ctx: RunContext, commit: StackCommit, attempt_id: str) -> None:

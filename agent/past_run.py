@@ -17,7 +17,7 @@ from agent.errors import AgentError, RunDamaged
 from agent.proposers.replay import Files, PastChange
 from agent.records import acceptance
 from agent.records.atomic_file import write_atomically
-from agent.records.attempts import Attempts
+from agent.records.attempts import ON_WAITING, Attempts
 from agent.records.ledger import Ledger
 from agent.records.run_folder import RunFolder
 from agent.repository.private_git import GitError
@@ -72,10 +72,11 @@ def changes(run_dir: Path) -> list[PastChange]:
     past, titles = list[PastChange](), set[tuple[str, str]]()
     for name, candidate in found.items():
         changed, diff = files.get(name, ({}, candidate.diff))
-        title, number = candidate.title, 1
+        first = candidate.title.removesuffix(ON_WAITING)  # what waits for it now is found out anew
+        title, number = first, 1
         while (candidate.step, title) in titles:
             number += 1
-            title = f"{candidate.title} ({number})"
+            title = f"{first} ({number})"
         titles.add((candidate.step, title))
         row = ledger.find(name)
         past.append(PastChange(candidate.model_copy(update={"diff": diff, "title": title}), changed,

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypedDict
 from agent.step_names import STEPS
 
 # Raised whenever nodes or keys change, so that a run made by another version is refused rather than resumed wrongly
-GRAPH_VERSION = 3
+GRAPH_VERSION = 4
 
 StepStatus = Literal["done", "skipped", "nothing", "failed"]
 
@@ -39,9 +39,7 @@ class RunState(TypedDict, total=False):
     attempt: str  # id of the attempt in progress, "" when there is none
     verdict: str
     shadow: list[str]  # attempts on the shadow stack: correct, without a gain of their own, enabling others
-    waiting: list[str]  # attempts that were found right and are timed together with a later one
     no_more: str  # why the climb of this step ended
-    phase: str  # of compose_stack: "", "retry", "weigh", "done"
     goto: str  # the step compose_stack sends the run back to, "" otherwise
     returned: bool  # whether it has done so; once is enough
 

@@ -34,7 +34,7 @@ REGISTRY = Registry([*files.TOOLS, *judging.TOOLS, *trying.TOOLS, *learning.TOOL
 
 @dataclass
 class Workbench:
-    """The session of the tools for one step, on the stack as it is when it is opened, with what waits on it."""
+    """The session of the tools for one step, on the stack as it is when it is opened."""
 
     ctx: RunContext
     step: str
@@ -45,11 +45,11 @@ class Workbench:
     @classmethod
     def open(cls, ctx: RunContext, step: str, name: str) -> Workbench:
         """`name` is that of the folder, another for each. Raises: WorkerFault where the stack cannot be observed."""
-        return cls(ctx, step, _worktree(ctx, f"bench-{name}"), ctx.base, Packs.of(ctx.config.skills))
+        return cls(ctx, step, _worktree(ctx, f"bench-{name}"), ctx.stack.top, Packs.of(ctx.config.skills))
 
     def renew(self) -> bool:
         """Begin anew on the stack as it is now, where it has changed; False where it has not. Raises: ToolFault."""
-        if self.ctx.base == self.base:
+        if self.ctx.stack.top == self.base:
             return False
         self.reset()
         return True
@@ -60,7 +60,7 @@ class Workbench:
             worktree = _worktree(self.ctx, self.worktree.work.name)
         except WorkerFault as fault:
             raise ToolFault(f"The stack cannot be looked at: {fault}") from fault
-        self.worktree, self.base = worktree, self.ctx.base
+        self.worktree, self.base = worktree, self.ctx.stack.top
 
     def candidate(
         self, title: str, rationale: str, predicted_gain: float | None = None, enables: str = ""
@@ -108,7 +108,7 @@ class Workbench:
             if which == "original":
                 return self.ctx.profile("baseline", self.ctx.pristine_checked().build)
             if which == "stack":
-                return self.ctx.profile(stack_profile(self.base), self.ctx.base_build())
+                return self.ctx.profile(stack_profile(self.base), self.ctx.top_build())
             attempt = self._draft()
             finding = self.verify()
             if finding.verdict is not None:
@@ -153,7 +153,7 @@ class Workbench:
     def _tree(self) -> Path:
         """The candidate's tree as it would be judged. Raises: ToolFault."""
         if not self.worktree.diff():
-            return self.ctx.base_build().tree
+            return self.ctx.top_build().tree
         found = self.ctx.build_candidate(self._draft())
         if isinstance(found, Verdict):
             raise ToolFault(f"It is {found.name}: {found.reason}", "`diff` shows what you changed.")
@@ -169,10 +169,10 @@ class Workbench:
         """The files as they are now, as an attempt that no ledger knows, under a name of its own on this stack."""
         candidate = Candidate(step=self.step, title="a draft", rationale="", diff=self._diff(), origin="llm")
         name = f"draft-{self.base[:12]}-{candidate.digest[:16]}"
-        return Attempt(id=name, candidate=candidate, base=self.base, with_shadow=list(self.ctx.waiting))
+        return Attempt(id=name, candidate=candidate, base=self.base)
 
 
 def _worktree(ctx: RunContext, name: str) -> Worktree:
     view, work = ctx.view(), ctx.fresh_tree(name)
     copy_tree(view.tree, work, writable=True)
-    return Worktree(ctx.base_build().tree, work, ctx.rules)
+    return Worktree(ctx.top_build().tree, work, ctx.rules)

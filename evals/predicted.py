@@ -30,7 +30,9 @@ class Gained:
 def gained(task: str, report: Report) -> Iterator[Gained]:
     """Of the steps that kept something and had a ceiling."""
     for step in report.steps:
-        kept = [each.speedup for each in report.kept if each.step == step.name and each.speedup is not None]
+        # what several steps gained together is the gain of none of them
+        own = [each for each in report.kept if each.step == step.name and not each.together_with]
+        kept = [each.speedup for each in own if each.speedup is not None]
         if kept and step.at_most is not None:
             median, low = (math.prod(values) for values in ([s.median for s in kept], [s.ci_low for s in kept]))
             yield Gained(task, step.name, step.at_most, median, low)

@@ -29,6 +29,7 @@ from agent.llm.recording import EXCHANGES, Recording
 from agent.llm.replaying import Recorded
 from agent.llm.talk import Talk
 from agent.llm.text_calls import InText
+from agent.owed import out_of_time
 from agent.proposers.model import Model
 from agent.reporting.progress import Note
 from agent.skill_packs import Packs
@@ -96,7 +97,7 @@ def _begin(ctx: RunContext, packs: Packs, cast: Cast, drafts: int, step: str, st
 def _over(ctx: RunContext, step: str, stopped: threading.Event) -> str:
     if stopped.is_set():
         return "the run is stopped"
-    return "the time budget was used up" if ctx.out_of_time(step) else ""
+    return "the time budget was used up" if out_of_time(ctx, step) else ""
 
 
 def _record(ctx: RunContext, name: str, messages: Sequence[Message], turn: Turn) -> None:

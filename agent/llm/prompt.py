@@ -48,8 +48,10 @@ def task(ctx: RunContext, step: str) -> str:
     platform, workload, packs = ctx.platform, ctx.workload, Packs.of(ctx.config.skills)
     cases = [{"shape": case.shape, "phase": case.phase} for case in workload.cases]
     where = "an AMD GPU (ROCm)" if platform.rocm else "an NVIDIA GPU" if platform.device == "cuda" else "a CPU"
+    stacked = ctx.stacked()
     tried = [
-        f"- {row.step}: {row.title}: {row.verdict}{_gain(row)}. {row.reason}{_idea(row)}" for row in ctx.ledger.rows
+        f"- {row.step}: {row.title}: {row.verdict}{_gain(row)}. {row.reason}{_idea(row, stacked)}"
+        for row in ctx.ledger.rows
     ]
     kernels = "Triton kernels can run" if platform.triton else "Triton kernels cannot run here"
     lines = [
@@ -91,7 +93,7 @@ def _places(ctx: RunContext) -> list[str]:
 
 def _profile(ctx: RunContext) -> str:
     try:
-        return profile_text.render(ctx.profile(stack_profile(ctx.base), ctx.base_build()), advice=False)
+        return profile_text.render(ctx.profile(stack_profile(ctx.stack.top), ctx.top_build()), advice=False)
     except WorkerFault as fault:
         return f"it cannot be profiled: {fault}"
 
@@ -100,9 +102,9 @@ def _gain(row: LedgerRow) -> str:
     return "" if row.speedup is None else f", {row.speedup}"
 
 
-def _idea(row: LedgerRow) -> str:
+def _idea(row: LedgerRow, stacked: Sequence[str]) -> str:
     """Of what is on the stack, what its author said of it: a step's model knows nothing of the steps before."""
-    return f". {one_line(row.rationale, IDEA)}" if row.verdict == "kept" and row.rationale else ""
+    return f". {one_line(row.rationale, IDEA)}" if row.attempt_id in stacked and row.rationale else ""
 
 
 def _data(said: str) -> str:

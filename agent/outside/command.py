@@ -16,6 +16,7 @@ from agent.context import RunContext
 from agent.errors import AgentError, WrongUsage
 from agent.llm.prompt import rules, task
 from agent.outside.desk import ADDRESS_FILE, Desk, HungUp
+from agent.owed import out_of_time
 from agent.proposers import Proposer
 from agent.proposers.in_turn import InTurn
 from agent.proposers.outside import OFFERED, Outside, UntilFinished
@@ -125,7 +126,7 @@ def _driven(order: Order, desk: Desk, serving: Serving, progress: Progress, port
             progress.emit(Note(f"serving MCP on {address}; the token is in {run_dir / ADDRESS_FILE}"))
 
         def over(step: str) -> str:
-            return "the time budget was used up" if ctx.out_of_time(step) else ""
+            return "the time budget was used up" if out_of_time(ctx, step) else ""
 
         mine = Outside(desk, lambda step: Workbench.open(ctx, step, step), lambda step: task(ctx, step), over)
         outside.append(mine)

@@ -7,14 +7,14 @@ from __future__ import annotations
 from functools import partial
 
 from agent.playbook.drafts import (
-    WAITS,
+    PUT_OFF,
     Answer,
     Drafts,
     gain_without,
     percent,
     places,
+    put_off,
     timed_with_compile,
-    waits_for_compile,
 )
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
@@ -32,12 +32,13 @@ _HOW = {
 def propose(request: ProposalRequest) -> Answer:
     drafts, timed_with = Drafts(request, STEP), timed_with_compile(request, STEP)
     for site in attention.find(request.observation):
-        variants = _variants(drafts, site)
-        for variant in variants[:1] if timed_with else variants:  # the likeliest, where it is not timed by itself
-            how = f", {_HOW[variant]}" if _HOW[variant] else ""
+        titles = {variant: _title(site, variant) for variant in _variants(drafts, site)}
+        if timed_with:  # the likeliest one that works: it is not timed by itself
+            titles = dict([item for item in titles.items() if not drafts.was_tried(item[1], "wrong", "broken")][:1])
+        for variant, title in titles.items():
             drafts.add(
                 site,
-                f"Fused attention in {site.module_class or site.file}{how}",
+                title,
                 f"{places(site)} multiplies, scales, masks and normalises the scores in steps of their own, "
                 f"{site.detail['count']} times in a call ({percent(site.share)}). One fused call does it without "
                 "writing the scores to memory.",
@@ -46,14 +47,19 @@ def propose(request: ProposalRequest) -> Answer:
                 timed_with=timed_with,
             )
     fused = any(record.fused for record in request.observation.attention)
-    if fused and waits_for_compile(request, STEP):
-        return drafts.answer(WAITS)
+    if fused and put_off(request, STEP):
+        return drafts.answer(PUT_OFF)
     _routed(drafts)
     return drafts.answer("all attention seen is fused already" if fused else "no attention was seen")
 
 
+def _title(site: Site, variant: str) -> str:
+    how = f", {_HOW[variant]}" if _HOW[variant] else ""
+    return f"Fused attention in {site.module_class or site.file}{how}"
+
+
 def routed(request: ProposalRequest) -> list[Candidate]:
-    """What of it waits for torch.compile where that pays."""
+    """What of it is put off where torch.compile pays."""
     drafts = Drafts(request, STEP)
     _routed(drafts)
     return drafts.candidates

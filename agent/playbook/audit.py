@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from agent.playbook.drafts import (
-    WAITS,
+    PUT_OFF,
     Answer,
     Drafts,
     gain_without,
     listed,
     percent,
     places,
+    put_off,
     timed_with_compile,
-    waits_for_compile,
 )
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
@@ -59,14 +59,14 @@ def propose(request: ProposalRequest) -> Answer:
     for site in hoist.find(request.observation):
         _hoist(drafts, site)
     seen = any(finder.find(request.observation) for finder in (repeat_kv, copies, zeros))
-    if seen and waits_for_compile(request, STEP):
-        return drafts.answer(WAITS)
+    if seen and put_off(request, STEP):
+        return drafts.answer(PUT_OFF)
     _copied(drafts)
     return drafts.answer("no copied heads, no needless copies and nothing that each call computes anew were seen")
 
 
 def copied(request: ProposalRequest) -> list[Candidate]:
-    """What of it waits for torch.compile where that pays."""
+    """What of it is put off where torch.compile pays."""
     drafts = Drafts(request, STEP)
     _copied(drafts)
     return drafts.candidates

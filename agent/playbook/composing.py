@@ -1,5 +1,5 @@
-"""Compose: what was right but did nothing alone is tried again on the final stack, alone and together; what waited for
-torch.compile is tried at last.
+"""Compose: what was right but did nothing alone is tried again on the final stack, alone and together; and what was
+put off until after torch.compile, at last.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from functools import partial
 
 from agent.playbook import attention, audit, gemm, kernels
 from agent.playbook import projections as fusing
-from agent.playbook.drafts import Answer, Drafts, waits_for_compile
+from agent.playbook.drafts import Answer, Drafts, put_off
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate
 from tools.rewrite import projections
 
 STEP = "compose_stack"
-_AGAIN = ("neutral", "slower", "broken")
+_AGAIN = ("right", "neutral", "slower", "broken")
 Step = Callable[[ProposalRequest], Answer]
 
 
@@ -24,8 +24,10 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
     """`steps` are the steps before this one."""
     drafts = Drafts(request, STEP)
     fresh = replace(request, attempts=(), tune=None)
-    retried = {a.title for a in request.attempts if a.verdict in _AGAIN and a.step != STEP}
-    retried -= {a.title for a in request.attempts if a.verdict == "kept"}
+    tried = [a for a in request.attempts if a.step != STEP]
+    # what was wrong on changes that were given up may be right without them
+    retried = {a.title for a in tried if a.verdict in _AGAIN or (a.verdict == "wrong" and a.unproven_below)}
+    retried -= {a.title for a in request.attempts if a.verdict == "kept" or a.stacked}
     compiled = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
     for step in steps:
         for candidate in step(fresh)[0]:
@@ -34,14 +36,14 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
                 continue  # one way to compile was kept over the others, and trying one takes minutes
             if candidate.title in retried and not drafts.was_tried(again.title):
                 drafts.candidates.append(again)
-    waited = _waited(drafts)
-    drafts.candidates += map(_again, waited)
-    retried |= {candidate.title for candidate in waited}
+    late = _late(drafts)
+    drafts.candidates += map(_again, late)
+    retried |= {candidate.title for candidate in late}
     _together(drafts, retried)
     return drafts.answer("everything that was tried is in the stack, or was wrong")
 
 
-def _waited(drafts: Drafts) -> list[Candidate]:
+def _late(drafts: Drafts) -> list[Candidate]:
     """What steps of this run left for after torch.compile, and was not tried since."""
     request = drafts.request
     fresh = replace(request, attempts=(), tune=None)
@@ -53,8 +55,8 @@ def _waited(drafts: Drafts) -> list[Candidate]:
         audit.STEP: lambda: audit.copied(fresh),
         gemm.STEP: lambda: gemm.propose(fresh)[0],
     }
-    waiting = [step for step in ways if step in request.steps and waits_for_compile(replace(request, step=step), step)]
-    found = [candidate for step in waiting for candidate in ways[step]()]
+    steps = [step for step in ways if step in request.steps and put_off(replace(request, step=step), step)]
+    found = [candidate for step in steps for candidate in ways[step]()]
     return [candidate for candidate in found if not {candidate.title, _again(candidate).title} & known]
 
 

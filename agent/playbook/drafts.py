@@ -84,8 +84,8 @@ def _with_runtime(changed: dict[str, str]) -> dict[str, str]:
     return {**{path: text for files in needed for path, text in files.items()}, **changed}
 
 
-def waits_for_compile(request: ProposalRequest, step: str) -> bool:
-    """Whether what torch.compile merges or hides by itself is left to `compose_stack`, which tries it on what is left.
+def put_off(request: ProposalRequest, step: str) -> bool:
+    """Whether what torch.compile merges or hides is not timed by this step: `compose_stack` tries it on what is left.
 
     On a GPU, where plain torch.compile pays: a call that waits for Python shows nothing of what a kernel less saves.
     """
@@ -95,10 +95,10 @@ def waits_for_compile(request: ProposalRequest, step: str) -> bool:
 def timed_with_compile(request: ProposalRequest, step: str) -> str:
     """The step with whose change such a one of this step is timed; empty where that was tried, or nothing waits."""
     tried = any(a.step == "compile_model" for a in request.attempts)
-    return "compile_model" if waits_for_compile(request, step) and not tried else ""
+    return "compile_model" if put_off(request, step) and not tried else ""
 
 
-WAITS = "plain torch.compile pays here: what it merges or hides by itself is tried on what it leaves"
+PUT_OFF = "plain torch.compile pays here: what it merges or hides by itself is tried on what it leaves"
 
 
 def gain_without(share: float | None, part: float = 1.0) -> float | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import WAITS, Answer, Drafts, gain_without, percent, places, short, waits_for_compile
+from agent.playbook.drafts import PUT_OFF, Answer, Drafts, gain_without, percent, places, put_off, short
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import compile_model, epilogues, route_gemm
@@ -20,14 +20,14 @@ _SEARCH = {True: "MIOpen", False: "cuDNN"}
 
 def propose(request: ProposalRequest) -> Answer:
     drafts = Drafts(request, STEP)
-    waits = waits_for_compile(request, STEP)  # what a kernel less saves shows best where calls are recorded
+    late = put_off(request, STEP)  # what a kernel less saves shows best where calls are recorded
     for site in compile_model.find(request.observation):
         if route_gemm.convolution_share(request.observation) > CONVOLUTION_SHARE:
             _convolutions(drafts, request, site)
-        if request.platform.device == "cuda" and not waits:
+        if request.platform.device == "cuda" and not late:
             _products(drafts, request, site)
-    if waits:
-        return drafts.answer(WAITS)
+    if late:
+        return drafts.answer(PUT_OFF)
     if request.platform.device == "cuda":
         _epilogues(drafts, request)
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import WAITS, Answer, Drafts, gain_without, percent, places, waits_for_compile
+from agent.playbook.drafts import PUT_OFF, Answer, Drafts, gain_without, percent, places, put_off
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import fused_kernels, kernels, launches
@@ -18,8 +18,8 @@ STEP = "write_kernels"
 def propose(request: ProposalRequest) -> Answer:
     if not request.platform.triton:
         return [], "Triton cannot run on this device, so no kernel of it could be proven"
-    if waits_for_compile(request, STEP):
-        return [], WAITS
+    if put_off(request, STEP):
+        return [], PUT_OFF
     drafts = Drafts(request, STEP)
     found = [(kernels, site) for site in kernels.find(request.observation)]
     found += [(fused_kernels, site) for site in fused_kernels.find(request.observation)]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from agent.playbook.drafts import (
-    WAITS,
+    PUT_OFF,
     Answer,
     Drafts,
     gain_without,
     listed,
     percent,
     places,
+    put_off,
     timed_with_compile,
-    waits_for_compile,
 )
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
@@ -34,14 +34,14 @@ def propose(request: ProposalRequest) -> Answer:
             partial(experts.rewrite, request.tree, site),
         )
     timed_with = timed_with_compile(request, STEP)
-    if projections.find(request.observation) and waits_for_compile(request, STEP) and not timed_with:
-        return drafts.answer(WAITS)
+    if projections.find(request.observation) and put_off(request, STEP) and not timed_with:
+        return drafts.answer(PUT_OFF)
     _layers(drafts, timed_with)
     return drafts.answer("no two linear layers were given the same tensor, and there is no loop over experts")
 
 
 def layers(request: ProposalRequest) -> list[Candidate]:
-    """What of it waits for torch.compile where that pays."""
+    """What of it is put off where torch.compile pays."""
     drafts = Drafts(request, STEP)
     _layers(drafts)
     return drafts.candidates

@@ -38,6 +38,8 @@ class PastAttempt:
     first_call_s: float = 0.0  # with all that was compiled for it; 0 where nothing was
     speedup: SpeedupInterval | None = None
     by_case: Sequence[float] = ()
+    stacked: bool = False  # on the stack now
+    unproven_below: bool = False  # judged on changes that nobody had timed
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class ProposalRequest:
     """The state of the run, for one step."""
 
     step: str
-    base: Path  # the top of the stack, which a diff is against; to read, never to write
+    base: Path  # the tree that a diff is against: the stack, or what waits on it; to read, never to write
     tree: Path  # the same with copies of library modules where something was found, see `tools/rewrite/overlay.py`
     entry: str  # relative to the tree
     entry_is_protected: bool
@@ -59,6 +61,7 @@ class ProposalRequest:
     compile_pays: bool = False  # plain torch.compile was shown to be faster than eager
     tuning_pays: bool = False  # plain torch.compile was faster with max-autotune than in any other mode
     compiles_again: bool = False  # plain torch.compile takes long for each input, of shapes that it has seen too
+    by_itself: bool = False  # only what is timed by itself
     looking: bool = False  # only to see whether anything would come: nobody is asked who takes time or money
 
 

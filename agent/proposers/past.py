@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from agent.proposers import PastAttempt
 from agent.records.ledger import LedgerRow
 
 
-def past_of(row: LedgerRow) -> PastAttempt:
+def past_of(row: LedgerRow, stacked: Collection[str]) -> PastAttempt:
+    """`stacked`: the attempts on the stack now."""
     compiled = (row.evidence.get("correctness") or {}).get("compiled") or {}
     timed = row.evidence.get("confirmation") or row.evidence.get("screen") or {}
     by_case = tuple(float(case["median"]) for case in timed.get("cases") or [])
     first_call_s = float(compiled.get("first_call_s") or 0.0)
     return PastAttempt(
-        row.step, row.title, row.verdict, row.reason, row.diff_digest, first_call_s, row.speedup, by_case
-    )
+        row.step, row.title, row.verdict, row.reason, row.diff_digest, first_call_s, row.speedup, by_case,
+        stacked=row.attempt_id in stacked, unproven_below=bool(row.below),
+    )  # fmt: skip
 
 
 def verdict_on(past: PastAttempt) -> str:

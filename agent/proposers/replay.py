@@ -20,7 +20,7 @@ from tools.rewrite.ops_package import PACKAGE
 
 COMPOSE = "compose_stack"
 AGAIN = ", on the whole stack"
-_RETRIED = ("neutral", "slower", "broken")
+_RETRIED = ("right", "neutral", "slower", "broken")
 Files = Mapping[str, tuple[FileState | None, FileState | None]]  # by path
 _IMPORTED = re.compile(rf"{PACKAGE}\.(\w+) import|^\s*from \. import ([\w, ]+)|^\s*from \.(\w+) import", re.MULTILINE)
 Merge = Callable[[bytes, bytes, bytes], bytes | None]  # (here, before, after) of a file; None for a conflict
@@ -71,9 +71,10 @@ class Replay:
         if request.step == COMPOSE:
             verdicts = {past.title: past.verdict for past in request.attempts}
             due += [
-                (c.candidate.model_copy(update={"step": COMPOSE, "title": c.candidate.title + AGAIN}), c)
-                for c in self.changes if verdicts.get(c.candidate.title) in _RETRIED and c.candidate.step != COMPOSE
-            ]  # fmt: skip
+                (_by_itself(c.candidate), c)
+                for c in self.changes
+                if verdicts.get(c.candidate.title) in _RETRIED and c.candidate.step != COMPOSE
+            ]
         return [(candidate, change) for candidate, change in due if candidate.title not in tried]
 
     def _carried_over(self, change: PastChange, base: Path) -> str | None:
@@ -97,6 +98,10 @@ class Replay:
                 if contents[path] is None:
                     return None
         return make_diff(base, {**contents, **_needed(contents, change.runtime, read)})
+
+
+def _by_itself(candidate: Candidate) -> Candidate:
+    return candidate.model_copy(update={"step": COMPOSE, "title": candidate.title + AGAIN, "timed_with": ""})
 
 
 def _needed(contents: Mapping[str, bytes | None], runtime: Mapping[str, bytes], read: Reader) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from agent.records.atomic_file import write_atomically
 from tools.candidate import Candidate
@@ -35,9 +35,9 @@ class Attempt(BaseModel):
     id: str
     candidate: Candidate
     base: str
-    """Commit that it is a diff against: the top of the stack, or what waits on it."""
-    with_shadow: list[str] = Field(default_factory=list)
-    """Attempts that are applied below it and kept together with it: the shadow stack, or what waited to be timed."""
+    """Commit that it is a diff against: the top of the stack, or what lies on it."""
+    below: tuple[str, ...] = ()
+    """Attempts that lie between the stack and it, and are kept together with it: enablers, or what waited for it."""
 
 
 @dataclass(frozen=True)

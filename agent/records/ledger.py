@@ -14,7 +14,16 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from agent.errors import RunDamaged
 from sandbox.errors import DiskFull, means_disk_full
@@ -63,17 +72,25 @@ class NewRow(BaseModel):
     diff_digest: str = ""
     base: str = ""
     """Commit that the diff was made on."""
+    below: tuple[str, ...] = ()
+    """The attempts between the stack and it, which are kept and timed together with it."""
     verdict: VerdictName
     reason: Text = ""
     """The verdict in one line for a person."""
     speedup: SpeedupInterval | None = None
-    """Over the stack the diff was made on."""
+    """Over the stack, which it was timed against: of all that lies in `below` as well."""
     evidence: Facts = Field(default_factory=dict)
     cost: Facts = Field(default_factory=dict)
     """What judging took: `wall_s`, `restarts`, and the like."""
     commit: str | None = None
     stack: tuple[str, ...] | None = None
     """The attempts that are on the stack from this row on, in order. None: this row leaves the stack as it is."""
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Rows without anything below are written as they were before there was such a field, and so is their hash."""
+        said: dict[str, Any] = dump(self)
+        return said if said.get("below") else {name: value for name, value in said.items() if name != "below"}
 
     def same_as(self, other: NewRow) -> bool:
         """Whether both say the same, the time and the cost of saying it apart."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent.config import RunConfig
-from tools.candidate import Candidate
+from agent.records.attempts import Attempt
 from tools.judging.verdict import Verdict
 
 
@@ -16,14 +16,16 @@ def cost_of(verdict: Verdict) -> dict[str, Any]:
     return {"wall_s": float(verdict.evidence.get("wall_s", 0.0)), "restarts": restarts}
 
 
-def commit_message(candidate: Candidate, verdict: Verdict | None, config: RunConfig) -> str:
+def commit_message(attempt: Attempt, verdict: Verdict | None, config: RunConfig) -> str:
     """What, why, the measured gain with its interval, and how to reproduce it."""
+    candidate, below = attempt.candidate, len(attempt.below)
     lines = [candidate.title, "", candidate.rationale.strip(), ""]
     if verdict is not None and verdict.name == "kept" and verdict.speedup is not None:
         floor = f"noise floor {verdict.speedup.noise_floor:.1%}"
-        lines.append(f"Measured: {verdict.speedup} over the commit below, {floor}.")
+        over = f"what lies below the {below} before it, together with them" if below else "the commit below"
+        lines.append(f"Measured: {verdict.speedup} over {over}, {floor}.")
     elif candidate.timed_with:
-        lines.append("Not measured by itself: its gain is part of that of a later commit.")
+        lines.append(f"Not measured by itself: timed together with the change of {candidate.timed_with} on top of it.")
     else:
         lines.append("No gain of its own; it makes a later commit possible.")
     lines += ["", f"Step: {candidate.step}", f"Reproduce: agent run --target . --entry {config.entry}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.proposers.replay import AGAIN, PastChange
-from agent.records.attempts import ON_ENABLERS, left_out
+from agent.records.attempts import ON_ENABLERS, ON_WAITING, left_out
 from agent.records.ledger import LedgerRow
 from agent.reporting.report import Afresh
 
@@ -25,13 +25,13 @@ def _outcome(
     candidate = change.candidate
     told = Afresh(step=candidate.step, title=candidate.title, then=change.speedup, outcome=NOT_JUDGED,
                   why=reasons.get(candidate.step, ""))  # fmt: skip
-    titles = {candidate.title, candidate.title + AGAIN, candidate.title + ON_ENABLERS}
+    titles = {candidate.title, *(candidate.title + end for end in (AGAIN, ON_ENABLERS, ON_WAITING))}
     for row in (row for row in rows if row.title in titles):
-        if row.attempt_id in stacked:  # also an enabler, which was kept with what it enables
+        if row.attempt_id in stacked:  # also what was kept with another change
             return told.model_copy(update={"now": row.speedup, "outcome": "kept", "why": row.reason})
         dropped = [other for other in rows if left_out(other.attempt_id) == row.attempt_id and other.verdict == "kept"]
         outcome, why = str(row.verdict), row.reason
-        if row.verdict == "kept":
+        if row.verdict == "kept" or dropped:
             outcome, why = "dropped", dropped[-1].reason if dropped else "the whole was given up"
         told = told.model_copy(update={"now": row.speedup, "outcome": outcome, "why": why})
     return told

@@ -6,10 +6,12 @@ Refuses to compute: every number comes from the ledger or from a comparison that
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -108,7 +110,7 @@ def compose(
         final=_latency(ctx, whole.over_eager, "candidate", delta) if whole else None,
         workloads=_workloads(ctx, whole, delta),
         time=_time(ctx),
-        steps=_steps(state),
+        steps=_steps(state, ctx),
         kept=_kept(ctx),
         attempts=_attempts(ctx),
         afresh=again,
@@ -211,14 +213,20 @@ def _time(ctx: RunContext) -> list[TimeShare]:
     ]
 
 
-def _steps(state: RunState) -> list[Step]:
+def _steps(state: RunState, ctx: RunContext) -> list[Step]:
+    """With what was kept later, together with a change of another step."""
     results = state.get("results", {})
-    missing = {"status": "skipped", "reason": "the run ended before it", "kept": 0, "attempts": 0}
-    return [Step.model_validate({"name": name, **results.get(name, missing)}) for name in STEPS]
+    rows = [ctx.ledger.find(name) for name in ctx.stacked()]
+    later = Counter(row.step for row in rows if row is not None and row.verdict == "right")
+    found = list[Step]()
+    for name in STEPS:
+        told: Mapping[str, Any] = results.get(name) or {"status": "skipped", "reason": "the run ended before it"}
+        found.append(Step.model_validate({"name": name, **told, "kept": told.get("kept", 0) + later[name]}))
+    return found
 
 
 def _kept(ctx: RunContext) -> list[Kept]:
-    kept = []
+    kept, stacked = list[Kept](), ctx.stacked()
     for commit in ctx.stack.commits():
         row = ctx.ledger.find(commit.attempt_id)
         assert row is not None, "the stack follows the ledger"
@@ -229,6 +237,7 @@ def _kept(ctx: RunContext) -> list[Kept]:
                 title=row.title,
                 commit=commit.commit,
                 speedup=row.speedup if row.verdict == "kept" else None,
+                together_with=[name for name in row.below if name in stacked],
             )
         )
     return kept
@@ -270,7 +279,7 @@ def _model_use(ctx: RunContext) -> ModelUse | None:
 def _afresh(ctx: RunContext, state: RunState) -> list[Afresh]:
     if not isinstance(ctx.proposer, Replay):
         return []
-    reasons = {step.name: step.reason for step in _steps(state)}
+    reasons = {step.name: step.reason for step in _steps(state, ctx)}
     return afresh.judged(ctx.proposer.changes, ctx.ledger.rows, ctx.stacked(), reasons)
 
 

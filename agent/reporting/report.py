@@ -104,7 +104,9 @@ class Kept(_Part):
     title: str
     commit: str
     speedup: SpeedupInterval | None = None
-    """Over the stack below it; None for an enabler, which gains nothing by itself."""
+    """Over the stack below it, and below what was timed together with it; None where it was not timed by itself."""
+    together_with: list[str] = Field(default_factory=list)
+    """The attempts on the stack whose gain is part of its own."""
 
 
 class ModelUse(_Part):

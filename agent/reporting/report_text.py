@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from agent import unusual
 from agent.reporting import wording
-from agent.reporting.report import Attempt, Latency, Report, Step
+from agent.reporting.report import Attempt, Kept, Latency, Report, Step
 from tools.judging.accept import SpeedupInterval
 
 WHY_WIDTH = 160  # evidence is one line; all of it is in report.json
@@ -68,17 +68,27 @@ def _head(report: Report) -> str:
 def _kept(report: Report) -> str:
     if not report.kept:
         return ""
+    numbers = {kept.attempt: number for number, kept in enumerate(report.kept, start=1)}
+    timed_in = {name: numbers[kept.attempt] for kept in report.kept for name in kept.together_with}
     rows = [
         (
             str(number),
             _plain(kept.step),
             _plain(kept.title),
-            "enabler" if kept.speedup is None else wording.speedup(kept.speedup),
+            _gained(kept, numbers, timed_in),
             _code(kept.commit[:10]),
         )
         for number, kept in enumerate(report.kept, start=1)
     ]
     return "## Kept\n\n" + _table(("#", "step", "change", "gain over the stack below", "commit"), rows)
+
+
+def _gained(kept: Kept, numbers: Mapping[str, int], timed_in: Mapping[str, int]) -> str:
+    """With the numbers of those rows whose gain is part of it; of those, the number of the row that has it."""
+    if kept.speedup is None:
+        return f"with #{timed_in[kept.attempt]}" if kept.attempt in timed_in else "enabler"
+    others = ", ".join(f"#{numbers[name]}" for name in kept.together_with)
+    return f"{wording.speedup(kept.speedup)}, with {others}" if others else wording.speedup(kept.speedup)
 
 
 def _model(report: Report) -> str:

@@ -6,6 +6,7 @@ Never changes what is computed: only copies, expansions and constants that are m
 from __future__ import annotations
 
 from agent.context import AUDITED, RunContext
+from agent.owed import out_of_time
 from agent.state import RunState, Update
 from agent.steps.summing_up import climbing_step
 
@@ -15,7 +16,7 @@ STEP = "audit_compute"
 def run(state: RunState, ctx: RunContext) -> Update:
     update = climbing_step(state, ctx, STEP)
     ended = update.get("results", {}).get(STEP)
-    if ended is not None and ended["kept"] and not ctx.out_of_time(STEP):
+    if ended is not None and ended["kept"] and not out_of_time(ctx, STEP):
         ctx.subject = "what is left"
         ctx.profile(AUDITED, ctx.top_build())  # less is left for the steps to come than the original says
     return update

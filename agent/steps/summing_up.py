@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.context import RunContext
+from agent.owed import out_of_time
 from agent.records.attempts import left_out
 from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
@@ -17,7 +18,7 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
         return finish(ctx, ended(step, "skipped", "left out by --steps"))
     if nothing_because:
         return finish(ctx, ended(step, "skipped", nothing_because))
-    if ctx.out_of_time(step):
+    if out_of_time(ctx, step):
         return finish(ctx, ended(step, "skipped", "the time budget was used up"))
     if why := _too_little(ctx, step):
         return finish(ctx, ended(step, "skipped", why))

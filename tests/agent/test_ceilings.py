@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.budget import Budget
 from agent.config import RunConfig
 from agent.context import AUDITED, RunContext
 from agent.records import measurements
@@ -31,7 +32,7 @@ def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, fl
     config = RunConfig(target=run_dir / "t", entry="bench.py", runs_dir=run_dir / "r")
     found = SimpleNamespace(
         run_dir=run_dir, ledger=ledger, config=config,
-        referee=SimpleNamespace(delta=0.03), out_of_time=lambda step: False,
+        referee=SimpleNamespace(delta=0.03), budget=Budget(),
         progress=SimpleNamespace(emit=lambda event: None),
     )  # fmt: skip
     found.at_most = lambda step: RunContext.at_most(found, step)

@@ -11,6 +11,7 @@ import pytest
 from agent import climb
 from agent.context import HANDED_ON_BYTES, RunContext
 from agent.state import RunState
+from agent.step_names import STEPS
 from tools.isa.gate import Looked
 from tools.judging.check import Checked
 from tools.judging.correctness import Finding
@@ -29,11 +30,13 @@ def context(looked: Looked) -> tuple[Any, list[Verdict], list[Finding]]:
         checked.append(Finding(None, ""))
         return Checked(checked[-1], Build("k", Path("/nowhere")))
 
+    candidate = SimpleNamespace(step="write_kernels", title="RMSNorm in Triton", timed_with="")
     attempts = SimpleNamespace(
-        load=lambda name: SimpleNamespace(id=name, candidate=SimpleNamespace(title="RMSNorm in Triton", timed_with="")),
+        load=lambda name: SimpleNamespace(id=name, candidate=candidate),
         save_verdict=lambda name, verdict: saved.append(verdict),
     )
-    ctx = SimpleNamespace(attempts=attempts, subject="", looked_at_kernels=lambda attempt: looked, checked=check)
+    ctx = SimpleNamespace(attempts=attempts, subject="", looked_at_kernels=lambda attempt: looked, checked=check,
+                          config=SimpleNamespace(steps=STEPS))  # fmt: skip
     return ctx, saved, checked
 
 
@@ -87,7 +90,7 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
     )  # fmt: skip
     ctx._handed_on = lambda attempt: RunContext._handed_on(ctx, attempt)
     candidate = SimpleNamespace(step=step, diff="x = 1")
-    attempt: Any = SimpleNamespace(id=f"{step}-1", candidate=candidate, base="top", with_shadow=[])
+    attempt: Any = SimpleNamespace(id=f"{step}-1", candidate=candidate, base="top", below=())
     build = RunContext.build_candidate(ctx, attempt)
     assert isinstance(build, Build) and build.cache is None and build.handed_on == (cache if handed_on else None)
     cache.mkdir()

@@ -6,10 +6,44 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from agent import leave_one_out
+from agent.repository.stack import StackCommit
 from tools.errors import IncumbentFails
 from tools.judging.measure import Measured, Request
 from tools.judging.worker import Build
+
+
+def weighed(
+    monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str, tuple[str, ...]], late: bool, behind: bool
+) -> list[str]:
+    """Which of these attempts on the stack (name, verdict, what lay below) are weighed."""
+    asked = list[str]()
+    monkeypatch.setattr(leave_one_out, "_weigh_one", lambda ctx, commit, name: asked.append(commit.attempt_id))
+    monkeypatch.setattr(leave_one_out, "behind_one_line", lambda ctx: behind)
+    known = {name: SimpleNamespace(verdict=verdict, below=below, speedup=None) for name, verdict, below in rows}
+    commits = [StackCommit("0" * 40, name, name) for name in known]
+    ctx: Any = SimpleNamespace(
+        stack=SimpleNamespace(commits=lambda: list(commits)), ledger=SimpleNamespace(find=known.get),
+        budget=SimpleNamespace(used_up=lambda: late),
+    )  # fmt: skip
+    leave_one_out.weigh(ctx)
+    return asked
+
+
+TOGETHER = (("fused", "right", ()), ("compiled", "kept", ("fused",)))
+
+
+def test_the_last_is_weighed_too_where_it_was_not_timed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = (("one", "kept", ()), ("two", "kept", ()))
+    assert weighed(monkeypatch, *alone, late=False, behind=False) == ["one"]
+    assert weighed(monkeypatch, *TOGETHER, late=False, behind=False) == ["fused", "compiled"]
+
+
+def test_what_may_spoil_compiling_is_weighed_also_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert weighed(monkeypatch, *TOGETHER, late=True, behind=False) == []
+    assert weighed(monkeypatch, *TOGETHER, late=True, behind=True) == ["fused"]
 
 
 def test_a_commit_without_which_the_stack_ends_while_it_is_timed_stays() -> None:

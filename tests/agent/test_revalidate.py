@@ -12,10 +12,10 @@ import pytest
 
 from agent import past_run
 from agent.past_run import NothingWasKept
-from agent.proposers import Platform, ProposalRequest
+from agent.proposers import PastAttempt, Platform, ProposalRequest
 from agent.proposers.replay import PastChange, Replay
 from agent.records import run_folder
-from agent.records.attempts import ON_ENABLERS
+from agent.records.attempts import ON_ENABLERS, ON_WAITING
 from agent.reporting import afresh
 from tests.agent.synthetic_clock import NO_GAIN
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES, Ran, agent, command
@@ -121,7 +121,7 @@ def test_a_change_brings_along_what_another_had_brought_that_is_not_kept_now(tmp
     assert set(plan.files) == {"model.py", "ratchet_ops/__init__.py", "ratchet_ops/second.py", "ratchet_ops/shared.py"}
 
 
-def test_an_enabler_is_kept_with_what_it_enables() -> None:
+def test_what_was_kept_with_another_change_is_told_as_kept() -> None:
     changes = [PastChange(Candidate(step="audit_compute", title=title, rationale="", diff=title), {}, None)
                for title in ("enabler", "gain", "never")]  # fmt: skip
 
@@ -132,8 +132,22 @@ def test_an_enabler_is_kept_with_what_it_enables() -> None:
     found = afresh.judged(changes, rows, ["a-1", "a-2-on"], {"audit_compute": "the target has it already"})
     assert [each.outcome for each in found] == ["kept", "kept", "not judged"]
     assert found[2].why == "the target has it already"
+    together = [row("b-1", "enabler", "right"), row("b-2", f"gain{ON_WAITING}", "kept")]
+    found = afresh.judged(changes[:2], together, ["b-1", "b-2"], {})
+    assert [each.outcome for each in found] == ["kept", "kept"]
+    dropped = afresh.judged(changes[:1], [*together, row("c-without-b-1", "Leave out", "kept")], ["b-2"], {})
+    assert dropped[0].outcome == "dropped"
     lost = afresh.judged(changes[1:2], [row("a-1", "gain", "kept"), row("c-without-a-1", "Leave out", "kept")], [], {})
     assert (lost[0].outcome, lost[0].why) == ("dropped", "so")
+
+
+def test_what_waited_in_vain_is_timed_by_itself(tmp_path: Path) -> None:
+    candidate = Candidate(step="fuse_projections", title="fused", rationale="", diff="x", timed_with="compile_model")
+    unused: Any = None
+    tried = (PastAttempt("fuse_projections", "fused", "right", "", candidate.digest),)
+    request = ProposalRequest("compose_stack", tmp_path, tmp_path, "bench.py", False, unused, Platform("cpu"), tried)
+    ((again,), _) = Replay([PastChange(candidate, {}, None)], lambda *given: b"").propose(request)
+    assert (again.title, again.timed_with) == ("fused, on the whole stack", "")
 
 
 def test_a_run_goes_on_with_what_it_first_read(place: Path, first: Ran, tmp_path: Path) -> None:

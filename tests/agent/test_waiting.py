@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
-from agent import waiting
+from agent import climb, waiting
+from agent.budget import Budget
 from agent.records.attempts import Attempt
 from agent.records.ledger import Ledger, LedgerRow
-from agent.repository.stack import Stack
+from agent.repository.stack import Conflict, Stack
 from agent.state import RunState
+from agent.step_names import STEPS
 from tests.agent.whole_runs import ROOT, Ran, agent
 from tools.candidate import Candidate
 
 TASK = ROOT / "evals" / "tasks" / "kb_mlp"
-STEPS = "profile_baseline,audit_compute,fuse_projections,compile_model,compose_stack"
+SHORT = "profile_baseline,audit_compute,fuse_projections,compile_model,compose_stack"
 FUSED = "Run gate and up of Model as one matrix multiplication"
 
 
@@ -37,7 +39,7 @@ def test_it_is_kept_with_the_change_that_it_waited_for_also_when_the_run_is_kill
     target, ledger = shutil.copytree(TASK, tmp_path / "target"), tmp_path / "runs" / "one" / "ledger.jsonl"
     argv = [sys.executable, "-m", "tests.agent.synthetic_clock", "run", "--runs-dir", str(tmp_path / "runs"),
             "--run-id", "one", "--sandbox", "local", "--python", sys.executable, "--target", str(target), "--entry",
-            "bench.py", "--steps", STEPS, "--attempts", "1"]  # fmt: skip
+            "bench.py", "--steps", SHORT, "--attempts", "1"]  # fmt: skip
     with (tmp_path / "log").open("wb") as log:
         environment = {**os.environ, "SYNTHETIC_COMPILED": "0.5"}
         process = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=log, env=environment)
@@ -50,21 +52,24 @@ def test_it_is_kept_with_the_change_that_it_waited_for_also_when_the_run_is_kill
     ran = Ran(done.returncode, done.stderr, ledger.parent)
     rows = rows_of(ran)
     fused, compiled = rows["fuse_projections-1"], rows["compile_model-1"]
-    assert (fused.title, fused.verdict, fused.speedup) == (FUSED, "neutral", None)
-    assert "timed together with what compile_model tries" in fused.reason
+    assert (fused.title, fused.verdict, fused.speedup) == (FUSED, "right", None)
+    assert "timed with the change of compile_model" in fused.reason
     assert compiled.verdict == "kept" and compiled.title.endswith("with what waits for it")
     assert compiled.stack is not None and compiled.stack[-2:] == ("fuse_projections-1", "compile_model-1")
     assert compiled.speedup is not None and compiled.speedup.median > 2.2, "of both together"
     stack = Stack.open(ran.run_dir / "stack")
     assert [kept.attempt for kept in ran.report.kept] == [each.attempt_id for each in stack.commits()]
     said = stack.git.text("log", "--format=%B", f"{stack.base}..{stack.top}")
-    assert FUSED in said and "its gain is part of that of a later commit" in said
+    assert FUSED in said and "timed together with the change of compile_model" in said
+    assert "over what lies below the 1 before it, together with them" in said
+    page = (ran.run_dir / "report.md").read_text()
+    assert f"| {FUSED} | with #" in page and ", with #" in page
 
 
 @pytest.mark.timeout(600)
 def test_it_is_given_up_with_the_change_that_it_waited_for_and_tried_by_itself(tmp_path: Path) -> None:
     target = shutil.copytree(TASK, tmp_path / "target")
-    ran = agent(target, tmp_path / "runs", "--steps", STEPS, "--attempts", "2", SYNTHETIC_COMPILED="2.0")
+    ran = agent(target, tmp_path / "runs", "--steps", SHORT, "--attempts", "2", SYNTHETIC_COMPILED="2.0")
     rows = rows_of(ran)
     titles = {row.title: row for row in rows.values()}
     assert [row.verdict for row in rows.values() if row.step == "compile_model"] == ["slower", "slower"]
@@ -72,47 +77,122 @@ def test_it_is_given_up_with_the_change_that_it_waited_for_and_tried_by_itself(t
     assert "Compile" not in " ".join(kept.title for kept in ran.report.kept)
 
 
-def candidate(title: str, timed_with: str = "") -> Candidate:
-    return Candidate(step="swap_attention", title=title, rationale="", diff=title, timed_with=timed_with)
+def candidate(title: str, timed_with: str = "", step: str = "swap_attention") -> Candidate:
+    return Candidate(step=step, title=title, rationale="", diff=title, timed_with=timed_with)
 
 
-def context(answers: dict[tuple[str, ...], list[Candidate]]) -> Any:
-    """It proposes by what waits below."""
-    waits = SimpleNamespace(candidate=candidate("first", "compile_model"))
-    ctx = SimpleNamespace(
-        waiting=[], attempts=SimpleNamespace(load=lambda name: waits), change_of=lambda name: name,
-        stack=SimpleNamespace(build=lambda changes, on: "commit", top="top"),
+Answers = dict[tuple[str, ...], list[Candidate]]
+
+
+def context(answers: Answers, *rows: tuple[str, str, str], steps: tuple[str, ...] = STEPS) -> Any:
+    """It proposes by what lies below. `rows`: attempt, step and verdict; each is timed with compile_model."""
+
+    def propose(
+        step: str, below: tuple[str, ...] = (), *, looking: bool = False, by_itself: bool = False
+    ) -> tuple[list[Candidate], str]:
+        assert looking or not below, "who takes time or money works on nothing unproven"
+        found = [each for each in answers.get(below, []) if not (by_itself and each.timed_with)]
+        return found, "" if found else "nothing was found"
+
+    return SimpleNamespace(
+        attempts=SimpleNamespace(load=lambda name: SimpleNamespace(candidate=candidate(name, "compile_model"))),
+        ledger=SimpleNamespace(rows=[SimpleNamespace(attempt_id=a, step=s, verdict=v) for a, s, v in rows]),
+        config=SimpleNamespace(steps=steps), change_of=lambda name: name, propose=propose,
+        stack=SimpleNamespace(top="top", build=lambda changes, on: Conflict("x", "") if "clash" in changes else "new"),
     )  # fmt: skip
-    ctx.propose = lambda step: (answers[tuple(ctx.waiting)], "nothing" if not answers[tuple(ctx.waiting)] else "")
-    return ctx
+
+
+WAITS = ("a", "fuse_projections", "right")
+
+
+def offered(ctx: Any, step: str = "swap_attention", *, only_checked: bool = False) -> tuple[list[str], tuple[str, ...]]:
+    found = waiting.offer(ctx, step, only_checked=only_checked)
+    return [each.title for each in found.candidates], found.below
 
 
 def test_what_is_timed_by_itself_has_nothing_unproven_below() -> None:
     alone, later = candidate("alone"), candidate("later", "compile_model")
-    ctx, state = context({(): [alone, later], ("a",): [later]}), RunState(waiting=["a"])
-    assert waiting.candidates(state, ctx, "swap_attention") == ([alone], "", ["a"])
-    assert ctx.waiting == []
-    ctx = context({(): [later], ("a",): [later, alone]})
-    assert waiting.candidates(state, ctx, "swap_attention") == ([later], "", ["a"])
-    assert ctx.waiting == ["a"]
+    assert offered(context({(): [alone, later], ("a",): [later]}, WAITS)) == (["alone"], ())
+    assert offered(context({(): [later], ("a",): [later, alone]}, WAITS)) == (["later"], ("a",))
+    assert offered(context({(): [later]})) == (["later"], ())
 
 
-def test_the_step_that_is_waited_for_tries_all_of_it_first_and_later_ones_nothing() -> None:
-    ctx, state = context({(): [candidate("plain")], ("a",): [candidate("both")]}), RunState(waiting=["a"])
-    found, _, waits = waiting.candidates(state, ctx, "compile_model")
-    assert [each.title for each in found] == ["both, with what waits for it"] and ctx.waiting == waits == ["a"]
-    found, _, waits = waiting.candidates(state, ctx, "compose_stack")
-    assert [each.title for each in found] == ["plain"] and ctx.waiting == waits == []
+def test_where_nothing_can_be_made_on_what_waits_it_is_anothers_turn() -> None:
+    alone, later = candidate("of a model"), candidate("later", "compile_model")
+    ctx = context({(): [later]}, WAITS)
+    assert offered(ctx) == ([], ()) and waiting.offer(ctx, "swap_attention").reason == "nothing was found"
+    first = [later]
+    ctx = context({(): first}, WAITS)
+    propose = ctx.propose
+    ctx.propose = lambda *said, **how: ([alone], "") if how.get("by_itself") else propose(*said, **how)
+    assert offered(ctx) == (["of a model"], ())
 
 
-def test_what_waits_is_over_when_it_was_kept_or_tried_in_vain() -> None:
-    ctx, state = context({}), RunState(waiting=["a"])
+def test_in_a_hurry_only_what_is_checked_is_offered() -> None:
+    alone, later = candidate("alone"), candidate("later", "compile_model")
+    assert offered(context({(): [alone, later]}), only_checked=True) == (["later"], ())
+    assert offered(context({(): [alone]}), only_checked=True) == ([], ())
+    assert offered(context({(): [later]}, WAITS), only_checked=True) == ([], ("a",))
 
-    def attempt(step: str, *below: str) -> Attempt:
-        return Attempt(id="b", candidate=candidate("b").model_copy(update={"step": step}), base="c",
-                       with_shadow=list(below))  # fmt: skip
 
-    assert waiting.after(attempt("compile_model", "a"), "kept", state, ctx) == []
-    assert waiting.after(attempt("compile_model", "a"), "broken", state, ctx) == []
-    assert waiting.after(attempt("swap_attention"), "kept", state, ctx) == ["a"]
-    assert waiting.after(attempt("swap_attention"), "neutral", state, ctx) == ["a"]
+def test_the_step_that_is_waited_for_tries_all_of_it_first_and_then_by_itself() -> None:
+    answers = {(): [candidate("plain")], ("a",): [candidate("both")]}
+    assert offered(context(answers, WAITS), "compile_model") == (["both, with what waits for it"], ("a",))
+    tried = ("b", "compile_model", "slower")
+    assert offered(context(answers, WAITS, tried), "compile_model") == (["plain"], ())
+    assert offered(context(answers, WAITS), "compose_stack") == (["plain"], ())
+    assert offered(context({(): [candidate("plain")]}, WAITS), "compile_model") == (["plain"], ())
+
+
+def test_what_no_longer_fits_on_the_top_does_not_wait() -> None:
+    found = waiting.what_waits(context({}, ("clash", "fuse_projections", "right"), WAITS), "swap_attention")
+    assert found == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("step", "timed_with", "rows", "steps", "waits"),
+    [
+        ("fuse_projections", "compile_model", (), STEPS, True),
+        ("fuse_projections", "", (), STEPS, False),
+        ("fuse_projections", "compile_model", (), ("fuse_projections",), False),
+        ("compose_stack", "compile_model", (), STEPS, False),
+        ("fuse_projections", "compile_model", (("b", "compile_model", "broken"),), STEPS, False),
+    ],
+)
+def test_nothing_waits_for_a_step_that_is_over_or_never_comes(
+    step: str, timed_with: str, rows: tuple[tuple[str, str, str], ...], steps: tuple[str, ...], waits: bool
+) -> None:
+    assert waiting.may_wait(context({}, *rows, steps=steps), step, timed_with) == waits
+
+
+def diagnosed(verdict: str, attempt: Attempt, shadow: list[str]) -> tuple[Any, list[Any]]:
+    """What `diagnose` returns, and what was told and adopted."""
+    ctx, told = context({}), list[Any]()
+    ctx.attempts = SimpleNamespace(
+        load=lambda name: (
+            attempt if name == attempt.id else SimpleNamespace(candidate=candidate(name, "compile_model"))
+        ),
+        save=told.append,
+    )
+    ctx.progress = SimpleNamespace(emit=told.append)
+    ctx.budget, ctx.time_slice = Budget(), SimpleNamespace(before_attempt=lambda: None)
+    ctx.base = lambda below: ("commit of", *below)
+    ctx.adopt_build = lambda attempt, commit: told.append(commit)
+    state = RunState(attempt=attempt.id, verdict=verdict, shadow=shadow)
+    return climb.diagnose(state, ctx), told
+
+
+def test_what_waits_is_never_put_on_enablers() -> None:
+    """They have no step that times them, and a try on them would take the change out of what waits."""
+    waits = Attempt(id="b", candidate=candidate("b", "compile_model"), base="c", below=("a",))
+    found, told = diagnosed("right", waits, ["enabler"])
+    assert found == {"attempt": ""} and told == [("commit of", "a", "b")]
+    broken = waits.model_copy(update={"below": ()})
+    assert diagnosed("broken", broken, ["enabler"]) == ({"attempt": ""}, [])
+
+
+def test_it_is_told_what_was_given_up() -> None:
+    compiled = Attempt(id="b", candidate=candidate("b", step="compile_model"), base="c", below=("fused",))
+    found, told = diagnosed("slower", compiled, [])
+    assert found == {"attempt": ""} and [each.text for each in told] == ["given up with it: fused"]
+    assert diagnosed("wrong", compiled.model_copy(update={"candidate": candidate("b")}), []) == ({"attempt": ""}, [])

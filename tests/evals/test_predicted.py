@@ -38,3 +38,14 @@ def test_a_ceiling_holds_or_is_passed(at_most: float, gains: list[tuple[float, f
 def test_what_has_no_ceiling_or_kept_nothing_is_not_listed() -> None:
     assert told(None, (1.32, 1.28, 1.37)) == ""
     assert told(1.5) == ""
+
+
+def test_what_several_steps_gained_together_is_the_gain_of_none() -> None:
+    steps = [Step(name=name, status="done", at_most=1.2) for name in STEPS]
+    (one, two) = (
+        Kept(attempt=name, step=step, title=name, commit="0" * 40, speedup=speedup, together_with=others)
+        for name, step, speedup, others in (
+            ("a1", "fuse_projections", None, []), ("a2", "compile_model", interval(3.0, 2.9, 3.1), ["a1"]),
+        )
+    )  # fmt: skip
+    assert predicted.table(predicted.gained("decoder", sample(steps=steps, kept=[one, two]))) == ""

@@ -1,4 +1,4 @@
-"""What the referee says of a candidate: one of seven verdicts, always with its evidence."""
+"""What the referee says of a candidate: one of eight verdicts, always with its evidence."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from tools.judging.accept import SpeedupInterval
 from tools.plain_text import plain, plain_values
 
-VerdictName = Literal["kept", "neutral", "slower", "wrong", "broken", "refused", "inconclusive"]
+VerdictName = Literal["kept", "right", "neutral", "slower", "wrong", "broken", "refused", "inconclusive"]
 
 
 class Verdict(BaseModel):
     """`kept` is the only one that changes the stack.
 
-    neutral: no gain could be shown. slower: a loss was shown. wrong: it computes something else. broken: it does
-    not build or run. refused: it touched what it may not, or a tripwire fired. inconclusive: this machine is too
-    noisy to say. Names that the candidate chose may stand in it, so its text is made plain.
+    right: it passes the whole check, and was not timed by itself. neutral: no gain could be shown. slower: a loss was
+    shown. wrong: it computes something else. broken: it does not build or run. refused: it touched what it may not, or
+    a tripwire fired. inconclusive: the machine was too noisy, or changed its pace, so that nothing can be said. Names
+    that the candidate chose may stand in it, so its text is made plain.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -51,6 +51,15 @@ def test_rows_are_read_as_they_were_written_one_line_each_chained(path: Path) ->
     assert Ledger.open(path).find("d") is None
 
 
+def test_rows_of_before_there_was_anything_below_still_fit_their_hashes(path: Path) -> None:
+    ledger = Ledger.open(path)
+    ledger.append(row("a"))
+    below = ledger.append(row("b", below=("a",)))
+    first, second = (json.loads(line) for line in path.read_text().splitlines())
+    assert "below" not in first and second["below"] == ["a"]
+    assert Ledger.open(path).find("b") == below and below.below == ("a",)
+
+
 @pytest.mark.parametrize(
     "strange",
     [
