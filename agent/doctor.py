@@ -194,11 +194,10 @@ def _closed(node: Path, groups: str) -> Iterator[str]:
 def _model(variables: Mapping[str, str]) -> Iterator[str]:
     endpoint = variables.get("OPENAI_BASE_URL")
     if endpoint or variables.get("OPENAI_API_KEY"):
-        yield _line(
-            "model", f"{'an endpoint' if endpoint else 'a key'} is set; nothing uses it yet: the playbook needs none"
-        )
+        found = "an endpoint" if endpoint else "a key"
+        yield _line("model", f"{found} is set: `--model NAME` asks it for what the playbook does not find")
     else:
-        yield _line("model", "no endpoint is set; the playbook needs none")
+        yield _line("model", "neither an endpoint nor a key is set; the playbook needs none")
 
 
 def _sandbox(sandbox: Sandbox, passed_over: Mapping[Name, SandboxUnavailable]) -> Iterator[str]:

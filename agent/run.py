@@ -277,10 +277,10 @@ def protection(config: RunConfig, workload: Workload) -> Callable[[str], str | N
     """Why a candidate may not touch a path of this target, or None."""
 
     def protected(path: str) -> str | None:
-        name = path.rsplit("/", 1)[-1]
+        *folders, name = path.split("/")
         if path == config.entry and workload.form != "kernelbench":
             return "it is the entry, which says how the target is used"
-        if name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py" or "tests/" in f"{path}/":
+        if name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py" or "tests" in folders:
             return "it is a test"
         return None
 

@@ -14,10 +14,9 @@ _ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid")
 
 def groups(traces, where, total_s):
     """nn.Linear below one parent that received the same tensor, by the parent's class and the names of the layers."""
-    owners = where.children()
     rows = {}
     for trace in traces:
-        for (parent, _), ops in _by_input(trace, owners, where).items():
+        for (parent, _), ops in _by_input(trace, where).items():
             names = tuple(dict.fromkeys(name for name, _, _ in ops))
             if len(names) < 2 or len(names) != len(ops):
                 continue
@@ -38,22 +37,20 @@ def groups(traces, where, total_s):
     ]  # fmt: skip
 
 
-def _by_input(trace, owners, where):
+def _by_input(trace, where):
+    by_path = dict(where.modules.values())
     found = {}
-    weights = {}
     for op in trace.ops:
         if op.name != "linear" or op.module is None or not isinstance(op.module, torch.nn.Linear):
             continue
-        path, layer = where.path(op.module), op.module
-        parent_path, _, name = path.rpartition(".")
-        parent = next((m for p, m in where.modules.values() if p == parent_path), None)
+        parent_path, _, name = where.path(op.module).rpartition(".")
+        parent = by_path.get(parent_path)
         operands = op.operands()
         if parent is None or not operands:
             continue
-        weights[id(layer)] = layer
         # a tensor changed in place between two calls is another input
         changes = len([i for i in trace.mutated.get(trace.values[operands[0]].root, ()) if i < op.index])
-        found.setdefault((parent, (operands[0], changes)), []).append((name, layer, op))
+        found.setdefault((parent, (operands[0], changes)), []).append((name, op.module, op))
     return found
 
 

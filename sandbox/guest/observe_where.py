@@ -48,10 +48,6 @@ class Where:
         path, above = self.path(module), self.path(owner)
         return path.removeprefix(above).removeprefix(".") if path.startswith(f"{above}." if above else "") else ""
 
-    def children(self):
-        """id of a parameter -> (path of its module, module)."""
-        return {id(p): (path, m) for path, m in self.modules.values() for p in m.parameters(recurse=False)}
-
     # -- files
 
     def file(self, name):

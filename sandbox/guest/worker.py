@@ -116,7 +116,7 @@ class Worker:
     def _cast(self, tensor):
         return tensor.to(self.precision) if self.precision and tensor.is_floating_point() else tensor
 
-    def op_call(self, key, phase=""):
+    def op_call(self, key):
         """Call, wait for the device, and answer with the digest: that answer stops the host's clock."""
         with workload.guarded("call_raised", self.tree):
             self._start()
@@ -168,9 +168,6 @@ class Worker:
     def op_collect(self):
         """Free what only cycles hold. What torch.compile leaves behind takes 0.2 s, once, at any later call."""
         gc.collect()
-
-    def op_synchronize(self):
-        synchronize()
 
     def op_compiled(self):
         """What torch.compile made so far: graphs, the places where it gave up and went on in Python, and code that it

@@ -94,6 +94,10 @@ class _Writer:
         self.draws.append(Draw(case["phase"], dict(case["shape"] if shape is None else shape), seed, variant))
         return len(self.draws) - 1
 
+    def seeds_of(self, cases: Sequence[Mapping[str, Any]]) -> set[int]:
+        asked = [(case["phase"], dict(case["shape"])) for case in cases]
+        return {draw.seed for draw in self.draws if not draw.variant and (draw.phase, draw.shape) in asked}
+
     def call(self, label: str, draw: int, how: str = "fresh") -> None:
         self.steps.append(Call(label, draw, how))
 
@@ -127,7 +131,8 @@ def write_script(
         w.call(f"{variant} values", w.draw(cheap, variant=variant))
     if transforms:
         w.steps.append(State("a"))
-    while len({d.seed for d in w.draws if not d.variant}) < SEEDS - len(transforms):
+    # others may be left out, where the original does not answer them
+    while len(w.seeds_of(cases)) < SEEDS - len(transforms):
         w.call("fresh seed", w.draw(cheap), rng.choice(["fresh", "inplace"]))
     for name in transforms:
         w.steps.append(Transform(name))

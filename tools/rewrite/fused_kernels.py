@@ -21,7 +21,7 @@ from tools.rewrite.kernels import norm_arguments
 from tools.rewrite.ops_package import ADD_LAYER_NORM, ADD_RMS_NORM, ROTARY, SOFTMAX_TOPK, use
 from tools.rewrite.source import SourceFile
 from tools.rewrite.spelling import argument, integer, method
-from tools.rewrite.syntax import assigned, dotted, find_all, walk
+from tools.rewrite.syntax import assigned, dotted, find_all, free_name, walk
 
 NAMES = {
     "add_rms": "Sum and RMS normalisation", "add_layer": "Sum and layer normalisation", "rotary": "Rotary embedding",
@@ -141,8 +141,7 @@ class _Fresh:
         self.taken = {n.value for n in find_all(function, cst.Name)}
 
     def __call__(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
+        name = free_name(name, self.taken)
         self.taken.add(name)
         return name
 

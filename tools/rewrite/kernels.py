@@ -17,7 +17,7 @@ from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import GATED_MUL, LAYER_NORM, RMS_NORM, is_used, use
 from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import after_docstring, dotted, find_all
+from tools.rewrite.syntax import after_docstring, dotted, find_all, free_name
 
 _FORMULA = {"kind", "weight", "bias", "eps", "eps_value", "offset", "order", "module", "count", "dtype"}
 _ACTIVATIONS = {("silu", "none"): "silu", ("gelu", "none"): "gelu", ("gelu", "tanh"): "gelu_tanh"}
@@ -87,7 +87,7 @@ def _norm(source: SourceFile, site: Site) -> dict[str, str]:
     used = use(source, asset, site.detail["module"])
     this, x = plain
     taken = {n.value for n in find_all(forward, cst.Name)}
-    result = "fused" if "fused" not in taken else "fused_"
+    result = free_name("fused", taken)
     call = f"{result} = {used.name}({x}, {norm_arguments(site.detail, this)})"
     text = f"{call}\nif {result} is not None:\n    return {result}\n"
     first = after_docstring(forward)

@@ -15,7 +15,7 @@ import libcst as cst
 from tools.rewrite.flow import Statement
 from tools.rewrite.kinds import Env, Kinds
 from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import find_all
+from tools.rewrite.syntax import find_all, free_name
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,3 @@ class _Swap(cst.CSTTransformer):
 
 def _identifier(text: str) -> str:
     return re.sub(r"\W+", "_", text.removeprefix("self.")).strip("_").lower()
-
-
-def free_name(name: str, taken: set[str]) -> str:
-    """`name`, or the first like it that is not taken."""
-    while name in taken:
-        name += "_"
-    return name

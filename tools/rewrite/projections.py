@@ -16,7 +16,7 @@ from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import PACKED_LINEAR, use
 from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import dotted, find_all, find_blocks, methods, statements, walk
+from tools.rewrite.syntax import dotted, find_all, find_blocks, free_name, methods, statements, walk
 
 
 def find(observation: Observation) -> list[Site]:
@@ -59,7 +59,7 @@ def _pack(source: SourceFile, site: Site, packed_linear: str) -> None:
     source.insert(_line(source, f"self.{attribute} = {packed_linear}({layers})"), after=setup)
 
     taken = {n.value for n in find_all(function, cst.Name)}
-    results = [_free(f"{name}_out", taken) for name in names]
+    results = [free_name(f"{name}_out", taken) for name in names]
     first = next(statement for statement in body if any(_contains(statement, call) for call in calls))
     text = f"{', '.join(results)} = self.{attribute}({source.code(argument)}, {layers})"
     source.insert(_line(source, text), before=first)
@@ -154,14 +154,8 @@ def _holds(node: cst.CSTNode, calls: list[cst.Call]) -> bool:
 def _attribute(source: SourceFile, owner: cst.ClassDef, names: list[str]) -> str:
     """`packed_qkv` would be a guess at what they are; the names themselves are not."""
     taken = {n.attr.value for n in find_all(owner, cst.Attribute)}
-    return _free("packed_" + "_".join(names), taken)
+    return free_name("packed_" + "_".join(names), taken)
 
 
 def _line(source: SourceFile, text: str) -> cst.BaseStatement | cst.SimpleStatementLine:
     return cst.parse_statement(text, source.module.config_for_parsing)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

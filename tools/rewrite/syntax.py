@@ -220,3 +220,10 @@ def index_values(node: cst.Subscript) -> list[cst.BaseExpression]:
         elif isinstance(element.slice, cst.Slice):
             values += [v for v in (element.slice.lower, element.slice.upper, element.slice.step) if v is not None]
     return values
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """`name`, or the first like it that is not taken."""
+    while name in taken:
+        name += "_"
+    return name

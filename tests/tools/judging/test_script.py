@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.evals.arena import Arena
-from tools.judging.script import Call, write_script
+from tools.judging.script import SEEDS, Call, write_script
 from tools.judging.workload import Case, Inspection
 
 
@@ -25,6 +25,14 @@ def test_calls_without_an_input_are_left_out_and_the_others_keep_theirs() -> Non
     ]
     assert asked["constant values"].variant == "constant" and asked["unseen shape"].shape == {"rows": 9}
     assert [draw.seed for draw in left.draws] == [seed for seed in seeds if seed is not None]
+
+
+@pytest.mark.parametrize("transforms", [(), ("to_cpu", "deepcopy")])
+def test_ten_seeds_are_left_when_nothing_is_answered_that_was_not_declared(transforms: tuple[str, ...]) -> None:
+    case, unseen = {"phase": "", "shape": {"rows": 8}}, [{"phase": "", "shape": {"rows": n}} for n in (1, 9, 17)]
+    script = write_script([case], unseen, ("negated",), transforms, random.Random(0))
+    answered = [draw.seed if not draw.variant and draw.shape == {"rows": 8} else None for draw in script.draws]
+    assert script.only(answered).seeds >= SEEDS
 
 
 def test_only_what_the_original_answers_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
