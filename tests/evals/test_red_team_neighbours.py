@@ -73,7 +73,7 @@ def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_alone(
 ) -> None:
     without_freezing(long_arena, monkeypatch)
     monkeypatch.setattr(agreement, "AGREEMENT", 1.25)
-    clock = replace(long_arena.referee.clock, known_us={long_arena.incumbent.key: [1.0]})  # type: ignore[type-var]
+    clock = replace(long_arena.referee.clock, known_us={long_arena.incumbent.key: [[1.0]]})  # type: ignore[type-var]
     verdict = replace(long_arena, referee=replace(long_arena.referee, clock=clock)).time("27_spinning_child")
     assert (verdict.name, "it is being slowed down" in verdict.reason) == ("refused", True)
 

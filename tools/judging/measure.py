@@ -185,6 +185,10 @@ class Clock(Protocol):
         """Raises: IncumbentFails, WorkloadError (inputs cannot be drawn), SandboxError."""
         ...
 
+    def know(self, found: Comparison) -> None:
+        """What an earlier command of the same run has found: its builds take so long."""
+        ...
+
     def filled(self, build: Build, fill: Fill) -> Build:
         """Before it is timed: with what it compiles, made once. Raises: WorkerFault."""
         ...
@@ -240,7 +244,7 @@ class LiveClock:
     scratch: Path
     supply: InputSupply
     settle: Callable[[], None]  # returns when the device works, after a process has failed on it
-    known_us: dict[str, list[float]] = field(default_factory=dict)
+    known_us: agreement.Known = field(default_factory=dict)
     _held: Held | None = field(default=None, init=False)  # in a series
 
     def compare(self, request: Request) -> Measured:
@@ -281,6 +285,10 @@ class LiveClock:
                 for each in left.values():
                     doubt.tell(each)
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
+
+    def know(self, found: Comparison) -> None:
+        self.known_us.setdefault(found.candidate, found.candidate_us)
+        self.known_us.setdefault(found.incumbent, found.incumbent_us)
 
     def filled(self, build: Build, fill: Fill) -> Build:
         return fill(build)
@@ -338,8 +346,11 @@ class LiveClock:
                         request.progress(restarts)
                     # the original under torch.compile slows nobody down
                     judged = [found[name] for name in found if builds[name].compile_options is None]
-                    asked = [each for each in judged if agreement.is_in_question(each, self.known_us)]
-                    if request.to_come and not asked:
+                    # what is only screened is kept by nothing, and measured afresh where it may be
+                    asked = [] if request.to_come else [
+                        each for each in judged if agreement.is_in_question(each, self.known_us)
+                    ]  # fmt: skip
+                    if request.to_come:
                         held.take(session, several.hand_over())
                 for each in asked:
                     doubt = agreement.check(each, session, self.known_us) or doubt
@@ -348,9 +359,8 @@ class LiveClock:
         after: list[DeviceState] = read()
         for each in found.values():
             each.devices_before, each.devices_after = before, after
-            if not each.refused:
-                self.known_us.setdefault(each.candidate, each.median_us("candidate"))
-                self.known_us.setdefault(each.incumbent, each.median_us("incumbent"))
+            if not each.refused and not request.to_come:
+                self.know(each)
         return doubt
 
     def _ahead(self, sides: int, request: Request, done: int) -> int:
@@ -365,7 +375,8 @@ class LiveClock:
         # one that settles a screen at once, and all that follow
         steps = (1 + request.to_come, *AHEAD) if request.to_come else AHEAD
         wanted = [n for n in steps if n <= most and n * input_bytes <= AHEAD_INPUT_BYTES]
-        together = (n for n in wanted if n * sides <= self.cores.count and self.workload.fits(n * sides))
+        most_workers = self.cores.count * 5 // 4  # each starts on one core most of the time, and nothing is timed then
+        together = (n for n in wanted if n * sides <= most_workers and self.workload.fits(n * sides))
         return next(together, 1)
 
 

@@ -37,6 +37,9 @@ class RecordingClock:
         self._write(found.comparisons.values())
         return found
 
+    def know(self, found: Comparison) -> None:
+        self.inner.know(found)
+
     def filled(self, build: Build, fill: Fill) -> Build:
         try:
             return self.inner.filled(build, fill)
@@ -75,6 +78,9 @@ class RecordedClock:
     def compare(self, request: Request) -> Measured:
         """Raises: ClockNotRecorded."""
         return Measured({name: self._recorded(request.blank(name)) for name in request.candidates})
+
+    def know(self, found: Comparison) -> None:
+        """It is in the recording."""
 
     def filled(self, build: Build, fill: Fill) -> Build:
         """As it is: it is not timed."""

@@ -159,6 +159,7 @@ class Referee:
     def use_noise(self, aa: Comparison) -> NoiseFloor:
         """The noise floor from an A/A comparison of this run."""
         self.noise = accept.noise_floor(aa.log_ratios, self.workload.device)
+        self.clock.know(aa)
         return self.noise
 
     def confirm(self, purpose: str, incumbent: Build, candidate: Build) -> Measured:

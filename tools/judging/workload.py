@@ -195,7 +195,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     init = worker.take("init", found.keep / "init") if saved_init else None
     is_module = worker.ask_for(Built, "build", mode=told.mode).is_module
     states = _states(found) if is_module else {}
-    drawn: list[tuple[Case, list[Path]]] = []
+    drawn: list[tuple[Case, list[Path], int]] = []  # the last: bytes in and out of a call
     for declared in told.cases:
         case = Case(declared.phase, declared.shape, declared.work)
         saved, _ = found.run_once(case, rng.randrange(1 << 31))
@@ -204,10 +204,12 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
             raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
         _, elapsed = found.run_once(case, rng.randrange(1 << 31))
         inputs = [found.take(found.draw(case, rng.randrange(1 << 31))) for _ in range(INPUTS)]
-        drawn.append((replace(case, call_s=elapsed, input_bytes=inputs[0].stat().st_size), inputs))
-    # the cheapest first everywhere: what compiles itself must meet the shapes in the same order in every worker
-    drawn.sort(key=lambda each: each[0].call_s)
-    cases = [case for case, _ in drawn]
+        case = replace(case, call_s=elapsed, input_bytes=inputs[0].stat().st_size)
+        drawn.append((case, inputs, case.input_bytes + sum(leaf.nbytes for leaf in saved.leaves)))
+    # the smallest first everywhere: what compiles itself must meet the shapes in the same order in every worker, and in
+    # every command of a run, in which two of about the same time may change places
+    drawn.sort(key=lambda each: each[2])
+    cases = [case for case, *_ in drawn]
     cheap = cases[0]
     _same_twice(found, cheap, rng)
     rules = Rules("outputs" in told.declares, "compare" in told.declares, told.tolerance.model_dump(exclude_none=True))
@@ -232,8 +234,8 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         init,
         states,
         told.environment.model_dump(),
-        [first for _, (first, *_) in drawn],
-        [others for _, (_, *others) in drawn],
+        [first for _, (first, *_), _ in drawn],
+        [others for _, (_, *others), _ in drawn],
         peak_bytes,
         None if told.recipe is None else told.recipe.model_dump(),
         told.notes,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tools.judging.agreement import PACE_REPEATS, Doubt, check
+from tools.judging.agreement import PACE_REPEATS, Doubt, check, is_in_question
 from tools.judging.clock import INCUMBENT, Restart, Session, Side
 from tools.judging.measure import Comparison, LiveClock, Request
 from tools.judging.referee import _failed
@@ -50,7 +50,7 @@ def clock() -> LiveClock:
     class CPU:
         device: str = "cpu"
 
-    made = LiveClock(UNUSED, UNUSED, UNUSED, Path("/nowhere"), UNUSED, lambda: None, {BUILD.key: [KNOWN_US]})
+    made = LiveClock(UNUSED, UNUSED, UNUSED, Path("/nowhere"), UNUSED, lambda: None, {BUILD.key: [[KNOWN_US]]})
     return replace(made, workload=CPU())  # type: ignore[arg-type]
 
 
@@ -58,6 +58,20 @@ def test_as_fast_as_it_is_known_to_be(clock: LiveClock) -> None:
     found = compared(1.05 * KNOWN_US)
     assert check(found, session(999.0, 1.0), clock.known_us) is None  # nobody asks
     assert found.failed == ""
+
+
+def test_what_scatters_by_itself_is_in_question_only_where_it_is_slower_than_ever(clock: LiveClock) -> None:
+    scattered = {BUILD.key: [[0.8 * KNOWN_US], [KNOWN_US], [1.4 * KNOWN_US]]}
+    assert not is_in_question(compared(1.35 * KNOWN_US), scattered)
+    assert is_in_question(compared(1.45 * KNOWN_US), scattered)
+    two_cases = compared(KNOWN_US)
+    two_cases.incumbent_us = [[KNOWN_US, 1.5 * KNOWN_US]]
+    assert is_in_question(two_cases, {BUILD.key: [[KNOWN_US, KNOWN_US]]}), "one case is enough"
+
+
+def test_an_earlier_command_of_the_run_says_what_is_known(clock: LiveClock) -> None:
+    clock.know(compared(999.0))
+    assert clock.known_us == {BUILD.key: [[KNOWN_US]], "candidate": [[999.0 / 2]]}, "what is known already stands"
 
 
 def test_slow_only_beside_the_candidate_is_a_doubt_that_blames_it(clock: LiveClock) -> None:
@@ -70,7 +84,7 @@ def test_slow_only_beside_the_candidate_is_a_doubt_that_blames_it(clock: LiveClo
 def test_slow_alone_too_is_the_machines_new_pace(clock: LiveClock) -> None:
     found = compared(1.5 * KNOWN_US)
     assert check(found, session(150.0, 150.0), clock.known_us) is None
-    assert found.failed == "" and clock.known_us[BUILD.key] == [150.0]
+    assert found.failed == "" and clock.known_us[BUILD.key] == [[KNOWN_US], [150.0]]
 
 
 def test_slow_then_and_no_longer_is_a_doubt_that_blames_nobody(clock: LiveClock) -> None:
