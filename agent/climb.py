@@ -107,6 +107,8 @@ def decide(state: RunState, ctx: RunContext) -> Update:
     assert verdict is not None, "every way to this node leaves a verdict"
     stack = [*ctx.stacked(), *attempt.below, attempt.id] if verdict.name == "kept" else None
     ctx.record(attempt, verdict, stack)
+    if verdict.name not in ("kept", "right"):
+        ctx.forget_cache(attempt)
     ctx.time_slice.after_attempt()
     ctx.progress.emit(
         VerdictReached(attempt.id, attempt.candidate.title, verdict.name, verdict.reason, verdict.speedup)

@@ -20,7 +20,7 @@ from agent.proposers import Platform, ProposalRequest, Proposer
 from agent.proposers.past import past_of
 from agent.records import acceptance, measurements
 from agent.records.attempts import Attempt, Attempts
-from agent.records.kept_caches import KeptCaches
+from agent.records.kept_caches import KeptCaches, bytes_in
 from agent.records.ledger import Ledger, NewRow
 from agent.records.measurements import SessionStart
 from agent.records.written import commit_message, cost_of
@@ -112,6 +112,10 @@ class RunContext:
         cache = self.caches.get(build.key)
         return None if cache is None else replace(build, cache=self.referee.grounds.watch(cache))
 
+    def forget_cache(self, attempt: Attempt) -> None:
+        if (build := self._candidates.get(attempt.id)) is not None:
+            self.caches.drop(build.key)
+
     def _keep_cache(self, build: Build) -> None:
         if build.cache is not None:
             self.caches.put(build.key, build.cache)
@@ -159,7 +163,7 @@ class RunContext:
         is the question, and where it is so large that copying it for every worker takes longer.
         """
         cache = None if attempt.candidate.step == "compile_model" else self.top_build().cache
-        return cache if cache is not None and _bytes_in(cache) <= HANDED_ON_BYTES else None
+        return cache if cache is not None and bytes_in(cache) <= HANDED_ON_BYTES else None
 
     def fresh_tree(self, name: str) -> Path:
         """The path of a tree that is not there yet."""
@@ -168,12 +172,26 @@ class RunContext:
         tree.parent.mkdir(parents=True, exist_ok=True)
         return tree
 
+    def forget(self, attempt: Attempt) -> None:
+        """Its tree goes; who asks about it all the same has it built anew."""
+        self._candidates.pop(attempt.id, None)
+        self._checked.pop(attempt.id, None)
+        remove_tree(self.scratch / "trees" / attempt.id)
+
     def checked(self, attempt: Attempt) -> Checked:
-        """The correctness of an attempt; made again if the process that knew it is gone."""
+        """The correctness of an attempt, looked at once per run where it is right."""
         if attempt.id not in self._checked:
             build = self.build_candidate(attempt)
-            assert isinstance(build, Build), "an attempt whose diff does not apply has its verdict already"
-            self._checked = {attempt.id: self.referee.check(build)}
+            assert isinstance(build, Build), "what does not apply has its verdict already"
+            evidence, known = self.attempts.check(attempt.id), self._with_kept_cache(build)
+            if evidence is not None and known is not None:  # by an earlier command, which may have compiled for minutes
+                found = Checked(Finding(None, "", evidence), known)
+            else:
+                found = self.referee.check(build)
+                if found.finding.verdict is None and found.build.cache is not None:
+                    self._keep_cache(found.build)
+                    self.attempts.save_check(attempt.id, found.finding.evidence)
+            self._checked = {attempt.id: found}
         return self._checked[attempt.id]
 
     def looked_at_kernels(self, attempt: Attempt) -> Looked:
@@ -328,6 +346,8 @@ class RunContext:
             compile_pays={"compile_model", "compose_stack"} <= set(self.config.steps)
             and known is not None and known.compile_pays(self.referee.delta),
             tuning_pays=known is not None and known.tuning_pays(self.referee.delta),
+            recording_pays=known is not None and self.platform.device == "cuda"
+            and known.recording_pays(self.referee.delta),
             compiles_again=known is not None and known.compiles_again,
         )  # fmt: skip
 
@@ -373,10 +393,6 @@ class RunContext:
             return self.proposer.advice(self.request("compile_model"))
         except WorkerFault:
             return []
-
-
-def _bytes_in(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def stack_profile(commit: str) -> str:

@@ -19,7 +19,7 @@ class Metered:
 
     inner: Sandbox
     _before: float = 0.0
-    _running: set[int] = field(default_factory=set)
+    _running: dict[int, _Counted] = field(default_factory=dict)
     _since: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -47,16 +47,23 @@ class Metered:
     def reap(self) -> list[str]:
         return self.inner.reap()
 
+    def stop_running(self) -> None:
+        """End what still runs: who started it in another thread is told that it ended."""
+        with self._lock:
+            left = [*self._running.values()]
+        for process in left:
+            process.stop()
+
     def runs(self, process: _Counted) -> None:
         with self._lock:
             if not self._running:
                 self._since = time.monotonic()
-            self._running.add(id(process))
+            self._running[id(process)] = process
 
     def rests(self, process: _Counted) -> None:
         with self._lock:
             if id(process) in self._running:
-                self._running.remove(id(process))
+                del self._running[id(process)]
                 if not self._running:
                     self._before += time.monotonic() - self._since
 

@@ -79,7 +79,7 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
         smaller = ctx.build_of(without)
     except WorkerFault as fault:
         return Verdict(name="broken", reason=f"the stack does not run without it: {fault}")
-    request = Request(f"leave out {attempt_id}", smaller, {"top": top}, enough_to_weigh(delta),
+    request = Request(f"leave out {attempt_id}", smaller, {"top": top}, enough_to_weigh(delta, ctx.budget.too_dear),
                       progress=lambda n: ctx.say("measuring its worth", n, _next_look(n)),
                       doing=ctx.say)  # fmt: skip
     try:

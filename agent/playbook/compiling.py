@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from agent.playbook import graphs
 from agent.playbook.drafts import Answer, Drafts, percent
 from agent.proposers import Platform, ProposalRequest
 from tools.candidate import Site
@@ -48,6 +49,8 @@ def propose(request: ProposalRequest) -> Answer:
             return [], str(reason)
         if again:
             drafts.reasons.append(f"torch.compile compiles {site.module_class} anew for each input")
+        if request.recording_pays and not (again or present is not None or graphs.obstacle(request)):
+            _recorded(drafts, site, ways[0])
         for text in () if again else ways:
             if text == present or (kept and "mode=" not in text):
                 continue  # of the ways without tuning, the likeliest was tried first
@@ -65,6 +68,20 @@ def propose(request: ProposalRequest) -> Answer:
         elif not drafts.candidates:
             _by_region(drafts, ways[0])
     return drafts.answer("" if sites else compile_model.advice(request.observation, ""))
+
+
+def _recorded(drafts: Drafts, site: Site, text: str) -> None:
+    """What only saves launches and what only merges kernels: together, where plain torch.compile showed that both pay.
+
+    Compiled calls that wait for Python scatter from one start to the next, so that each by itself is long in proving.
+    """
+    drafts.add(
+        site,
+        f"Compile {site.module_class} ({_in_words(text)}) and record its calls as graphs",
+        f"{site.module_class} ({site.file}:{site.line}) is the outermost module that is the target's own. Compiled, "
+        "its small operations are merged; recorded, all kernels of a call are launched at once.",
+        partial(wrap_calls.compile_and_capture, drafts.request.tree, site, text),
+    )
 
 
 def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:

@@ -48,12 +48,14 @@ def _late(drafts: Drafts) -> list[Candidate]:
     request = drafts.request
     fresh = replace(request, attempts=(), tune=None)
     known = {*(a.title for a in request.attempts), *(c.title for c in drafts.candidates)}
+    # what leaves compiled code as it is comes first, since it is soon tried; Triton kernels, between which less is
+    # merged and all is compiled anew, come last
     ways: dict[str, Callable[[], list[Candidate]]] = {
         fusing.STEP: lambda: fusing.layers(fresh),
-        kernels.STEP: lambda: kernels.propose(replace(fresh, tune=request.tune))[0],
+        gemm.STEP: lambda: gemm.propose(fresh)[0],
         attention.STEP: lambda: attention.routed(fresh),
         audit.STEP: lambda: audit.copied(fresh),
-        gemm.STEP: lambda: gemm.propose(fresh)[0],
+        kernels.STEP: lambda: kernels.propose(replace(fresh, tune=request.tune))[0],
     }
     steps = [step for step in ways if step in request.steps and put_off(replace(request, step=step), step)]
     found = [candidate for step in steps for candidate in ways[step]()]

@@ -9,14 +9,20 @@ from agent.proposers import ProposalRequest
 from tools.rewrite import compile_model, wrap_calls
 
 
-def propose(request: ProposalRequest) -> Answer:
+def obstacle(request: ProposalRequest) -> str:
+    """Why no call can be recorded; empty where nothing is known against it."""
     if request.platform.device != "cuda":
-        return [], "a CPU has no graphs to capture: its calls are not launched on a device"
-    drafts = Drafts(request, "capture_graph")
-    reads = request.observation.host_reads
-    if reads:
+        return "a CPU has no graphs to capture: its calls are not launched on a device"
+    if reads := request.observation.host_reads:
         places = ", ".join(f"{f.file}:{f.line}" for read in reads[:3] for f in read.frames[:1])
-        return [], f"Python reads values of tensors during the call ({places}), so a recording would not follow them"
+        return f"Python reads values of tensors during the call ({places}), so a recording would not follow them"
+    return ""
+
+
+def propose(request: ProposalRequest) -> Answer:
+    if why := obstacle(request):
+        return [], why
+    drafts = Drafts(request, "capture_graph")
     sites = compile_model.find(request.observation)
     for site in sites:
         drafts.add(

@@ -60,6 +60,7 @@ class ProposalRequest:
     tune: Callable[[], Tuned] | None = None  # asks a tuner on the device; raises CannotRewrite where that fails
     compile_pays: bool = False  # plain torch.compile was shown to be faster than eager
     tuning_pays: bool = False  # plain torch.compile was faster with max-autotune than in any other mode
+    recording_pays: bool = False  # plain torch.compile was faster where it records calls as graphs
     compiles_again: bool = False  # plain torch.compile takes long for each input, of shapes that it has seen too
     by_itself: bool = False  # only what is timed by itself
     looking: bool = False  # only to see whether anything would come: nobody is asked who takes time or money

@@ -5,8 +5,11 @@ Refuses to decide anything; every write is whole or not there, and writing the s
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -59,6 +62,14 @@ class Attempts:
     def verdict(self, attempt_id: str) -> Verdict | None:
         path = self.folder / attempt_id / "verdict.json"
         return Verdict.model_validate_json(path.read_bytes()) if path.exists() else None
+
+    def save_check(self, attempt_id: str, evidence: Mapping[str, Any]) -> None:
+        """It is right, and this was seen; with its compile cache kept, nobody need check it again."""
+        self._write(attempt_id, "check.json", json.dumps(evidence, indent=1))
+
+    def check(self, attempt_id: str) -> dict[str, Any] | None:
+        path = self.folder / attempt_id / "check.json"
+        return dict(json.loads(path.read_bytes())) if path.exists() else None
 
     def _write(self, attempt_id: str, name: str, text: str) -> None:
         (self.folder / attempt_id).mkdir(parents=True, exist_ok=True)

@@ -37,9 +37,18 @@ class KeptCaches:
             return None
         return kept if whole else None
 
+    def drop(self, key: str) -> None:
+        kept, digest = self._files(key)
+        digest.unlink(missing_ok=True)  # first: without it nothing is there
+        remove_tree(kept)
+
     def clear(self) -> None:
         """When the run is over."""
         remove_tree(self.folder)
 
     def _files(self, key: str) -> tuple[Path, Path]:
         return self.folder / key, self.folder / f"{key}.sha256"
+
+
+def bytes_in(cache: Path) -> int:
+    return sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())

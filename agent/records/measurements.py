@@ -17,6 +17,7 @@ from tools.judging.measure import Comparison
 from tools.judging.own_tests import OwnTests
 from tools.profiler.result import Profile
 
+RECORDING_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile, where there are graphs to record
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -44,9 +45,20 @@ class SessionStart(BaseModel):
 
     def tuning_pays(self, delta: float) -> bool:
         """Whether max-autotune was faster than every other mode by more than `delta`."""
-        gains = {mode: median(c.log_ratios) for mode, c in {**self.compile_screened, **self.compile}.items()}
+        gains = self._gains()
         tuned = gains.pop("max-autotune", None)
         return tuned is not None and bool(gains) and tuned - max(gains.values()) > delta
+
+
+    def recording_pays(self, delta: float) -> bool:
+        """Whether a mode that records calls as graphs, on a GPU, was faster than the default by more than `delta`."""
+        gains = self._gains()
+        plain, recorded = gains.get("default"), [gains[mode] for mode in RECORDING_MODES if mode in gains]
+        return plain is not None and max(recorded, default=plain) - plain > delta
+
+    def _gains(self) -> dict[str, float]:
+        """The logarithm of each mode's speedup over eager."""
+        return {mode: median(c.log_ratios) for mode, c in {**self.compile_screened, **self.compile}.items()}
 
 
 class Screened(BaseModel):
@@ -70,13 +82,12 @@ def once(path: Path, form: type[_Model], measure: Callable[[], _Model]) -> _Mode
     """What is kept at `path`, or else what `measure` gives, which is kept there then."""
     if path.exists():
         return form.model_validate_json(path.read_bytes())
-    found = measure()
-    keep(found, path)
-    return found
+    return keep(measure(), path)
 
 
-def keep(model: BaseModel, path: Path) -> None:
+def keep(model: _Model, path: Path) -> _Model:
     write_atomically(path, model.model_dump_json(indent=1) + "\n")
+    return model
 
 
 def profile_file(run_dir: Path, name: str) -> Path:

@@ -58,8 +58,17 @@ def _moved_to(ctx: RunContext) -> str | None:
 def _measure_whole(ctx: RunContext) -> None:
     """The final numbers, from fresh comparisons: over eager, over the best plain torch.compile, with default malloc."""
     known = measurements.whole(ctx.run_dir)
-    if not ctx.stack.commits() or (known is not None and known.top == ctx.stack.top):
+    if not ctx.stack.commits():
         return
+    if known is None or known.top != ctx.stack.top:
+        known = _compare_whole(ctx)
+    if known is not None and not known.failed:  # last: the report can do without it, and a stop may come meanwhile
+        ctx.subject = "the whole stack"
+        ctx.profile(stack_profile(ctx.stack.top), ctx.top_build())
+
+
+def _compare_whole(ctx: RunContext) -> Whole | None:
+    """What was measured, kept; None where the stack was given up."""
     session = measurements.session_start(ctx.run_dir)
     assert session is not None
     pristine, top = ctx.pristine_checked().build, ctx.top_build()
@@ -70,20 +79,18 @@ def _measure_whole(ctx: RunContext) -> None:
     over_eager = measured.comparisons["stack"]
     if over_eager.unsettled:
         whole = Whole(top=ctx.stack.top, over_eager=over_eager, failed=over_eager.unsettled)
-        measurements.keep(whole, ctx.run_dir / "whole.json")
-        return
+        return measurements.keep(whole, ctx.run_dir / "whole.json")
     verdict = ctx.referee.check_whole(over_eager, measured.outputs_of("stack"))
     if verdict.name != "kept":
         _give_up(ctx, verdict)
-        return
+        return None
     found = Whole(top=ctx.stack.top, over_eager=over_eager)
     if best and not measured.comparisons[best].failed:
         found.over_compile = over_eager.over(measured.comparisons[best])
     if ctx.platform.device == "cpu":
         unset = ctx.referee.report_on("whole stack, default malloc", pristine, {"stack": top}, malloc=False)
         found.default_malloc = None if unset.only.failed else unset.only
-    ctx.profile(stack_profile(ctx.stack.top), top)
-    measurements.keep(found, ctx.run_dir / "whole.json")
+    return measurements.keep(found, ctx.run_dir / "whole.json")
 
 
 def _give_up(ctx: RunContext, verdict: Verdict) -> None:

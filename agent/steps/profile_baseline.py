@@ -5,7 +5,7 @@ Never proposes anything; what it sees is what the later steps are driven by.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from statistics import median
 from typing import Any
 
@@ -136,9 +136,13 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     pending = ctx.compile_baselines
     ctx.subject = f"plain torch.compile ({', '.join(pending)})"
     ctx.say("compiling")
-    with ThreadPoolExecutor(_side_by_side(ctx, len(pending))) as pool:
+    pool = ThreadPoolExecutor(_side_by_side(ctx, len(pending)))
+    try:
         longest_first = sorted(pending, key=lambda mode: mode != "max-autotune")
         futures = {mode: pool.submit(ctx.filled, pending[mode]) for mode in longest_first}
+        wait(futures.values())
+    finally:  # who stops meanwhile does not wait for minutes of tuning: the sandbox ends it
+        pool.shutdown(wait=False, cancel_futures=True)
     again = 0
     for mode in pending:
         try:

@@ -11,6 +11,7 @@ from collections import defaultdict
 
 import torch
 import torch._dynamo  # before the target is on the path: it needs cProfile, and a target may have a profile.py
+from torch.overrides import TorchFunctionMode
 
 from . import (
     observe_again,
@@ -39,6 +40,13 @@ WITH_PLACES = (
 )  # fmt: skip
 
 
+class _Looking(TorchFunctionMode):
+    """Changes nothing. Recorded calls step aside for a mode, so that there are modules and operations to see."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
 class Observer(Worker):
     def op_observe(self, cases, calls=3):
         """Observe `cases`, each {"path", "phase"?, "constants"?}: staged arguments, as `op_stage` takes them.
@@ -54,9 +62,10 @@ class Observer(Worker):
                 self._run()
                 call_us.append(self._time(self._run, calls))
                 padding.append(self._padding(calls))
-                with times, norms:
+                with _Looking(), times, norms:
                     self._repeat(case, calls)
-                ops.add(lambda case=case: self._repeat(case, calls))
+                with _Looking():
+                    ops.add(lambda case=case: self._repeat(case, calls))
                 self._stage(case)
                 trace = Trace(where, self._inputs(), synchronize, self._constants(case))
                 with trace:

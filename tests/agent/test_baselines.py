@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import signal
 import tempfile
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from agent.guard import Stopped
 from agent.records.measurements import SessionStart
 from agent.steps import profile_baseline
 from tools.judging.correctness import Finding
@@ -106,6 +110,45 @@ def test_a_run_that_goes_on_screens_no_modes_again(tmp_path: Path) -> None:
 )
 def test_tuning_pays_where_it_beats_every_other_mode(gains: dict[str, float], pays: bool) -> None:
     assert measured(gains)[0].tuning_pays(delta=0.02) is pays
+
+
+@pytest.mark.parametrize(
+    ("gains", "pays"),
+    [
+        ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 1.2}, True),
+        ({"default": 2.0, "max-autotune": 5.0}, True),
+        ({"default": 5.0, "reduce-overhead": 5.05}, False),
+        ({"reduce-overhead": 5.0}, False),
+        ({"default": 2.0}, False),
+    ],
+)
+def test_recording_pays_where_a_mode_that_records_beats_the_one_that_does_not(
+    gains: dict[str, float], pays: bool
+) -> None:
+    assert measured(gains)[0].recording_pays(delta=0.02) is pays
+
+
+def test_who_stops_while_modes_compile_does_not_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def fill(self: Referee, build: Build) -> Build:
+        begun.set()
+        may_end.wait(60)
+        return build
+
+    def stop(*_: object) -> None:
+        assert begun.wait(10)
+        raise Stopped(signal.SIGALRM)
+
+    monkeypatch.setattr(Referee, "fill", fill)
+    monkeypatch.setattr(profile_baseline, "wait", stop)
+    try:
+        before = time.monotonic()
+        with pytest.raises(Stopped):
+            measured({"default": 2.0, "max-autotune": 5.2})
+        assert time.monotonic() - before < 30
+    finally:
+        may_end.set()
 
 
 def test_when_the_best_is_wrong_the_next_best_is_measured() -> None:

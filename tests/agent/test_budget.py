@@ -51,10 +51,13 @@ def test_the_time_of_the_device_has_a_limit_of_its_own() -> None:
 
 
 def test_side_by_side_the_device_is_had_once() -> None:
+    stopped = list[object]()
+
     class Process:
         role = "worker"
 
         def stop(self) -> str:
+            stopped.append(self)
             return "ended"
 
         def freeze(self) -> None: ...
@@ -75,7 +78,8 @@ def test_side_by_side_the_device_is_had_once() -> None:
     second.thaw()
     time.sleep(0.02)
     assert metered.seconds > frozen
-    second.stop()
+    metered.stop_running()
+    assert len(stopped) == 3 and stopped[0] is stopped[1] is not stopped[2], "only what still runs"
     after = metered.seconds
     time.sleep(0.02)
     assert metered.seconds == after and metered.name == "local"

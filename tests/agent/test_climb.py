@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,11 @@ import pytest
 
 from agent import climb
 from agent.context import HANDED_ON_BYTES, RunContext
+from agent.records.attempts import Attempts
+from agent.records.kept_caches import KeptCaches
 from agent.state import RunState
 from agent.step_names import STEPS
+from tests.files import write_files
 from tools.isa.gate import Looked
 from tools.judging.check import Checked
 from tools.judging.correctness import Finding
@@ -99,3 +103,35 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
     ctx._candidates = {}
     large = RunContext.build_candidate(ctx, attempt)
     assert isinstance(large, Build) and large.handed_on is None
+
+
+def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path) -> None:
+    filled = write_files(tmp_path / "filled", {"inductor/a.py": "a"})
+    looked = list[str]()
+
+    def command(verdict: Any = None) -> Any:
+        def check(build: Build) -> Checked:
+            looked.append(build.key)
+            return Checked(Finding(verdict, "", {"seeds": 10}), replace(build, cache=filled))
+
+        ctx: Any = SimpleNamespace(
+            _checked={}, _candidates={}, attempts=Attempts(tmp_path / "attempts"),
+            caches=KeptCaches(tmp_path / "caches"),
+            build_candidate=lambda attempt: ctx._candidates.setdefault(attempt.id, Build(attempt.id, tmp_path)),
+            referee=SimpleNamespace(check=check, grounds=SimpleNamespace(watch=lambda folder: folder)),
+        )  # fmt: skip
+        ctx._keep_cache = lambda build: RunContext._keep_cache(ctx, build)
+        ctx._with_kept_cache = lambda build: RunContext._with_kept_cache(ctx, build)
+        return ctx
+
+    attempt: Any = SimpleNamespace(id="compile_model-1")
+    RunContext.checked(command(), attempt)
+    later = command()
+    again = RunContext.checked(later, attempt)
+    assert looked == ["compile_model-1"] and again.finding == Finding(None, "", {"seeds": 10})
+    assert again.build.cache is not None and (again.build.cache / "inductor" / "a.py").read_text() == "a"
+    RunContext.forget_cache(later, attempt)
+    RunContext.checked(command("wrong"), attempt)
+    assert looked == ["compile_model-1"] * 2, "what it has compiled is gone, and what is not right is never kept"
+    RunContext.checked(command(), attempt)
+    assert looked == ["compile_model-1"] * 3

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from agent import leave_one_out
+from agent.budget import Budget
 from agent.repository.stack import StackCommit
 from tools.errors import IncumbentFails
-from tools.judging.measure import Measured, Request
+from tools.judging.measure import Measured, Request, enough_to_weigh
 from tools.judging.worker import Build
 
 
@@ -30,6 +31,17 @@ def weighed(
     )  # fmt: skip
     leave_one_out.weigh(ctx)
     return asked
+
+
+def test_a_change_that_is_worth_nothing_is_not_measured_for_ever() -> None:
+    even = [0.001, -0.001] * 15
+    late, early = enough_to_weigh(0.02, lambda seconds: True), enough_to_weigh(0.02, lambda seconds: False)
+    assert next(count for count in range(1, 31) if early(even[:count])) == 6, "dropped: at most so little is shown"
+    wide = [0.3, -0.3] * 15
+    assert [late(wide[:count]) for count in (3, 5, 6)] == [False, False, True]
+    assert not any(early(wide[:count]) for count in range(1, 30)) and early(wide)
+    worth = [0.3] * 3
+    assert late(worth) and early(worth), "what is plain after three restarts needs no look"
 
 
 TOGETHER = (("fused", "right", ()), ("compiled", "kept", ("fused",)))
@@ -53,6 +65,6 @@ def test_a_commit_without_which_the_stack_ends_while_it_is_timed_stays() -> None
 
     build = Build("smaller", Path("smaller"))
     referee = SimpleNamespace(delta=0.02, clock=Fails())
-    ctx: Any = SimpleNamespace(referee=referee, build_of=lambda commit: build, say=lambda *said: None)
+    ctx: Any = SimpleNamespace(referee=referee, build_of=lambda commit: build, say=lambda *said: None, budget=Budget())
     verdict = leave_one_out._judge(ctx, "audit_compute-1", "0" * 40, build)
     assert (verdict.name, "exit status 1" in verdict.reason) == ("broken", True)

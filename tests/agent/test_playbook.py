@@ -15,7 +15,7 @@ from agent.step_names import STEPS
 from tests.observed import Target, same_results
 from tools.candidate import Candidate
 from tools.diff.patch import AppliedPatch, PatchRules, plan_patch, tree_reader
-from tools.observation import Observation, Ops, OpShare
+from tools.observation import HostRead, Observation, Ops, OpShare
 
 TASKS = Path(__file__).parents[2] / "evals" / "tasks"
 CPU = Platform(device="cpu")
@@ -207,6 +207,24 @@ def test_platforms_get_what_they_can_use(decoder: tuple[Target, Observation]) ->
     assert propose(request(target, "compile_model", seen, Platform(device="cpu", cpp_compiler=False)))[1]
 
 
+def test_where_recorded_calls_pay_compiling_and_recording_are_one_change(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    asked = replace(request(target, "compile_model", seen, GPU, cases=3), recording_pays=True)
+    first, *others = Playbook().propose(asked)[0]
+    assert first.title == "Compile Decoder (one graph for each shape) and record its calls as graphs"
+    assert "self.compile(dynamic=False)" in first.diff and "+@graphed" in first.diff
+    assert [c.title for c in others] == [
+        "Compile Decoder (one graph for each shape)", "Compile Decoder (default settings)"
+    ]  # fmt: skip
+    assert same_results(target, applied(target, first), {"batch": 1, "tokens": 8})
+    after = applied(target, first)
+    again = replace(asked, base=after.tree, tree=after.tree, step="capture_graph")
+    assert Playbook().propose(again) == ([], "Capture whole calls of Decoder as graphs: Decoder is captured already")
+    read = seen.model_copy(update={"host_reads": [HostRead.model_construct(frames=[])]})
+    assert "record" not in Playbook().propose(replace(asked, observation=read))[0][0].title
+    assert "record" not in Playbook().propose(replace(asked, platform=CPU))[0][0].title
+
+
 FUSED = """
 import torch.nn.functional as F
 from torch import nn
@@ -268,7 +286,7 @@ def test_on_a_gpu_much_waits_for_torch_compile_where_it_pays(decoder: tuple[Targ
     past = PastAttempt("audit_compute", constants, "kept", "", "")
     together, *others = titles("compose_stack", past)
     assert together == "Run all layers with a common input as one matrix multiplication each"
-    waited = [*early("fuse_projections"), *early("write_kernels"), heads, *early("route_gemm")]
+    waited = [*early("fuse_projections"), *early("route_gemm"), heads, *early("write_kernels")]
     assert others == [f"{title}, on the whole stack" for title in waited]
     tried = [PastAttempt("compose_stack", title, "neutral", "", "") for title in (together, *others[:2])]
     assert titles("compose_stack", past, *tried) == others[2:]

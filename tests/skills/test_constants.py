@@ -213,3 +213,17 @@ def test_ever_more_shapes_end_in_one_graph_that_builds_inline(constants: Any) ->
         x = torch.randn(2, n)
         assert torch.allclose(net(x), x * table(n, x.device, x.dtype) ** 2)
     assert len(graphs) <= constants.MAX_KEYS + 2
+
+
+def test_code_compiled_for_what_is_kept_stays_when_no_more_is_kept(constants: Any) -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    net = torch.compile(Net(constants.constant), backend=backend, fullgraph=True, dynamic=False)
+    for n in [*range(2, 3 + constants.MAX_KEYS)] * 2:
+        x = torch.randn(2, n)
+        assert torch.allclose(net(x), x * table(n, x.device, x.dtype) ** 2)
+    assert len(graphs) == constants.MAX_KEYS + 1, "nothing was compiled again"

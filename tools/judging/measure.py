@@ -215,23 +215,31 @@ def enough_for_report(delta: float, hurried: Callable[[float], bool]) -> Callabl
 
 
 def enough_for(delta: float, hurried: Callable[[float], bool]) -> Callable[[Sequence[float]], bool]:
-    """Until a look decides, or there is no time for the restarts up to the next one, by what those until now took."""
+    """Until a look decides, or there is no time for the restarts up to the next one."""
+    return _until(lambda ratios: accept.look(ratios, delta) != "continue", hurried)
+
+
+def enough_to_weigh(delta: float, hurried: Callable[[float], bool]) -> Callable[[Sequence[float]], bool]:
+    """Until it is plain whether a commit still earns its place, or there is no time for more: then it stays."""
+    until = _until(lambda ratios: accept.still_worth(ratios, delta) != "continue", hurried)
+    return lambda ratios: until(ratios) or accept.still_worth(ratios, delta) != "continue"
+
+
+def _until(
+    decided: Callable[[Sequence[float]], bool], hurried: Callable[[float], bool]
+) -> Callable[[Sequence[float]], bool]:
+    """At a look: it is decided, or there is no time up to the next one, by what the restarts until now took."""
     begun = time.monotonic()
 
     def enough(ratios: Sequence[float]) -> bool:
         if len(ratios) not in accept.LOOKS:
             return False
-        if accept.look(ratios, delta) != "continue":
+        if len(ratios) == max(accept.LOOKS) or decided(ratios):
             return True
         restart_s = (time.monotonic() - begun) / len(ratios)
         return hurried(restart_s * (accept.next_look(len(ratios) + 1) - len(ratios)))
 
     return enough
-
-
-def enough_to_weigh(delta: float) -> Callable[[Sequence[float]], bool]:
-    """Until it is plain whether a commit still earns its place."""
-    return lambda ratios: accept.still_worth(ratios, delta) != "continue"
 
 
 @dataclass

@@ -6,12 +6,14 @@ refuses a class that has a `__call__` of its own.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 
 import libcst as cst
 
 from tools.candidate import Site
-from tools.rewrite import CannotRewrite
+from tools.rewrite import CannotRewrite, compile_model
 from tools.rewrite.ops_package import FROZEN, GRAPHED, Asset, is_used, use
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import dotted, methods
@@ -23,6 +25,17 @@ def capture(tree: Path, site: Site) -> dict[str, str]:
     Raises: CannotRewrite.
     """
     return _decorated(tree, site, GRAPHED, "{}", "captured")
+
+
+def compile_and_capture(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
+    """Compile calls, as `compile_model.rewrite` does, and record them. Raises: CannotRewrite."""
+    compiled = compile_model.rewrite(tree, site, settings)
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
+        between = shutil.copytree(tree, Path(folder) / "tree", symlinks=True)
+        for path, text in compiled.items():
+            (between / path).unlink()  # it may be a link, or not to be written to
+            (between / path).write_text(text, encoding="utf-8", newline="")
+        return {**compiled, **capture(between, site)}
 
 
 def freeze(tree: Path, site: Site, settings: str = "") -> dict[str, str]:

@@ -17,7 +17,7 @@ from torch.utils import _device
 
 from .exporting import is_exporting
 
-MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
+MAX_KEYS = 6  # below torch.compile's limit of 8 recompilations of one function
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -42,13 +42,19 @@ def constant(build, *arguments):
     place.
     """
     if torch.compiler.is_compiling():
-        if is_exporting() or build in _varying:
+        if is_exporting() or _varies(build):
             return build(*arguments)
         # operator.index makes a symbolic size a number: the code is compiled once for each of the few sizes kept
         slot = _slot(build, *[operator.index(a) if type(a) is int else a for a in arguments])
         return build(*arguments) if slot is None else getattr(_values, slot)
     slot = _find(build, arguments)
     return build(*arguments) if slot is None else getattr(_values, slot)
+
+
+@torch.compiler.assume_constant_result
+def _varies(build):
+    """As it is when code is compiled: what was compiled before, for a result that is kept, stays as it is."""
+    return build in _varying
 
 
 @torch.compiler.assume_constant_result

@@ -41,6 +41,14 @@ def test_one_that_was_changed_or_not_finished_is_filled_anew(kept: KeptCaches, t
     assert whole is not None and (whole / "x").read_text() == "y" and not (whole / "inductor").exists()
 
 
+def test_one_that_nobody_needs_goes_alone(kept: KeptCaches, tmp_path: Path) -> None:
+    kept.put("another", write_files(tmp_path / "filled2", {"x": "y"}))
+    kept.drop("key+compile:max")
+    kept.drop("key+compile:max")
+    assert kept.get("key+compile:max") is None and kept.get("another") is not None
+    assert [path.name for path in (tmp_path / "caches").iterdir() if path.is_dir()] == ["another"]
+
+
 def test_a_run_that_is_over_leaves_none(kept: KeptCaches, tmp_path: Path) -> None:
     kept.clear()
     assert not (tmp_path / "caches").exists()

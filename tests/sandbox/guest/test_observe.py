@@ -70,6 +70,13 @@ def test_operations_have_shares_and_what_is_left_out_too(tmp_path: Path) -> None
     assert table["rows"] and abs(sum(row["share"] for row in table["rows"]) + table["other"] - 1) < 1e-6
 
 
+def test_what_is_replayed_as_a_whole_is_seen_module_by_module(tmp_path: Path) -> None:
+    """As `graphed` does it: a recording is replayed, unless somebody looks."""
+    seen = observe(tmp_path, "if not torch._C._len_torch_function_stack():\n    return x * 2\nreturn self.a(x)")
+    assert next(row for row in seen["classes"] if row["class"] == "Linear")["inclusive_share"] > 0
+    assert any("linear" in row["name"] or "addmm" in row["name"] for row in seen["ops"]["rows"])
+
+
 def test_a_constant_is_reported_with_every_frame_above_it(tmp_path: Path) -> None:
     seen = observe(tmp_path, "m = torch.arange(x.shape[1])\nreturn x + m[None, :, None]")
     made = next(r for r in seen["constants"] if "arange" in r["operations"])
