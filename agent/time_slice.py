@@ -36,6 +36,15 @@ class TimeSlice:
             raise Stopped(signal.SIGALRM)
         self._attempt_begun = now
 
+    def before(self, seconds: float) -> None:
+        """What takes so long and would be lost halfway is left to the next command, if it would not be done by the end.
+
+        Not where that would have no more room either: a command takes part of its time to get going. Raises: Stopped.
+        """
+        late = self.seconds is not None and time.monotonic() - self._begun + seconds > self.seconds
+        if late and self.seconds is not None and seconds <= self.seconds / 2:
+            raise Stopped(signal.SIGALRM)
+
     def after_attempt(self) -> None:
         if self._attempt_begun is not None:
             self.longest_s = max(self.longest_s, time.monotonic() - self._attempt_begun)

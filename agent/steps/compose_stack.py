@@ -74,6 +74,7 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     pristine, top = ctx.pristine_checked().build, ctx.top_build()
     ctx.subject = "the whole stack"
     best = session.best_compile()
+    ctx.time_slice.before((session.compile[best] if best else session.aa).wall_s)  # of as many restarts, or more
     beside = {"stack": top, **({best: ctx.compile_baseline(best)} if best else {})}
     measured = ctx.referee.report_on("whole stack", pristine, beside)
     over_eager = measured.comparisons["stack"]

@@ -83,6 +83,9 @@ def measure_modes(ctx: RunContext, found: SessionStart, pristine: Build) -> None
     left = _screen(ctx, found, pristine, builds)
     while left and not found.compile:  # of the next best, when all that were near the best turn out to be wrong
         near = [mode for mode in left if left[mode] >= max(left.values()) - NEAR_THE_BEST]
+        if found.compile_screened:
+            took_s = max(each.wall_s for each in found.compile_screened.values())
+            ctx.time_slice.before(took_s * BASELINE_RESTARTS / SCREEN_RESTARTS)
         _confirm(ctx, found, pristine, {mode: builds[mode] for mode in near})
         left = {mode: gain for mode, gain in left.items() if mode not in near}
     found.compile_screened = {mode: each for mode, each in found.compile_screened.items() if mode in left}

@@ -17,6 +17,7 @@ import pytest
 from agent.guard import Stopped
 from agent.records.measurements import SessionStart
 from agent.steps import profile_baseline
+from agent.time_slice import TimeSlice
 from tools.judging.correctness import Finding
 from tools.judging.measure import Comparison, Measured, Request
 from tools.judging.own_tests import OwnTests
@@ -75,6 +76,7 @@ def measured(
         platform=SimpleNamespace(device="cuda"),
         progress=SimpleNamespace(emit=lambda event: None),
         say=lambda *said: None,
+        time_slice=TimeSlice(),
         subject="",
     )
     found = SessionStart(aa=Comparison(purpose="aa", incumbent="a", candidate="b"), own_tests=OwnTests(note="none"))

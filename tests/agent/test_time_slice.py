@@ -48,6 +48,17 @@ def test_the_longest_attempt_is_what_the_next_may_take() -> None:
     assert found.longest_s == longest
 
 
+def test_what_would_be_lost_halfway_is_left_to_the_next_command_where_that_has_room() -> None:
+    begun = TimeSlice(100.0)
+    begun.before(50.0)
+    late = TimeSlice(100.0, _begun=time.monotonic() - 60.0)
+    late.before(30.0)
+    with pytest.raises(Stopped):
+        late.before(45.0)
+    late.before(55.0)  # no command would ever come to it
+    TimeSlice(None, _begun=time.monotonic() - 1e6).before(1e6)
+
+
 def test_when_it_is_over_everything_stops() -> None:
     before = signal.getsignal(signal.SIGALRM)
     try:
