@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -55,6 +56,14 @@ def default_python(image: str | None) -> Path:
 
 def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
+
+
+def address(url: str | None) -> str | None:
+    """Of an endpoint; it stands in files and messages. Raises: ValueError where it holds what must not."""
+    parts = urlsplit(url or "")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("the address holds a name or a password, which files and messages would show")
+    return url
 
 
 def program(path: Path) -> Path:
@@ -143,7 +152,7 @@ class RunConfig(BaseModel):
     model: str | None = Field(default=None, min_length=1)
     """Model that proposes what the playbook does not, by its name at the endpoint; None asks none."""
 
-    base_url: str | None = Field(default=None, min_length=1)
+    base_url: Annotated[str | None, AfterValidator(address)] = Field(default=None, min_length=1)
     """OpenAI-compatible endpoint; None is what OPENAI_BASE_URL says."""
 
     reviewer: str | None = Field(default=None, min_length=1)

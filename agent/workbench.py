@@ -5,7 +5,8 @@ It asks the referee and decides nothing. What comes of it is a `Candidate`, judg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,7 @@ from tools.candidate import Candidate
 from tools.command import Commands, Ran
 from tools.errors import IncumbentFails, ToolError
 from tools.isa.compile import Compiler, Source
+from tools.isa.gate import Looked
 from tools.judging.correctness import Finding
 from tools.judging.measure import Comparison, Request
 from tools.judging.verdict import Verdict
@@ -26,7 +28,9 @@ from tools.judging.worker import WorkerFault
 from tools.profiler.result import Profile
 from tools.registry import Registry, ToolFault, files, judging, learning, trying
 from tools.registry.judging import Tried
+from tools.registry.secret_names import may_hold_secrets
 from tools.registry.worktree import Worktree
+from tools.tree_removal import remove_tree
 
 QUICK_RESTARTS = 3
 REGISTRY = Registry([*files.TOOLS, *judging.TOOLS, *trying.TOOLS, *learning.TOOLS])
@@ -41,6 +45,8 @@ class Workbench:
     worktree: Worktree
     base: str
     packs: Packs = field(default_factory=Packs.of)
+    _looked_at: Attempt | None = None  # the draft whose tree is there
+    _kernels: Looked | None = None  # of it
 
     @classmethod
     def open(cls, ctx: RunContext, step: str, name: str) -> Workbench:
@@ -85,6 +91,10 @@ class Workbench:
         found = self.ctx.build_candidate(attempt)
         if isinstance(found, Verdict):
             return Finding(found.name, found.reason)
+        if self._kernels is None:
+            self._kernels = self.ctx.looked_at_kernels(attempt)
+        if self._kernels.faults:
+            return Finding("broken", "; ".join(self._kernels.faults))
         return self.ctx.checked(attempt).finding
 
     def measure(self) -> Comparison:
@@ -126,7 +136,8 @@ class Workbench:
     def run(self, command: str, timeout_s: float) -> Ran:
         setting = self.ctx.referee.setting
         commands = Commands(setting.sandbox, setting.python, setting.scratch, setting.limits.memory_bytes)
-        return commands.run(self._tree(), command, timeout_s)
+        with self._without_secrets(self._tree()) as tree:
+            return commands.run(tree, command, timeout_s)
 
     def isa(self, file: str, kernel: str, launch: str, architectures: Sequence[str]) -> str:
         tree, setting = self._tree(), self.ctx.referee.setting
@@ -150,6 +161,22 @@ class Workbench:
         except PackUnusable as error:
             raise ToolFault(error.message, error.hint) from error
 
+    @contextlib.contextmanager
+    def _without_secrets(self, tree: Path) -> Iterator[Path]:
+        """The same tree, or where it has files that are not shown, a copy that has none of them."""
+        secrets = [path for path in self.worktree.files() if may_hold_secrets(path)]
+        if not secrets:
+            yield tree
+            return
+        shown = self.ctx.fresh_tree(f"{self.worktree.work.name}-shown")
+        try:
+            copy_tree(tree, shown, writable=True)
+            for path in secrets:
+                (shown / path).unlink(missing_ok=True)
+            yield shown
+        finally:
+            remove_tree(shown)
+
     def _tree(self) -> Path:
         """The candidate's tree as it would be judged. Raises: ToolFault."""
         if not self.worktree.diff():
@@ -166,10 +193,18 @@ class Workbench:
         return diff
 
     def _draft(self) -> Attempt:
-        """The files as they are now, as an attempt that no ledger knows, under a name of its own on this stack."""
+        """The files as they are now, as an attempt that no ledger knows, under a name of its own on this stack.
+
+        The tree of the draft before goes: there may be as many as there are calls of tools.
+        """
         candidate = Candidate(step=self.step, title="a draft", rationale="", diff=self._diff(), origin="llm")
         name = f"draft-{self.base[:12]}-{candidate.digest[:16]}"
-        return Attempt(id=name, candidate=candidate, base=self.base)
+        attempt = Attempt(id=name, candidate=candidate, base=self.base)
+        if self._looked_at is None or self._looked_at.id != name:
+            if self._looked_at is not None:
+                self.ctx.forget(self._looked_at)
+            self._looked_at, self._kernels = attempt, None
+        return attempt
 
 
 def _worktree(ctx: RunContext, name: str) -> Worktree:

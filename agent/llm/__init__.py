@@ -15,12 +15,31 @@ from agent.errors import AgentError
 
 Message = dict[str, Any]  # as chat.completions takes it
 CHARACTERS_A_TOKEN = 3.5  # about, in English and code
+NO_ANSWER = "(no answer)"  # in the place of one, where a model is told what it said
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class Lost(_Record):
+    """Answers that began and came to nothing: they were worked on, and perhaps are paid for."""
+
+    answers: int = Field(default=0, ge=0)
+    heard: int = Field(default=0, ge=0)
+    """Characters of all of them."""
 
 
 class ModelError(AgentError):
     """The model could not be asked."""
 
     exit_status = 90
+    lost = Lost()
+    """What was heard all the same."""
+
+
+class ModelRefused(ModelError):
+    """The endpoint does not take the request as it is."""
 
 
 class ModelUnreachable(ModelError):
@@ -53,12 +72,12 @@ class ContextFull(ModelError):
     exit_status = 95
 
 
+class BudgetReached(ModelError):
+    """What may be spent on models, or the time of the run, allows no further answer: no fault of anybody."""
+
+
 class NotRecorded(ModelError):
     """A replay was asked for more than was recorded: the end of one conversation."""
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
 class Usage(_Record):
@@ -87,9 +106,12 @@ class Turn(_Record):
     usage: Usage = Usage()
     reasoning: str = ""
     """Its thoughts, where the endpoint shows them; never sent back."""
+    lost: Lost = Lost()
+    """Before it was whole."""
 
     def as_message(self) -> Message:
-        message: Message = {"role": "assistant", "content": self.text or None}
+        """Never without both words and calls, which servers refuse."""
+        message: Message = {"role": "assistant", "content": self.text or (None if self.calls else NO_ANSWER)}
         if self.calls:
             message["tool_calls"] = [
                 {
@@ -103,12 +125,16 @@ class Turn(_Record):
 
 
 def _as_json(arguments: str) -> str:
-    """As they were; what is no JSON is told in some, since servers read the arguments of earlier calls."""
+    """As they were, where they are an object: servers read the arguments of earlier calls."""
     try:
-        json.loads(arguments)
+        told = json.loads(arguments or "{}", parse_constant=_no_number)
     except (ValueError, RecursionError):
         return json.dumps({"not_json": arguments[:1000]})
-    return arguments
+    return arguments if isinstance(told, dict) and arguments else "{}"
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is in no JSON")
 
 
 class Chat(Protocol):

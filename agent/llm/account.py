@@ -1,20 +1,22 @@
 """What a run may spend on models, and what it has spent. It asks nobody: whoever asks a model asks it first.
 
-Tokens that an endpoint does not tell are never nought: they are guessed by their length, apart from what was told, and
-a limit of dollars ends there.
+Who asks has what it may need reserved, so that several together spend no more than one may. Tokens that an endpoint
+does not tell are never nought: they are guessed by their length, apart from what was told, and a limit of dollars ends
+there.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.llm import Usage
+from agent.llm import BudgetReached, Usage
 from agent.records.atomic_file import write_atomically
 
 LEAST_ANSWER = 256  # tokens; where less is left, a model could say nothing of use
@@ -51,7 +53,7 @@ class Spent(BaseModel):
     completion: int = 0
     cached: int = 0
     untold: int = 0
-    """Requests of which the endpoint did not say what they took."""
+    """Requests of which the endpoint did not say what they took; answers that broke off are among them."""
     guessed: int = 0
     """Tokens of those, by their length."""
     dollars: float | None = 0.0
@@ -64,16 +66,25 @@ class Spent(BaseModel):
         """With the guesses: what a limit is held against."""
         return self.prompt + self.completion + self.guessed
 
-    def add(self, usage: Usage, guess: int, dollars: float | None, seconds: float) -> None:
-        self.requests += 1
+    def add(self, usage: Usage, guess: int, dollars: float | None, seconds: float, requests: int = 1) -> None:
+        self.requests += requests
         self.prompt += usage.prompt or 0
         self.completion += usage.completion or 0
         self.cached += usage.cached or 0
         if usage.prompt is None or usage.completion is None:
-            self.untold += 1
+            self.untold += requests
             self.guessed += max(0, guess - (usage.prompt or 0) - (usage.completion or 0))
         self.dollars = None if self.dollars is None or dollars is None else self.dollars + dollars
         self.seconds += seconds
+
+
+@dataclass
+class _Reserved:
+    """For what was asked and is not answered yet, by all who ask."""
+
+    tokens: int = 0
+    dollars: float = 0.0
+    changed: threading.Condition = field(default_factory=threading.Condition)
 
 
 @dataclass
@@ -88,7 +99,7 @@ class Account:
     save: Callable[[], None] = lambda: None
     spent: Spent = field(default_factory=Spent)
     by_step: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
-    _one_by_one: threading.Lock = field(default_factory=threading.Lock)
+    _reserved: _Reserved = field(default_factory=_Reserved)
 
     def __post_init__(self) -> None:
         if self.dollars is not None and self.price is None:
@@ -100,20 +111,58 @@ class Account:
 
     def add(self, step: str, usage: Usage, seconds: float, guess: int = 0) -> None:
         """`guess`: tokens of the exchange by its length, for where the endpoint does not tell."""
-        dollars = self.price.of(usage) if self.price is not None else None
-        with self._one_by_one:
+        self._book(step, usage, guess, self.price.of(usage) if self.price is not None else None, seconds)
+
+    def add_lost(self, step: str, answers: int, prompt: int, completion: int) -> None:
+        """Answers that broke off, by the length of what was asked and heard: nobody tells what they took."""
+        guessed = Usage(prompt=prompt, completion=completion)
+        dollars = self.price.of(guessed) if self.price is not None else None
+        self._book(step, Usage(), prompt + completion, dollars, 0.0, answers)
+
+    def _book(
+        self, step: str, usage: Usage, guess: int, dollars: float | None, seconds: float, requests: int = 1
+    ) -> None:
+        with self._reserved.changed:
             for spent in (self.spent, self.by_step[step]):
-                spent.add(usage, guess, dollars, seconds)
+                spent.add(usage, guess, dollars, seconds, requests)
             self.save()
 
+    @contextmanager
+    def granted(self, prompt: int) -> Iterator[int | None]:
+        """`most_tokens`, reserved together with the prompt until the answer is booked. Where others hold what it needs,
+        it waits for what they leave over. Raises: BudgetReached.
+        """
+        held = self._reserved
+        with held.changed:
+            while (most := self.most_tokens(prompt)) == 0:
+                if not (held.tokens or held.dollars):
+                    raise BudgetReached(self.reached(prompt))
+                held.changed.wait()
+            tokens = prompt + most if most is not None else 0
+            dollars = self._price_of(prompt, most) if most is not None else 0.0
+            held.tokens, held.dollars = held.tokens + tokens, held.dollars + dollars
+        try:
+            yield most
+        finally:
+            with held.changed:
+                held.tokens, held.dollars = held.tokens - tokens, held.dollars - dollars
+                held.changed.notify_all()
+
+    def _price_of(self, prompt: int, completion: int) -> float:
+        return (self.price.of(Usage(prompt=prompt, completion=completion)) or 0.0) if self.price is not None else 0.0
+
     def most_tokens(self, prompt: int) -> int | None:
-        """Of an answer to a prompt of about so many tokens; None where nothing limits it. 0: it may not be asked."""
+        """Of an answer to a prompt of at most so many tokens; None where nothing limits it. 0: it may not be asked."""
         left = []
         if self.tokens is not None:
-            left.append((self.tokens - self.spent.tokens) // self.askers - prompt)
+            left.append(self._left_tokens(prompt))
         if self.dollars is not None and self.price is not None:
-            rest = (self.dollars - (self.spent.dollars or 0.0)) / self.askers - prompt * self.price.prompt / 1e6
-            if self.spent.dollars is None or rest < 0:  # what is not known is taken for all of it
+            if self.spent.dollars is None:  # what is not known is taken for all of it
+                return 0
+            all_of_it = self.dollars - self.spent.dollars
+            share = min(all_of_it / self.askers, all_of_it - self._reserved.dollars)
+            rest = share - prompt * self.price.prompt / 1e6
+            if rest < 0:
                 return 0
             if self.price.completion:
                 left.append(int(rest / self.price.completion * 1e6))
@@ -121,14 +170,20 @@ class Account:
             return None
         return min(left) if min(left) >= LEAST_ANSWER else 0
 
+    def _left_tokens(self, prompt: int) -> int:
+        assert self.tokens is not None
+        left = self.tokens - self.spent.tokens
+        return min(left // self.askers, left - self._reserved.tokens) - prompt
+
     def reached(self, prompt: int = 0) -> str:
         """Which limit does not allow another request with such a prompt; empty when none."""
         if self.most_tokens(prompt) != 0:
             return ""
-        if self.tokens is not None and (self.tokens - self.spent.tokens) // self.askers - prompt < LEAST_ANSWER:
-            return f"the budget of {self.tokens} tokens: {self.spent.tokens} are spent"
+        needs = f"; what comes next may take {prompt + LEAST_ANSWER:,} tokens"
+        if self.tokens is not None and self._left_tokens(prompt) < LEAST_ANSWER:
+            return f"the budget of {self.tokens} tokens: {self.spent.tokens} are spent{needs}"
         spent = "an unknown part is" if self.spent.dollars is None else f"{self.spent.dollars:.2f} are"
-        return f"the budget of {self.dollars:.2f} dollars: {spent} spent"
+        return f"the budget of {self.dollars:.2f} dollars: {spent} spent{needs}"
 
 
 class Spending(BaseModel):

@@ -6,15 +6,15 @@ For questions aside, without tools. What it says is an opinion; who asks decides
 from __future__ import annotations
 
 import json
-import re
-import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agent.llm import CHARACTERS_A_TOKEN, Chat, Message, Turn
+from agent.llm import BudgetReached, Chat, Message, Turn
 from agent.llm.account import Account
+from agent.llm.objects import objects_in
+from agent.llm.paying import Payer
 
 REPAIRS = 2
 Form = TypeVar("Form", bound=BaseModel)
@@ -30,14 +30,12 @@ def ask_for(
     said = [*messages]
     said[0] = {**said[0], "content": f"{said[0]['content']}\n\nAnswer with one JSON object of this form and nothing "
                f"else: {json.dumps(form.model_json_schema())}"}  # fmt: skip
+    payer = Payer(chat, account, purpose)
     for _ in range(1 + REPAIRS):
-        prompt = int(len(json.dumps(said)) / CHARACTERS_A_TOKEN)
-        if account.reached(prompt):
+        try:
+            turn, _tokens = payer.ask(said)
+        except BudgetReached:
             return None
-        begun = time.monotonic()
-        turn = chat.ask(said, (), account.most_tokens(prompt))
-        guess = prompt + int(len(turn.text) / CHARACTERS_A_TOKEN)
-        account.add(purpose, turn.usage, time.monotonic() - begun, guess)
         heard(said, turn)
         try:
             return form.model_validate_json(_object_in(turn.text))
@@ -49,6 +47,6 @@ def ask_for(
 
 
 def _object_in(text: str) -> str:
-    """From the first brace to the last: models put words or marks around what they were asked for."""
-    found = re.search(r"\{.*\}", text, re.DOTALL)
-    return found[0] if found else text
+    """The last one: models put words or marks around what they were asked for, and think aloud before it."""
+    found = [text[begin:end] for begin, end, _ in objects_in(text)]
+    return found[-1] if found else text

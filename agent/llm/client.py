@@ -2,40 +2,51 @@
 
 There is one layer of retries, here: what may pass (a limit of requests, a server in trouble, a connection that drops)
 is asked again after a while; what will not (a refused key, an unknown model) is an error at once. It refuses to hold
-the key anywhere but in memory.
+the key anywhere but in memory, and to go on when the run has no time or tokens for it.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import openai
 
 from agent.llm import (
+    BudgetReached,
     ContextFull,
     KeyRefused,
+    Lost,
     Message,
     ModelError,
+    ModelRefused,
     ModelUnknown,
     ModelUnreachable,
-    ToolCall,
     Turn,
-    Usage,
 )
+from agent.llm.account import LEAST_ANSWER
+from agent.llm.bounded import NEVER_LET_IN, Bounded
+from agent.llm.listening import Listener, whole
 from tools.plain_text import one_line
 
 RETRIES = 5
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 PATIENCE_S = 300.0  # a longer wait than this is not waited for
-CONNECT_S, ANSWER_S = 15.0, 600.0
-_PASSING = {408, 409, 425, 429}  # and all above 499
-_FINISHES = {"stop", "tool_calls", "length", "content_filter"}
-_WIDTH = 300
+CONNECT_S, ANSWER_S = 15.0, 600.0  # to be let in, and between two signs of life
 LONGEST_ANSWER, LONGEST_ANSWER_S = 4_000_000, 3600.0  # characters and seconds; what comes after it is not listened to
+MOST_ANSWER = 131_072  # tokens; models say no more at once, and many servers refuse a limit above what theirs can say
+LONGEST_TOKEN = 16  # characters, on the average of an answer: more means that the limit is not held
+_PASSING = {408, 409, 425, 429}  # and all above 499 but 501
+_REFUSED = {400, 405, 413, 415, 422, 501}
+_WIDTH = 300
+_until: ContextVar[float] = ContextVar("_until", default=math.inf)  # of the request that is being made
 
 
 @dataclass(frozen=True)
@@ -48,83 +59,154 @@ class Endpoint:
 
 
 class _Passing(Exception):
-    """What may work the next time."""
+    """What may work the next time. `heard`: characters of an answer that had begun; None where none had."""
 
-    def __init__(self, why: str, after_s: float | None = None) -> None:
+    def __init__(self, why: str, after_s: float | None = None, heard: int | None = None) -> None:
         super().__init__(why)
-        self.after_s = after_s
+        self.after_s, self.heard = after_s, heard
 
 
 class Client:
-    """A `Chat`. `told` hears of every wait."""
+    """A `Chat`. `told` hears of every wait and refusal, `answering` of how long an answer is until now, `left_s` says
+    how much time the run has.
+    """
 
     def __init__(
         self, endpoint: Endpoint, told: Callable[[str], None] = lambda said: None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = time.sleep, answering: Callable[[int], None] = lambda characters: None,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:  # fmt: skip
-        self.endpoint, self._told, self._sleep = endpoint, told, sleep
+        """Raises: KeyRefused."""
+        if not (endpoint.key.isascii() and endpoint.key.isprintable()):
+            raise KeyRefused(f"The key for {endpoint.model} holds a character that no key can hold.",
+                             hint="Copy it anew: a line's end or an accent may have got in.")  # fmt: skip
+        self.endpoint, self._told, self._sleep, self._answering = endpoint, told, sleep, answering
+        self._left_s = left_s
         self._limit = "max_completion_tokens"  # what the endpoint calls the limit of an answer
-        timeout = openai.Timeout(ANSWER_S, connect=CONNECT_S)
+        web = openai.DefaultHttpxClient(event_hooks={"response": [_bound]})
         self._openai = openai.OpenAI(base_url=endpoint.base_url, api_key=endpoint.key or "none", max_retries=0,
-                                     timeout=timeout)  # fmt: skip
+                                     http_client=web)  # fmt: skip
 
     def close(self) -> None:
         self._openai.close()
 
     def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], most_tokens: int | None = None) -> Turn:
-        """Raises: ModelUnreachable, KeyRefused, ModelUnknown, ContextFull, ModelError."""
-        for tried in range(RETRIES + 1):
-            try:
-                return self._ask_once(messages, tools, most_tokens)
-            except _Passing as reason:
-                wait_s = reason.after_s
-                if wait_s is None:
-                    wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**tried) * random.uniform(0.75, 1.25)
-                if tried == RETRIES or wait_s > PATIENCE_S:
-                    raise ModelUnreachable(
-                        f"{self._where} does not answer: {reason}",
-                        hint="Look whether it is up and --base-url is right; what was proven is kept, and "
-                        "`agent resume` goes on.",
-                    ) from reason.__cause__
-                self._told(f"the model's endpoint: {reason}; asking again in {wait_s:.0f} s")
-                self._sleep(wait_s)
+        """`most_tokens` is for all tries together, each prompt but the first included. Raises: ModelUnreachable,
+        KeyRefused, ModelUnknown, ModelRefused, ContextFull, BudgetReached, ModelError.
+        """
+        messages, lost, left_s = _sendable(messages), Lost(), self._left_s()
+        ends = time.monotonic() + left_s if left_s > 0 else math.inf  # who asks later than that has a reason to
+        prompt = len(json.dumps([messages, *tools]))
+        try:
+            for tried in range(RETRIES + 1):
+                spent = lost.answers * prompt + lost.heard  # no token is shorter than a character
+                most = None if most_tokens is None else most_tokens - spent
+                if most is not None and lost.answers and most < LEAST_ANSWER:
+                    raise BudgetReached("what may be spent does not allow to ask again after an answer that broke off")
+                try:
+                    return self._ask_once(messages, tools, most, ends).model_copy(update={"lost": lost})
+                except _Passing as reason:
+                    if reason.heard is not None:
+                        lost = Lost(answers=lost.answers + 1, heard=lost.heard + reason.heard)
+                    self._wait(reason, tried, ends)
+        except ModelError as error:
+            error.lost = lost
+            raise
         raise AssertionError("the last try returns or raises")
+
+    def _wait(self, reason: _Passing, tried: int, ends: float) -> None:
+        wait_s = reason.after_s
+        if wait_s is None:
+            wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**tried) * random.uniform(0.75, 1.25)
+        if time.monotonic() + wait_s >= ends:
+            raise BudgetReached(f"the run has no time left to ask again; the model's endpoint: {reason}") from None
+        if tried == RETRIES or wait_s > PATIENCE_S:
+            raise ModelUnreachable(
+                f"{self._where} does not answer: {reason}",
+                hint="Look whether it is up and --base-url is right; what was proven is kept, and "
+                "`agent resume` goes on.",
+            ) from None
+        self._told(f"the model's endpoint: {reason}; asking again in {wait_s:.0f} s")
+        self._sleep(wait_s)
 
     @property
     def _where(self) -> str:
         return f"The model {self.endpoint.model} at {self._openai.base_url}"
 
-    def _ask_once(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], most_tokens: int | None) -> Turn:
-        request: dict[str, Any] = {"model": self.endpoint.model, "messages": list(messages), "stream": True,
-                                   "stream_options": {"include_usage": True}}  # fmt: skip
+    def _ask_once(
+        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], most: int | None, ends: float
+    ) -> Turn:
+        """No error is chained to the library's own, which may hold the key."""
+        left_s = max(0.001, ends - time.monotonic())
+        request: dict[str, Any] = {
+            "model": self.endpoint.model, "messages": list(messages), "stream": True,
+            "stream_options": {"include_usage": True},
+            "timeout": openai.Timeout(min(ANSWER_S, left_s), connect=min(CONNECT_S, left_s)),
+        }  # fmt: skip
         if tools:
             request["tools"] = list(tools)
-        if most_tokens is not None:
-            request[self._limit] = most_tokens
+        limited = most is not None and most < MOST_ANSWER
+        if limited:
+            request[self._limit] = most
+        listener, began = Listener(self._answering), False
+        mark = _until.set(min(ends, time.monotonic() + LONGEST_ANSWER_S))
         try:
             with self._openai.chat.completions.create(**request) as stream:
                 if "html" in stream.response.headers.get("content-type", ""):
                     raise ModelUnreachable(f"{self._where} is no such endpoint: it answers with a page of HTML.",
                                            hint="--base-url usually ends in /v1.")  # fmt: skip
-                return _heard(stream)
+                began = True
+                listener.hear(stream, LONGEST_ANSWER if most is None else min(LONGEST_ANSWER, LONGEST_TOKEN * most))
+                return self._heard(listener, stream.response.stream, ends)
         except openai.BadRequestError as error:
-            if most_tokens is not None and self._limit in str(error.message) and self._limit != "max_tokens":
-                self._limit = "max_tokens"  # what older servers call it
-                return self._ask_once(messages, tools, most_tokens)
-            raise self._refused(error) from error
+            other = self._other_limit(str(error.message), most) if limited and most is not None else None
+            if other is not None:
+                return self._ask_once(messages, tools, other, ends)
+            raise self._refused(error) from None
         except openai.APIStatusError as error:
-            raise self._refused(error) from error
+            raise self._refused(error) from None
         except openai.APIConnectionError as error:
             cause = f" ({error.__cause__})" if error.__cause__ else ""
-            raise _Passing(self._without_key(f"{error.message}{cause}")) from error
+            late = isinstance(error, openai.APITimeoutError) and not isinstance(error.__cause__, NEVER_LET_IN)
+            heard = listener.characters if began or late else None
+            raise _Passing(self._without_key(f"{error.message}{cause}"), heard=heard) from None
         except openai.APIError as error:
-            raise _Passing(self._without_key(error.message)) from error
+            raise _Passing(self._without_key(error.message), heard=listener.characters if began else None) from None
         except (ValueError, AttributeError, TypeError, KeyError) as error:  # what came is no such stream
-            raise _Passing(f"what it sends is not of the API: {self._without_key(str(error))}") from error
+            raise _Passing(f"what it sends is not of the API: {self._without_key(str(error))}",
+                           heard=listener.characters if began else None) from None  # fmt: skip
+        finally:
+            _until.reset(mark)
+
+    def _heard(self, listener: Listener, body: Any, ends: float) -> Turn:
+        if not listener.finish:
+            cut = body.ended_by if isinstance(body, Bounded) else ""
+            if not cut:
+                raise _Passing("the answer broke off", heard=listener.characters)
+            if cut == "time" and not listener.anything and time.monotonic() < ends:
+                raise ModelUnreachable(f"{self._where} said nothing in {LONGEST_ANSWER_S:.0f} s.")
+            listener.finish = "length"
+        turn = listener.turn()
+        if listener.refusal:
+            self._told(f"the model refuses: {self._without_key(listener.refusal)}")
+        return turn
+
+    def _other_limit(self, said: str, most: int) -> int | None:
+        """What to ask for where a server does not take the limit of an answer: the same under its older name, or, where
+        it is above what the model can say, the half of it.
+        """
+        large = re.search(r"too large|at most|exceed|maximum|too long", said)
+        if not large and self._limit in said and self._limit != "max_tokens":
+            self._limit = "max_tokens"
+            return most
+        return most // 2 if large and re.search("max_|completion", said) and most // 2 >= LEAST_ANSWER else None
 
     def _without_key(self, said: str) -> str:
-        """In one line; some endpoints repeat the key that they refuse."""
-        return one_line(said.replace(self.endpoint.key, "[key]") if self.endpoint.key else said, _WIDTH)
+        """In one line; some endpoints repeat the key that they refuse, and some errors what was sent, escaped."""
+        key = self.endpoint.key
+        for form in {key, repr(key)[1:-1], json.dumps(key)[1:-1]} - {""}:
+            said = said.replace(form, "[key]")
+        return one_line(said, _WIDTH)
 
     def _refused(self, error: openai.APIStatusError) -> Exception:
         status, said = error.status_code, self._without_key(str(error.message))
@@ -132,18 +214,29 @@ class Client:
             return KeyRefused(f"{self._where} refuses the key: {said}",
                               hint="Set OPENAI_API_KEY to a key for this endpoint.")  # fmt: skip
         if status == 404:
-            return ModelUnknown(f"{self._where} is not known there: {said}",
-                                hint="--model names one that it lists; --base-url usually ends in /v1.")  # fmt: skip
+            return ModelUnknown(
+                f"{self._where} is not known there: {said}",
+                hint="--model, --reviewer and --triage name what it lists; --base-url usually ends in /v1.",
+            )
         if status == 429 and error.code == "insufficient_quota":
             return KeyRefused(
                 f"{self._where} has no quota left for this key: {said}", hint="Top it up, or use another."
             )
-        if status in _PASSING or status >= 500:
-            return _Passing(f"status {status}: {said}", _retry_after(error))
         if error.code == "context_length_exceeded" or "context length" in said.lower():
             return ContextFull(f"{self._where} cannot read that much: {said}")
-        return ModelError(f"{self._where} refuses the request (status {status}): {said}",
-                          hint="Another endpoint or model may take it.")  # fmt: skip
+        if status in _PASSING or (status >= 500 and status not in _REFUSED):
+            return _Passing(f"status {status}: {said}", _retry_after(error))
+        kind = ModelRefused if status in _REFUSED else ModelError
+        return kind(f"{self._where} refuses the request (status {status}): {said}",
+                    hint="Another endpoint or model may take it.")  # fmt: skip
+
+
+def _bound(response: Any) -> None:
+    response.stream = Bounded(response, _until.get(), 2 * LONGEST_ANSWER)
+
+
+def _sendable(messages: Sequence[Message]) -> list[Message]:
+    return [{**each, "content": whole(each["content"])} if each.get("content") else each for each in messages]
 
 
 def _retry_after(error: openai.APIStatusError) -> float | None:
@@ -153,45 +246,3 @@ def _retry_after(error: openai.APIStatusError) -> float | None:
         except (KeyError, ValueError):
             continue
     return None
-
-
-def _heard(stream: Any) -> Turn:
-    """Put the parts of a streamed answer together. Raises: _Passing when it ends before it is whole."""
-    begun, length = time.monotonic(), 0
-    text, reasoning, finish, usage = list[str](), list[str](), "", Usage()
-    calls: dict[int, dict[str, str]] = {}
-    for chunk in stream:
-        if chunk.usage is not None:
-            usage = _usage(chunk.usage)
-        for choice in chunk.choices[:1]:
-            delta = choice.delta
-            text.append(delta.content or "")
-            extra = delta.model_extra or {}
-            reasoning.append(str(extra.get("reasoning_content") or extra.get("reasoning") or ""))
-            length += len(text[-1]) + len(reasoning[-1])
-            for part in delta.tool_calls or ():
-                # some servers leave the index out; an id then begins another call
-                index = part.index if part.index is not None else len(calls) - (0 if part.id else 1)
-                call = calls.setdefault(index, {"id": "", "name": "", "arguments": ""})
-                call["id"] = part.id or call["id"]
-                if part.function is not None:
-                    call["name"] += part.function.name or ""
-                    call["arguments"] += part.function.arguments or ""
-                    length += len(part.function.arguments or "")
-            finish = choice.finish_reason or finish
-        if length > LONGEST_ANSWER or time.monotonic() - begun > LONGEST_ANSWER_S:
-            finish = "length"
-            break
-    if not finish:
-        raise _Passing("the answer broke off")
-    if finish not in _FINISHES:
-        finish = "tool_calls" if calls else "stop"
-    heard = [ToolCall(id=call["id"] or f"call_{index}", **{k: call[k] for k in ("name", "arguments")})
-             for index, call in sorted(calls.items())]  # fmt: skip
-    return Turn(text="".join(text), calls=heard, finish=finish, usage=usage, reasoning="".join(reasoning))
-
-
-def _usage(told: Any) -> Usage:
-    details = getattr(told, "prompt_tokens_details", None)
-    return Usage(prompt=told.prompt_tokens, completion=told.completion_tokens,
-                 cached=getattr(details, "cached_tokens", None))  # fmt: skip

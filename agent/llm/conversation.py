@@ -6,9 +6,6 @@ What tools say is data, and handed over as such. It refuses to believe anything:
 from __future__ import annotations
 
 import contextlib
-import json
-import re
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -17,11 +14,13 @@ from typing import Any, Protocol
 
 from pydantic import Field, ValidationError
 
-from agent.llm import CHARACTERS_A_TOKEN, Chat, ContextFull, Message, NotRecorded, ToolCall, Turn
+from agent.llm import BudgetReached, Chat, ContextFull, Message, NotRecorded, ToolCall, Turn
 from agent.llm.account import Account
+from agent.llm.paying import Payer
 from tools.candidate import Candidate
-from tools.registry import Registry, Request, Result, Tool, ToolFault
+from tools.registry import Answer, Registry, Request, Result, Tool, ToolFault
 from tools.registry.files import Text
+from tools.registry.marks import END_OF_DATA, as_data
 
 STUMBLES = 3  # answers in a row that call no tool, or are cut off
 REPEATS = 4  # the same call with the same answer
@@ -83,12 +82,14 @@ class Conversation:
 
     def __post_init__(self) -> None:
         self._submitted: Candidate | None = None
-        self._all = Registry([*self.registry.tools.values(), Tool("submit", Submit, self._submit),
-                              Tool("give_up", GiveUp, self._give_up)])  # fmt: skip
+        self._payer = Payer(self.chat, self.account, self.step)
+        self._all = self.registry.with_more([Tool("submit", Submit, self._submit),
+                                             Tool("give_up", GiveUp, self._give_up)])  # fmt: skip
 
     def next_candidate(self) -> Candidate | None:
         """None when the conversation has ended. Raises: ModelError."""
         self._submitted, made = None, 0
+        self._seen.clear()
         while not self.ended and self._submitted is None:
             turn = self._ask()
             if turn is None:
@@ -112,60 +113,66 @@ class Conversation:
         for shortened in (False, True):
             if shortened:
                 self._shorten()
-            prompt = self._prompt_tokens()
-            if why := self.over() or self.account.reached(prompt):
+            if why := self.over():
                 self.ended = why
                 return None
-            begun = time.monotonic()
             try:
-                turn = self.chat.ask(self.messages, self._all.as_functions(), self.account.most_tokens(prompt))
+                turn, tokens = self._payer.ask(self.messages, self._all.as_functions())
             except ContextFull as error:
                 if shortened:
                     self.ended = error.message
                     return None
                 continue
-            except NotRecorded as error:
+            except (BudgetReached, NotRecorded) as error:
                 self.ended = error.message
                 return None
-            answer = int(len(json.dumps(turn.model_dump(mode="json"))) / CHARACTERS_A_TOKEN)
-            self.account.add(self.step, turn.usage, time.monotonic() - begun, guess=prompt + answer)
-            told = (turn.usage.prompt, turn.usage.completion)
-            self._tokens += prompt + answer if None in told else sum(filter(None, told))
+            self._tokens += tokens
             self.heard(self.messages, turn)
             self.messages.append(turn.as_message())
             return turn
         raise AssertionError("the second time returns")
-
-    def _prompt_tokens(self) -> int:
-        return int(len(json.dumps([self.messages, self._all.as_functions()])) / CHARACTERS_A_TOKEN)
 
     def _shorten(self) -> None:
         """Leave out most of what tools said long ago, which they can say again."""
         for message in self.messages[2:-KEPT_WHOLE]:
             content = message.get("content")
             if message["role"] == "tool" and content and len(content) > SHORT:
-                message["content"] = f"{content[:SHORT]}\n[… left out to make room; call the tool again if need be …]"
+                left_out = "[… left out to make room; call the tool again if need be …]"
+                message["content"] = f"{content[:SHORT]}\n{left_out}\n{END_OF_DATA}"
 
     # -- answering
 
     def _answer(self, call: ToolCall, made: int) -> None:
-        if self._submitted is not None or self.ended:
+        if self._submitted is not None:
             said = "not run: the step's candidate was handed in before it"
+        elif self.ended:
+            said = f"not run: {self.ended}"
         elif why := self.over():
             said = self.ended = why
         elif made > self.most_calls:
             said = self.ended = f"{self.most_calls} calls of tools were made for one candidate, which is the limit"
         else:
             with self.one_by_one:
-                said = self._all.call(self.bench, call.name, call.arguments).text
-            key = (call.name, call.arguments, said)
-            self._seen[key] += 1
-            if self._seen[key] >= 2 * REPEATS:
+                answer = self._all.call(self.bench, call.name, call.arguments)
+            said, times = answer.text, self._times(call, answer)
+            if times >= 2 * REPEATS:
                 self.ended = f"the model repeats itself: {call.name} with the same arguments and the same answer"
-            elif self._seen[key] >= REPEATS:
+            elif times >= REPEATS:
                 said += "\n[You have asked this before, and the answer is the same. Try something else, or submit.]"
         name = call.name if call.name in self._all.tools else "unknown"
         self.messages.append({"role": "tool", "tool_call_id": call.id, "content": as_data(name, said)})
+
+    def _times(self, call: ToolCall, answer: Answer) -> int:
+        """How often this was asked and answered since something else was changed, after which the same question is
+        another one. In a replay, where nothing is looked at, all answers are alike and nothing is counted.
+        """
+        if not self._all.looks:
+            return 0
+        asked = (call.name, call.arguments, answer.text)
+        if answer.worked and not self._all.tools[call.name].looks_only and asked not in self._seen:
+            self._seen.clear()
+        self._seen[asked] += 1
+        return self._seen[asked]
 
     def _stumble(self, turn: Turn) -> None:
         self._stumbles += 1
@@ -190,14 +197,3 @@ class Conversation:
     def _give_up(self, bench: Any, request: GiveUp) -> Result:
         self.ended = f"the model gave up: {request.reason}"
         return Text(said="the step is over")
-
-
-def as_data(name: str, said: str) -> str:
-    """What a tool said, marked as data."""
-    return marked("output", said, f' tool="{name}"')
-
-
-def marked(mark: str, said: str, more: str = "") -> str:
-    """Nothing in what is said can end the mark, nor begin another."""
-    inside = re.sub(r"<(?=/?(?:output|data)\b)", "<\\\\", said, flags=re.IGNORECASE)
-    return f"<{mark}{more}>\n{inside}\n</{mark}>"

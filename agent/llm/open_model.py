@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from agent.config import address
 from agent.context import RunContext
 from agent.llm import (
     Chat,
     KeyRefused,
     Message,
     ModelError,
+    ModelRefused,
+    ModelUnknown,
     ModelUnreachable,
     ModelWithoutTools,
     Turn,
     opinions,
+    preflight,
     prices,
 )
 from agent.llm import account as accounts
@@ -31,11 +37,10 @@ from agent.llm.talk import Talk
 from agent.llm.text_calls import InText
 from agent.owed import out_of_time
 from agent.proposers.model import Model
-from agent.reporting.progress import Note
+from agent.reporting.progress import Answering, Note
+from agent.reporting.wording import count
 from agent.skill_packs import Packs
 from agent.workbench import REGISTRY, Workbench
-from tools.registry import Registry, Request, Result, Tool
-from tools.registry.files import Text
 
 KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 ChatFor = Callable[[str], Chat]  # by the name of a conversation
@@ -45,6 +50,7 @@ ChatFor = Callable[[str], Chat]  # by the name of a conversation
 class Role:
     """A model at work: what it says under the name of each conversation, and on whose account."""
 
+    name: str
     chat: ChatFor
     account: Account
 
@@ -65,6 +71,8 @@ def open_model(ctx: RunContext) -> Model:
     packs = Packs.of(ctx.config.skills)
     if ctx.config.replay is not None:
         recorded = Recorded.read(ctx.config.replay)
+        if recorded.torn:
+            ctx.progress.emit(Note(f"the recording: {count(recorded.torn, 'line')} left out, torn"))
         cast, drafts = _replayed(ctx, recorded), recorded.drafts
     else:
         cast, drafts = _asked(ctx, packs), ctx.config.drafts
@@ -79,7 +87,7 @@ def _begin(ctx: RunContext, packs: Packs, cast: Cast, drafts: int, step: str, st
         name = step if draft == 1 else f"{step}#{draft}"
         review = f"{name}:review"
         reviewer = Reviewer(cast.reviewer.chat(review), cast.reviewer.account, packs, partial(_record, ctx, review),
-                            lambda said: ctx.progress.emit(Note(said)))  # fmt: skip
+                            partial(_note, ctx))  # fmt: skip
         bench = Workbench.open(ctx, step, name)
         registry = REGISTRY if ctx.config.replay is None else REGISTRY.without_looking()
         conversation = Conversation(cast.writer.chat(name), registry, bench, cast.writer.account, step, list(told),
@@ -87,10 +95,11 @@ def _begin(ctx: RunContext, packs: Packs, cast: Cast, drafts: int, step: str, st
                                     partial(_over, ctx, step, stopped))  # fmt: skip
         talks.append(Talk(conversation, bench, reviewer))
     if cast.triage is not None:
-        heard = partial(_record, ctx, f"{step}:triage")
-        why = opinions.not_worth_it(cast.triage.chat(f"{step}:triage"), cast.triage.account, told, heard)
+        name = f"{step}:triage"
+        why = opinions.not_worth_it(cast.triage.chat(name), cast.triage.account, told, partial(_record, ctx, name),
+                                    partial(_note, ctx))  # fmt: skip
         for talk in talks:
-            talk.conversation.ended = f"{ctx.config.triage} thinks that the step is not worth it: {why}" if why else ""
+            talk.conversation.ended = f"{cast.triage.name} thinks that the step is not worth it: {why}" if why else ""
     return talks
 
 
@@ -100,12 +109,17 @@ def _over(ctx: RunContext, step: str, stopped: threading.Event) -> str:
     return "the time budget was used up" if out_of_time(ctx, step) else ""
 
 
+def _note(ctx: RunContext, said: str) -> None:
+    ctx.progress.emit(Note(said))
+
+
 def _record(ctx: RunContext, name: str, messages: Sequence[Message], turn: Turn) -> None:
     Recording(ctx.run_dir / EXCHANGES, name).add(messages, turn)
 
 
 def _replayed(ctx: RunContext, recorded: Recorded) -> Cast:
-    role = Role(recorded.chat, accounts.opened(ctx.run_dir, ctx.config.tokens))
+    """What was spent then is counted, and held to no limit of now."""
+    role = Role("the recorded model", recorded.chat, accounts.opened(ctx.run_dir, None))
     return Cast(role, role, role if recorded.holds(":triage") else None)
 
 
@@ -114,34 +128,46 @@ def _asked(ctx: RunContext, packs: Packs) -> Cast:
     assert config.model is not None
     price = Price.of_numbers(config.price) if config.price else prices.of(config.model)
     if config.dollars is not None and price is None:
-        raise ModelError(f"The price of {config.model} is not known, so that --dollars cannot be held.",
-                         hint="--price 2,10 says what a million tokens of prompts and of answers cost.")  # fmt: skip
+        raise _no_price(config.model)
     account = accounts.opened(ctx.run_dir, config.tokens, config.dollars, price, config.drafts)
-    writer = _role(ctx, packs, config.model, account)
+    roles = {config.model: _writer(ctx, packs, config.model, account)}
 
-    def other(name: str | None) -> Role:
-        if name is None or name == config.model:
-            return writer
-        its_price = prices.of(name)
-        if config.dollars is not None and its_price is None:
-            raise ModelError(f"The price of {name} is not known, so that --dollars cannot be held.")
-        chat = _client(ctx, name)
-        return Role(lambda _: chat, account.at(its_price))
+    def role(name: str) -> Role:
+        if name not in roles:
+            roles[name] = _adviser(ctx, name, account)
+        return roles[name]
 
-    return Cast(writer, other(config.reviewer), other(config.triage) if config.triage else None)
+    reviewer, triage = role(config.reviewer or config.model), role(config.triage) if config.triage else None
+    return Cast(roles[config.model], reviewer, triage)
 
 
-def _role(ctx: RunContext, packs: Packs, name: str, account: Account) -> Role:
-    """Called tools natively, or in words where it cannot. Raises: ModelError."""
+def _writer(ctx: RunContext, packs: Packs, name: str, account: Account) -> Role:
+    """Called tools natively, or in words where it, or its server, cannot. Raises: ModelError."""
     chat: Chat = _client(ctx, name)
+    heard = partial(_record, ctx, f"{preflight.PURPOSE}:{name}")
     try:
-        preflight(chat, account)
-    except ModelWithoutTools:
+        preflight.calls_tools(chat, account, heard)
+    except (ModelWithoutTools, ModelRefused, ModelUnknown):  # some servers do not know it together with tools
         chat = InText(chat, packs)
-        preflight(chat, account)
+        preflight.calls_tools(chat, account, heard)
         ctx.progress.emit(Note(f"{name} calls no tools by itself, and does so in words"))
     found = chat
-    return Role(lambda _: found, account)
+    return Role(name, lambda _: found, account)
+
+
+def _adviser(ctx: RunContext, name: str, account: Account) -> Role:
+    """A model that gives opinions; what the table does not know costs what the user said. Raises: ModelError."""
+    price = prices.of(name) or (Price.of_numbers(ctx.config.price) if ctx.config.price else None)
+    if ctx.config.dollars is not None and price is None:
+        raise _no_price(name)
+    chat, its_account = _client(ctx, name), account.at(price)
+    preflight.fills_in(chat, its_account, name, partial(_record, ctx, f"{preflight.PURPOSE}:{name}"))
+    return Role(name, lambda _: chat, its_account)
+
+
+def _no_price(name: str) -> ModelError:
+    return ModelError(f"The price of {name} is not known, so that --dollars cannot be held.",
+                      hint="--price 2,10 says what a million tokens of prompts and of answers cost.")  # fmt: skip
 
 
 def _client(ctx: RunContext, name: str) -> Chat:
@@ -150,32 +176,19 @@ def _client(ctx: RunContext, name: str) -> Chat:
     except ModuleNotFoundError as error:
         raise ModelError(f"A model needs the package {error.name}, which is not installed.",
                          hint="Install `ratchet-agent[llm]` beside Ratchet.") from error  # fmt: skip
-    url, key = ctx.config.base_url or os.environ.get(URL_VARIABLE), os.environ.get(KEY_VARIABLE, "")
+    url, key = ctx.config.base_url or os.environ.get(URL_VARIABLE), os.environ.get(KEY_VARIABLE, "").strip()
     if not url and not key:
         raise KeyRefused(f"There is no key for {name}.",
                          hint=f"Set {KEY_VARIABLE}; an endpoint that needs none is named by --base-url.")  # fmt: skip
     if url and not url.startswith(("http://", "https://")):
         raise ModelUnreachable(f"{url} is no address of an endpoint.", hint="One begins with http:// or https://.")
-    endpoint = Endpoint(url, name, key)
-    return Client(endpoint, told=lambda said: ctx.progress.emit(Note(said)))
+    try:
+        url = address(url) if url else None
+    except ValueError as error:
+        raise ModelUnreachable(f"{URL_VARIABLE}: {error}") from None
+    answering = lambda characters: ctx.progress.emit(Answering(name, characters))  # noqa: E731
+    return Client(Endpoint(url, name, key), partial(_note, ctx), answering=answering, left_s=partial(_left_s, ctx))
 
 
-class Ready(Request):
-    """Say that you are ready."""
-
-
-def _ready(session: object, request: Ready) -> Result:
-    return Text(said="ready")
-
-
-def preflight(chat: Chat, account: Account) -> None:
-    """Ask for one call of a tool. Raises: ModelError, ModelWithoutTools."""
-    tools = Registry([Tool("ready", Ready, _ready)])
-    messages = [{"role": "user", "content": "Call the tool `ready` now. Say nothing else."}]
-    turn = chat.ask(messages, tools.as_functions())
-    account.add("preflight", turn.usage, 0.0)
-    if [call.name for call in turn.calls] != ["ready"]:
-        raise ModelWithoutTools(
-            "The model was offered a tool and asked to call it, and did not.",
-            hint="Take a model that calls tools, and a server that is started with tool calls on.",
-        )
+def _left_s(ctx: RunContext) -> float:
+    return math.inf if ctx.budget.deadline is None else ctx.budget.deadline - time.monotonic()

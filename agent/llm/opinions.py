@@ -13,10 +13,10 @@ from pydantic import BaseModel, Field
 from agent.llm import Chat, Message, ModelError, Turn
 from agent.llm.account import Account
 from agent.llm.asking import ask_for
-from agent.llm.conversation import marked
 from agent.skill_packs import Packs
 from tools.candidate import Candidate
 from tools.registry import cut
+from tools.registry.marks import marked
 
 LONGEST_DIFF = 60_000
 Heard = Callable[[Sequence[Message], Turn], None]
@@ -64,8 +64,13 @@ class Reviewer:
         return (found.reason or "it gives no reason") if found is not None and found.reject else ""
 
 
-def not_worth_it(chat: Chat, account: Account, opening: Sequence[Message], heard: Heard) -> str:
-    """Why a step is not worth the work of the model that works; empty when it is, or nobody can tell."""
+def not_worth_it(
+    chat: Chat, account: Account, opening: Sequence[Message], heard: Heard,
+    told: Callable[[str], None] = lambda said: None,
+) -> str:  # fmt: skip
+    """Why a step is not worth the work of the model that works; empty when it is, or when `told` hears why nobody can
+    tell.
+    """
     question = (
         "Do not work on it. Say whether a capable engineer with these tools would probably find something here that is "
         "right and faster by more than the noise."
@@ -73,6 +78,9 @@ def not_worth_it(chat: Chat, account: Account, opening: Sequence[Message], heard
     messages = [*opening, {"role": "user", "content": question}]
     try:
         found = ask_for(Triage, chat, account, "triage", messages, heard)
-    except ModelError:
+    except ModelError as error:
+        told(f"whether the step is worth it cannot be asked: {error.message}")
         return ""
+    if found is None:
+        told("whether the step is worth it was asked, and no answer of use was given")
     return (found.reason or "no reason given") if found is not None and not found.worth_trying else ""

@@ -6,12 +6,12 @@ All words of advice come from the skill packs. What comes from the target or its
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from agent.context import RunContext, stack_profile
 from agent.llm import Message
-from agent.llm.conversation import marked
 from agent.records.ledger import LedgerRow
 from agent.reporting.wording import count
 from agent.skill_packs import Packs
@@ -19,6 +19,7 @@ from tools.judging.worker import WorkerFault
 from tools.plain_text import one_line
 from tools.profiler import text as profile_text
 from tools.registry import cut
+from tools.registry.marks import marked
 
 IDEA = 400  # characters of a kept change's rationale
 RATCHET, METHOD = "ratchet", "amd-kernel-optimization"
@@ -57,7 +58,7 @@ def task(ctx: RunContext, step: str) -> str:
     lines = [
         f"Your step is `{step}`. From the skill pack {METHOD}:",
         packs.get(METHOD).section(step),
-        f"The repository runs on {where} with PyTorch {platform.torch or 'of some version'}; {kernels}. "
+        f"The repository runs on {where} with PyTorch {_version(platform.torch)}; {kernels}. "
         f"It is called {'with' if workload.mode == 'training' else 'without'} gradients, with "
         f"{count(ctx.config.threads, 'thread')}. Here a gain below {ctx.referee.delta:.1%} of a call cannot be shown.",
         f"The entry is `{ctx.config.entry}`. Cases that are timed, each as important as the others:",
@@ -72,6 +73,11 @@ def task(ctx: RunContext, step: str) -> str:
         _data("\n".join(f"- {name}: {reason}" for name, reason in ctx.ended_steps.items()) or "none has yet"),
     ]
     return "\n\n".join(lines)
+
+
+def _version(told: str) -> str:
+    """As the target's process told it, if it is one: it stands outside of all marks."""
+    return told if re.fullmatch(r"\d[\w.+]{0,39}", told, re.ASCII) else "of some version"
 
 
 def _ceiling(ctx: RunContext, step: str) -> list[str]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from agent.llm import Message, Turn
 
@@ -26,7 +27,15 @@ class Recording:
         row = {"step": self.step, "before": self._written, "messages": list(messages[self._written :]),
                "turn": turn.model_dump(mode="json")}  # fmt: skip
         self._written = len(messages) + 1  # the answer itself comes next in the conversation
-        with self.file.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row) + "\n")
+        with self.file.open("ab+") as stream:
+            stream.write(_line_end(stream) + json.dumps(row).encode() + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
+
+
+def _line_end(stream: BinaryIO) -> bytes:
+    """What is missing of one: a process that was killed in the middle of a line leaves it open."""
+    if stream.seek(0, os.SEEK_END) == 0:
+        return b""
+    stream.seek(-1, os.SEEK_END)
+    return b"" if stream.read(1) == b"\n" else b"\n"

@@ -23,26 +23,35 @@ _ENDS = {"submit", "give_up"}
 
 
 class Recorded:
-    """The turns of a recording by the name of their conversation, each given once."""
+    """The turns of a recording by the name of their conversation, each given once. `torn` is how many of its lines are
+    none, as one that a killed process did not end.
+    """
 
-    def __init__(self, turns: dict[str, list[Turn]]) -> None:
-        self._turns = turns
+    def __init__(self, turns: dict[str, list[Turn]], torn: int = 0) -> None:
+        self._turns, self.torn = turns, torn
 
     @classmethod
     def read(cls, place: Path) -> Recorded:
         """Of a run's folder, or a file. Raises: RunDamaged."""
         file = place / EXCHANGES if place.is_dir() else place
         turns: dict[str, list[Turn]] = defaultdict(list)
+        torn = 0
         try:
             for line in file.read_text(encoding="utf-8").splitlines():
-                row = json.loads(line)
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    torn += 1
+                    continue
                 name = str(row["step"])
                 if ":" not in name and row["before"] == 0 and turns[name]:
                     turns[name] = [*_without_loose_ends(turns[name]), _RESET]
                 turns[name].append(Turn.model_validate(row["turn"]))
         except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
             raise RunDamaged(f"{file} is no recording of exchanges with a model: {error}") from error
-        return cls(turns)
+        if torn and not turns:
+            raise RunDamaged(f"{file} is no recording of exchanges with a model: no line of it can be read.")
+        return cls(turns, torn)
 
     @property
     def drafts(self) -> int:

@@ -11,6 +11,8 @@ from agent.proposers import PastAttempt
 from agent.proposers.past import verdict_on
 from agent.workbench import Workbench
 from tools.candidate import Candidate
+from tools.registry import ToolFault
+from tools.registry.marks import marked
 
 
 @dataclass
@@ -41,8 +43,14 @@ class Talk:
         said = "Your candidate was not judged: the stack has changed since you made it, or the same was judged before."
         if judged:
             said = verdict_on(judged[-1])
-        if self.bench.renew():
-            said += " The stack has changed: your files are those of its new top, without anything that you left over."
-        else:
-            said += " Your files are as you left them; `reset` takes your changes back."
-        self.conversation.tell(f"{said} Go on with another idea, or mend this one; `give_up` ends the step.")
+        go_on = "Go on with another idea, or mend this one; `give_up` ends the step."
+        self.conversation.tell(f"{said}\n{self._renewed()}\n{go_on}")
+
+    def _renewed(self) -> str:
+        try:
+            renewed = self.bench.renew()
+        except ToolFault as fault:
+            return f"The stack has changed; your files are still as you left them.\n{marked('data', str(fault))}"
+        if renewed:
+            return "The stack has changed: your files are those of its new top, without anything that you left over."
+        return "Your files are as you left them; `reset` takes your changes back."

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agent.llm import Chat, Message, ToolCall, Turn
+from agent.llm.objects import objects_in
 from agent.llm.prompt import in_text
 from agent.skill_packs import Packs
 
@@ -55,14 +55,14 @@ def _as_written(name: str, arguments: str) -> str:
 
 
 def _call_in(text: str, number: int) -> tuple[int, ToolCall] | None:
-    """The first call that an answer holds, and where it begins."""
-    decoder = json.JSONDecoder(strict=False)
-    for found in re.finditer(r"(?:```(?:json)?\s*)?\{", text):
-        try:
-            told, _ = decoder.raw_decode(text, found.end() - 1)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(told, dict) and isinstance(told.get("tool"), str):
-            arguments = json.dumps(told.get("arguments") or {})
-            return found.start(), ToolCall(id=f"call_{number}", name=told["tool"], arguments=arguments)
-    return None
+    """The last call that an answer holds, as it was told to make it, and where it begins: what stands before may be
+    thought about, or quoted.
+    """
+    found = [(begin, told) for begin, _, told in objects_in(text) if isinstance(told.get("tool"), str)]
+    if not found:
+        return None
+    begin, told = found[-1]
+    arguments = json.dumps(told.get("arguments") or {})
+    before = text[:begin].rstrip()
+    begin = len(before.removesuffix("```json").removesuffix("```"))
+    return begin, ToolCall(id=f"call_{number}", name=told["tool"], arguments=arguments)

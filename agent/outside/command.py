@@ -25,6 +25,7 @@ from agent.skill_packs import Packs
 from agent.workbench import Workbench
 from sandbox.errors import RatchetError
 from tools.registry import Answer, Request, Tool
+from tools.registry.marks import as_data, marked
 
 if TYPE_CHECKING:
     from agent.outside.server import Serving
@@ -109,7 +110,8 @@ def _told(desk: Desk, ordered: Callable[[Begin], Order]) -> Order | None:
         except ValidationError as error:
             asked.answer.set_result(Answer(f"That is no request: {error.errors()[0]['msg']}", worked=False))
         except RatchetError as error:
-            asked.answer.set_result(Answer(f"{error.message}\n{error.hint or ''}".strip(), worked=False))
+            said = as_data("begin", f"{error.message}\n{error.hint or ''}".strip())
+            asked.answer.set_result(Answer(said, worked=False))
         else:
             asked.answer.set_result(Answer("It begins. `where` says how it stands; `wait` waits for the answer."))
             return found
@@ -151,4 +153,4 @@ def summary(run_dir: Path) -> str:
     kept = len(json.loads((run_dir / "report.json").read_text(encoding="utf-8"))["kept"])
     report = run_dir / "report.md"
     begins = report.read_text(encoding="utf-8")[:LONGEST_SUMMARY]
-    return f"The run is over; {kept} changes kept. The report ({report}) begins:\n\n{begins}"
+    return f"The run is over; {kept} changes kept. The report ({report}) begins:\n\n{marked('data', begins)}"

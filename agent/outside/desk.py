@@ -16,6 +16,7 @@ from typing import Any
 
 from agent.reporting.progress import Event, Judging
 from tools.registry import Answer
+from tools.registry.marks import marked
 
 ADDRESS_FILE = "mcp.json"  # in a run's folder, for its owner alone: where it is served, and the token
 ANSWER_S = 45.0  # clients give up on an answer after a minute
@@ -50,7 +51,7 @@ class Desk:
     def ask(self, name: str, arguments: Mapping[str, Any], answer_s: float = ANSWER_S) -> Answer:
         with self._lock:
             if self._pending is not None and not self._pending.fetched:
-                stands = "is ready" if self._pending.answer.done() else f"is still worked on ({self._doing})"
+                stands = "is ready" if self._pending.answer.done() else "is still worked on"
                 said = f"The answer to `{self._pending.name}` {stands}, and comes first: call `wait`."
                 return Answer(said, worked=False)
             if self._ended:
@@ -73,7 +74,8 @@ class Desk:
         try:
             answer = asked.answer.result(answer_s)
         except NotYet:
-            return Answer(f"Still at work on `{asked.name}`: {self._doing}. Call `wait` for its answer.")
+            doing = marked("data", self._doing)  # names what is judged, perhaps in the target's words
+            return Answer(f"Still at work on `{asked.name}`; call `wait` for its answer.\n{doing}")
         with self._lock:
             asked.fetched = True
         return answer
@@ -113,5 +115,6 @@ def answering(asked: Asked, work: Callable[[], Answer]) -> None:
     try:
         asked.answer.set_result(work())
     except BaseException as error:
-        asked.answer.set_result(Answer(f"The run failed over this, which is not your fault: {error}", worked=False))
+        said = f"The run failed over this, which is not your fault:\n{marked('data', str(error))}"
+        asked.answer.set_result(Answer(said, worked=False))
         raise

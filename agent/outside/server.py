@@ -54,9 +54,8 @@ def made(desk: Desk, tools: Sequence[Tool], instructions: str) -> Server[Any]:
             return desk.wait() if params.name == _WAIT.name else desk.ask(params.name, arguments)
 
         answer = await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
-        structured = answer.result.model_dump(mode="json") if answer.result is not None else None
-        return types.CallToolResult(content=[types.TextContent(text=answer.text)], structured_content=structured,
-                                    is_error=not answer.worked)  # fmt: skip
+        # no structured content, in which what the target says would stand without marks
+        return types.CallToolResult(content=[types.TextContent(text=answer.text)], is_error=not answer.worked)
 
     return Server("ratchet", version=__version__, instructions=instructions, on_list_tools=on_list_tools,
                   on_call_tool=on_call_tool)  # fmt: skip

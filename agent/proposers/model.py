@@ -44,16 +44,16 @@ class Model:
     def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
         if request.looking:
             return [], "a model is asked when it is its turn"
-        if self._failed:
-            return [], self._failed
-        judged = {attempt.diff_digest for attempt in request.attempts}
-        same_stack = request.base == self._made_on
-        self._waiting = [
-            each for each in self._waiting if same_stack and each.step == request.step and each.digest not in judged
-        ]
-        if not self._waiting:
+        self._waiting = self._still_waiting(request)
+        if not self._waiting and not self._failed:
             self._waiting, self._made_on = self._ask(request), request.base
         return (self._waiting, "") if self._waiting else ([], self._failed or self._reason(request.step))
+
+    def _still_waiting(self, request: ProposalRequest) -> list[Candidate]:
+        """Also of conversations beside one that failed."""
+        judged = {attempt.diff_digest for attempt in request.attempts}
+        mine = [each for each in self._waiting if each.step == request.step and request.base == self._made_on]
+        return [each for each in mine if each.digest not in judged]
 
     def _ask(self, request: ProposalRequest) -> list[Candidate]:
         """The next candidate of each conversation; none of the same twice. A model that fails is not asked again."""
@@ -94,8 +94,10 @@ class Model:
         return "; ".join(dict.fromkeys(talk.ended for talk in self._talks.get(step, ()) if talk.ended))
 
     def expects(self, request: ProposalRequest) -> bool:
+        if self._failed:
+            return bool(self._still_waiting(request))
         talks = self._talks.get(request.step)
-        return not self._failed and (talks is None or any(not talk.ended for talk in talks))
+        return talks is None or any(not talk.ended for talk in talks) or bool(self._still_waiting(request))
 
     def sites(self, request: ProposalRequest) -> list[Site]:
         return []

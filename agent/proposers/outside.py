@@ -1,6 +1,7 @@
 """Candidates of an agent outside of the run, which uses its tools from one submission to the next.
 
-Refuses nothing and believes nothing: what is submitted is judged like anything else.
+Refuses nothing and believes nothing: what is submitted is judged like anything else. What tools say is marked as data,
+as it is for a model.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from agent.workbench import REGISTRY, Workbench
 from tools.candidate import Candidate, Site
 from tools.registry import Answer, Registry, Request, Result, Tool, ToolFault
 from tools.registry.files import Text
+from tools.registry.marks import as_data, marked
 
 LOOK_S = 2.0  # how often it is looked whether there is time left
 
@@ -89,10 +91,10 @@ class Outside:
             if asked is None:
                 continue
             if asked.name not in ("submit", "give_up", "finish"):
-                answering(asked, partial(registry.call, step.bench, asked.name, asked.arguments))
+                answering(asked, partial(_answered, registry, step.bench, asked))
                 continue
             try:
-                answer = registry.call(step.bench, asked.name, asked.arguments)
+                answer = _answered(registry, step.bench, asked)
             except BaseException:
                 asked.answer.set_result(Answer("The run failed over this, which is not your fault.", worked=False))
                 raise
@@ -131,12 +133,12 @@ class Outside:
             return
         judged = [past for past in request.attempts if self._handed_in and past.diff_digest == self._handed_in]
         said = verdict_on(judged[-1]) if judged else "Your candidate was not judged." if self._handed_in else ""
-        said += f" The step is `{request.step}`; `where` tells more."
+        said += f"\nThe step is `{request.step}`; `where` tells more."
         try:
             if step.bench.renew():
                 said += " Your files are those of the new top of the stack."
         except ToolFault as fault:
-            said += f" {fault}"
+            said += f"\n{marked('data', str(fault))}"
         self._waiting.answer.set_result(Answer(said.strip()))
         self._waiting = None
 
@@ -155,6 +157,14 @@ class Outside:
 
     def advice(self, request: ProposalRequest) -> list[str]:
         return []
+
+
+def _answered(registry: Registry, bench: Workbench, asked: Asked) -> Answer:
+    """Marked as data; but for `where`, which has its marks inside, and is whole, so that none of them is cut off."""
+    answer = registry.call(bench, asked.name, asked.arguments)
+    if asked.name == "where" and answer.result is not None:
+        return replace(answer, text=answer.result.text())
+    return replace(answer, text=as_data(asked.name if asked.name in registry.tools else "unknown", answer.text))
 
 
 class UntilFinished:

@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 from agent.proposers import PastAttempt
 from agent.records.ledger import LedgerRow
+from tools.registry import cut
+from tools.registry.marks import marked
 
 
 def past_of(row: LedgerRow, stacked: Collection[str]) -> PastAttempt:
@@ -21,7 +23,9 @@ def past_of(row: LedgerRow, stacked: Collection[str]) -> PastAttempt:
 
 
 def verdict_on(past: PastAttempt) -> str:
-    """With the figures that it rests on, which say what to mend."""
+    """With the figures that it rests on, which say what to mend. The reason is marked as data: it may hold what the
+    target raised, what its tests are called, or what a reviewer says.
+    """
     cases = f", by case {', '.join(f'{each:.3f}x' for each in past.by_case)}" if len(past.by_case) > 1 else ""
     figures = f" Measured: {past.speedup}{cases}." if past.speedup is not None else ""
-    return f"The verdict on your candidate: {past.verdict}. {past.reason}.{figures}"
+    return f"The verdict on your candidate: {past.verdict}.{figures}\n{marked('data', cut(past.reason))}"

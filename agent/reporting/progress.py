@@ -63,6 +63,14 @@ class Judging:
 
 
 @dataclass(frozen=True)
+class Answering:
+    """A model is answering, and has said so much until now, its thoughts included."""
+
+    model: str
+    characters: int
+
+
+@dataclass(frozen=True)
 class VerdictReached:
     attempt: str
     title: str
@@ -111,6 +119,7 @@ Event = (
     | StepEnded
     | CandidateProposed
     | Judging
+    | Answering
     | VerdictReached
     | StackGrew
     | StackShrank

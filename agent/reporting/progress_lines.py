@@ -16,6 +16,7 @@ from typing import Self, TextIO
 
 from agent.reporting import wording
 from agent.reporting.progress import (
+    Answering,
     CandidateProposed,
     Event,
     Judging,
@@ -97,6 +98,8 @@ def _words(event: Event) -> list[str]:
             return [f"candidate {event.attempt}: {candidate(event)}"]
         case Judging():
             return [f"judging {event.what}: {judging(event)}"]
+        case Answering():
+            return [f"{event.model} is answering, {event.characters:,} characters"]
         case VerdictReached():
             return [f"candidate {event.attempt} {event.verdict}{_measured(event.speedup)}: {event.why}"]
         case StackGrew():

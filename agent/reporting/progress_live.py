@@ -16,6 +16,7 @@ from rich.text import Text
 
 from agent.reporting import wording
 from agent.reporting.progress import (
+    Answering,
     CandidateProposed,
     Event,
     Judging,
@@ -28,7 +29,7 @@ from agent.reporting.progress import (
     StepStarted,
     VerdictReached,
 )
-from agent.reporting.progress_lines import Clock, candidate, describe, judging
+from agent.reporting.progress_lines import Clock, candidate, describe
 
 REDRAW_S = 0.5
 MAX_WIDTH = 100
@@ -53,7 +54,7 @@ class LiveView:
         self._run: RunStarted | None = None
         self._steps: dict[str, tuple[str, str]] = {}  # name to status and reason
         self._candidate: CandidateProposed | None = None
-        self._judging: Judging | None = None
+        self._judging: Judging | Answering | None = None
         self._stack: list[StackGrew] = []
         self._ending: list[str] = []  # said last, below the picture
         # Redirecting would print every stray line through rich, and each would redraw.
@@ -82,7 +83,7 @@ class LiveView:
                 self._candidate = self._judging = None
             case CandidateProposed():
                 self._candidate, self._judging = event, None
-            case Judging():
+            case Judging() | Answering():
                 self._judging = event
             case VerdictReached():
                 self._judging = None
@@ -113,8 +114,7 @@ class LiveView:
         if self._candidate is not None:
             lines.append(Text(wording.one_line(f"candidate {self._candidate.attempt}: {candidate(self._candidate)}")))
         if self._judging is not None:
-            said = wording.one_line(f"judging {self._judging.what}: {judging(self._judging)}")
-            lines.append(Text(said, style="cyan"))
+            lines += [Text(line, style="cyan") for line in describe(self._judging)]
         lines += [self._grown(grown, width) for grown in self._stack]
         for line in lines:
             line.truncate(width, overflow="ellipsis")

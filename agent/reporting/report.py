@@ -110,17 +110,23 @@ class Kept(_Part):
 
 
 class ModelUse(_Part):
-    """What was spent on a model."""
+    """What was spent on models."""
 
     name: str
+    replayed: bool = False
+    """Answered from a recording: what is said here was spent when that was made."""
     requests: int = Field(ge=0)
     prompt_tokens: int = Field(ge=0)
     completion_tokens: int = Field(ge=0)
     untold: int = Field(default=0, ge=0)
-    """Requests of which the endpoint did not say what they took: they are in no sum."""
+    """Requests of which the endpoint did not say what they took, answers that broke off among them."""
+    guessed_tokens: int = Field(default=0, ge=0)
+    """Of those, by their length, beside the tokens that were told."""
     dollars: float | None = Field(default=None, ge=0)
     """By the prices that are known; None where they are not."""
     tokens_by_step: dict[str, int] = Field(default_factory=dict)
+    """Guesses included."""
+    dollars_by_step: dict[str, float | None] = Field(default_factory=dict)
 
 
 class Afresh(_Part):

@@ -95,17 +95,27 @@ def _model(report: Report) -> str:
     use = report.model
     if use is None:
         return ""
-    total = use.prompt_tokens + use.completion_tokens
-    text = f"## Model\n\n{_code(use.name)} was asked {wording.count(use.requests, 'time')}: {total:,} tokens, "
-    text += f"{use.completion_tokens:,} of them answers."
-    text += " What that cost is not known." if use.dollars is None else f" That cost {use.dollars:.2f} dollars."
+    total = use.prompt_tokens + use.completion_tokens + use.guessed_tokens
+    asked = f"{_code(use.name)} was asked {wording.count(use.requests, 'time')}"
+    if use.replayed:
+        asked = f"{wording.count(use.requests, 'answer')} came from a recording, and took, when it was made"
+    text = f"## Model\n\n{asked}: {total:,} tokens, {use.completion_tokens:,} of them answers."
+    if not use.replayed:
+        text += " What that cost is not known." if use.dollars is None else f" That cost {use.dollars:.2f} dollars."
     kept = [each.cost.tokens for each in report.attempts if each.cost.tokens and each.verdict == "kept"]
     if kept:
         text += f" {wording.count(len(kept), 'change')} of its kept, at {total // len(kept):,} tokens each."
     if use.untold:
-        text += f" Of {wording.count(use.untold, 'request')} the endpoint did not say what they took."
-    rows = [(step, f"{tokens:,}") for step, tokens in use.tokens_by_step.items()]
-    return text + "\n\n" + _table(("step", "tokens"), rows)
+        text += f" Of {wording.count(use.untold, 'request')} the endpoint did not say what they took: "
+        text += f"{use.guessed_tokens:,} tokens are guessed."
+    known = any(use.dollars_by_step.values())
+    rows = [(step, f"{tokens:,}", *((_dollars(use.dollars_by_step.get(step)),) if known else ()))
+            for step, tokens in use.tokens_by_step.items()]  # fmt: skip
+    return text + "\n\n" + _table(("step", "tokens", "dollars") if known else ("step", "tokens"), rows)
+
+
+def _dollars(spent: float | None) -> str:
+    return "not known" if spent is None else f"{spent:.2f}"
 
 
 def _afresh(report: Report) -> str:

@@ -14,11 +14,13 @@ from agent import run
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.records import run_folder
+from agent.records.attempts import Attempt
 from agent.reporting.progress import Silent
 from agent.workbench import REGISTRY, Workbench
 from tests.agent.synthetic_clock import SyntheticClock
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES
 from tests.files import write_files
+from tools.isa.gate import Looked
 from tools.judging.measure import Request
 from tools.registry import Answer
 
@@ -76,6 +78,52 @@ def test_what_is_wrong_is_told_and_not_timed(bench: Workbench) -> None:
 def test_what_does_not_run_is_broken(bench: Workbench) -> None:
     call(bench, "edit_file", path="tail.py", old="x.clone()", new="x.no_such_method()")
     assert "no_such_method" in call(bench, "verify").text
+
+
+def test_the_tree_of_a_draft_goes_when_the_next_one_is_made(bench: Workbench, ctx: RunContext) -> None:
+    trees = ctx.scratch / "trees"
+    before = set(trees.iterdir())
+    for number in range(3):
+        call(bench, "write_file", path="more.py", content=f"N = {number}\n")
+        assert f"N = {number}" in call(bench, "run", command="cat more.py").text
+        assert len(set(trees.iterdir()) - before) == 1
+    call(bench, "write_file", path="more.py", content="N = 1\n")
+    assert call(bench, "verify").text.startswith("right"), "one that was there before is built again"
+
+
+def test_a_command_does_not_see_what_may_hold_secrets(bench: Workbench) -> None:
+    (bench.worktree.work / ".env").write_text("TOKEN=hunter2")  # as if the target had it
+    (bench.ctx.top_build().tree / ".env").write_text("TOKEN=hunter2")
+    try:
+        told = call(bench, "run", command="cat .env; ls; echo changed > tail.py && cat tail.py").text
+    finally:
+        (bench.ctx.top_build().tree / ".env").unlink()
+    assert "hunter2" not in told and "bench.py" in told and "changed" in told
+
+
+def test_kernels_are_looked_at_as_they_are_when_a_candidate_is_judged(
+    bench: Workbench, ctx: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[str]()
+
+    def look(attempt: Attempt) -> Looked:
+        looked.append(attempt.id)
+        return Looked(faults=("tail.py: the kernel spills 90 registers on gfx942",))
+
+    monkeypatch.setattr(ctx, "looked_at_kernels", look)
+    call(bench, "edit_file", path="tail.py", old="x.clone()", new="x")
+    assert call(bench, "verify").text.startswith("broken: tail.py: the kernel spills 90 registers")
+    assert "Only what is right is timed" in call(bench, "measure").text and len(looked) == 1, "once for each draft"
+    call(bench, "edit_file", path="tail.py", old="before = x", new="before = 1 * x")
+    call(bench, "verify")
+    assert len(set(looked)) == len(looked) == 2
+
+
+def test_a_long_profile_says_how_to_see_more_of_it(bench: Workbench) -> None:
+    assert "[… " not in call(bench, "show_profile").text
+    from_second = call(bench, "show_profile", first_line=2)
+    assert from_second.worked and "Profile of" not in from_second.text
+    assert "has " in call(bench, "show_profile", first_line=9999).text
 
 
 def test_without_a_change_there_is_nothing_to_ask_about(bench: Workbench) -> None:

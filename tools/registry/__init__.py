@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tools.plain_text import one_line
 
 LONGEST = 16_000  # characters of one answer: some 4000 tokens
+_LONGEST_LINE = LONGEST - 1000  # of a file that a program wrote, say
 _SHOWN_ERRORS = 5
 
 
@@ -89,8 +90,10 @@ class Answer:
 class Registry:
     """The tools of one kind of session."""
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    def __init__(self, tools: Sequence[Tool], *, looks: bool = True) -> None:
+        """`looks`: what only looks says what it sees."""
         self.tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self.looks = looks
 
     def as_functions(self) -> list[dict[str, Any]]:
         return [tool.as_function() for tool in self.tools.values()]
@@ -102,7 +105,11 @@ class Registry:
             raise ToolFault("Not looked again: nobody reads what a replay would see.")
 
         tools = self.tools.values()
-        return Registry([replace(tool, function=nothing) if tool.looks_only else tool for tool in tools])
+        return Registry([replace(tool, function=nothing) if tool.looks_only else tool for tool in tools], looks=False)
+
+    def with_more(self, tools: Sequence[Tool]) -> Registry:
+        """The same, and these."""
+        return Registry([*self.tools.values(), *tools], looks=self.looks)
 
     def call(self, session: Any, name: str, arguments: str | Mapping[str, Any]) -> Answer:
         """Call one tool with arguments as a model writes them. Raises what is a fault of ours."""
@@ -138,7 +145,8 @@ def paged(lines: Sequence[str], first: int, most: int | None, *, what: str, tool
     if first > max(1, len(lines)):
         raise ToolFault(f"{what} has {len(lines)} lines.", "Read from an earlier line.")
     shown, length = list[str](), 0
-    for line in lines[first - 1 :][:most]:
+    for whole in lines[first - 1 :][:most]:
+        line = cut(whole, _LONGEST_LINE, "`run` shows all of it, as with cut -c")
         length += len(line) + 1
         if length > LONGEST - 200 and shown:
             break

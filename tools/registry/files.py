@@ -102,16 +102,17 @@ def edit_file(session: HasWorktree, request: EditFile) -> Result:
     if not count:
         raise ToolFault(f"That text is not in {request.path}.", _nearest(text, old))
     if count > 1 and not request.every:
-        lines = [str(text[:place].count("\n") + 1) for place in _places(text, old)][:10]
+        lines = [str(text[:place].count("\n") + 1) for place in _places(text, old, 10)]
         raise ToolFault(f"That text is in {request.path} {count} times, in lines {', '.join(lines)}.",
                         "Add lines around it until it is there once, or set every=true.")  # fmt: skip
+    session.worktree.allow_size(request.path, len(text) + count * (len(new) - len(old)))  # before it is made
     session.worktree.write(request.path, text.replace(old, new))
     return Text(said=f"replaced in {request.path}" + (f", {count} times" if count > 1 else ""))
 
 
-def _places(text: str, part: str) -> list[int]:
-    found, at = [], text.find(part)
-    while at >= 0:
+def _places(text: str, part: str, most: int) -> list[int]:
+    found, at = list[int](), text.find(part)
+    while at >= 0 and len(found) < most:
         found.append(at)
         at = text.find(part, at + len(part))
     return found
@@ -156,9 +157,13 @@ def remove_file(session: HasWorktree, request: RemoveFile) -> Result:
 class Diff(Request):
     """Show your candidate so far as a diff against the top of the stack."""
 
+    first_line: int = Field(default=1, ge=1)
+    """The first line to show, from 1."""
+
 
 def diff(session: HasWorktree, request: Diff) -> Result:
-    return Text(said=session.worktree.diff() or "nothing is changed yet")
+    lines = session.worktree.diff().split("\n")
+    return Text(said=paged(lines, request.first_line, None, what="It", tool="diff") or "nothing is changed yet")
 
 
 class Reset(Request):

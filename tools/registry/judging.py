@@ -15,7 +15,7 @@ from tools.judging.correctness import Finding
 from tools.judging.measure import Comparison
 from tools.profiler import text as profile_text
 from tools.profiler.result import Profile
-from tools.registry import Request, Result, Tool, cut
+from tools.registry import Request, Result, Tool, cut, paged
 from tools.registry.files import Text
 
 _ROWS = 40
@@ -116,10 +116,13 @@ class ShowProfile(Request):
     """Of the unmodified repository, of the top of the stack, or of your candidate."""
     kernels: int = Field(default=15, ge=1, le=60)
     """How many kernels."""
+    first_line: int = Field(default=1, ge=1)
+    """The first line to show, from 1."""
 
 
 def show_profile(session: Judging, request: ShowProfile) -> Result:
-    return Text(said=profile_text.render(session.profile(request.which), most_kernels=request.kernels))
+    lines = profile_text.render(session.profile(request.which), most_kernels=request.kernels).splitlines()
+    return Text(said=paged(lines, request.first_line, None, what="It", tool="show_profile"))
 
 
 class ShowLedger(Request):

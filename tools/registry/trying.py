@@ -8,7 +8,7 @@ from typing import Protocol
 from pydantic import Field
 
 from tools.command import Ran
-from tools.registry import LONGEST, Request, Result, Tool, cut
+from tools.registry import LONGEST, Request, Result, Tool, cut, paged
 from tools.registry.files import Text
 
 LONGEST_RUN_S = 300
@@ -53,10 +53,13 @@ class Isa(Request):
     launch: str = ""
     """A script whose launches show what the arguments are (on pretended tensors); empty where annotations say it."""
     architectures: list[str] = Field(default=["gfx90a", "gfx942", "gfx950"], min_length=1, max_length=8)
+    first_line: int = Field(default=1, ge=1)
+    """The first line of the answer to show, from 1."""
 
 
 def isa(session: Trying, request: Isa) -> Result:
-    return Text(said=session.isa(request.file, request.kernel, request.launch, request.architectures))
+    lines = session.isa(request.file, request.kernel, request.launch, request.architectures).splitlines()
+    return Text(said=paged(lines, request.first_line, None, what="It", tool="isa"))
 
 
 TOOLS = [Tool("run", Run, run, looks_only=True), Tool("isa", Isa, isa, looks_only=True)]

@@ -1,7 +1,7 @@
 """The tree that one candidate is written in: a copy of the top of the stack, with copies of library modules.
 
 Paths lead nowhere else, and what no candidate may change cannot be changed here either, so that nobody learns it from
-a verdict. It refuses files that are no text.
+a verdict. It refuses files that are no text, and to show what may hold secrets of the target's owner.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from tools.diff.patch import make_diff
 from tools.diff.patch_rules import PatchRules, never_allowed
 from tools.registry import ToolFault
+from tools.registry.secret_names import may_hold_secrets
 from tools.rewrite import overlay
 
 MAX_FILE_BYTES = 2 << 20
@@ -49,7 +50,7 @@ class Worktree:
 
     def read(self, path: str) -> str:
         """A file's text, its line ends as they are. Raises: ToolFault."""
-        place = self._inside(path)
+        place = self._shown(path)
         try:
             told = place.lstat()
             if not stat.S_ISREG(told.st_mode):
@@ -70,10 +71,10 @@ class Worktree:
         why = never_allowed(path) or self.rules.protected(path)
         if why:
             raise ToolFault(f"{path} stays as it is: {why}.", "Change the code that it uses instead.")
-        place = self._inside(path)
+        place = self._shown(path)  # a diff would show what was there
         data = b"" if text is None else text.encode("utf-8", "replace")
-        if len(data) > self.rules.max_file_bytes:
-            raise ToolFault(f"{path} would have {len(data)} bytes; {self.rules.max_file_bytes} are allowed.")
+        self.allow_size(path, len(data))
+        self._allow_change(path, len(data))
         if place.is_dir():
             raise ToolFault(f"{path} is a folder.")
         if text is None:
@@ -88,17 +89,37 @@ class Worktree:
                 raise ToolFault("A name is text.") from None
         self.touched.add(path)
 
+    def allow_size(self, path: str, size_bytes: int) -> None:
+        """Raises: ToolFault when a file may not be so large."""
+        if size_bytes > self.rules.max_file_bytes:
+            raise ToolFault(f"{path} would have {size_bytes} bytes; {self.rules.max_file_bytes} are allowed.")
+
+    def _allow_change(self, path: str, size_bytes: int) -> None:
+        """By what a diff of all that was touched could be at most, before there is one: it is held in memory, more than
+        once. Raises: ToolFault when it is too much with this file.
+        """
+        others = self.touched - {path}
+        if len(others) >= self.rules.max_files:
+            raise ToolFault(f"You have written to {len(others)} files, and no candidate changes more.",
+                            "One idea each: `reset` takes all changes back.")  # fmt: skip
+        before = sum(_size(self.base / name) for name in (*others, path))
+        total = before + size_bytes + sum(_size(self.work / name) for name in others)
+        if total > self.rules.max_diff_bytes:
+            raise ToolFault(f"What you wrote to would come to {total} bytes, with what it takes the place of; "
+                            f"{self.rules.max_diff_bytes} are allowed for a candidate.",
+                            "Write less, or take changes back with `reset`.")  # fmt: skip
+
     def search(self, pattern: str, below: str = "", *, literal: bool = False) -> list[str]:
         """`path:line:text` of lines that the extended regular expression matches, FOUND_BYTES of them at most.
 
-        Raises: ToolFault.
+        Files that may hold secrets are passed over without a word, from which they could be guessed. Raises: ToolFault.
         """
         if "\0" in pattern:
             raise ToolFault("A pattern has no NUL.")
-        root = self._inside(below) if below else self.work
+        root = self._shown(below) if below else self.work
         leave = [f"--exclude-dir={name}" for name in sorted(_NOT_SHOWN)]
         where = os.path.relpath(root, self.work)
-        argv = ["grep", "-rnIH", "-F" if literal else "-E", *leave, "-e", pattern, "--", where]
+        argv = ["grep", "-rnIHZ", "-F" if literal else "-E", *leave, "-e", pattern, "--", where]
         env = {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")}
         with (
             tempfile.TemporaryFile() as said,
@@ -122,7 +143,8 @@ class Worktree:
                                 "The pattern is an extended regular expression; with literal=true it is taken as it "
                                 "is.")  # fmt: skip
         lines = found.decode("utf-8", "replace").splitlines()
-        return [line.removeprefix("./") for line in lines]
+        named = [line.removeprefix("./").partition("\0") for line in lines]
+        return [f"{path}:{said}" for path, _, said in named if not may_hold_secrets(path)]
 
     def diff(self) -> str:
         """What was changed, as a candidate: empty when nothing was."""
@@ -133,6 +155,12 @@ class Worktree:
         needed = [overlay.runtime(path) for path, content in contents.items() if content is not None]
         runtime = {path: text for files in needed for path, text in files.items()}
         return make_diff(self.base, {**runtime, **contents})
+
+    def _shown(self, path: str) -> Path:
+        place = self._inside(path)
+        if may_hold_secrets(path):
+            raise ToolFault(f"{path} is not shown: it may hold secrets.", "No change to the code needs it.")
+        return place
 
     def _inside(self, path: str) -> Path:
         parts = path.rstrip("/").split("/")
@@ -154,3 +182,11 @@ class Worktree:
         name = path.rsplit("/", 1)[-1]
         like = [each for each in self.files() if re.search(re.escape(name), each, re.IGNORECASE)][:5]
         return f"There is {', '.join(like)}." if like else "list_files lists what there is."
+
+
+def _size(place: Path) -> int:
+    """In bytes; nought where nothing is."""
+    try:
+        return place.lstat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from agent.llm import Usage
+from agent.llm import BudgetReached, Usage
 from agent.llm.account import LEAST_ANSWER, Account, Price
 
 PRICE = Price(prompt=2.0, completion=10.0, cached=0.5)
@@ -39,7 +41,7 @@ def test_what_is_not_told_is_not_nought() -> None:
         Account(dollars=1.0)
 
 
-def test_a_limit_of_tokens_holds_to_the_token() -> None:
+def test_what_is_left_of_a_limit_is_told_to_the_token() -> None:
     account = Account(tokens=10_000)
     account.add("s", Usage(prompt=6_000, completion=1_000), 1.0)
     assert account.most_tokens(3_000 - LEAST_ANSWER) == LEAST_ANSWER
@@ -54,3 +56,45 @@ def test_a_limit_of_dollars_bounds_the_answer() -> None:
     account.add("s", Usage(prompt=100_000, completion=79_000), 1.0)
     assert account.most_tokens(0) == 1_000
     assert "the budget of 1.00 dollars: 0.99 are spent" in account.reached(5_000)
+
+
+def test_who_asks_beside_others_cannot_pass_a_limit_together_with_them() -> None:
+    limits = {"tokens": Account(tokens=100_000, askers=2), "dollars": Account(dollars=1.0, price=PRICE, askers=2)}
+    for name, account in limits.items():
+        ended: list[str] = []
+
+        def take_all(account: Account = account, ended: list[str] = ended) -> None:
+            try:
+                while True:
+                    with account.granted(10) as most:
+                        account.add("one", Usage(prompt=10, completion=most), 0.0)
+            except BudgetReached as error:
+                ended.append(error.message)
+
+        other = threading.Thread(target=take_all, daemon=True)
+        with account.granted(1000) as most:
+            other.start()
+            other.join(0.3)
+            assert other.is_alive(), "it waits for what the other may leave over"
+            account.add("two", Usage(prompt=1000, completion=most), 0.0)
+        other.join(10)
+        assert ended and name in ended[0] and set(account.by_step) == {"one", "two"}
+        assert account.spent.tokens <= (account.tokens or 10**9)
+        assert (account.spent.dollars or 0.0) <= (account.dollars or 1.0) + 1e-9
+
+
+def test_what_is_not_used_of_what_was_reserved_is_given_back() -> None:
+    account = Account(tokens=10_000)
+    with pytest.raises(RuntimeError), account.granted(1000) as most:
+        assert most == 9000 and account.most_tokens(0) == 0
+        raise RuntimeError
+    assert account.most_tokens(1000) == 9000
+    with account.at(PRICE).granted(1000):
+        assert account.most_tokens(0) == 0, "a model of another price spends of the same"
+
+
+def test_answers_that_broke_off_are_charged_by_their_length() -> None:
+    account = Account(price=PRICE, dollars=1.0)
+    account.add_lost("s", 2, 20_000, 1_000)
+    assert (account.spent.requests, account.spent.untold, account.spent.tokens) == (2, 2, 21_000)
+    assert account.spent.dollars == pytest.approx(0.04 + 0.01) and account.reached() == ""

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent.llm import ContextFull, KeyRefused, ModelError, ModelUnknown, ModelUnreachable, ToolCall, Usage
-from agent.llm.client import RETRIES, Client, Endpoint
+from agent.llm import (
+    BudgetReached,
+    ContextFull,
+    KeyRefused,
+    Lost,
+    ModelError,
+    ModelRefused,
+    ModelUnknown,
+    ModelUnreachable,
+    ToolCall,
+    Turn,
+    Usage,
+)
+from agent.llm.client import MOST_ANSWER, RETRIES, Client, Endpoint
 from tests.agent.llm.scripted import HEAD, Reply, Server, calls, fails, says, serving
 
 TOOLS: list[dict[str, Any]] = [{"type": "function", "function": {"name": "diff", "parameters": {"type": "object"}}}]
@@ -18,14 +33,20 @@ ASKED = [{"role": "user", "content": "faster?"}]
 
 
 @contextlib.contextmanager
-def asking(*replies: Reply) -> Iterator[tuple[Client, Server, list[float]]]:
-    """A client that waits no longer than it says, its server, and how long it would have waited."""
+def asking(*replies: Reply, **more: Any) -> Iterator[tuple[Client, Server, list[float]]]:
+    """A client that does not wait, its server, and how long it would have waited."""
     waited: list[float] = []
     with (
         serving(*replies) as server,
-        contextlib.closing(Client(Endpoint(server.base_url, "scripted", "the-key"), sleep=waited.append)) as client,
+        contextlib.closing(
+            Client(Endpoint(server.base_url, "scripted", "the-key"), sleep=waited.append, **more)
+        ) as client,
     ):
         yield client, server, waited
+
+
+def part(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
 def test_text_and_usage_are_put_together_and_what_was_asked_is_sent() -> None:
@@ -53,13 +74,13 @@ def test_calls_of_tools_side_by_side_are_put_together() -> None:
     assert turn.as_message()["tool_calls"][0]["function"] == {"name": "read_file", "arguments": '{"path": "a.py"}'}
 
 
-def test_calls_without_an_index_are_told_apart_by_their_ids() -> None:
-    def part(**told: Any) -> dict[str, Any]:
-        return {**HEAD, "choices": [{"index": 0, "delta": {"tool_calls": [told]}, "finish_reason": None}]}
+@pytest.mark.parametrize("index", [{}, {"index": 0}], ids=["without", "always 0"])
+def test_calls_without_an_index_of_their_own_are_told_apart_by_their_ids(index: dict[str, int]) -> None:
+    def called(**told: Any) -> dict[str, Any]:
+        return part({"tool_calls": [told | index]})
 
-    chunks = [part(id="a", function={"name": "diff", "arguments": ""}), part(function={"arguments": "{}"}),
-              part(id="b", function={"name": "verify", "arguments": "{}"}),
-              {**HEAD, "choices": [{"index": 0, "delta": {}, "finish_reason": "function_call"}]}]  # fmt: skip
+    chunks = [called(id="a", function={"name": "diff", "arguments": ""}), called(function={"arguments": "{}"}),
+              called(id="b", function={"name": "verify", "arguments": "{}"}), part({}, "function_call")]  # fmt: skip
     with asking(Reply(chunks=chunks)) as (client, _, _):
         turn = client.ask(ASKED, TOOLS)
     assert [(c.id, c.name, c.arguments) for c in turn.calls] == [("a", "diff", "{}"), ("b", "verify", "{}")]
@@ -113,14 +134,128 @@ def test_after_some_tries_it_gives_up_and_says_what_it_met() -> None:
         (fails(429, "pay", "insufficient_quota"), KeyRefused, "no quota"),
         (fails(400, "This model's maximum context length is 10"), ContextFull, "cannot read that much"),
         (fails(400, "x", "context_length_exceeded"), ContextFull, "cannot read that much"),
-        (fails(422, "tools[0] is odd"), ModelError, "tools[0] is odd"),
+        (fails(422, "tools[0] is odd"), ModelRefused, "tools[0] is odd"),
+        (fails(400, "no tools here"), ModelRefused, "no tools here"),
+        (fails(501, "no tools here"), ModelRefused, "no tools here"),
     ],
 )  # fmt: skip
 def test_what_will_not_pass_is_an_error_at_once(reply: Reply, error: type[ModelError], told: str) -> None:
     with asking(reply) as (client, server, waited), pytest.raises(error) as caught:
         client.ask(ASKED, TOOLS)
     assert told in caught.value.message and len(server.requests) == 1 and waited == []
-    assert "the-key" not in f"{caught.value.message} {caught.value.hint}"
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "the-key" not in f"{caught.value.message} {caught.value.hint} {shown}"
+
+
+@pytest.mark.parametrize("key", ["sk-secret\r", "sk-secret\n", "sk-secrét", "sk-secret\x7f"])
+def test_a_key_that_is_none_is_refused_before_it_is_sent_and_is_not_shown(key: str) -> None:
+    with pytest.raises(KeyRefused) as caught:
+        Client(Endpoint("http://127.0.0.1:9/v1", "scripted", key))
+    assert "secr" not in f"{caught.value} {caught.value.hint} {''.join(traceback.format_exception(caught.value))}"
+
+
+def test_a_key_that_comes_back_escaped_is_not_shown_either() -> None:
+    key = 'sk-\\back"slash'
+    for shown in (repr(key), json.dumps(key)):
+        with serving(fails(400, f"got {shown}")) as server, pytest.raises(ModelRefused) as caught:
+            Client(Endpoint(server.base_url, "scripted", key)).ask(ASKED, ())
+        assert "slash" not in caught.value.message and "[key]" in caught.value.message
+
+
+def test_thoughts_that_stand_in_the_text_are_not_part_of_it() -> None:
+    said = '{"say": "a</think>b"}'
+    for text in (f"<think>I could {{}}.\n</think>\n\n{said}", f"I could {{}}.\n</think>\n{said}"):
+        with asking(says(text, reasoning_content="hm")) as (client, _, _):
+            turn = client.ask(ASKED, ())
+        assert (turn.text, turn.reasoning) == (said, "hm\nI could {}.")
+    with asking(says("<think>I could", "length"), says(said)) as (client, _, _):
+        turn = client.ask(ASKED, ())
+        assert (turn.text, turn.reasoning, turn.as_message()["content"]) == ("", "I could", "(no answer)")
+        assert client.ask(ASKED, ()).text == said
+
+
+def test_a_refusal_is_told_as_one() -> None:
+    told: list[str] = []
+    chunks = [part({"refusal": "I will not "}), part({"refusal": "do this."}), part({}, "stop")]
+    with asking(Reply(chunks=chunks), told=told.append) as (client, _, _):
+        turn = client.ask(ASKED, TOOLS)
+    assert (turn.text, turn.finish) == ("I will not do this.", "content_filter")
+    assert told == ["the model refuses: I will not do this."]
+
+
+def test_halves_of_a_character_are_put_together_and_a_half_alone_can_be_sent_back() -> None:
+    halves = [part({"content": "@"}), part({"content": "%"}), part({"content": "@"}), part({}, "stop")]
+    chunks = [json.dumps(each).replace("@", "\\ud83d").replace("%", "\\ude00") for each in halves]
+    with asking(Reply(chunks=chunks), says("ok")) as (client, server, waited):
+        turn = client.ask(ASKED, ())
+        assert turn.text == "😀\ufffd"
+        assert client.ask([*ASKED, turn.as_message(), {"role": "user", "content": "\ud83d"}], ()).text == "ok"
+    assert waited == [] and server.requests[1]["messages"][-1]["content"] == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "echoed"),
+    [('{"a": 1}', {"a": 1}), ("", {}), ("[1]", {}), ("null", {}), ('"s"', {}),
+     ("NaN", {"not_json": "NaN"}), ('{"a": NaN}', {"not_json": '{"a": NaN}'}), ("{", {"not_json": "{"})],
+)  # fmt: skip
+def test_what_a_model_called_is_told_again_as_an_object(arguments: str, echoed: object) -> None:
+    turn = Turn(calls=[ToolCall(id="a", name="diff", arguments=arguments)])
+    assert json.loads(turn.as_message()["tool_calls"][0]["function"]["arguments"]) == echoed
+
+
+def test_an_answer_that_comes_late_is_heard_and_one_that_comes_too_late_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with asking(replace(says("ok"), after_s=0.3)) as (client, _, waited):
+        assert (client.ask(ASKED, TOOLS).text, waited) == ("ok", [])
+    monkeypatch.setattr("agent.llm.client.ANSWER_S", 0.2)
+    with asking(replace(says("late"), after_s=1.0), says("ok")) as (client, _, waited):
+        turn = client.ask(ASKED, TOOLS)
+        assert (turn.text, turn.lost, len(waited)) == ("ok", Lost(answers=1), 1), "it may have been worked on"
+    late = [replace(says("late"), after_s=0.5)] * (RETRIES + 1)
+    with asking(*late) as (client, server, _), pytest.raises(ModelUnreachable, match="does not answer") as caught:
+        client.ask(ASKED, TOOLS)
+    assert len(server.requests) == caught.value.lost.answers == RETRIES + 1
+
+
+def test_signs_of_life_are_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = time.monotonic()
+    with asking(replace(says("ok"), pings_s=0.2)) as (client, _, _):
+        assert client.ask(ASKED, TOOLS).text == "ok"
+    with asking(replace(says("ok"), pings_s=9.0), left_s=lambda: 0.3) as (client, _, waited):
+        assert (client.ask(ASKED, TOOLS).finish, waited) == ("length", []), "the run has no time for more"
+    monkeypatch.setattr("agent.llm.client.LONGEST_ANSWER_S", 0.3)
+    with asking(replace(says("ok"), pings_s=9.0)) as (client, _, waited), pytest.raises(ModelUnreachable, match="said"):
+        client.ask(ASKED, TOOLS)
+    assert waited == [] and time.monotonic() - begun < 6
+
+
+def test_it_does_not_wait_for_longer_than_the_run_has_time() -> None:
+    for trouble in (fails(429, retry_after="7"), fails(500)):
+        with asking(trouble, left_s=lambda: 0.5) as (client, _, waited), pytest.raises(BudgetReached, match="no time"):
+            client.ask(ASKED, TOOLS)
+        assert waited == []
+
+
+def test_what_was_heard_of_answers_that_broke_off_is_told_and_held_to_the_limit() -> None:
+    dropped = replace(says("x" * 50), drops=True)
+    with asking(fails(500), dropped, dropped, says("ok")) as (client, _, _):
+        turn = client.ask(ASKED, TOOLS)
+    assert (turn.text, turn.lost) == ("ok", Lost(answers=2, heard=100)), "what was refused cost nothing"
+    with asking(dropped, says("ok")) as (client, server, _), pytest.raises(BudgetReached) as caught:
+        client.ask(ASKED, TOOLS, 400)
+    assert len(server.requests) == 1 and caught.value.lost == Lost(answers=1, heard=50)
+
+
+def test_how_long_an_answer_is_until_now_is_told_while_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    with asking(says("x" * 50), answering=heard.append) as (client, _, _):
+        client.ask(ASKED, TOOLS)
+    assert heard == [], "not of what is soon over"
+    monkeypatch.setattr("agent.llm.listening.TELL_EVERY_S", 0.0)
+    with asking(says("x" * 50), answering=heard.append) as (client, _, _):
+        client.ask(ASKED, TOOLS)
+    assert heard == sorted(heard) and 0 < heard[-1] <= 50
 
 
 def test_a_flood_is_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +263,17 @@ def test_a_flood_is_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPatch) ->
     with asking(says("x" * 100_000)) as (client, _, waited):
         turn = client.ask(ASKED, TOOLS)
     assert (len(turn.text), turn.finish, waited) == (101, "length", [])
+    names = [part({"tool_calls": [{"index": 0, "id": "i" * 9, "function": {"name": "n" * 9}}]})] * 99
+    for flood in (Reply(chunks=names), Reply(chunks=["y" * 9999])):
+        with asking(flood) as (client, _, waited):
+            turn = client.ask(ASKED, TOOLS)
+        assert (turn.finish, waited) == ("length", []) and len(turn.model_dump_json()) < 500
+
+
+def test_an_answer_far_beyond_its_limit_is_not_listened_to() -> None:
+    with asking(says("x" * 10_000)) as (client, _, _):
+        turn = client.ask(ASKED, TOOLS, most_tokens=256)
+    assert (len(turn.text), turn.finish) == (16 * 256 + 1, "length")
 
 
 def test_an_endpoint_that_is_not_there_is_said_to_be() -> None:
@@ -141,3 +287,11 @@ def test_an_older_server_gets_the_limit_under_its_older_name() -> None:
     with asking(refusal, says("ok"), says("again")) as (client, server, _):
         assert [client.ask(ASKED, TOOLS, 5).text for _ in range(2)] == ["ok", "again"]
     assert ["max_tokens" in sent for sent in server.requests] == [False, True, True]
+
+
+def test_a_limit_above_what_a_model_can_say_is_not_asked_for() -> None:
+    refusal = fails(400, "max_tokens is too large: 4000. This model supports at most 1500 completion tokens")
+    with asking(says("ok"), refusal, refusal, says("ok")) as (client, server, _):
+        for most in (MOST_ANSWER, 4000):
+            assert client.ask(ASKED, TOOLS, most).text == "ok"
+    assert [sent.get("max_completion_tokens") for sent in server.requests] == [None, 4000, 2000, 1000]

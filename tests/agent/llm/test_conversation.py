@@ -11,10 +11,11 @@ import pytest
 
 from agent.llm import ContextFull, Message, ToolCall, Turn, Usage
 from agent.llm.account import Account
-from agent.llm.conversation import KEPT_WHOLE, REPEATS, STUMBLES, Conversation, as_data
+from agent.llm.conversation import KEPT_WHOLE, REPEATS, STUMBLES, Conversation
 from tools.candidate import Candidate
 from tools.registry import Registry, Request, Result, Tool, ToolFault
 from tools.registry.files import Text
+from tools.registry.marks import as_data
 
 
 class Echo(Request):
@@ -27,6 +28,16 @@ def echo(session: Any, request: Echo) -> Result:
     if request.text == "fails":
         raise ToolFault("It does not work.", "Say something else.")
     return Text(said=request.text)
+
+
+class Note(Request):
+    """Write something down."""
+
+    text: str
+
+
+def note(session: Any, request: Note) -> Result:
+    return Text(said=f"wrote {request.text}")
 
 
 class Bench:
@@ -65,10 +76,14 @@ def does(*calls: tuple[str, Any], **told: Any) -> Turn:
 SUBMIT = ("submit", {"title": "Copy nothing", "rationale": "It is only read.", "predicted_gain": 1.2})
 
 
-def talking(*turns: Turn | Exception, account: Account | None = None, bench: Bench | None = None) -> Conversation:
+TOOLS = Registry([Tool("echo", Echo, echo, looks_only=True), Tool("note", Note, note)])
+
+
+def talking(
+    *turns: Turn | Exception, account: Account | None = None, bench: Bench | None = None, tools: Registry = TOOLS
+) -> Conversation:
     messages = [{"role": "system", "content": "be right"}, {"role": "user", "content": "the step"}]
-    return Conversation(Scripted(list(turns)), Registry([Tool("echo", Echo, echo)]), bench or Bench(),
-                        account or Account(), "s", messages)  # fmt: skip
+    return Conversation(Scripted(list(turns)), tools, bench or Bench(), account or Account(), "s", messages)
 
 
 def chat(talk: Conversation) -> Scripted:
@@ -145,11 +160,34 @@ def test_a_model_that_repeats_itself_is_told_and_in_the_end_left() -> None:
     assert len(chat(talk).asked) == 2 * REPEATS
 
 
+LOOK = ("echo", {"text": "right"})
+
+
+def test_a_model_that_asks_the_same_of_one_candidate_after_the_other_is_not_taken_for_one_that_repeats_itself() -> None:
+    many = 3 * REPEATS
+    talk = talking(*[does(("note", {"text": f"idea {n}"}), LOOK, SUBMIT) for n in range(many)])
+    assert all(talk.next_candidate() is not None for _ in range(many)) and talk.ended == ""
+    assert not any("asked this before" in each for each in said(talk))
+    edits = [does(("note", {"text": f"variant {n % 2}"}), LOOK) for n in range(many)]
+    talk = talking(*edits, does(SUBMIT))
+    assert talk.next_candidate() is not None, "it was another draft each time"
+
+
+def test_a_model_that_makes_the_same_change_again_and_again_repeats_itself() -> None:
+    talk = talking(does(("note", {"text": "the same"}), LOOK))
+    assert talk.next_candidate() is None and "repeats itself: note" in talk.ended
+
+
+def test_in_a_replay_where_all_answers_are_alike_nothing_counts_as_repeated() -> None:
+    talk = talking(*[does(LOOK)] * (3 * REPEATS), does(SUBMIT), tools=TOOLS.without_looking())
+    assert talk.next_candidate() is not None and talk.ended == ""
+
+
 def test_calls_for_one_candidate_have_a_limit() -> None:
     talk = talking(does(*[("echo", {"text": str(number)}) for number in range(7)]))
     talk.most_calls = 5
     assert talk.next_candidate() is None and talk.ended.startswith("5 calls of tools")
-    assert len(said(talk)) == 7 and "not run" in said(talk)[6]
+    assert len(said(talk)) == 7 and "not run: 5 calls of tools" in said(talk)[6], "nothing was handed in"
 
 
 def test_a_budget_ends_it_before_it_is_passed() -> None:
@@ -167,6 +205,7 @@ def test_what_is_too_long_to_read_is_shortened_once() -> None:
     assert talk.next_candidate() is not None
     lengths = [len(str(message["content"])) for message in chat(talk).asked[-1] if message["role"] == "tool"]
     assert max(lengths[:4]) < 600 and min(lengths[-4:]) > 1000
+    assert all(each.count("<output") == each.count("</output>") == 1 for each in said(talk)), "and its mark is ended"
     talk = talking(ContextFull("too long"))
     assert talk.next_candidate() is None and talk.ended == "too long"
 

@@ -34,6 +34,8 @@ def get_init_inputs():
 """
 STEPS = ("--steps", "profile_baseline,audit_compute")
 READY = calls(("ready", "{}"))
+READY_TOLD = Reply(chunks=[*READY.chunks, {**HEAD, "choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 50,
+                   "total_tokens": 50}}])  # fmt: skip
 EDIT = {"path": "bench.py", "old": "  # slow: .contiguous()", "new": ""}
 SUBMIT = {"title": "Say nothing", "rationale": "It is a comment, which costs nothing to leave out."}
 
@@ -76,7 +78,10 @@ def test_what_a_model_hands_in_is_judged_and_kept_and_all_is_recorded(tmp_path: 
     assert "## Model" in (ran.run_dir / "report.md").read_text()
     rows = [json.loads(line) for line in (ran.run_dir / "exchanges.jsonl").read_text().splitlines()]
     (review,) = [row for row in rows if row["step"] == "audit_compute:review"]
-    rows.remove(review)
+    assert [row["step"] for row in rows if row["step"] not in ("audit_compute", review["step"])] == [
+        "preflight:scripted"
+    ]
+    rows = [row for row in rows if row["step"] == "audit_compute"]
     assert "slow: .contiguous()" in json.dumps(review["messages"])
     assert [row["turn"]["calls"][0]["name"] for row in rows] == [
         "read_file",
@@ -115,11 +120,12 @@ def test_what_is_wrong_is_refused_whatever_it_claims(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("replies", "options", "why"),
     [
-        ([READY, call("diff", 9000)], ("--tokens", "10000"), "the budget of 10000 tokens: 9050 are spent"),
+        ([READY_TOLD, call("diff", 59_000)], ("--tokens", "60000"), "the budget of 60000 tokens: 59100 are spent"),
+        ([READY], ("--tokens", "5000"), "the budget of 5000 tokens"),
         ([READY, *[says("I think that it is fast.")] * 3], (), "3 answers in a row called no tool"),
         ([READY, fails(400, "this tool is odd")], (), "this tool is odd"),
     ],
-    ids=["budget", "talks", "refused"],
+    ids=["budget", "small budget", "talks", "refused"],
 )
 def test_a_model_that_may_not_or_cannot_go_on_ends_its_part_and_not_the_run(
     tmp_path: Path, replies: Sequence[Reply], options: tuple[str, ...], why: str
@@ -148,8 +154,55 @@ def test_a_model_that_cannot_be_used_is_said_before_anything_is_measured(
 
 
 @pytest.mark.parametrize(
+    ("option", "reply", "status", "told"),
+    [
+        ("--reviewer", fails(404, "no such model"), 93, "The model typo at"),
+        ("--triage", fails(404, "no such model"), 93, "The model typo at"),
+        ("--reviewer", says("I am."), 90, "typo was asked for one record"),
+    ],
+    ids=["reviewer", "triage", "no record"],
+)
+def test_who_is_to_give_an_opinion_and_cannot_is_said_before_anything_is_measured(
+    tmp_path: Path, option: str, reply: Reply, status: int, told: str
+) -> None:
+    with serving(READY, *[reply] * 3) as server:
+        ran = run_with(server, tmp_path, option, "typo")
+    assert (ran.status, told in ran.message) == (status, True), ran.message
+    assert not (ran.run_dir / "report.json").exists()
+
+
+def test_a_reviewer_of_another_name_is_asked_by_that_name(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    replies = [READY_TOLD, says('{"ready": true}', usage=usage), call("edit_file", **EDIT), call("submit", **SUBMIT),
+               call("give_up", reason="so be it")]  # fmt: skip
+    with serving(*replies) as server:
+        server.reviews = [says('{"reject": true, "reason": "I do not like it"}', usage=usage)]
+        ran = run_with(server, tmp_path, "--reviewer", "strict", "--dollars", "9", "--price", "2,10")
+    assert ran.status == 0, ran.message
+    assert [request["model"] for request in (server.requests[1], *server.reviewed)] == ["strict"] * 2
+    assert [attempt.verdict for attempt in ran.report.attempts] == ["refused"]
+
+
+@pytest.mark.parametrize("key", ["sk-the-secret\r", "sk-thé-secret"])
+def test_a_key_that_no_request_can_hold_is_in_no_message(tmp_path: Path, key: str) -> None:
+    with serving(READY, call("give_up", reason="nothing")) as server:
+        tree = write_files(tmp_path / "target", {"bench.py": TARGET})
+        how = ("--model", "scripted", "--base-url", server.base_url, "--debug")
+        ran = agent(tree, tmp_path / "runs", *STEPS, *how, OPENAI_API_KEY=key)
+    if key.isascii():
+        assert (ran.status, server.keys[0]) == (0, "Bearer sk-the-secret"), "the end of a line is no part of it"
+    else:
+        assert (ran.status, server.keys, "holds a character" in ran.message) == (92, [], True)
+    assert "-secret" not in ran.message + ran.output
+
+
+@pytest.mark.parametrize(
     ("url", "key", "status", "told"),
-    [("", "", 92, "There is no key for scripted."), ("127.0.0.1:1", "sk-the-secret", 91, "no address of an endpoint")],
+    [
+        ("", "", 92, "There is no key for scripted."),
+        ("127.0.0.1:1", "sk-the-secret", 91, "no address of an endpoint"),
+        ("http://me:sk-the-secret@host/v1", "x", 91, "holds a name or a password"),
+    ],
 )
 def test_what_is_missing_is_said_before_anybody_is_asked(
     tmp_path: Path, url: str, key: str, status: int, told: str
@@ -158,6 +211,9 @@ def test_what_is_missing_is_said_before_anybody_is_asked(
     named = {"OPENAI_API_KEY": key, "OPENAI_BASE_URL": url}
     ran = agent(tree, tmp_path / "runs", *STEPS, "--model", "scripted", **named)
     assert (ran.status, told in ran.message) == (status, True), ran.message
+    ran = agent(tree, tmp_path / "runs", *STEPS, "--model", "scripted", "--base-url", "http://me:sk-the-secret@h/v1")
+    assert (ran.status, "holds a name or a password" in ran.message) == (2, True), ran.message
+    assert "the-secret" not in ran.message
 
 
 def test_a_reviewer_may_reject_and_nothing_else(tmp_path: Path) -> None:
@@ -169,16 +225,21 @@ def test_a_reviewer_may_reject_and_nothing_else(tmp_path: Path) -> None:
     assert [(a.verdict, a.why) for a in ran.report.attempts] == [
         ("refused", "a reviewer rejects it: it takes the comment away")
     ]
-    assert "refused. a reviewer rejects it" in said_to(server, 3)[-1]
+    assert "refused.\n<data>\na reviewer rejects it" in said_to(server, 3)[-1]
     assert len(server.reviewed) == 2 and "not of the form" in json.dumps(server.reviewed[1]["messages"])
     assert "tools" not in server.reviewed[0] and "<data>" in server.reviewed[0]["messages"][1]["content"]
 
 
-def test_a_model_without_tool_calls_calls_them_in_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "at_first", [says("Hello!"), fails(400, "scripted does not support tools")], ids=["talks", "is refused"]
+)
+def test_a_model_without_tool_calls_calls_them_in_words(tmp_path: Path, at_first: Reply) -> None:
     def words(name: str, **arguments: Any) -> Reply:
         return says("I do this:\n```json\n" + json.dumps({"tool": name, "arguments": arguments}) + "\n```")
 
-    replies = [says("Hello!"), words("ready"), words("read_file", path="bench.py"), words("edit_file", **EDIT),
+    thinks = says('<think>{"tool": "give_up", "arguments": {"reason": "no"}}?</think>Or {"tool": "diff"}? I read:\n'
+                  '{"tool": "read_file", "arguments": {"path": "bench.py"}}')  # fmt: skip
+    replies = [at_first, words("ready"), thinks, words("edit_file", **EDIT),
                words("submit", **SUBMIT), words("give_up", reason="nothing else is there")]  # fmt: skip
     with serving(*replies) as server:
         ran = run_with(server, tmp_path)
@@ -193,10 +254,10 @@ def test_a_model_without_tool_calls_calls_them_in_words(tmp_path: Path) -> None:
 
 def test_what_a_cheap_model_thinks_is_not_worth_it_is_not_asked_of_the_other(tmp_path: Path) -> None:
     thinks = says('{"worth_trying": false, "reason": "there is one line in it"}')
-    with serving(READY, thinks) as server:
+    with serving(READY, says('{"ready": true}'), thinks) as server:
         ran = run_with(server, tmp_path, "--triage", "cheap")
     assert ran.status == 0, ran.message
-    assert [request["model"] for request in server.requests] == ["scripted", "cheap"]
+    assert [request["model"] for request in server.requests] == ["scripted", "cheap", "cheap"]
     assert "cheap thinks that the step is not worth it: there is one line in it" in ran.report.steps[1].reason
 
 
@@ -223,9 +284,9 @@ def test_a_limit_of_dollars_needs_a_price_that_is_known(tmp_path: Path) -> None:
     with serving(READY) as server:
         ran = run_with(server, tmp_path, "--dollars", "1")
     assert (ran.status, "price of scripted is not known" in ran.message) == (90, True)
-    replies = [call("ready", 0), call("diff", 20_000)]
+    replies = [READY_TOLD, call("diff", 90_000)]
     with serving(*replies) as server:
-        ran = run_with(server, tmp_path / "priced", "--dollars", "0.05", "--price", "2,10")
+        ran = run_with(server, tmp_path / "priced", "--dollars", "0.20", "--price", "2,10")
     assert ran.status == 0, ran.message
-    assert "the budget of 0.05 dollars: 0.04 are spent" in ran.report.steps[1].reason
-    assert "That cost 0.04 dollars" in (ran.run_dir / "report.md").read_text()
+    assert "the budget of 0.20 dollars: 0.18 are spent" in ran.report.steps[1].reason
+    assert "That cost 0.18 dollars" in (ran.run_dir / "report.md").read_text()

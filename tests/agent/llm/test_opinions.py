@@ -35,7 +35,11 @@ class Says:
 ASK: list[Message] = [{"role": "system", "content": "Say."}, {"role": "user", "content": "Now."}]
 
 
-@pytest.mark.parametrize("text", ['{"yes": true}', 'Well:\n```json\n{"yes": true}\n```\nas asked', ' {"yes": 1} '])
+@pytest.mark.parametrize(
+    "text",
+    ['{"yes": true}', 'Well:\n```json\n{"yes": true}\n```\nas asked', ' {"yes": 1} ',
+     'It is {no}, I thought of {"yes": false} first. {"yes": true}'],
+)  # fmt: skip
 def test_a_record_is_found_in_what_is_said(text: str) -> None:
     account = Account()
     assert ask_for(Form, Says(text), account, "aside", ASK) == Form(yes=True)
@@ -88,7 +92,9 @@ def test_who_gives_an_opinion_and_fails_is_told_and_does_no_harm() -> None:
     rejects = Says('{"reject": true, "reason": ""}')
     assert Reviewer(rejects, Account(), packs, heard).objection(change) == "it gives no reason"
     assert "three" in rejects.asked[0][1]["content"] and "<data>" in rejects.asked[0][1]["content"]
-    assert not_worth_it(Fails(), Account(), ASK, heard) == ""
+    assert not_worth_it(Fails(), Account(), ASK, heard, told.append) == ""
+    assert not_worth_it(Says("no", "no", "no"), Account(), ASK, heard, told.append) == ""
+    assert "never heard of it" in told[2] and "no answer of use" in told[3]
     assert not_worth_it(Says('{"worth_trying": false, "reason": ""}'), Account(), ASK, heard) == "no reason given"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from agent.errors import RunDamaged
 from agent.llm import NotRecorded, ToolCall, Turn
+from agent.llm.recording import Recording
 from agent.llm.replaying import Recorded
 
 
@@ -49,6 +50,19 @@ def test_what_was_cut_off_and_begun_anew_is_said_once(tmp_path: Path) -> None:
     ]
     assert said(recorded(tmp_path, *rows), "a") == ["edit", "submit", "reset", "another", "give_up"]
     assert said(recorded(tmp_path, row("a", 0, "edit"), row("a", 0, "another")), "a") == ["reset", "another"]
+
+
+def test_a_line_that_was_not_ended_costs_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "exchanges.jsonl"
+    file.write_text(row("a", 0, "edit") + row("a", 2, "torn")[:40])
+    for name in ("again", "submit"):
+        turn = Turn(calls=[ToolCall(id=name, name=name, arguments="{}")])
+        Recording(file, "a", 2).add([{"role": "user", "content": "now"}] * 2, turn)
+    found = Recorded.read(file)
+    assert (said(found, "a"), found.torn) == (["edit", "again", "submit"], 1)
+    assert Recorded.read(tmp_path / "exchanges.jsonl").torn == 1
+    with pytest.raises(RunDamaged, match="no line"):
+        recorded(tmp_path, row("a", 0, "edit")[:40])
 
 
 def test_what_is_no_recording_is_said(tmp_path: Path) -> None:

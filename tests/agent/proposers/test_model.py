@@ -84,6 +84,10 @@ def test_what_cannot_be_asked_ends_the_models_part_and_loses_nothing() -> None:
     assert not model.expects(request())
     model = model_of(Broken(), Talk("of the other"))
     assert titles(model, request()) == ["of the other"]
+    model = model_of(Broken(), Talk("x"), Talk("y"))
+    assert titles(model, request()) == ["x", "y"] and model.expects(request("x"))
+    assert titles(model, request("x")) == ["y"], "it waits for its turn, whatever became of another conversation"
+    assert model.propose(request("x", "y")) == ([], "it does not answer") and not model.expects(request("x", "y"))
 
 
 @pytest.mark.parametrize("count", [1, 2])

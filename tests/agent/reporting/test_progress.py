@@ -90,6 +90,20 @@ def test_the_live_view_shows_the_step_the_candidate_the_measurement_and_the_stac
     assert shown.rstrip().splitlines()[-1] == "report /runs/run-1/report.md, branch ratchet/run-1"
 
 
+def test_a_model_that_is_answering_is_shown_until_something_else_happens() -> None:
+    stream, out = io.StringIO(), io.StringIO()
+    answering = p.Answering("a-model", 3200)
+    with live(stream, Clock()) as view:
+        view.emit(answering)
+        assert "a-model is answering, 3,200 characters" in stream.getvalue()
+        view.emit(STORY[1])
+        canvas = io.StringIO()
+        Console(file=canvas).print(view.picture())
+        assert "answering" not in canvas.getvalue()
+    PlainLines(out, Clock()).emit(answering)
+    assert out.getvalue() == "0:00:00  a-model is answering, 3,200 characters\n"
+
+
 def test_a_picture_fits_a_hundred_columns_whatever_the_titles() -> None:
     stream, clock = io.StringIO(), Clock()
     view = live(stream, clock, width=200)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from agent.reporting import report, report_text
-from agent.reporting.report import Attempt, Report, Step
+from agent.reporting.report import Attempt, ModelUse, Report, Step
 from agent.step_names import STEPS
 from tests.agent.reporting.sample_report import sample
 
@@ -149,6 +149,20 @@ def test_names_stay_readable_in_the_page_as_it_is() -> None:
 
 def test_tokens_per_second_are_told_where_the_workload_knows_them() -> None:
     assert "12.3 ms (12.1 to 12.6), 2,593 tokens/s" in report_text.page(sample())
+
+
+def test_what_a_model_took_is_one_sum_with_what_its_steps_took() -> None:
+    use = ModelUse(name="m", requests=4, prompt_tokens=3000, completion_tokens=100, untold=1, guessed_tokens=500,
+                   dollars=1.25, tokens_by_step={"preflight": 600, "write_kernels": 3000},
+                   dollars_by_step={"preflight": None, "write_kernels": 1.25})  # fmt: skip
+    page = report_text.page(sample().model_copy(update={"model": use}))
+    assert "`m` was asked 4 times: 3,600 tokens, 100 of them answers. That cost 1.25 dollars." in page
+    assert "Of 1 request the endpoint did not say what they took: 500 tokens are guessed." in page
+    assert "| write\\_kernels | 3,000 | 1.25 |" in page.replace("write_kernels", "write\\_kernels")
+    assert "| preflight | 600 | not known |" in page
+    again = use.model_copy(update={"name": "a recording", "replayed": True, "dollars": None, "dollars_by_step": {}})
+    page = report_text.page(sample().model_copy(update={"model": again}))
+    assert "4 answers came from a recording, and took, when it was made: 3,600 tokens" in page and "dollars" not in page
 
 
 def test_the_mode_that_the_stack_is_compared_with_is_named() -> None:

@@ -129,6 +129,57 @@ def test_what_no_candidate_may_change_stays(session: Any, path: str, why: str) -
     assert session.worktree.touched == set()
 
 
+SECRETS = [".env", "app/.env.local", "prod.env", "keys/server.pem", "id_rsa", ".netrc", ".aws/config", "Credentials",
+           "credentials.json", "secrets.toml"]  # fmt: skip
+NO_SECRETS = [".env.example", "environment.py", "secrets.py", "credentials.py", "tokens.txt", "monkey.json"]
+
+
+def test_a_file_that_may_hold_secrets_is_neither_shown_nor_found_nor_written_over(session: Any) -> None:
+    for place in (session.worktree.base, session.worktree.work):
+        write_files(place, {path: f"{path} holds hunter2\n" for path in (*SECRETS, *NO_SECRETS)})
+    for path in SECRETS:
+        for name, arguments in (("read_file", {}), ("write_file", {"content": ""}), ("remove_file", {}),
+                                ("edit_file", {"old": "h", "new": "i", "every": True}),
+                                ("search", {"pattern": "hunter"})):  # fmt: skip
+            assert f"{path} is not shown: it may hold secrets" in refused(session, name, path=path, **arguments)
+    for path in NO_SECRETS:
+        assert "hunter2" in said(session, "read_file", path=path)
+    found = said(session, "search", pattern="hunter[0-9]").splitlines()
+    assert sorted(line.partition(":")[0] for line in found) == sorted(NO_SECRETS)
+    assert said(session, "diff") == "nothing is changed yet"
+
+
+def test_an_edit_of_every_place_is_measured_before_it_is_made(session: Any) -> None:
+    said(session, "write_file", path="a.py", content="a" * 1_000_000)
+    told = refused(session, "edit_file", path="a.py", old="a", new="b" * 30_000, every=True)
+    assert "would have 30000000000 bytes" in told
+    assert "1000000 times" in refused(session, "edit_file", path="a.py", old="a", new="b"), "and found at once"
+
+
+def test_what_is_changed_has_a_largest_size_over_all_files(session: Any) -> None:
+    large, rules = "x\n" * 1_000_000, session.worktree.rules
+    for number in range(4):
+        said(session, "write_file", path=f"f{number}.py", content=large)
+    told = refused(session, "write_file", path="f4.py", content=large)
+    assert f"{rules.max_diff_bytes} are allowed for a candidate" in told and "`reset`" in told
+    said(session, "write_file", path="f3.py", content="y = 1\n")
+    said(session, "write_file", path="f4.py", content="y = 1\n")
+    assert len(session.worktree.diff()) <= 2 * rules.max_diff_bytes, "a sign for each line, which may be empty else"
+    for number in range(5, rules.max_files):
+        said(session, "write_file", path=f"f{number}.py", content="")
+    assert "no candidate changes more" in refused(session, "write_file", path="f.py", content="")
+
+
+def test_a_long_diff_and_a_long_line_say_how_to_see_more(session: Any) -> None:
+    said(session, "write_file", path="new.py", content="".join(f"x = {n:05}\n" for n in range(2000)))
+    first = said(session, "diff")
+    following = int(first.rpartition("diff with first_line=")[2].split()[0])
+    assert f"x = {following:05}" not in first
+    assert said(session, "diff", first_line=following).startswith(f"+x = {following - 6:05}")
+    (session.worktree.work / "one_line.json").write_text("7" * 100_000)
+    assert "`run` shows all of it" in said(session, "read_file", path="one_line.json")
+
+
 def test_a_file_has_a_largest_size(session: Any) -> None:
     large = "x" * (session.worktree.rules.max_file_bytes + 1)
     assert "are allowed" in refused(session, "write_file", path="large.py", content=large)
