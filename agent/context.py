@@ -188,7 +188,7 @@ class RunContext:
                 found = Checked(Finding(None, "", evidence), known)
             else:
                 found = self.referee.check(build)
-                if found.finding.verdict is None and found.build.cache is not None:
+                if found.finding.verdict is None and self.attempts.has(attempt.id):
                     self._keep_cache(found.build)
                     self.attempts.save_check(attempt.id, found.finding.evidence)
             self._checked = {attempt.id: found}

@@ -63,6 +63,10 @@ class Attempts:
         path = self.folder / attempt_id / "verdict.json"
         return Verdict.model_validate_json(path.read_bytes()) if path.exists() else None
 
+    def has(self, attempt_id: str) -> bool:
+        """Whether it is one: a draft, which somebody only looks at, is not."""
+        return (self.folder / attempt_id / "attempt.json").exists()
+
     def save_check(self, attempt_id: str, evidence: Mapping[str, Any]) -> None:
         """It is right, and this was seen; with its compile cache kept, nobody need check it again."""
         self._write(attempt_id, "check.json", json.dumps(evidence, indent=1))

@@ -11,11 +11,12 @@ import pytest
 
 from agent import climb
 from agent.context import HANDED_ON_BYTES, RunContext
-from agent.records.attempts import Attempts
+from agent.records.attempts import Attempt, Attempts
 from agent.records.kept_caches import KeptCaches
 from agent.state import RunState
 from agent.step_names import STEPS
 from tests.files import write_files
+from tools.candidate import Candidate
 from tools.isa.gate import Looked
 from tools.judging.check import Checked
 from tools.judging.correctness import Finding
@@ -124,7 +125,13 @@ def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path
         ctx._with_kept_cache = lambda build: RunContext._with_kept_cache(ctx, build)
         return ctx
 
-    attempt: Any = SimpleNamespace(id="compile_model-1")
+    candidate = Candidate(step="compile_model", title="", rationale="", diff="")
+    attempt, draft = (Attempt(id=name, candidate=candidate, base="") for name in ("compile_model-1", "draft-1"))
+    Attempts(tmp_path / "attempts").save(attempt)
+    for _ in range(2):
+        RunContext.checked(command(), draft)
+    assert looked == ["draft-1"] * 2 and not (tmp_path / "caches").exists(), "nobody comes back to a draft"
+    looked.clear()
     RunContext.checked(command(), attempt)
     later = command()
     again = RunContext.checked(later, attempt)
