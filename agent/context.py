@@ -279,7 +279,7 @@ class RunContext:
             attempt_id=attempt.id, time=datetime.now(UTC), step=candidate.step, title=candidate.title,
             rationale=candidate.rationale, predicted_gain=candidate.predicted_gain, diff_digest=candidate.digest,
             base=attempt.base, below=attempt.below, verdict=verdict.name, reason=verdict.reason,
-            speedup=verdict.speedup, evidence=verdict.evidence, cost={**cost_of(verdict), "tokens": candidate.tokens},
+            speedup=verdict.speedup, evidence=verdict.evidence, cost=cost_of(verdict, candidate),
             stack=None if stack is None else tuple(stack),
         ))  # fmt: skip
 

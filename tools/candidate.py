@@ -49,6 +49,8 @@ class Candidate(BaseModel):
     """Why a reviewer rejected it before it was judged; empty when none did."""
     tokens: int = 0
     """Of a model, spent on it: prompts and answers together."""
+    dollars: float | None = None
+    """What these cost; None where no model was asked, or its price is not known."""
     origin: Literal["playbook", "llm", "replay"] = "playbook"
 
     @property

@@ -109,15 +109,20 @@ class Account:
         """The same account, for a model of another price. Raises: ValueError where a limit of dollars needs one."""
         return replace(self, price=price)
 
-    def add(self, step: str, usage: Usage, seconds: float, guess: int = 0) -> None:
-        """`guess`: tokens of the exchange by its length, for where the endpoint does not tell."""
-        self._book(step, usage, guess, self.price.of(usage) if self.price is not None else None, seconds)
+    def add(self, step: str, usage: Usage, seconds: float, guess: int = 0) -> float | None:
+        """What it cost, if that is known. `guess`: tokens of the exchange by its length, where nobody tells."""
+        dollars = self.price.of(usage) if self.price is not None else None
+        self._book(step, usage, guess, dollars, seconds)
+        return dollars
 
-    def add_lost(self, step: str, answers: int, prompt: int, completion: int) -> None:
-        """Answers that broke off, by the length of what was asked and heard: nobody tells what they took."""
+    def add_lost(self, step: str, answers: int, prompt: int, completion: int) -> float | None:
+        """Answers that broke off, by the length of what was asked and heard: nobody tells what they took. What it cost,
+        by that.
+        """
         guessed = Usage(prompt=prompt, completion=completion)
         dollars = self.price.of(guessed) if self.price is not None else None
         self._book(step, Usage(), prompt + completion, dollars, 0.0, answers)
+        return dollars
 
     def _book(
         self, step: str, usage: Usage, guess: int, dollars: float | None, seconds: float, requests: int = 1

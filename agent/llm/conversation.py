@@ -78,6 +78,7 @@ class Conversation:
     """Why no further candidate will come."""
     _stumbles: int = 0
     _tokens: int = 0  # since a candidate was last handed in
+    _paid: float = 0.0  # dollars, until then
     _seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -191,7 +192,9 @@ class Conversation:
             found = self.bench.candidate(request.title, request.rationale, request.predicted_gain, request.enables)
         except ValidationError as error:
             raise ToolFault(f"That is no candidate: {error.errors()[0]['msg']}") from error
-        self._submitted, self._tokens = found.model_copy(update={"tokens": self._tokens}), 0
+        dollars = self._payer.dollars
+        spent = {"tokens": self._tokens, "dollars": None if dollars is None else dollars - self._paid}
+        self._submitted, self._tokens, self._paid = found.model_copy(update=spent), 0, dollars or 0.0
         return Text(said="handed in; the verdict follows")
 
     def _give_up(self, bench: Any, request: GiveUp) -> Result:

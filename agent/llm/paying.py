@@ -26,6 +26,8 @@ class Payer:
     account: Account
     purpose: str
     """Under which it is booked."""
+    dollars: float | None = 0.0
+    """What all of it has cost until now; None where that is not known."""
     _characters: int = 0  # of the last prompt that the endpoint told the tokens of
     _tokens: int = 0
 
@@ -44,7 +46,7 @@ class Payer:
             told = turn.usage
             said = len(json.dumps([turn.reasoning, turn.as_message()]))
             guess += int(said / FEWEST_CHARACTERS)
-            self.account.add(self.purpose, told, time.monotonic() - begun, guess)
+            self._cost(self.account.add(self.purpose, told, time.monotonic() - begun, guess))
         if told.prompt is not None:
             self._characters, self._tokens = characters, told.prompt
         both = None if told.prompt is None or told.completion is None else told.prompt + told.completion
@@ -58,5 +60,8 @@ class Payer:
         if not lost.answers:
             return 0
         heard = int(lost.heard / FEWEST_CHARACTERS)
-        self.account.add_lost(self.purpose, lost.answers, lost.answers * prompt, heard)
+        self._cost(self.account.add_lost(self.purpose, lost.answers, lost.answers * prompt, heard))
         return lost.answers * prompt + heard
+
+    def _cost(self, dollars: float | None) -> None:
+        self.dollars = None if self.dollars is None or dollars is None else self.dollars + dollars

@@ -23,7 +23,6 @@ from agent.records import measurements
 from agent.records.attempts import left_out
 from agent.records.measurements import SessionStart, Whole
 from agent.records.run_folder import RunFolder
-from agent.records.written import cost_of
 from agent.reporting import afresh, report, wording
 from agent.reporting.progress import Note, RunEnded
 from agent.reporting.report import (
@@ -48,7 +47,6 @@ from agent.step_names import STEPS
 from sandbox.contract import Promises
 from tools.judging.accept import speedup_interval
 from tools.judging.measure import Comparison
-from tools.judging.verdict import Verdict
 from tools.rewrite import overlay
 
 
@@ -246,7 +244,6 @@ def _kept(ctx: RunContext) -> list[Kept]:
 def _attempts(ctx: RunContext) -> list[Attempt]:
     found = []
     for row in ctx.ledger.rows:
-        cost = cost_of(Verdict(name=row.verdict, reason=row.reason, evidence=row.evidence))
         found.append(
             Attempt(
                 id=row.attempt_id,
@@ -255,7 +252,7 @@ def _attempts(ctx: RunContext) -> list[Attempt]:
                 verdict=row.verdict,
                 why=row.reason,
                 evidence=row.evidence,
-                cost=Cost(**cost, tokens=int(row.cost.get("tokens", 0))),
+                cost=Cost.model_validate(row.cost),
                 predicted_gain=row.predicted_gain,
                 speedup=row.speedup,
                 leaves_out=left_out(row.attempt_id),

@@ -75,6 +75,8 @@ class Cost(_Part):
     restarts: int = Field(default=0, ge=0)
     tokens: int = Field(default=0, ge=0)
     """Of a model, to come to the candidate."""
+    dollars: float | None = None
+    """What these cost; None where that is not known."""
 
 
 class Attempt(_Part):

@@ -102,16 +102,18 @@ def _model(report: Report) -> str:
     text = f"## Model\n\n{asked}: {total:,} tokens, {use.completion_tokens:,} of them answers."
     if not use.replayed:
         text += " What that cost is not known." if use.dollars is None else f" That cost {use.dollars:.2f} dollars."
-    kept = [each.cost.tokens for each in report.attempts if each.cost.tokens and each.verdict == "kept"]
+    kept = [each for each in report.attempts if each.cost.tokens and each.verdict == "kept"]
     if kept:
         text += f" {wording.count(len(kept), 'change')} of its kept, at {total // len(kept):,} tokens each."
     if use.untold:
         text += f" Of {wording.count(use.untold, 'request')} the endpoint did not say what they took: "
         text += f"{use.guessed_tokens:,} tokens are guessed."
-    known = any(use.dollars_by_step.values())
-    rows = [(step, f"{tokens:,}", *((_dollars(use.dollars_by_step.get(step)),) if known else ()))
-            for step, tokens in use.tokens_by_step.items()]  # fmt: skip
-    return text + "\n\n" + _table(("step", "tokens", "dollars") if known else ("step", "tokens"), rows)
+    spent = [(step, tokens, use.dollars_by_step.get(step)) for step, tokens in use.tokens_by_step.items()]
+    spent += [(f"of it, for: {_plain(each.title)}", each.cost.tokens, each.cost.dollars) for each in kept]
+    if not any(dollars for *_, dollars in spent):
+        return text + "\n\n" + _table(("step", "tokens"), [(name, f"{tokens:,}") for name, tokens, _ in spent])
+    rows = [(name, f"{tokens:,}", _dollars(dollars)) for name, tokens, dollars in spent]
+    return text + "\n\n" + _table(("step", "tokens", "dollars"), rows)
 
 
 def _dollars(spent: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.llm import ContextFull, Message, ToolCall, Turn, Usage
-from agent.llm.account import Account
+from agent.llm.account import Account, Price
 from agent.llm.conversation import KEPT_WHOLE, REPEATS, STUMBLES, Conversation
 from tools.candidate import Candidate
 from tools.registry import Registry, Request, Result, Tool, ToolFault
@@ -108,6 +108,15 @@ def test_tools_are_called_and_a_candidate_comes_out_and_the_verdict_goes_back() 
     assert talk.next_candidate() is None and talk.ended == "the model gave up: all done"
     assert chat(talk).asked[2][-1] == {"role": "user", "content": "kept, 1.19x"}
     assert talk.account.by_step["s"].tokens == 330
+
+
+@pytest.mark.parametrize("price", [Price(prompt=1000.0, completion=10_000.0), None])
+def test_a_candidate_says_what_it_took_since_the_one_before_it(price: Price | None) -> None:
+    talk = talking(does(("echo", {"text": "a"})), does(SUBMIT), does(SUBMIT), account=Account(price=price))
+    first, second = talk.next_candidate(), talk.next_candidate()
+    assert first is not None and second is not None and (first.tokens, second.tokens) == (220, 110)
+    known = [pytest.approx(0.4), pytest.approx(0.2)] if price is not None else [None, None]
+    assert [first.dollars, second.dollars] == known
     calls = [call["id"] for message in talk.messages for call in message.get("tool_calls", ())]
     assert calls == [message["tool_call_id"] for message in talk.messages if message["role"] == "tool"]
 

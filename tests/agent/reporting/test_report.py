@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from agent.reporting import report, report_text
-from agent.reporting.report import Attempt, ModelUse, Report, Step
+from agent.reporting.report import Attempt, Cost, ModelUse, Report, Step
 from agent.step_names import STEPS
 from tests.agent.reporting.sample_report import sample
 
@@ -163,6 +163,17 @@ def test_what_a_model_took_is_one_sum_with_what_its_steps_took() -> None:
     again = use.model_copy(update={"name": "a recording", "replayed": True, "dollars": None, "dollars_by_step": {}})
     page = report_text.page(sample().model_copy(update={"model": again}))
     assert "4 answers came from a recording, and took, when it was made: 3,600 tokens" in page and "dollars" not in page
+
+
+def test_what_a_model_took_for_each_change_that_was_kept_is_told() -> None:
+    use = ModelUse(name="m", requests=4, prompt_tokens=3000, completion_tokens=100, untold=0, dollars=1.25,
+                   tokens_by_step={"write_kernels": 3100}, dollars_by_step={"write_kernels": 1.25})  # fmt: skip
+    one = Attempt(id="write_kernels-1", step="write_kernels", title="A loop | at once", verdict="kept", why="",
+                  cost=Cost(tokens=2000, dollars=0.75))  # fmt: skip
+    other = one.model_copy(update={"id": "write_kernels-2", "title": "Another", "verdict": "neutral"})
+    page = report_text.page(sample().model_copy(update={"model": use, "attempts": [one, other]}))
+    assert "1 change of its kept, at 3,100 tokens each." in page
+    assert "| of it, for: A loop \\| at once | 2,000 | 0.75 |" in page and "for: Another" not in page
 
 
 def test_the_mode_that_the_stack_is_compared_with_is_named() -> None:
