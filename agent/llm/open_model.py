@@ -113,6 +113,10 @@ def _note(ctx: RunContext, said: str) -> None:
     ctx.progress.emit(Note(said))
 
 
+def _answering(ctx: RunContext, name: str, characters: int) -> None:
+    ctx.progress.emit(Answering(name, characters))
+
+
 def _record(ctx: RunContext, name: str, messages: Sequence[Message], turn: Turn) -> None:
     Recording(ctx.run_dir / EXCHANGES, name).add(messages, turn)
 
@@ -186,8 +190,8 @@ def _client(ctx: RunContext, name: str) -> Chat:
         url = address(url) if url else None
     except ValueError as error:
         raise ModelUnreachable(f"{URL_VARIABLE}: {error}") from None
-    answering = lambda characters: ctx.progress.emit(Answering(name, characters))  # noqa: E731
-    return Client(Endpoint(url, name, key), partial(_note, ctx), answering=answering, left_s=partial(_left_s, ctx))
+    return Client(Endpoint(url, name, key), partial(_note, ctx), answering=partial(_answering, ctx, name),
+                  left_s=partial(_left_s, ctx))  # fmt: skip
 
 
 def _left_s(ctx: RunContext) -> float:

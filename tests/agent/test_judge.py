@@ -79,6 +79,7 @@ def test_what_cannot_be_applied_is_said(tmp_path: Path, patches: dict[str, Path]
     assert "neither a folder nor a patch" in capsys.readouterr().err
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("synthetic_clock")
 def test_a_change_is_measured_by_the_rule_of_a_run(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:
     assert asked("measure", tmp_path, patches["faster"]) == 0

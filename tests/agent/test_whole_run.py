@@ -74,6 +74,7 @@ def ran(place: Path, target: Path) -> Ran:
     return found
 
 
+@pytest.mark.timeout(600)
 def test_it_walks_all_ten_steps_and_keeps_something(ran: Ran) -> None:
     assert len(ran.report.steps) == 10
     assert ran.report.kept

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 AGREEMENT = 1.1
 TRIALS = 3
 PACE_REPEATS = 3  # of a comparison during which the machine seems to have changed its pace
+Known = dict[str, list[list[float]]]  # by the key of a build: microseconds of a call, by restart and case
 
 
 class Doubt(NamedTuple):
@@ -51,22 +52,11 @@ def _slowed_down(beside_us: float, alone_us: float) -> Doubt:
     )
 
 
-Known = dict[str, list[list[float]]]
-"""By the key of a build: what a call of it took in each restart that nobody doubts, in microseconds by case."""
-
-
 def is_in_question(found: Comparison, known_us: Known) -> bool:
-    """Whether the incumbent, beside a candidate that gains, was slower than it is known to be.
-
-    Slower than by itself as such says little where restarts of the same code scatter by a third, as calls do that wait
-    for Python: half of all comparisons would be doubted. So half of these restarts must also be slower than every one
-    that is known: of the same code, 6 restarts beside 12 are so in 2.5 % of cases.
-    """
-    known = known_us.get(found.incumbent)
-    if not known or median(found.log_ratios) <= 0:
-        return False
-    seen, times = found.median_us("incumbent"), [*zip(*known, strict=True)]
-    return any(s > AGREEMENT * median(k) and s > max(k) for s, k in zip(seen, times, strict=True))
+    """Whether the incumbent, beside a candidate that gains, was slower than it is known to be."""
+    known, seen = known_us.get(found.incumbent), found.median_us("incumbent")
+    slow = known and any(s > AGREEMENT * median(k) for s, k in zip(seen, zip(*known, strict=True), strict=True))
+    return bool(slow) and median(found.log_ratios) > 0
 
 
 def check(found: Comparison, beside: Session, known_us: Known) -> Doubt | None:
@@ -91,7 +81,7 @@ def check(found: Comparison, beside: Session, known_us: Known) -> Doubt | None:
         with_it, without = list(zip(*beside_us, strict=True)), list(zip(*alone_us, strict=True))
         slowed = [(w, a) for w, a in zip(with_it, without, strict=True) if min(w) > AGREEMENT * max(a)]
         if not slowed:  # nor will more turns make it so
-            known_us[found.incumbent] = [*known_us[found.incumbent], *alone_us]
+            known_us[found.incumbent] = alone_us
             pace = [median(times) for times in without]
             was = [(s, p) for s, p in zip(seen, pace, strict=True) if s > AGREEMENT * p]
             return _change_of_pace(*was[0]) if was else None

@@ -17,7 +17,7 @@ from torch.utils import _device
 
 from .exporting import is_exporting
 
-MAX_KEYS = 6  # below torch.compile's limit of 8 recompilations of one function
+MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
 

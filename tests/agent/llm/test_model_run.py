@@ -261,6 +261,7 @@ def test_what_a_cheap_model_thinks_is_not_worth_it_is_not_asked_of_the_other(tmp
     assert "cheap thinks that the step is not worth it: there is one line in it" in ran.report.steps[1].reason
 
 
+@pytest.mark.timeout(600)
 def test_a_run_is_replayed_without_a_network(tmp_path: Path) -> None:
     replies = [READY, call("edit_file", **EDIT), call("submit", **SUBMIT), call("give_up", reason="nothing else")]
     with serving(*replies) as server:

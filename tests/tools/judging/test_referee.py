@@ -164,6 +164,7 @@ def test_what_takes_long_for_each_input_of_a_shape_is_not_prepared_to_be_timed(
         arena.referee.close()
 
 
+@pytest.mark.timeout(600)
 def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
