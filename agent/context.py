@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -76,6 +76,7 @@ class RunContext:
     rules: PatchRules
     budget: Budget = field(default_factory=Budget)
     time_slice: TimeSlice = field(default_factory=TimeSlice)
+    end_running: Callable[[], None] = lambda: None  # processes that others than the main thread wait for
     subject: str = ""  # what is being judged, for the display
     ended_steps: dict[str, str] = field(default_factory=dict)  # why they ended, for who proposes
     compile_baselines: dict[str, Build] = field(default_factory=dict)
@@ -101,11 +102,13 @@ class RunContext:
         return self._pristine
 
     def filled(self, build: Build) -> Build:
-        """With its compile cache: the one that was kept, else filled now. Raises: WorkerFault."""
-        known = self._with_kept_cache(build)
+        """With its compile cache: the one that was kept, else filled now, or the rest of it. Raises: WorkerFault."""
+        known, begun = self._with_kept_cache(build), f"{build.key}+begun"
         if known is None:
-            known = self.referee.fill(build)
+            build = replace(build, cache=self.caches.get(begun))
+            known = self.referee.fill(build, halfway=partial(self.caches.put_anew, begun))
             self._keep_cache(known)
+            self.caches.drop(begun)
         return known
 
     def _with_kept_cache(self, build: Build) -> Build | None:
@@ -294,8 +297,7 @@ class RunContext:
 
     def stack_without(self, attempt_id: str) -> str | None:
         """The commit of another version of the stack, without one change; None when later changes need it."""
-        changes = [self.change_of(name) for name in self.stacked() if name != attempt_id]
-        built = self.stack.build(changes)
+        built = self.stack.build([self.change_of(name) for name in self.stacked() if name != attempt_id])
         return None if isinstance(built, Conflict) else built
 
     def adopt_build(self, attempt: Attempt, commit: str) -> None:
@@ -333,12 +335,11 @@ class RunContext:
     def request(self, step: str, below: Sequence[str] = ()) -> ProposalRequest:
         """The state of the run, for one step. Raises: WorkerFault."""
         view, known, base = self.view(below), measurements.session_start(self.run_dir), self.base(below)
-        stacked = self.stacked()
         return ProposalRequest(
             step=step, base=self.build_of(base).tree, tree=view.tree, entry=self.config.entry,
             entry_is_protected=self.workload.form != "kernelbench", observation=view.observation,
             platform=self.platform,
-            attempts=[past_of(row, stacked) for row in self.ledger.rows],
+            attempts=[past_of(row, self.stacked()) for row in self.ledger.rows],
             judged_here=self.judged_on(base),
             cases=[case.for_script() for case in self.workload.cases],
             steps=self.config.steps,
@@ -383,8 +384,7 @@ class RunContext:
         except WorkerFault:
             return 0
 
-    def sites(self) -> list[Site]:
-        """The places worth changing. Raises: WorkerFault."""
+    def sites(self) -> list[Site]:  # raises WorkerFault
         return self.proposer.sites(self.request("locate_layers"))
 
     def advice(self) -> list[str]:

@@ -108,7 +108,7 @@ def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, joins: J
         metered = Metered(sandbox)
         try:
             ctx = _assemble(folder, scratch, metered, progress, resumed=resumed)
-            ctx.time_slice = time_slice
+            ctx.time_slice, ctx.end_running = time_slice, metered.stop_running
             ctx.proposer = joins(ctx, ctx.proposer) if joins is not None else ctx.proposer
             with contextlib.closing(ctx.referee):
                 state = graph.walk(ctx, path / "checkpoint.sqlite")

@@ -29,6 +29,11 @@ class KeptCaches:
         shutil.copytree(cache, kept)
         write_atomically(digest, hash_tree(kept) + "\n")  # last: it says that all is there
 
+    def put_anew(self, key: str, cache: Path) -> None:
+        """The same, instead of one that there is. Raises: OSError."""
+        self.drop(key)
+        self.put(key, cache)
+
     def get(self, key: str) -> Path | None:
         kept, digest = self._files(key)
         try:

@@ -5,7 +5,8 @@ Never proposes anything; what it sees is what the later steps are driven by.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from statistics import median
 from typing import Any
 
@@ -25,6 +26,7 @@ from tools.plain_text import one_line
 STEP = "profile_baseline"
 BASELINE_RESTARTS = 6
 SCREEN_RESTARTS = 2
+PUT_AWAY_S = 20.0  # for what a stopped compilation has made
 # a mode is measured in full unless a screen shows it to be slower than the best by more than this: beside each other in
 # the same restarts two modes differ by 1 to 2 % more or less from one restart to the next
 NEAR_THE_BEST = 0.04
@@ -143,8 +145,8 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     try:
         longest_first = sorted(pending, key=lambda mode: mode != "max-autotune")
         futures = {mode: pool.submit(ctx.filled, pending[mode]) for mode in longest_first}
-        wait(futures.values())
-    finally:  # who stops meanwhile does not wait for minutes of tuning: the sandbox ends it
+        _wait_for(ctx, futures.values())
+    finally:
         pool.shutdown(wait=False, cancel_futures=True)
     again = 0
     for mode in pending:
@@ -156,6 +158,18 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     found.compiles_again = again == len(pending) > 0
     ctx.compile_baselines.update(builds)
     return builds
+
+
+def _wait_for(ctx: RunContext, filling: Collection[Future[Build]]) -> None:
+    """Who stops meanwhile does not wait for minutes of tuning, but until what was compiled by then is put away."""
+    try:
+        wait(filling)
+    except KeyboardInterrupt:
+        for waiting in filling:
+            waiting.cancel()
+        ctx.end_running()
+        wait(filling, PUT_AWAY_S)
+        raise
 
 
 def _side_by_side(ctx: RunContext, builds: int) -> int:

@@ -6,7 +6,9 @@ import math
 import signal
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,13 +61,16 @@ class Referee:
 
 
 def measured(
-    gains: Mapping[str, float], wrong: tuple[str, ...] = (), run_dir: Path | None = None
+    gains: Mapping[str, float],
+    wrong: tuple[str, ...] = (),
+    run_dir: Path | None = None,
+    end_running: Callable[[], None] = lambda: None,
 ) -> tuple[SessionStart, Referee]:
     referee = Referee(gains, wrong)
     if run_dir is None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "session").mkdir()
-            return measured(gains, wrong, Path(folder))
+            return measured(gains, wrong, Path(folder), end_running)
     ctx: Any = SimpleNamespace(
         run_dir=run_dir,
         referee=referee,
@@ -76,6 +81,7 @@ def measured(
         progress=SimpleNamespace(emit=lambda event: None),
         say=lambda *said: None,
         time_slice=TimeSlice(),
+        end_running=end_running,
         subject="",
     )
     found = SessionStart(aa=Comparison(purpose="aa", incumbent="a", candidate="b"), own_tests=OwnTests(note="none"))
@@ -129,27 +135,30 @@ def test_recording_pays_where_a_mode_that_records_beats_the_one_that_does_not(
     assert measured(gains)[0].recording_pays(delta=0.02) is pays
 
 
-def test_who_stops_while_modes_compile_does_not_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, may_end, ended = threading.Event(), threading.Event(), list[Build]()
+def test_who_stops_while_modes_compile_gets_what_they_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all of it: their processes are ended first, and what has not begun does not begin."""
+    begun, ended_ours, put_away = threading.Event(), threading.Event(), list[str]()
 
     def fill(self: Referee, build: Build) -> Build:
         begun.set()
-        may_end.wait(60)
-        ended.append(build)
-        return build
+        assert ended_ours.wait(60)
+        put_away.append(build.key)
+        raise WorkerFault("died", "it ended with signal 9")
 
-    def stop(*_: object) -> None:
+    waits = iter([Stopped(signal.SIGALRM)])
+
+    def wait(filling: Collection[Future[Build]], timeout: float | None = None) -> object:
         assert begun.wait(10)
-        raise Stopped(signal.SIGALRM)
+        for stop in waits:
+            raise stop
+        return futures.wait(filling, timeout)
 
     monkeypatch.setattr(Referee, "fill", fill)
-    monkeypatch.setattr(profile_baseline, "wait", stop)
-    try:
-        with pytest.raises(Stopped):
-            measured({"default": 2.0, "max-autotune": 5.2})
-        assert ended == [], "they are still at work"
-    finally:
-        may_end.set()
+    monkeypatch.setattr(profile_baseline, "wait", wait)
+    monkeypatch.setattr(profile_baseline, "_side_by_side", lambda ctx, builds: 1)
+    with pytest.raises(Stopped):
+        measured({"default": 2.0, "max-autotune": 5.2}, end_running=ended_ours.set)
+    assert put_away == ["max-autotune"]
 
 
 def test_when_the_best_is_wrong_the_next_best_is_measured() -> None:

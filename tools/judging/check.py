@@ -5,10 +5,12 @@ Decides no speed and keeps nothing; what is right is `correctness.py`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import secrets
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +31,10 @@ from tools.judging.workload import Case, Inspection, Workload, no_workload
 COPIES_IN_A_CHECK = 6
 # a call that compiles nothing takes no longer than this and so many eager calls
 AGAIN_S, MUCH_SLOWER = 20.0, 3.0
+LINKED = (".so", ".o")  # a linker that is killed leaves half of one; all else gets its name when it is whole
+
+Halfway = Callable[[Path], None]
+"""Told where the compile cache of a build lies that was stopped while it was filled."""
 
 
 @dataclass(frozen=True)
@@ -117,28 +123,39 @@ class Checks:
         except WorkerFault as fault:
             return Checked(_finding(fault), build)
 
-    def fill(self, build: Build) -> Build:
+    def fill(self, build: Build, halfway: Halfway = lambda compiled: None) -> Build:
         """The build with its compile cache filled by a few calls of every case; says nothing about correctness.
 
-        Raises: WorkerFault when it does not run, or compiles itself for a long time for each of them.
+        Who stops it gets what was compiled until then. Raises: WorkerFault when it does not run, or compiles itself for
+        a long time for each of them.
         """
         self.grounds.watch(build.tree)
         with Worker(self.setting, build, compile_threads=self._compile_threads(),
                     timeout_s=self.setting.check_timeout_s, in_all=True) as worker:  # fmt: skip
-            worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
-            for which in sorted(self.workload.states) or [""]:
-                if which:
-                    worker.ask("load_state", path=worker.reveal(self.workload.states[which]))
-                for case, first, others in zip(
-                    self.workload.cases, self.workload.inputs, self.workload.other_inputs, strict=True
-                ):
-                    took_s = [self._call_s(worker, case, each) for each in (first, *others)]
-                    if min(took_s) > AGAIN_S + MUCH_SLOWER * case.call_s:  # it may do so once more, for other sizes
-                        told = ", ".join(f"{each:.0f} s" for each in took_s)
-                        message = f"it compiles itself again for each input: calls of one shape took {told}"
-                        raise WorkerFault("compiles_again", message)
+            try:
+                self._call_all(build, worker)
+            except (WorkerFault, KeyboardInterrupt) as error:
+                if not isinstance(error, WorkerFault) or error.may_be_chance:
+                    worker.stop()
+                    with contextlib.suppress(WorkerFault, DiskFull, OSError):  # it would be for another time
+                        halfway(_finished_files(self._cache_of(build, worker)))
+                raise
             worker.stop()
             return self._with_cache(build, worker)
+
+    def _call_all(self, build: Build, worker: Worker) -> None:
+        worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
+        for which in sorted(self.workload.states) or [""]:
+            if which:
+                worker.ask("load_state", path=worker.reveal(self.workload.states[which]))
+            for case, first, others in zip(
+                self.workload.cases, self.workload.inputs, self.workload.other_inputs, strict=True
+            ):
+                took_s = [self._call_s(worker, case, each) for each in (first, *others)]
+                if min(took_s) > AGAIN_S + MUCH_SLOWER * case.call_s:  # it may do so once more, for other sizes
+                    told = ", ".join(f"{each:.0f} s" for each in took_s)
+                    message = f"it compiles itself again for each input: calls of one shape took {told}"
+                    raise WorkerFault("compiles_again", message)
 
     def _call_s(self, worker: Worker, case: Case, source: Path) -> float:
         shown, constants = worker.reveal(source), list(self.workload.constants)
@@ -149,8 +166,10 @@ class Checks:
 
     def _with_cache(self, build: Build, worker: Worker) -> Build:
         """The build with what this worker has compiled, frozen."""
-        cache = worker.keep_cache(self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}")
-        return replace(build, cache=self.grounds.watch(cache))
+        return replace(build, cache=self.grounds.watch(self._cache_of(build, worker)))
+
+    def _cache_of(self, build: Build, worker: Worker) -> Path:
+        return worker.keep_cache(self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}")
 
     def _compile_threads(self) -> int:
         """On a CPU, with the headers precompiled, a pool of processes costs as much as it gains."""
@@ -194,6 +213,12 @@ class Checks:
             if fault.kind == "disk_full":
                 raise DiskFull(fault.message) from fault
             raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
+
+
+def _finished_files(cache: Path) -> Path:
+    for file in [path for path in cache.rglob("*") if path.suffix in LINKED]:
+        file.unlink()
+    return cache
 
 
 def _finding(fault: WorkerFault) -> Finding:

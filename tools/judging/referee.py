@@ -10,13 +10,14 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tools.errors import IncumbentFails, WorkloadError, workload_error
 from tools.judging import accept, own_tests, timed_outputs, toolchain
 from tools.judging.accept import NoiseFloor
-from tools.judging.check import Checked, Checks
+from tools.judging.check import Checked, Checks, Halfway
 from tools.judging.clock import TimedOutput
 from tools.judging.correctness import Finding
 from tools.judging.device_health import DeviceHealth
@@ -132,9 +133,9 @@ class Referee:
             raise workload_error(kind, checked.finding.reason, "", self.setting.entry, None)
         return checked
 
-    def fill(self, build: Build) -> Build:
+    def fill(self, build: Build, halfway: Halfway = lambda compiled: None) -> Build:
         """The build with its compile cache filled; says nothing about correctness. Raises: WorkerFault."""
-        return self.clock.filled(build, self._checks.fill)
+        return self.clock.filled(build, partial(self._checks.fill, halfway=halfway))
 
     # -- timing
 

@@ -1,13 +1,17 @@
 """What a candidate returned while it was timed: is it what it committed to, and right? All of it is looked at.
 
-A fresh reference worker computes the same calls. In float64 the outputs of a language model are gigabytes: they are
-made, compared and removed one after the other, and the answers in the target's own precision, which have to be made
-before the model is converted, a part at a time, each by a worker of its own.
+Fresh reference workers compute the same calls. In float64 the outputs of a language model are gigabytes: they are made,
+compared and removed one after the other, and the answers in the target's own precision, which have to be made before
+the model is converted, a part at a time, each by a worker of its own; a few parts at once where there is room.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools.errors import workload_error
@@ -18,42 +22,71 @@ from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
 
 PART_BYTES = 2 << 30  # of the original's answers
+AT_ONCE = 3  # parts, on a machine with a GPU, which has cores and memory for as many
+COPIES = 4  # of a model in 16 bits that is converted to 64
 
 
 def check(setting: Setting, workload: Workload, pristine: Build, outputs: Sequence[TimedOutput]) -> Finding:
     """Raises: WorkloadError, SandboxError."""
-    whole, left = Finding(None, "", {"calls": 0}), list(outputs)
-    while left and whole.verdict is None:
+    left, at_once = deque(outputs), _at_once(setting, workload)
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        return _together([*pool.map(lambda _: _part_by_part(setting, workload, pristine, left), range(at_once))])
+    finally:
+        left.clear()
+        stopped = isinstance(sys.exception(), KeyboardInterrupt)
+        pool.shutdown(wait=not stopped)  # who stops does not wait for it: the sandbox ends the workers
+
+
+def _at_once(setting: Setting, workload: Workload) -> int:
+    if workload.device == "cpu":
+        return 1
+    parts_of_disk = shutil.disk_usage(setting.scratch).free // (2 * COPIES * PART_BYTES)
+    return next((n for n in range(min(AT_ONCE, parts_of_disk), 1, -1) if workload.fits(COPIES * n)), 1)
+
+
+def _part_by_part(setting: Setting, workload: Workload, pristine: Build, left: deque[TimedOutput]) -> Finding:
+    """Of what is `left`, until nothing is or something is wrong. Raises: WorkloadError, SandboxError."""
+    parts = list[Finding]()
+    while left:
         with Worker(setting, pristine, "reference", timeout_s=setting.check_timeout_s) as reference:
             try:
                 reference.ask("describe")
                 reference.ask("build", mode=workload.mode)
                 answered = _answered(reference, workload, left)
-                found = correctness.judge_calls(_compared(reference, workload, answered), workload.rules, reference)
+                compared = _compared(reference, workload, answered)
+                parts.append(correctness.judge_calls(compared, workload.rules, reference))
             except WorkerFault as fault:
                 raise workload_error(fault.kind, fault.message, fault.where, setting.entry, fault.ended) from fault
-        del left[: len(answered)]
-        evidence = {**found.evidence, "calls": whole.evidence["calls"] + len(answered)}
-        if "worst_row_error" in evidence:
-            evidence["worst_row_error"] = max(evidence["worst_row_error"], whole.evidence.get("worst_row_error", 0.0))
-        whole = Finding(found.verdict, found.reason, evidence)
-    return whole
+        if parts[-1].verdict is not None:
+            left.clear()
+    return _together(parts)
 
 
-def _answered(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput]) -> dict[Path, TimedOutput]:
-    """The first of them, by the file with the original's answer: one at least, and as many as are a part.
+def _together(parts: Sequence[Finding]) -> Finding:
+    worst = next((part for part in parts if part.verdict is not None), Finding(None, ""))
+    evidence = {key: value for part in parts for key, value in part.evidence.items()}
+    evidence["calls"] = sum(part.evidence.get("calls", 0) for part in parts)
+    errors = [part.evidence["worst_row_error"] for part in parts if "worst_row_error" in part.evidence]
+    return Finding(worst.verdict, worst.reason, {**evidence, **({"worst_row_error": max(errors)} if errors else {})})
+
+
+def _answered(reference: Worker, workload: Workload, left: deque[TimedOutput]) -> dict[Path, TimedOutput]:
+    """The next of them, by the file with the original's answer: as many as are a part; none where none is left.
 
     What a candidate makes of its own files has no say in that.
     """
     found, size = dict[Path, TimedOutput](), 0
     _load(reference, workload)
-    for index, timed in enumerate(outputs):
-        path = _answer(reference, workload, timed, f"baseline-{index}")
+    while size < PART_BYTES:
+        try:
+            timed = left.popleft()
+        except IndexError:  # by now others have it
+            break
+        path = _answer(reference, workload, timed, f"baseline-{len(found)}")
         found[path] = timed
         with disk.in_the_hands_of_a_worker():
             size += path.stat().st_size
-        if size >= PART_BYTES:
-            break
     return found
 
 

@@ -189,6 +189,9 @@ def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_all_o
         in_parts = arena.referee.check_timed(outputs)
         assert (in_parts.verdict, in_parts.evidence) == (None, finding.evidence)
         assert there == [(1, 1)] * len(outputs)
+        monkeypatch.setattr(timed_outputs, "_at_once", lambda setting, workload: 2)
+        at_once = arena.referee.check_timed(outputs)
+        assert (at_once.verdict, at_once.evidence) == (None, finding.evidence)
         kept = outputs[-1].output
         shutil.copyfile(outputs[0].output, kept)
         assert arena.referee.check_timed(outputs).verdict == "refused", "of the last part as well"
