@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from agent import owed, waiting
 from agent.context import RunContext
+from agent.records import measurements
 from agent.records.attempts import ON_ENABLERS, Attempt, left_out
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
 from agent.state import RunState, Update
@@ -96,6 +97,7 @@ def measure(state: RunState, ctx: RunContext) -> Update:
     if verdict is None:
         ctx.subject = attempt.candidate.title
         verdict = ctx.referee.time(ctx.checked(attempt), ctx.top_build(), attempt.id)
+        measurements.keep_noise(ctx.run_dir, ctx.referee.aa)
         ctx.attempts.save_verdict(attempt.id, verdict)
     return {"verdict": verdict.name}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from agent.context import RunContext
 from agent.owed import behind_one_line
+from agent.records import measurements
 from agent.records.attempts import Attempt, leave_out_id
 from agent.records.ledger import LedgerRow
 from agent.reporting.progress import StackShrank, VerdictReached
@@ -89,6 +90,9 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
     evidence = {"worth": summary(found, delta)}
     if found.failed:
         return Verdict(name="broken", reason=found.failed, evidence=evidence)
+    if accept.still_worth(found.log_ratios, delta) == "dropped":  # by a floor that may be wider than it need be
+        delta = ctx.referee.narrow_noise().delta
+        measurements.keep_noise(ctx.run_dir, ctx.referee.aa)
     worth = found.interval(delta)
     if accept.still_worth(found.log_ratios, delta) != "dropped":
         reason = f"it stays: worth {worth.median:.3f}x ({worth.ci_low:.3f} to {worth.ci_high:.3f})"

@@ -21,8 +21,9 @@ from tools.command import Commands, Ran
 from tools.errors import IncumbentFails, ToolError
 from tools.isa.compile import Compiler, Source
 from tools.isa.gate import Looked
+from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
-from tools.judging.measure import Comparison, Request
+from tools.judging.measure import Request
 from tools.judging.verdict import Verdict
 from tools.judging.worker import WorkerFault
 from tools.profiler.result import Profile

@@ -25,7 +25,7 @@ from evals.result_file import ResultFile
 from sandbox.local.provider import LocalSandbox
 from tools.judging import accept
 from tools.judging.check import Checked
-from tools.judging.measure import Comparison
+from tools.judging.comparison import Comparison
 from tools.judging.open_referee import open_referee
 from tools.judging.referee import Referee
 from tools.judging.worker import Build
@@ -87,8 +87,8 @@ def run(results_dir: Path) -> int:
         with contextlib.closing(referee):
             found.environment = environment.describe(referee.workload.environment)
             pristine = referee.check_pristine()
-            noise, found.aa = referee.measure_noise()
-            found.delta = noise.delta
+            referee.measure_noise()
+            found.delta, found.aa = referee.narrow_noise().delta, referee.aa
             for effect in EFFECTS:
                 checked = referee.check(trees[effect.name])
                 for number in range(effect.comparisons):

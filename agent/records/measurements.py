@@ -13,7 +13,7 @@ from typing import TypeVar
 from pydantic import BaseModel, Field
 
 from agent.records.atomic_file import write_atomically
-from tools.judging.measure import Comparison
+from tools.judging.comparison import Comparison
 from tools.judging.own_tests import OwnTests
 from tools.profiler.result import Profile
 
@@ -48,7 +48,6 @@ class SessionStart(BaseModel):
         gains = self._gains()
         tuned = gains.pop("max-autotune", None)
         return tuned is not None and bool(gains) and tuned - max(gains.values()) > delta
-
 
     def recording_pays(self, delta: float) -> bool:
         """Whether a mode that records calls as graphs, on a GPU, was faster than the default by more than `delta`."""
@@ -102,6 +101,13 @@ def profile(run_dir: Path, name: str) -> Profile | None:
 def session_start(run_dir: Path) -> SessionStart | None:
     path = run_dir / "session.json"
     return SessionStart.model_validate_json(path.read_bytes()) if path.exists() else None
+
+
+def keep_noise(run_dir: Path, aa: Comparison | None) -> None:
+    """The noise floor that is judged by from now on: of a longer A/A comparison than the start of the run had."""
+    known = session_start(run_dir)
+    if known is not None and aa is not None and known.aa != aa:
+        keep(known.model_copy(update={"aa": aa}), run_dir / "session.json")
 
 
 def whole(run_dir: Path) -> Whole | None:

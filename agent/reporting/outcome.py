@@ -46,7 +46,7 @@ from agent.state import RunState
 from agent.step_names import STEPS
 from sandbox.contract import Promises
 from tools.judging.accept import speedup_interval
-from tools.judging.measure import Comparison
+from tools.judging.comparison import Comparison
 from tools.rewrite import overlay
 
 

@@ -18,7 +18,8 @@ from agent.reporting.progress import Note
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
 from tools.judging import accept
-from tools.judging.measure import Comparison, Measured, Request
+from tools.judging.comparison import Comparison
+from tools.judging.measure import Measured, Request
 from tools.judging.own_tests import OwnTests
 from tools.judging.worker import Build, WorkerFault
 from tools.plain_text import one_line

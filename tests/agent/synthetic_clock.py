@@ -16,7 +16,8 @@ from pathlib import Path
 from agent import cli, run
 from agent.playbook import drafts
 from agent.steps import profile_baseline
-from tools.judging.measure import Clock, Comparison, Fill, Measured, Request
+from tools.judging.comparison import Comparison
+from tools.judging.measure import Clock, Fill, Measured, Request
 from tools.judging.worker import Build
 
 # what a call takes less of for each thing found in the source

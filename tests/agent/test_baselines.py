@@ -19,8 +19,9 @@ from agent.guard import Stopped
 from agent.records.measurements import SessionStart
 from agent.steps import profile_baseline
 from agent.time_slice import TimeSlice
+from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
-from tools.judging.measure import Comparison, Measured, Request
+from tools.judging.measure import Measured, Request
 from tools.judging.own_tests import OwnTests
 from tools.judging.worker import Build, WorkerFault
 

@@ -15,7 +15,7 @@ from agent.budget import Budget
 from agent.records import measurements
 from agent.records.measurements import SessionStart
 from tools.judging.accept import speedup_interval
-from tools.judging.measure import Comparison
+from tools.judging.comparison import Comparison
 from tools.judging.own_tests import OwnTests
 
 Tried = tuple[str, str, tuple[str, ...]]  # step, verdict, what lay below

@@ -21,9 +21,9 @@ LOOKS = {6: 1, 12: 2, 30: 8}  # restarts -> which smallest decides
 INTERVAL = {6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound the reported interval
 SCREEN_RESTARTS = 3
 PLAIN = 4.0  # bars: a first restart above that many is worth a confirmation without two more
-AA_LOOKS = (12, 30)  # of the same code beside itself; the second where the first leaves more than AA_WIDE
+AA_LOOKS = (12, 30)  # of the same code beside itself; the second where the first shows nothing, or hides something
 REPORT_WIDE = 0.1  # a reported interval whose ends differ by more is worth the second look
-AA_WIDE = 0.04  # a floor above this hides gains worth having, and may be one bad minute of the machine
+AA_WIDE = 0.04  # a floor above this may hide a gain worth having, and may be one bad minute of the machine
 FLOOR = {"cuda": 0.01, "cpu": 0.02}  # smallest effect worth claiming: a quiet GPU, a shared CPU
 MAX_HALF_WIDTH = 0.05  # an A/A wider than this says nothing
 REGRESSION = 0.98  # no workload's upper bound may lie below it
@@ -78,7 +78,13 @@ def enough_for_noise(log_ratios: Sequence[float], device: str) -> bool:
     """Whether an A/A comparison says how noisy this session is. Its interval narrows with restarts."""
     if len(log_ratios) not in AA_LOOKS:
         return len(log_ratios) > max(AA_LOOKS)
-    return len(log_ratios) == max(AA_LOOKS) or noise_floor(log_ratios, device).delta <= AA_WIDE
+    return len(log_ratios) == max(AA_LOOKS) or noise_floor(log_ratios, device).usable
+
+
+def may_hide(noise: NoiseFloor, gain: SpeedupInterval, device: str) -> bool:
+    """Whether more restarts of the A/A could show a gain that was not: there is one, and the floor is a wide one."""
+    narrower = noise.interval.restarts < max(AA_LOOKS) and noise.delta > AA_WIDE
+    return narrower and gain.median > 1 + FLOOR[device]
 
 
 def noise_floor(log_ratios: Sequence[float], device: str) -> NoiseFloor:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tools.errors import IncumbentFails
 from tools.judging.clock import INCUMBENT, Restart, Session, SideFault
-
-if TYPE_CHECKING:
-    from tools.judging.measure import Comparison
+from tools.judging.comparison import Comparison
 
 AGREEMENT = 1.1
 TRIALS = 3

@@ -15,25 +15,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 from typing import Protocol
-
-from pydantic import BaseModel, Field
 
 from sandbox.errors import DiskFull
 from tools.errors import IncumbentFails
 from tools.judging import accept, agreement, device_state, disk
-from tools.judging.accept import SpeedupInterval
 from tools.judging.agreement import Doubt
 from tools.judging.clock import (
     INCUMBENT,
-    Restart,
     Session,
     SideFault,
     TimedOutput,
     Tripwire,
     inputs_needed,
 )
+from tools.judging.comparison import Comparison
 from tools.judging.cores import Cores
 from tools.judging.correctness import fault_verdict
 from tools.judging.device_state import DeviceState
@@ -44,97 +40,6 @@ from tools.judging.workload import Workload
 
 AHEAD = (6, 3, 2)  # restarts prepared side by side, where there is room
 AHEAD_INPUT_BYTES = 8 << 30  # on the disk at once, for more than one restart
-
-
-class Comparison(BaseModel):
-    """All restarts of one comparison. Rows are restarts, columns are cases; microseconds are medians of a restart."""
-
-    purpose: str
-    incumbent: str
-    candidate: str
-    incumbent_us: list[list[float]] = Field(default_factory=list)
-    candidate_us: list[list[float]] = Field(default_factory=list)
-    case_log_ratios: list[list[float]] = Field(default_factory=list)
-    incumbent_stage_us: list[list[float]] = Field(default_factory=list)
-    candidate_stage_us: list[list[float]] = Field(default_factory=list)
-    case_total_log_ratios: list[list[float]] = Field(default_factory=list)
-    """Of all timed calls together: a median says nothing of the slower half."""
-    wall_s: float = 0.0
-    prepared_s: float = 0.0
-    """Of it, until the workers of each restart were ready."""
-    devices_before: list[DeviceState] = Field(default_factory=list)
-    """Clocks, power and temperature of the machine's GPUs, when a GPU was timed."""
-    devices_after: list[DeviceState] = Field(default_factory=list)
-    refused: str = ""
-    """Why a tripwire fired; empty when none did."""
-    broken: str = ""
-    """What failed in the candidate while it was timed."""
-    unsettled: str = ""
-    """Why nothing can be decided by it, though nobody is to blame: the machine changed its pace again and again."""
-
-    @property
-    def failed(self) -> str:
-        """Why it counts for nothing; empty when it counts."""
-        return self.refused or self.broken or self.unsettled
-
-    @property
-    def log_ratios(self) -> list[float]:
-        """One number per restart: cases count by their geometric mean."""
-        return [sum(row) / len(row) for row in self.case_log_ratios]
-
-    @property
-    def total_log_ratios(self) -> list[float]:
-        return [sum(row) / len(row) for row in self.case_total_log_ratios]
-
-    def interval(self, delta: float = 0.0) -> SpeedupInterval:
-        return accept.speedup_interval(self.log_ratios, delta)
-
-    def cases(self, delta: float = 0.0) -> list[SpeedupInterval]:
-        return [accept.speedup_interval(column, delta) for column in zip(*self.case_log_ratios, strict=True)]
-
-    def median_us(self, side: str) -> list[float]:
-        return _medians(self.incumbent_us if side == "incumbent" else self.candidate_us)
-
-    def median_stage_us(self, side: str) -> list[float]:
-        """What it takes to stage an input, by case."""
-        return _medians(self.incumbent_stage_us if side == "incumbent" else self.candidate_stage_us)
-
-    def over(self, other: Comparison) -> Comparison:
-        """This candidate over another that was timed in the same restarts, beside the same incumbent."""
-        return Comparison(
-            purpose=f"{self.purpose}, over {other.purpose}",
-            incumbent=other.candidate,
-            candidate=self.candidate,
-            incumbent_us=other.candidate_us,
-            candidate_us=self.candidate_us,
-            case_log_ratios=_over(self.case_log_ratios, other.case_log_ratios),
-            incumbent_stage_us=other.candidate_stage_us,
-            candidate_stage_us=self.candidate_stage_us,
-            case_total_log_ratios=_over(self.case_total_log_ratios, other.case_total_log_ratios),
-            wall_s=self.wall_s,
-            prepared_s=self.prepared_s,
-        )
-
-    def add(self, restart: Restart, side: str) -> None:
-        for name, times, stages in (
-            (INCUMBENT, self.incumbent_us, self.incumbent_stage_us),
-            (side, self.candidate_us, self.candidate_stage_us),
-        ):
-            timed = restart.sides[name]
-            times.append([timed.median_us(case) for case in sorted(timed.call_ns)])
-            stages.append([timed.median_stage_us(case) for case in sorted(timed.call_ns)])
-        self.case_log_ratios.append(restart.log_ratios(side))
-        self.case_total_log_ratios.append(restart.total_log_ratios(side))
-        self.wall_s += restart.wall_s
-        self.prepared_s += restart.prepared_s
-
-
-def _medians(rows: list[list[float]]) -> list[float]:
-    return [median(column) for column in zip(*rows, strict=True)]
-
-
-def _over(mine: list[list[float]], theirs: list[list[float]]) -> list[list[float]]:
-    return [[m - t for m, t in zip(*rows, strict=True)] for rows in zip(mine, theirs, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tools.errors import ClockNotRecorded
-from tools.judging.measure import Clock, Comparison, Fill, Measured, Request
+from tools.judging.comparison import Comparison
+from tools.judging.measure import Clock, Fill, Measured, Request
 from tools.judging.worker import Build, WorkerFault
 
 

@@ -19,12 +19,12 @@ from tools.judging import accept, own_tests, timed_outputs, toolchain
 from tools.judging.accept import NoiseFloor
 from tools.judging.check import Checked, Checks, Halfway
 from tools.judging.clock import TimedOutput
+from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
 from tools.judging.device_health import DeviceHealth
 from tools.judging.grounds import Grounds
 from tools.judging.measure import (
     Clock,
-    Comparison,
     Measured,
     Request,
     enough_for,
@@ -55,6 +55,7 @@ class Referee:
     scratch: Path
     health: DeviceHealth
     noise: NoiseFloor | None = None
+    aa: Comparison | None = None  # what that is from
     grounds: Grounds = field(default_factory=Grounds)
     own_tests: OwnTests | None = None  # the target's, as they were before any change; set by `run_own_tests`
     say: Say = lambda what, done, of: None
@@ -141,13 +142,26 @@ class Referee:
 
     def measure_noise(self) -> tuple[NoiseFloor, Comparison]:
         """The A/A comparison of this session: the pristine build against itself. Raises: IncumbentFails."""
+        found = self._against_itself("aa", enough_for_noise(self.workload.device))
+        return self.use_noise(found), found
+
+    def narrow_noise(self) -> NoiseFloor:
+        """The same with as many restarts as it has at most, where its floor is a wide one. Raises: IncumbentFails."""
+        assert self.noise is not None and self.aa is not None, "measure_noise comes first"
+        known = len(self.aa.log_ratios)
+        if known >= max(accept.AA_LOOKS) or self.noise.delta <= accept.AA_WIDE:
+            return self.noise
+        more = self._against_itself("aa, longer", lambda ratios: known + len(ratios) >= max(accept.AA_LOOKS), known)
+        return self.use_noise(self.aa.followed_by(more))
+
+    def _against_itself(self, purpose: str, enough: Callable[[Sequence[float]], bool], known: int = 0) -> Comparison:
         request = Request(
-            "aa",
+            purpose,
             self.pristine,
             {"candidate": self.pristine},
-            enough_for_noise(self.workload.device),
+            enough,
             progress=lambda n: self.say(
-                "measuring the noise floor (A/A)", n, next(k for k in accept.AA_LOOKS if n <= k)
+                "measuring the noise floor (A/A)", known + n, next(k for k in accept.AA_LOOKS if known + n <= k)
             ),
             doing=self._doing,
             fewest=min(accept.AA_LOOKS),
@@ -155,11 +169,11 @@ class Referee:
         found = self.clock.compare(request).only
         if failed := found.failed:
             raise IncumbentFails(f"The original fails while it is timed beside its own copy: {failed}")
-        return self.use_noise(found), found
+        return found
 
     def use_noise(self, aa: Comparison) -> NoiseFloor:
         """The noise floor from an A/A comparison of this run."""
-        self.noise = accept.noise_floor(aa.log_ratios, self.workload.device)
+        self.aa, self.noise = aa, accept.noise_floor(aa.log_ratios, self.workload.device)
         self.clock.know(aa)
         return self.noise
 
@@ -205,15 +219,25 @@ class Referee:
         return self.time(checked, incumbent, purpose), checked.build
 
     def time(self, checked: Checked, incumbent: Build, purpose: str = "confirm") -> Verdict:
-        """The verdict on a checked build. A gain beyond belief is checked and timed a second time."""
+        """The verdict on a checked build. A gain that the noise floor may hide is timed a second time, above a narrower
+        one; a gain beyond belief is checked and timed a second time.
+        """
         begun = time.monotonic()
         verdict = self._time_once(checked, incumbent, purpose)
+        if self._hides(verdict):
+            self.narrow_noise()
+            verdict = self._time_once(checked, incumbent, f"{purpose} above less noise")
         if verdict.name == "kept" and verdict.speedup is not None and verdict.speedup.median > QUARANTINE:
             first, again = verdict, self.check(checked.build)
             verdict = self._time_once(again, incumbent, f"{purpose} again")
             verdict.evidence["before_quarantine"] = first.evidence
         verdict.evidence["wall_s"] = round(time.monotonic() - begun, 1)
         return verdict
+
+    def _hides(self, verdict: Verdict) -> bool:
+        if verdict.name != "neutral" or verdict.speedup is None or self.noise is None:
+            return False
+        return accept.may_hide(self.noise, verdict.speedup, self.workload.device)
 
     def _time_once(self, checked: Checked, incumbent: Build, purpose: str) -> Verdict:
         evidence: dict[str, Any] = {"correctness": checked.finding.evidence}

@@ -11,8 +11,8 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from tools.judging.accept import SpeedupInterval
+from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
-from tools.judging.measure import Comparison
 from tools.profiler import text as profile_text
 from tools.profiler.result import Profile
 from tools.registry import Request, Result, Tool, cut, paged

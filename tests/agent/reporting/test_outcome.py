@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from agent.reporting.outcome import compile_advice
-from tools.judging.measure import Comparison
+from tools.judging.comparison import Comparison
 
 
 def comparison(speedup: float) -> Comparison:

@@ -84,12 +84,19 @@ def test_an_aa_that_scatters_raises_the_bar() -> None:
 
 
 def test_an_aa_that_leaves_much_open_is_made_longer_once() -> None:
-    quiet, wide = [0.01, -0.01] * 6, [-0.05, 0.05] * 6
+    """At once where it says nothing, later where it may hide a gain."""
+    quiet, some, wide = [0.01, -0.01] * 6, [-0.045, 0.045] * 6, [-0.05, 0.05] * 6
+    assert accept.enough_for_noise(some, "cpu")
     assert not accept.enough_for_noise(quiet[:-1], "cpu") and accept.enough_for_noise(quiet, "cpu")
     assert not accept.enough_for_noise(wide, "cpu")
     assert not accept.enough_for_noise([*wide, *quiet], "cpu") and not accept.enough_for_noise([*quiet, 0.3], "cpu")
     assert accept.enough_for_noise([*wide, *quiet, *quiet[:6]], "cpu")
     assert accept.enough_for_noise([*wide, *wide, *wide[:6]], "cpu"), "however wide it stays"
+    gain, none = accept.speedup_interval([0.03] * 6), accept.speedup_interval([0.01] * 6)
+    short, still, long = (accept.noise_floor(aa, "cpu") for aa in (some, quiet, [*some, *some, *some[:6]]))
+    assert accept.may_hide(short, gain, "cpu") and not accept.may_hide(short, none, "cpu")
+    assert not accept.may_hide(still, gain, "cpu")
+    assert not accept.may_hide(long, gain, "cpu"), "it is as long as it gets"
 
 
 def test_a_reported_number_gets_the_second_look_where_the_first_is_open_or_wide() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from tools.judging.agreement import PACE_REPEATS, Doubt, check, is_in_question
 from tools.judging.clock import INCUMBENT, Restart, Session, Side
-from tools.judging.measure import Comparison, LiveClock, Request
+from tools.judging.comparison import Comparison
+from tools.judging.measure import LiveClock, Request
 from tools.judging.referee import _failed
 from tools.judging.worker import Build
 

@@ -16,8 +16,9 @@ from tools.errors import IncumbentFails
 from tools.judging import clock, correctness, timed_outputs
 from tools.judging.check import Checks
 from tools.judging.clock import INCUMBENT, SideFault
+from tools.judging.comparison import Comparison
 from tools.judging.correctness import Compared
-from tools.judging.measure import Comparison, LiveClock, Request, enough_for_noise
+from tools.judging.measure import LiveClock, Request, enough_for_noise
 from tools.judging.worker import WorkerFault
 from tools.judging.workload import Workload
 

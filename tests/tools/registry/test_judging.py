@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tools.judging.accept import speedup_interval
+from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
-from tools.judging.measure import Comparison
 from tools.registry import Registry
 from tools.registry import judging as judging_tools
 from tools.registry.judging import Tried

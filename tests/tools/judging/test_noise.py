@@ -1,0 +1,109 @@
+"""The noise floor is made narrower where a gain may lie below it, and only there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent import leave_one_out
+from agent.budget import Budget
+from agent.records import measurements
+from agent.records.measurements import SessionStart
+from tools.judging import accept
+from tools.judging.check import Checked
+from tools.judging.comparison import Comparison
+from tools.judging.correctness import Finding
+from tools.judging.measure import Measured, Request
+from tools.judging.own_tests import OwnTests
+from tools.judging.referee import Referee
+from tools.judging.worker import Build
+
+TWELVE, EIGHTEEN = [0.045, -0.045] * 6, [0.01, -0.01] * 9
+ORIGINAL = Build("original", Path("original"))
+CHANGED = Checked(Finding(None, ""), Build("changed", Path("changed")))
+
+
+class Clock:
+    """Answers with these log ratios, by the purpose; asks as the rule does when enough has been seen."""
+
+    def __init__(self, ratios: Mapping[str, Sequence[float]]) -> None:
+        self.ratios, self.asked = ratios, list[tuple[str, int]]()
+
+    def compare(self, request: Request) -> Measured:
+        (name,) = request.candidates
+        found, ratios = request.blank(name), iter(self.ratios[request.purpose])
+        while not found.log_ratios or not request.enough(found.log_ratios):
+            found.case_log_ratios.append([next(ratios)])
+            found.case_total_log_ratios.append(found.case_log_ratios[-1])
+            found.incumbent_us.append([100.0])
+            found.candidate_us.append([100.0])
+        self.asked.append((request.purpose, len(found.log_ratios)))
+        return Measured({name: found})
+
+    def know(self, found: Comparison) -> None: ...
+
+    def series(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+def referee(tmp_path: Path, **ratios: Sequence[float]) -> tuple[Referee, Clock]:
+    clock = Clock({name.replace("_", " ").replace("aa ", "aa, "): values for name, values in ratios.items()})
+    workload: Any = SimpleNamespace(device="cpu", cases=[SimpleNamespace(name="the case")])
+    unused: Any = SimpleNamespace(scratch=tmp_path)
+    its_clock: Any = clock
+    made: Any = Referee(unused, workload, ORIGINAL, its_clock, tmp_path, unused)
+    made.grounds = SimpleNamespace(changes=lambda *builds: [])
+    made.measure_noise()
+    return made, clock
+
+
+def test_a_gain_that_a_wide_floor_hides_is_timed_anew_above_a_narrower_one(tmp_path: Path) -> None:
+    gain = [0.035] * 6
+    judge, clock = referee(tmp_path, aa=TWELVE, screen_it=gain, it=gain, aa_longer=EIGHTEEN,
+                           screen_it_above_less_noise=gain, it_above_less_noise=gain)  # fmt: skip
+    assert judge.delta > accept.AA_WIDE
+    verdict = judge.time(CHANGED, ORIGINAL, "it")
+    assert (verdict.name, judge.delta) == ("kept", 0.02)
+    assert [purpose for purpose, _ in clock.asked] == [
+        "aa", "screen it", "it", "aa, longer", "screen it above less noise", "it above less noise"
+    ]  # fmt: skip
+    assert clock.asked[0] == ("aa", 12) and clock.asked[3] == ("aa, longer", 18)
+    assert judge.aa is not None and judge.aa.log_ratios == [*TWELVE, *EIGHTEEN] and len(judge.aa.incumbent_us) == 30
+    assert judge.narrow_noise() is judge.noise and len(clock.asked) == 6, "once"
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio", "aa"),
+    [
+        ("neutral", 0.001, TWELVE),
+        ("slower", -0.3, TWELVE),
+        ("kept", 0.5, TWELVE),
+        ("neutral", 0.021, [0.025, -0.025] * 6),
+    ],
+)
+def test_what_no_narrower_floor_would_show_is_not_timed_again(
+    tmp_path: Path, name: str, ratio: float, aa: Sequence[float]
+) -> None:
+    judge, clock = referee(tmp_path, aa=aa, screen_it=[ratio] * 3, it=[ratio] * 6)
+    assert judge.time(CHANGED, ORIGINAL, "it").name == name
+    assert "aa, longer" not in [purpose for purpose, _ in clock.asked]
+
+
+def test_nothing_is_dropped_by_a_floor_that_is_wider_than_it_need_be(tmp_path: Path) -> None:
+    judge, clock = referee(tmp_path, aa=TWELVE, leave_out_one=[0.03] * 6, aa_longer=EIGHTEEN)
+    (tmp_path / "run").mkdir()
+    assert judge.aa is not None
+    session = SessionStart(aa=judge.aa, own_tests=OwnTests(note="none"))
+    measurements.keep(session, tmp_path / "run" / "session.json")
+    ctx: Any = SimpleNamespace(referee=judge, build_of=lambda commit: CHANGED.build, say=lambda *said: None,
+                               budget=Budget(), run_dir=tmp_path / "run")  # fmt: skip
+    assert leave_one_out._judge(ctx, "one", "0" * 40, ORIGINAL).name == "slower", "it stays"
+    assert clock.asked[-1][0] == "aa, longer"
+    known = measurements.session_start(tmp_path / "run")
+    assert known is not None and known.aa == judge.aa, "a run that goes on judges by it"
