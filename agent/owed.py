@@ -25,10 +25,10 @@ def owes_a_try(ctx: RunContext, step: str) -> bool:
 def behind_one_line(ctx: RunContext) -> bool:
     """Whether the changes on the stack gained less, together, than the best plain torch.compile."""
     known = measurements.session_start(ctx.run_dir)
-    best = known.best_compile() if known is not None else ""
-    if known is None or not best:
+    best = known.best() if known is not None else None
+    if best is None:
         return False
     rows = [ctx.ledger.find(name) for name in ctx.stacked()]
     gained = math.prod(row.speedup.median for row in rows if row is not None and row.speedup is not None)
     delta = ctx.referee.delta
-    return gained * (1 + delta) < known.compile[best].interval(delta).median
+    return gained * (1 + delta) < best.interval(delta).median

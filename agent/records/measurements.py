@@ -24,7 +24,8 @@ _Model = TypeVar("_Model", bound=BaseModel)
 class SessionStart(BaseModel):
     """The A/A comparison, plain torch.compile against eager, by mode, and the target's own tests.
 
-    `compile_screened` are modes that a few restarts showed to be slower than the best. One that failed has a reason.
+    `compile_screened` are modes that a few restarts showed to be slower than the best, and the best itself where they
+    showed that it pays: it is measured in full beside the whole stack, in the end. One that failed has a reason.
     """
 
     aa: Comparison
@@ -36,12 +37,17 @@ class SessionStart(BaseModel):
 
     def best_compile(self) -> str:
         """The mode with the largest speedup over eager; empty when none was measured."""
-        return max(self.compile, key=lambda mode: self.compile[mode].interval().median, default="")
+        measured = self.compile or self.compile_screened
+        return max(measured, key=lambda mode: measured[mode].interval().median, default="")
+
+    def best(self) -> Comparison | None:
+        """That mode beside eager, as far as it was measured."""
+        return (self.compile or self.compile_screened).get(self.best_compile())
 
     def compile_pays(self, delta: float) -> bool:
         """Whether plain torch.compile is shown to be faster than eager by more than `delta`."""
-        best = self.best_compile()
-        return bool(best) and self.compile[best].interval().ci_low > 1 + delta
+        best = self.best()
+        return best is not None and best.interval().ci_low > 1 + delta
 
     def tuning_pays(self, delta: float) -> bool:
         """Whether max-autotune was faster than every other mode by more than `delta`."""
@@ -103,11 +109,15 @@ def session_start(run_dir: Path) -> SessionStart | None:
     return SessionStart.model_validate_json(path.read_bytes()) if path.exists() else None
 
 
+def keep_session(found: SessionStart, run_dir: Path) -> None:
+    keep(found, run_dir / "session.json")
+
+
 def keep_noise(run_dir: Path, aa: Comparison | None) -> None:
     """The noise floor that is judged by from now on: of a longer A/A comparison than the start of the run had."""
     known = session_start(run_dir)
     if known is not None and aa is not None and known.aa != aa:
-        keep(known.model_copy(update={"aa": aa}), run_dir / "session.json")
+        keep_session(known.model_copy(update={"aa": aa}), run_dir)
 
 
 def whole(run_dir: Path) -> Whole | None:

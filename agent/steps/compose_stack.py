@@ -13,8 +13,10 @@ from agent.records.attempts import Attempt
 from agent.records.measurements import Whole
 from agent.reporting.progress import Note, StackShrank, VerdictReached
 from agent.state import RunState, Update, climb, ended
+from agent.steps.profile_baseline import confirm_best, take_beside
 from agent.steps.summing_up import finish, start, summary
 from tools.candidate import Candidate
+from tools.judging import accept
 from tools.judging.verdict import Verdict
 
 STEP = "compose_stack"
@@ -59,6 +61,7 @@ def _measure_whole(ctx: RunContext) -> None:
     """The final numbers, from fresh comparisons: over eager, over the best plain torch.compile, with default malloc."""
     known = measurements.whole(ctx.run_dir)
     if not ctx.stack.commits():
+        confirm_best(ctx)
         return
     if known is None or known.top != ctx.stack.top:
         known = _compare_whole(ctx)
@@ -73,8 +76,8 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     assert session is not None
     pristine, top = ctx.pristine_checked().build, ctx.top_build()
     ctx.subject = "the whole stack"
-    best = session.best_compile()
-    ctx.time_slice.before((session.compile[best] if best else session.aa).wall_s)  # of as many restarts, or more
+    best, known = session.best_compile(), session.best() or session.aa
+    ctx.time_slice.before(known.wall_s * max(1.0, min(accept.LOOKS) / len(known.log_ratios)))
     beside = {"stack": top, **({best: ctx.compile_baseline(best)} if best else {})}
     measured = ctx.referee.report_on("whole stack", pristine, beside)
     over_eager = measured.comparisons["stack"]
@@ -84,8 +87,11 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     verdict = ctx.referee.check_whole(over_eager, measured.outputs_of("stack"))
     if verdict.name != "kept":
         _give_up(ctx, verdict)
+        confirm_best(ctx)
         return None
     found = Whole(top=ctx.stack.top, over_eager=over_eager)
+    if best and best not in session.compile and not take_beside(ctx, session, best, measured):
+        return _compare_whole(ctx)  # with the next best
     if best and not measured.comparisons[best].failed:
         found.over_compile = over_eager.over(measured.comparisons[best])
     if ctx.platform.device == "cpu":

@@ -5,6 +5,7 @@ Never proposes anything; what it sees is what the later steps are driven by.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from statistics import median
@@ -45,7 +46,7 @@ def run(state: RunState, ctx: RunContext) -> Update:
     known = measurements.session_start(ctx.run_dir)
     if known is None:
         known = _measure(ctx)
-        measurements.keep(known, ctx.run_dir / "session.json")
+        measurements.keep_session(known, ctx.run_dir)
     ctx.use(known)
     ctx.subject = "the original"
     profile = ctx.profile("baseline", ctx.pristine_checked().build)
@@ -81,17 +82,50 @@ def _measure(ctx: RunContext) -> SessionStart:
 
 
 def measure_modes(ctx: RunContext, found: SessionStart, pristine: Build) -> None:
-    """Plain torch.compile in each mode, into `found`: those near the best in a screen in full."""
+    """Plain torch.compile in each mode, into `found`: those near the best in a screen in full. Not yet the only one of
+    which the screen leaves no doubt that it pays: that is measured beside the whole stack, or when nothing was kept.
+    """
     builds = _fill_all(ctx, found)
     left = _screen(ctx, found, pristine, builds)
-    while left and not found.compile:  # of the next best, when all that were near the best turn out to be wrong
-        near = [mode for mode in left if left[mode] >= max(left.values()) - NEAR_THE_BEST]
+    near = _near_the_best(left)
+    if len(near) == 1 and near[0] in found.compile_screened:
+        worst = min(found.compile_screened[near[0]].log_ratios)
+        if worst > accept.PLAIN * math.log1p(ctx.referee.delta):
+            return
+    _confirm_near(ctx, found, pristine, left)
+
+
+def confirm_best(ctx: RunContext) -> None:
+    """What was left for the end, into the session: the best mode in full, unless it has been."""
+    found = measurements.session_start(ctx.run_dir)
+    if found is not None and found.compile_screened and not found.compile:
+        left = {mode: median(each.log_ratios) for mode, each in found.compile_screened.items()}
+        _confirm_near(ctx, found, ctx.pristine_checked().build, left)
+        measurements.keep_session(found, ctx.run_dir)
+
+
+def take_beside(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> bool:
+    """A mode that was only screened, from what it took beside the whole stack; False where it fails there."""
+    _take(ctx, found, mode, measured)
+    found.compile_screened.pop(mode)
+    measurements.keep_session(found, ctx.run_dir)
+    return mode in found.compile
+
+
+def _confirm_near(ctx: RunContext, found: SessionStart, pristine: Build, left: dict[str, float]) -> None:
+    """Of those that are left, with their gains: of the next best, when all that were near the best are wrong."""
+    while left and not found.compile:
+        near = _near_the_best(left)
         if found.compile_screened:
             took_s = max(each.wall_s for each in found.compile_screened.values())
             ctx.time_slice.before(took_s * BASELINE_RESTARTS / SCREEN_RESTARTS)
-        _confirm(ctx, found, pristine, {mode: builds[mode] for mode in near})
+        _confirm(ctx, found, pristine, {mode: ctx.compile_baseline(mode) for mode in near})
         left = {mode: gain for mode, gain in left.items() if mode not in near}
     found.compile_screened = {mode: each for mode, each in found.compile_screened.items() if mode in left}
+
+
+def _near_the_best(gains: dict[str, float]) -> list[str]:
+    return [mode for mode in gains if gains[mode] >= max(gains.values()) - NEAR_THE_BEST]
 
 
 def _screen(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[str, Build]) -> dict[str, float]:
@@ -112,12 +146,17 @@ def _screen(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[
 
 def _confirm(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[str, Build]) -> None:
     measured = _compare(ctx, "baselines", pristine, builds, BASELINE_RESTARTS)
-    for mode, comparison in measured.comparisons.items():
-        wrong = ctx.referee.check_timed(measured.outputs_of(mode)).reason
-        if failed := comparison.failed or wrong:
-            _failed(ctx, found, mode, failed)
-        else:
-            found.compile[mode] = comparison
+    for mode in measured.comparisons:
+        _take(ctx, found, mode, measured)
+
+
+def _take(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> None:
+    comparison = measured.comparisons[mode]
+    wrong = ctx.referee.check_timed(measured.outputs_of(mode)).reason
+    if failed := comparison.failed or wrong:
+        _failed(ctx, found, mode, failed)
+    else:
+        found.compile[mode] = comparison
 
 
 def _compare(ctx: RunContext, purpose: str, pristine: Build, builds: dict[str, Build], restarts: int) -> Measured:

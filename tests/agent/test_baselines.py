@@ -6,7 +6,7 @@ import math
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from agent.guard import Stopped
+from agent.records import measurements
 from agent.records.measurements import SessionStart
 from agent.steps import profile_baseline
 from agent.time_slice import TimeSlice
+from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
 from tools.judging.measure import Measured, Request
@@ -26,6 +28,7 @@ from tools.judging.own_tests import OwnTests
 from tools.judging.worker import Build, WorkerFault
 
 MODES = ("default", "reduce-overhead", "max-autotune")
+PRISTINE = Build("pristine", Path("/nowhere"))
 
 
 class Referee:
@@ -33,6 +36,8 @@ class Referee:
 
     Without a gain a mode compiles itself again for each input.
     """
+
+    delta = 0.02
 
     def __init__(self, gains: Mapping[str, float], wrong: tuple[str, ...]) -> None:
         self.gains, self.wrong, self.clock = gains, wrong, self
@@ -66,17 +71,21 @@ def measured(
     wrong: tuple[str, ...] = (),
     run_dir: Path | None = None,
     end_running: Callable[[], None] = lambda: None,
+    later: Sequence[Callable[[Any], object]] = (),
 ) -> tuple[SessionStart, Referee]:
     referee = Referee(gains, wrong)
     if run_dir is None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "session").mkdir()
-            return measured(gains, wrong, Path(folder), end_running)
+            return measured(gains, wrong, Path(folder), end_running, later)
+    builds = {mode: Build(mode, Path("/nowhere")) for mode in gains}
     ctx: Any = SimpleNamespace(
         run_dir=run_dir,
         referee=referee,
         filled=referee.fill,
-        compile_baselines={mode: Build(mode, Path("/nowhere")) for mode in gains},
+        compile_baselines=builds,
+        compile_baseline=builds.__getitem__,
+        pristine_checked=lambda: Checked(Finding(None, ""), PRISTINE),
         workload=SimpleNamespace(fits=lambda copies: True),
         platform=SimpleNamespace(device="cuda"),
         progress=SimpleNamespace(emit=lambda event: None),
@@ -86,8 +95,11 @@ def measured(
         subject="",
     )
     found = SessionStart(aa=Comparison(purpose="aa", incumbent="a", candidate="b"), own_tests=OwnTests(note="none"))
-    profile_baseline.measure_modes(ctx, found, Build("pristine", Path("/nowhere")))
-    return found, referee
+    profile_baseline.measure_modes(ctx, found, PRISTINE)
+    measurements.keep_session(found, run_dir)
+    for late in later:
+        late(ctx)
+    return measurements.session_start(run_dir) or found, referee
 
 
 def test_only_what_is_near_the_best_in_a_screen_is_measured_in_full() -> None:
@@ -99,11 +111,44 @@ def test_only_what_is_near_the_best_in_a_screen_is_measured_in_full() -> None:
 
 
 def test_a_run_that_goes_on_screens_no_modes_again(tmp_path: Path) -> None:
-    gains = {"default": 2.0, "max-autotune": 5.2}
+    gains = {"default": 5.1, "max-autotune": 5.2}
     (tmp_path / "session").mkdir()
     first, _ = measured(gains, run_dir=tmp_path)
     again, referee = measured(gains, run_dir=tmp_path)
     assert again == first and [purpose for purpose, _ in referee.asked] == ["baselines"]
+
+
+def test_a_best_mode_that_plainly_pays_is_measured_in_full_when_nothing_was_kept() -> None:
+    gains = {"default": 2.0, "max-autotune": 5.2}
+    found, referee = measured(gains)
+    assert found.compile == {} and found.best_compile() == "max-autotune" and found.compile_pays(0.02)
+    assert [purpose for purpose, _ in referee.asked] == ["baselines screened"]
+    found, referee = measured(gains, later=[profile_baseline.confirm_best] * 2)
+    assert set(found.compile) == {"max-autotune"} and set(found.compile_screened) == {"default"}
+    assert referee.asked[1:] == [("baselines", ["max-autotune"])], "once"
+
+
+@pytest.mark.parametrize("gains", [{"default": 1.05, "max-autotune": 1.001}, {"default": 0.8, "max-autotune": 0.7}])
+def test_one_that_may_not_pay_is_measured_in_full_at_once(gains: dict[str, float]) -> None:
+    assert set(measured(gains)[0].compile) == {"default"}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_it_is_taken_from_beside_the_whole_stack(fails: bool) -> None:
+    def whole(ctx: Any) -> None:
+        request = Request("whole stack", PRISTINE, {"stack": PRISTINE, "max-autotune": PRISTINE}, bool)
+        compared = Comparison(purpose="whole", incumbent="pristine", candidate="max-autotune",
+                              case_log_ratios=[[1.6]] * 6, broken="it died" if fails else "")  # fmt: skip
+        beside = Measured({"stack": request.blank("stack"), "max-autotune": compared})
+        session = measurements.session_start(ctx.run_dir)
+        assert session is not None
+        ctx.referee.asked.append(("whole stack", []))
+        assert profile_baseline.take_beside(ctx, session, "max-autotune", beside) is not fails
+
+    found, _ = measured({"default": 2.0, "max-autotune": 5.2}, later=[whole])
+    assert set(found.compile) == (set() if fails else {"max-autotune"})
+    assert found.compile_failed == ({"max-autotune": "it died"} if fails else {})
+    assert found.best_compile() == ("default" if fails else "max-autotune")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +208,8 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(monkeypatch: pyt
 
 
 def test_when_the_best_is_wrong_the_next_best_is_measured() -> None:
-    found, _ = measured({"default": 2.0, "max-autotune": 5.2}, wrong=("max-autotune",))
+    later = [profile_baseline.confirm_best]
+    found, _ = measured({"default": 2.0, "max-autotune": 5.2}, wrong=("max-autotune",), later=later)
     assert set(found.compile) == {"default"} and found.compile_screened == {}
     assert found.compile_failed == {"max-autotune": "its outputs are wrong"}
 
