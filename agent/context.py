@@ -103,13 +103,7 @@ class RunContext:
 
     def filled(self, build: Build) -> Build:
         """With its compile cache: the one that was kept, else filled now, or the rest of it. Raises: WorkerFault."""
-        known, begun = self._with_kept_cache(build), f"{build.key}+begun"
-        if known is None:
-            build = replace(build, cache=self.caches.get(begun))
-            known = self.referee.fill(build, halfway=partial(self.caches.put_anew, begun))
-            self._keep_cache(known)
-            self.caches.drop(begun)
-        return known
+        return self._with_kept_cache(build) or self.caches.fill(build, self.referee.fill)
 
     def _with_kept_cache(self, build: Build) -> Build | None:
         cache = self.caches.get(build.key)
@@ -297,7 +291,8 @@ class RunContext:
 
     def stack_without(self, attempt_id: str) -> str | None:
         """The commit of another version of the stack, without one change; None when later changes need it."""
-        built = self.stack.build([self.change_of(name) for name in self.stacked() if name != attempt_id])
+        changes = [self.change_of(name) for name in self.stacked() if name != attempt_id]
+        built = self.stack.build(changes)
         return None if isinstance(built, Conflict) else built
 
     def adopt_build(self, attempt: Attempt, commit: str) -> None:
@@ -335,11 +330,12 @@ class RunContext:
     def request(self, step: str, below: Sequence[str] = ()) -> ProposalRequest:
         """The state of the run, for one step. Raises: WorkerFault."""
         view, known, base = self.view(below), measurements.session_start(self.run_dir), self.base(below)
+        stacked = self.stacked()
         return ProposalRequest(
             step=step, base=self.build_of(base).tree, tree=view.tree, entry=self.config.entry,
             entry_is_protected=self.workload.form != "kernelbench", observation=view.observation,
             platform=self.platform,
-            attempts=[past_of(row, self.stacked()) for row in self.ledger.rows],
+            attempts=[past_of(row, stacked) for row in self.ledger.rows],
             judged_here=self.judged_on(base),
             cases=[case.for_script() for case in self.workload.cases],
             steps=self.config.steps,
@@ -384,7 +380,8 @@ class RunContext:
         except WorkerFault:
             return 0
 
-    def sites(self) -> list[Site]:  # raises WorkerFault
+    def sites(self) -> list[Site]:
+        """The places worth changing. Raises: WorkerFault."""
         return self.proposer.sites(self.request("locate_layers"))
 
     def advice(self) -> list[str]:

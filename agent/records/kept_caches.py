@@ -7,12 +7,17 @@ one whom the target's code, uncontained, wrote over together with its digest. Wh
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.records.atomic_file import write_atomically
 from tools.integrity import hash_tree
+from tools.judging.check import Halfway
+from tools.judging.worker import Build
 from tools.tree_removal import remove_tree
+
+Fill = Callable[[Build, Halfway], Build]
 
 
 @dataclass(frozen=True)
@@ -29,10 +34,21 @@ class KeptCaches:
         shutil.copytree(cache, kept)
         write_atomically(digest, hash_tree(kept) + "\n")  # last: it says that all is there
 
-    def put_anew(self, key: str, cache: Path) -> None:
-        """The same, instead of one that there is. Raises: OSError."""
-        self.drop(key)
-        self.put(key, cache)
+    def fill(self, build: Build, fill: Fill) -> Build:
+        """The build with its cache filled and kept. What was made of one that is stopped halfway is gone on with by the
+        next command. Raises: WorkerFault.
+        """
+        begun = f"{build.key}+begun"
+
+        def halfway(compiled: Path) -> None:
+            self.drop(begun)
+            self.put(begun, compiled)
+
+        filled = fill(replace(build, cache=self.get(begun)), halfway)
+        if filled.cache is not None:
+            self.put(build.key, filled.cache)
+        self.drop(begun)
+        return filled
 
     def get(self, key: str) -> Path | None:
         kept, digest = self._files(key)

@@ -21,8 +21,6 @@ from tools.judging.clock import Session
 from tools.judging.grounds import Grounds
 from tools.judging.worker import Build
 
-pytestmark = pytest.mark.alone
-
 # -- 18: the baseline
 
 

@@ -24,14 +24,17 @@ from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
 from tools.judging.script import Played, Script, play
 from tools.judging.tensors import BadTensorFile
-from tools.judging.worker import Build, Setting, Worker, WorkerFault
+from tools.judging.worker import EXTENSIONS, Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Case, Inspection, Workload, no_workload
+from tools.tree_removal import remove_tree
 
 # the candidate and the original in its own precision, which is widened from 16 to 64 bits while both are there
 COPIES_IN_A_CHECK = 6
 # a call that compiles nothing takes no longer than this and so many eager calls
 AGAIN_S, MUCH_SLOWER = 20.0, 3.0
-LINKED = (".so", ".o")  # a linker that is killed leaves half of one; all else gets its name when it is whole
+# Of what is killed while it compiles, not whole: what a linker writes, and extensions, with the lock of whoever builds
+# them. All else gets its name when it is whole.
+LINKED = (".so", ".o")
 
 Halfway = Callable[[Path], None]
 """Told where the compile cache of a build lies that was stopped while it was filled."""
@@ -216,6 +219,7 @@ class Checks:
 
 
 def _finished_files(cache: Path) -> Path:
+    remove_tree(cache / EXTENSIONS)
     for file in [path for path in cache.rglob("*") if path.suffix in LINKED]:
         file.unlink()
     return cache

@@ -143,16 +143,23 @@ class Referee:
     def measure_noise(self) -> tuple[NoiseFloor, Comparison]:
         """The A/A comparison of this session: the pristine build against itself. Raises: IncumbentFails."""
         found = self._against_itself("aa", enough_for_noise(self.workload.device))
+        if failed := found.failed:
+            raise IncumbentFails(f"The original fails while it is timed beside its own copy: {failed}")
         return self.use_noise(found), found
 
     def narrow_noise(self) -> NoiseFloor:
-        """The same with as many restarts as it has at most, where its floor is a wide one. Raises: IncumbentFails."""
+        """The same with as many restarts as it has at most, where its floor is a wide one and there is time for them.
+
+        It stays as it is where the machine changes its pace meanwhile. Raises: IncumbentFails.
+        """
         assert self.noise is not None and self.aa is not None, "measure_noise comes first"
-        known = len(self.aa.log_ratios)
-        if known >= max(accept.AA_LOOKS) or self.noise.delta <= accept.AA_WIDE:
+        known, most = len(self.aa.log_ratios), max(accept.AA_LOOKS)
+        if known >= most or self.noise.delta <= accept.AA_WIDE:
             return self.noise
-        more = self._against_itself("aa, longer", lambda ratios: known + len(ratios) >= max(accept.AA_LOOKS), known)
-        return self.use_noise(self.aa.followed_by(more))
+        if self.hurried(self.aa.wall_s / known * (most - known)):
+            return self.noise
+        more = self._against_itself("aa, longer", lambda ratios: known + len(ratios) >= most, known)
+        return self.noise if more.failed else self.use_noise(self.aa.followed_by(more))
 
     def _against_itself(self, purpose: str, enough: Callable[[Sequence[float]], bool], known: int = 0) -> Comparison:
         request = Request(
@@ -166,10 +173,7 @@ class Referee:
             doing=self._doing,
             fewest=min(accept.AA_LOOKS),
         )
-        found = self.clock.compare(request).only
-        if failed := found.failed:
-            raise IncumbentFails(f"The original fails while it is timed beside its own copy: {failed}")
-        return found
+        return self.clock.compare(request).only
 
     def use_noise(self, aa: Comparison) -> NoiseFloor:
         """The noise floor from an A/A comparison of this run."""
@@ -224,9 +228,10 @@ class Referee:
         """
         begun = time.monotonic()
         verdict = self._time_once(checked, incumbent, purpose)
-        if self._hides(verdict):
-            self.narrow_noise()
-            verdict = self._time_once(checked, incumbent, f"{purpose} above less noise")
+        above = self.noise
+        if self._hides(verdict) and self.narrow_noise() != above:
+            first, verdict = verdict, self._time_once(checked, incumbent, f"{purpose} above less noise")
+            verdict.evidence["above_more_noise"] = first.evidence
         if verdict.name == "kept" and verdict.speedup is not None and verdict.speedup.median > QUARANTINE:
             first, again = verdict, self.check(checked.build)
             verdict = self._time_once(again, incumbent, f"{purpose} again")

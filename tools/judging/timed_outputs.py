@@ -64,11 +64,11 @@ def _part_by_part(setting: Setting, workload: Workload, pristine: Build, left: d
 
 
 def _together(parts: Sequence[Finding]) -> Finding:
-    worst = next((part for part in parts if part.verdict is not None), Finding(None, ""))
+    failed = next((part for part in parts if part.verdict is not None), Finding(None, ""))
     evidence = {key: value for part in parts for key, value in part.evidence.items()}
     evidence["calls"] = sum(part.evidence.get("calls", 0) for part in parts)
     errors = [part.evidence["worst_row_error"] for part in parts if "worst_row_error" in part.evidence]
-    return Finding(worst.verdict, worst.reason, {**evidence, **({"worst_row_error": max(errors)} if errors else {})})
+    return Finding(failed.verdict, failed.reason, {**evidence, **({"worst_row_error": max(errors)} if errors else {})})
 
 
 def _answered(reference: Worker, workload: Workload, left: deque[TimedOutput]) -> dict[Path, TimedOutput]:

@@ -43,6 +43,7 @@ _FREE_SOME = "Free some space and resume the run; what was proven is kept."
 # code. The rest is kept under all that it was made from.
 TRACED = Path("inductor", "aotautograd")
 BYTECODE = "bytecode"
+EXTENSIONS = "extensions"  # of a cache: what torch builds of C++
 HEADERS_BELOW_TMP = f"torchinductor_{USER}/precompiled_headers"  # where Inductor looks for them
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -151,7 +152,7 @@ class Worker:
             "PYTHONUNBUFFERED": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
             "TRITON_CACHE_DIR": str(self.cache / "triton"),
-            "TORCH_EXTENSIONS_DIR": str(self.cache / "extensions"),
+            "TORCH_EXTENSIONS_DIR": str(self.cache / EXTENSIONS),
             # a bundle names files by the folder of the worker that filled the cache, which is not there any more
             "TORCHINDUCTOR_BUNDLE_TRITON_INTO_FX_GRAPH_CACHE": "0",
             "TORCHINDUCTOR_COMPILE_THREADS": str(compile_threads),  # above 1 it keeps a pool of processes

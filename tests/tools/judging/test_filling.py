@@ -14,23 +14,11 @@ from agent.guard import Stopped
 from sandbox import choose
 from sandbox.choose import Wanted
 from tests.files import write_files
+from tests.tools.judging.compiles import BENCH
 from tools.judging.check import Checks
 from tools.judging.open_referee import open_referee
 from tools.judging.worker import Build, Worker, WorkerFault
 
-BENCH = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x * 2.0 + 1.0).sum(-1)
-
-def build():
-    return Model()
-
-def inputs(seed):
-    return (torch.randn(64, 64, generator=torch.Generator().manual_seed(seed)),)
-"""
 GRAPHS = "inductor/fxgraph/*/*/*"
 
 
@@ -47,6 +35,7 @@ def test_who_stops_a_build_that_compiles_gets_what_is_whole_and_can_go_on_with_i
     def ended(self: Checks, worker: Worker, *rest: Any) -> float:
         """After the first call its process is ended, as it is for whoever waits for it in another thread."""
         call_s(self, worker, *rest)
+        write_files(worker.cache / "extensions" / "kernel", {"lock": "of who was building it"})
         worker.process.stop()
         return call_s(self, worker, *rest)
 
@@ -63,6 +52,7 @@ def test_who_stops_a_build_that_compiles_gets_what_is_whole_and_can_go_on_with_i
         assert first and second == first, "what there was is still there"
         linked = [path for begun in made for path in begun.rglob("*") if path.suffix in (".so", ".o")]
         assert not linked, "half of one may be there"
+        assert not any((begun / "extensions").exists() for begun in made), "nobody is there to open the lock"
         filled = referee.fill(replace(compiled, cache=made[-1]), halfway=made.append)
         assert filled.cache is not None and len(made) == 2
         assert first == {path.relative_to(filled.cache) for path in filled.cache.glob(GRAPHS)}, "nothing was made anew"

@@ -30,7 +30,11 @@ CHANGED = Checked(Finding(None, ""), Build("changed", Path("changed")))
 
 
 class Clock:
-    """Answers with these log ratios, by the purpose; asks as the rule does when enough has been seen."""
+    """Answers with these log ratios, by the purpose; asks as the rule does when enough has been seen. What is made for
+    an `unsettled` purpose decides nothing.
+    """
+
+    unsettled = ""
 
     def __init__(self, ratios: Mapping[str, Sequence[float]]) -> None:
         self.ratios, self.asked = ratios, list[tuple[str, int]]()
@@ -43,6 +47,8 @@ class Clock:
             found.case_total_log_ratios.append(found.case_log_ratios[-1])
             found.incumbent_us.append([100.0])
             found.candidate_us.append([100.0])
+        found.unsettled = "the machine changes its pace" if request.purpose == self.unsettled else ""
+        found.wall_s = 10.0 * len(found.log_ratios)
         self.asked.append((request.purpose, len(found.log_ratios)))
         return Measured({name: found})
 
@@ -70,12 +76,26 @@ def test_a_gain_that_a_wide_floor_hides_is_timed_anew_above_a_narrower_one(tmp_p
     assert judge.delta > accept.AA_WIDE
     verdict = judge.time(CHANGED, ORIGINAL, "it")
     assert (verdict.name, judge.delta) == ("kept", 0.02)
+    assert verdict.evidence["above_more_noise"]["confirmation"]["restarts"] == 6
     assert [purpose for purpose, _ in clock.asked] == [
         "aa", "screen it", "it", "aa, longer", "screen it above less noise", "it above less noise"
     ]  # fmt: skip
     assert clock.asked[0] == ("aa", 12) and clock.asked[3] == ("aa, longer", 18)
     assert judge.aa is not None and judge.aa.log_ratios == [*TWELVE, *EIGHTEEN] and len(judge.aa.incumbent_us) == 30
     assert judge.narrow_noise() is judge.noise and len(clock.asked) == 6, "once"
+
+
+def test_where_the_machine_changes_its_pace_meanwhile_the_floor_stays_as_it_is(tmp_path: Path) -> None:
+    judge, clock = referee(tmp_path, aa=TWELVE, screen_it=[0.035] * 3, it=[0.035] * 6, aa_longer=EIGHTEEN)
+    before, clock.unsettled = judge.noise, "aa, longer"
+    assert judge.time(CHANGED, ORIGINAL, "it").name == "neutral"
+    assert judge.noise == before and clock.asked[-1][0] == "aa, longer"
+
+
+def test_it_is_not_made_narrower_where_there_is_no_time_for_that(tmp_path: Path) -> None:
+    judge, clock = referee(tmp_path, aa=TWELVE, screen_it=[0.035] * 3, it=[0.035] * 6)
+    judge.hurried = lambda seconds: seconds >= 180.0
+    assert judge.time(CHANGED, ORIGINAL, "it").name == "neutral" and clock.asked[-1][0] == "it"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,6 +147,22 @@ def test_room_is_what_the_device_has_less_a_margin() -> None:
     assert workload(40, 100).fits(2)
     assert not workload(45, 100).fits(2)
     assert workload(10**12, 0).fits(9), "a CPU's memory is not asked"
+
+
+def test_parts_of_what_was_returned_are_looked_at_at_once_where_device_and_disk_have_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = 1 << 40
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    setting: Any = SimpleNamespace(scratch=tmp_path)
+
+    def at_once(device: str, copies: int) -> int:
+        workload: Any = SimpleNamespace(device=device, fits=lambda wanted: wanted <= copies)
+        return timed_outputs._at_once(setting, workload)
+
+    assert [at_once("cuda", 12), at_once("cuda", 8), at_once("cuda", 4), at_once("cpu", 12)] == [3, 2, 1, 1]
+    free = 20 << 30
+    assert at_once("cuda", 12) == 1
 
 
 def test_what_takes_long_for_each_input_of_a_shape_is_not_prepared_to_be_timed(

@@ -11,22 +11,9 @@ from sandbox import choose
 from sandbox.choose import Name, Wanted
 from tests.files import write_files
 from tests.sandbox.conftest import available, folder_open_to_all
+from tests.tools.judging.compiles import BENCH
 from tools.judging.open_referee import open_referee
 from tools.judging.worker import Build, Worker
-
-BENCH = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x * 2.0 + 1.0).sum(-1)
-
-def build():
-    return Model()
-
-def inputs(seed):
-    return (torch.randn(64, 64, generator=torch.Generator().manual_seed(seed)),)
-"""
 
 
 @pytest.mark.timeout(600)
