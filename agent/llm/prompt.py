@@ -12,6 +12,7 @@ from typing import Any
 
 from agent.context import RunContext, stack_profile
 from agent.llm import Message
+from agent.records.attempts import left_out
 from agent.records.ledger import LedgerRow
 from agent.reporting.wording import count
 from agent.skill_packs import Packs
@@ -61,6 +62,7 @@ def task(ctx: RunContext, step: str) -> str:
         f"The repository runs on {where} with PyTorch {_version(platform.torch)}; {kernels}. "
         f"It is called {'with' if workload.mode == 'training' else 'without'} gradients, with "
         f"{count(ctx.config.threads, 'thread')}. Here a gain below {ctx.referee.delta:.1%} of a call cannot be shown.",
+        _left(ctx, step),
         f"The entry is `{ctx.config.entry}`. Cases that are timed, each as important as the others:",
         _data(json.dumps(cases)),
         *_ceiling(ctx, step),
@@ -78,6 +80,11 @@ def task(ctx: RunContext, step: str) -> str:
 def _version(told: str) -> str:
     """As the target's process told it, if it is one: it stands outside of all marks."""
     return told if re.fullmatch(r"\d[\w.+]{0,39}", told, re.ASCII) else "of some version"
+
+
+def _left(ctx: RunContext, step: str) -> str:
+    judged = sum(row.step == step and not left_out(row.attempt_id) for row in ctx.ledger.rows)
+    return f"At most {count(ctx.config.attempts, 'candidate')} of a step are judged; of this one {judged} were."
 
 
 def _ceiling(ctx: RunContext, step: str) -> list[str]:

@@ -47,6 +47,7 @@ from agent.step_names import STEPS
 from sandbox.contract import Promises
 from tools.judging.accept import speedup_interval
 from tools.judging.comparison import Comparison
+from tools.profiler.result import Profile
 from tools.rewrite import overlay
 
 
@@ -107,7 +108,7 @@ def compose(
         baselines=_baselines(ctx, session, delta),
         final=_latency(ctx, whole.over_eager, "candidate", delta) if whole else None,
         workloads=_workloads(ctx, whole, delta),
-        time=_time(ctx),
+        time=time_shares(measurements.profile(folder.path, "baseline"), _profile_after(ctx)),
         steps=_steps(state, ctx),
         kept=_kept(ctx),
         attempts=_attempts(ctx),
@@ -140,9 +141,16 @@ def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, failed: str) 
         notes.append(f"This machine is too noisy to keep anything: {noise.reason}.")
     if failed:
         notes.append(f"The whole stack failed when it was measured in the end: {failed}.")
+    after = _profile_after(ctx)
+    if after is not None and after.other_path:
+        notes.append("Under the profiler the stack's code takes another path: where its time goes could not be seen.")
     for note in notes[len(found) :]:
         ctx.progress.emit(Note(note))
     return notes
+
+
+def _profile_after(ctx: RunContext) -> Profile | None:
+    return measurements.profile(ctx.run_dir, stack_profile(ctx.stack.top))
 
 
 def _latency(
@@ -196,13 +204,14 @@ def _workloads(ctx: RunContext, whole: Whole | None, delta: float) -> list[Workl
     ]
 
 
-def _time(ctx: RunContext) -> list[TimeShare]:
-    before = measurements.profile(ctx.run_dir, "baseline")
-    after = measurements.profile(ctx.run_dir, stack_profile(ctx.stack.top))
+def time_shares(before: Profile | None, after: Profile | None) -> list[TimeShare]:
+    """Of the original and of the stack, each where it was seen."""
     if before is None or not before.kernels:
         return []
+    if after is not None and (not after.kernels or after.other_path):
+        after = None
     first = {each.category: each.time_us for each in before.categories}
-    last = {each.category: each.time_us for each in after.categories} if after and after.kernels else None
+    last = {each.category: each.time_us for each in after.categories} if after else None
     names = [*first, *(name for name in last or {} if name not in first)]
     return [
         TimeShare(category=name, before_us=first.get(name, 0.0), after_us=None if last is None else last.get(name, 0.0))

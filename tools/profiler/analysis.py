@@ -24,6 +24,11 @@ MOST_SPANS = 20_000
 _MOST = 0.8  # of a kernel's launches must tell what they do, for it to be held against what the device reaches
 _RAISED = "products here are faster than what was measured as the peak of this machine: they are taken for the peak"
 _SCALED = "the profiler slows this down: times are scaled to what a call takes without it"
+_OTHER_PATH = (
+    "what was traced takes {times:.1f} times as long as a call without the profiler: under its hooks the code may take "
+    "another path than the timed one, and then nothing here is of a timed call"
+)
+_SLOWED = {False: 4.0, True: 1.5}  # on a device: times as long as a call, which tracing alone does not make it
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,9 @@ def _of(trace: Trace, subject: Subject) -> Profile:
         if busy_us > subject.call_us > 0:
             scale = subject.call_us / busy_us
             notes.append(_SCALED)
+    other_path = busy_us > _SLOWED[trace.on_device] * subject.call_us > 0
+    if other_path:
+        notes.append(_OTHER_PATH.format(times=busy_us / subject.call_us))
     rows, alike = _rows(trace.launches, calls, scale, subject)
     if not trace.on_device and (seen := _reached(rows, subject.ceilings)):
         peaks = {**subject.ceilings.peak_tflops, **seen}
@@ -127,6 +135,7 @@ def _of(trace: Trace, subject: Subject) -> Profile:
         kernels=rows,
         modules=_modules(trace.launches, calls, scale),
         timeline=list(_spans(trace.launches, index, scale)),
+        other_path=other_path,
         notes=notes,
     )
     causes.judge(found, alike, subject.compute_units)

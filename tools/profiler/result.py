@@ -176,6 +176,8 @@ class Profile(_Part):
     recommendations: list[str] = Field(default_factory=list)
     deeper: list[str] = Field(default_factory=list)
     """Commands for a closer look."""
+    other_path: bool = False
+    """So much more was traced than a call takes that it cannot be of the code that is timed."""
     notes: list[str] = Field(default_factory=list)
     """What could not be seen, and why."""
 

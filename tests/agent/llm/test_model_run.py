@@ -99,6 +99,7 @@ def test_a_step_is_told_how_those_before_it_ended(tmp_path: Path) -> None:
         ran = run_with(server, tmp_path, "--steps", "profile_baseline,audit_compute,write_kernels")
     assert ran.status == 0, ran.message
     first, second = said_to(server, 1)[-1], said_to(server, 2)[-1]
+    assert "At most 12 candidates of a step are judged; of this one 0 were." in first
     assert "- profile_baseline: " in first and "- audit_compute: " not in first
     told = second[second.index("- audit_compute: ") :]
     assert "one sigmoid, no more" in told and server.replies == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from agent.reporting.outcome import compile_advice
+from agent.reporting.outcome import compile_advice, time_shares
+from tests.tools.profiler.sample_profile import cpu_decoder
 from tools.judging.comparison import Comparison
 
 
@@ -18,3 +19,12 @@ def test_only_the_best_mode_of_torch_compile_is_advised_and_only_above_the_noise
     (line,) = compile_advice(modes, 0.03)
     assert line.startswith("One line of torch.compile (mode reduce-overhead)") and "2.00x" in line
     assert compile_advice({"default": comparison(1.02)}, 0.03) == compile_advice({}, 0.03) == []
+
+
+def test_the_shares_of_another_path_than_the_timed_one_are_not_told_as_the_stacks() -> None:
+    before = cpu_decoder()
+    seen = time_shares(before, before)
+    assert seen and all(each.after_us == each.before_us for each in seen)
+    unseen = time_shares(before, before.model_copy(update={"other_path": True}))
+    assert [(each.category, each.before_us) for each in unseen] == [(each.category, each.before_us) for each in seen]
+    assert all(each.after_us is None for each in unseen) and time_shares(None, before) == []

@@ -132,6 +132,13 @@ def test_on_a_cpu_the_profilers_own_time_is_taken_out() -> None:
     assert any("scaled" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("device", "most_us"), [("cpu", 800.0), ("NVIDIA H200", 300.0)])
+def test_what_is_traced_of_another_path_than_the_timed_one_is_said_to_be(device: str, most_us: float) -> None:
+    for traced_us, other in ((most_us, False), (most_us + 1, True)):
+        found = profiled(launch("aten::mm", 0, traced_us, GEMM), call_us=200.0, device=device)
+        assert found.other_path is other and any("another path" in note for note in found.notes) is other
+
+
 def test_a_trace_without_anything_is_still_a_profile() -> None:
     found = analysis.profile(Trace(notes=["the trace is cut off"]), Subject("bench.py", "cpu", {}))
     assert found.kernels == [] and found.steps == [] and found.notes == ["the trace is cut off"]
