@@ -18,6 +18,8 @@ from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
 from tools.judging.worker import Build, Worker
 
+pytestmark = pytest.mark.alone
+
 # -- work that is done while an input is staged
 
 

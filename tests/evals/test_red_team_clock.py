@@ -16,6 +16,8 @@ from tools.judging.inputs import InputSupply
 from tools.judging.referee import Referee
 from tools.judging.worker import Worker
 
+pytestmark = pytest.mark.alone
+
 DIGEST = "digest = Digest(self.result[1], key)  # while the device still works"
 RUN = f"""\
         with workload.guarded("call_raised", self.tree):

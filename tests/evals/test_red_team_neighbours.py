@@ -21,6 +21,8 @@ from tools.judging.clock import Session
 from tools.judging.grounds import Grounds
 from tools.judging.worker import Build
 
+pytestmark = pytest.mark.alone
+
 # -- 18: the baseline
 
 

@@ -15,6 +15,7 @@ from agent.repository.private_git import PrivateGit
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target, tree_hash
 from tests.agent.fixture_types import TIME, Contents, UserGit, Write
+from tests.files import open_to_all
 from tools.diff.patch import AppliedPatch, apply_patch, make_diff
 from tools.diff.patch_rules import PatchRules
 
@@ -286,9 +287,7 @@ def test_a_repository_that_is_read_only_gives_a_folder_and_a_reason(
     if os.geteuid() != 0:
         work()
     else:  # nothing is read-only for root
-        for folder in (tmp_path, *tmp_path.parents):
-            if folder.name.startswith("pytest-"):
-                folder.chmod(0o755)
+        open_to_all(tmp_path)
         give(tmp_path, 65534)
         assert as_user(65534, work) == 0
     assert files_of(target / ".git") == before

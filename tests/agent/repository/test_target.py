@@ -11,6 +11,7 @@ import pytest
 
 from agent.repository.target import find_entry, import_target, tree_hash
 from tests.agent.fixture_types import Contents, Write
+from tests.files import open_to_all
 from tools.errors import NoSuchEntry, NoSuchTarget, TargetError, TargetTooLarge, TargetUnreadable
 
 
@@ -26,9 +27,7 @@ def as_somebody_else(tmp_path: Path) -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.name.startswith("pytest-"):
-            folder.chmod(0o755)
+    open_to_all(tmp_path)
     for path in (tmp_path, *tmp_path.rglob("*")):
         os.chown(path, 65534, 65534, follow_symlinks=False)
     os.setegid(65534)
