@@ -18,6 +18,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:
 
 def open_to_all(folder: Path) -> None:
     """Let other users reach a folder of pytest's."""
+    top = Path(tempfile.gettempdir()).resolve()
     for each in (folder, *folder.parents):
-        if Path(tempfile.gettempdir()) in each.parents:
+        if top in each.parents:
             each.chmod(0o755)

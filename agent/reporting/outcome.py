@@ -143,7 +143,7 @@ def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, failed: str) 
         notes.append(f"The whole stack failed when it was measured in the end: {failed}.")
     after = _profile_after(ctx)
     if after is not None and after.other_path:
-        notes.append("Under the profiler the stack's code takes another path: where its time goes could not be seen.")
+        notes.append("Under the profiler the stack's code seems to take another path: where its time goes is unknown.")
     for note in notes[len(found) :]:
         ctx.progress.emit(Note(note))
     return notes

@@ -25,10 +25,10 @@ _MOST = 0.8  # of a kernel's launches must tell what they do, for it to be held 
 _RAISED = "products here are faster than what was measured as the peak of this machine: they are taken for the peak"
 _SCALED = "the profiler slows this down: times are scaled to what a call takes without it"
 _OTHER_PATH = (
-    "what was traced takes {times:.1f} times as long as a call without the profiler: under its hooks the code may take "
-    "another path than the timed one, and then nothing here is of a timed call"
+    "what was traced takes far longer than a call without the profiler: under its hooks the code seems to take another "
+    "path than the timed one, and then nothing here is of a timed call"
 )
-_SLOWED = {False: 4.0, True: 1.5}  # on a device: times as long as a call, which tracing alone does not make it
+_SLOWED_CPU, _SLOWED_DEVICE = 4.0, 1.5  # times as long as a call: more than tracing alone makes of it
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,25 @@ def profile(trace: Trace, subject: Subject) -> Profile:
     """Nothing in the trace can make it fail."""
     whole = _of(trace, subject)
     if len(subject.cases) > 1:
-        parts = _by_case(trace, len(subject.cases))
-        if not parts:
-            whole.notes.append("the cases of the workload cannot be told apart in the trace: what is said is of all")
-            return whole
-        found = {
-            name: _of(part, replace(subject, cases={name: call_us}))
-            for (name, call_us), part in zip(subject.cases.items(), parts, strict=True)
-        }
-        whole.cases = [_case(name, each) for name, each in found.items()]
-        whole.steps = ceilings.over_cases(list(found.values()))
-        causes.recommend_for_cases(whole)
+        _tell_cases_apart(whole, trace, subject)
+    if whole.other_path:
+        whole.notes.append(_OTHER_PATH)
     return whole
+
+
+def _tell_cases_apart(whole: Profile, trace: Trace, subject: Subject) -> None:
+    parts = _by_case(trace, len(subject.cases))
+    if not parts:
+        whole.notes.append("the cases of the workload cannot be told apart in the trace: what is said is of all")
+        return
+    found = {
+        name: _of(part, replace(subject, cases={name: call_us}))
+        for (name, call_us), part in zip(subject.cases.items(), parts, strict=True)
+    }
+    whole.cases = [_case(name, each) for name, each in found.items()]
+    whole.other_path = whole.other_path or any(each.other_path for each in found.values())
+    whole.steps = ceilings.over_cases(list(found.values()))
+    causes.recommend_for_cases(whole)
 
 
 def _by_case(trace: Trace, count: int) -> list[Trace]:
@@ -107,9 +114,7 @@ def _of(trace: Trace, subject: Subject) -> Profile:
         if busy_us > subject.call_us > 0:
             scale = subject.call_us / busy_us
             notes.append(_SCALED)
-    other_path = busy_us > _SLOWED[trace.on_device] * subject.call_us > 0
-    if other_path:
-        notes.append(_OTHER_PATH.format(times=busy_us / subject.call_us))
+    other_path = busy_us > (_SLOWED_DEVICE if trace.on_device else _SLOWED_CPU) * subject.call_us > 0
     rows, alike = _rows(trace.launches, calls, scale, subject)
     if not trace.on_device and (seen := _reached(rows, subject.ceilings)):
         peaks = {**subject.ceilings.peak_tflops, **seen}

@@ -177,7 +177,7 @@ class Profile(_Part):
     deeper: list[str] = Field(default_factory=list)
     """Commands for a closer look."""
     other_path: bool = False
-    """So much more was traced than a call takes that it cannot be of the code that is timed."""
+    """So much more was traced than a call takes, in one case at least, that it is hardly of the code that is timed."""
     notes: list[str] = Field(default_factory=list)
     """What could not be seen, and why."""
 

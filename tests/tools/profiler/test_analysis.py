@@ -196,6 +196,14 @@ def test_cases_are_told_apart_and_ceilings_are_their_geometric_mean() -> None:
     assert capture.speedup == pytest.approx((100 / 5 * 210 / 200) ** 0.5)
     assert "5% to 95% of a call" in capture.reason
     assert found.recommendations[0].startswith("In case (tokens=1) the device waits for 95% of a call with 1 launches")
+    assert not found.other_path
+
+
+def test_one_case_of_another_path_than_the_timed_one_is_enough_to_say_so() -> None:
+    traced = [launch("elementwise", 1000 * call, 200 if call < 2 else 100, TINY, call) for call in range(4)]
+    found = two_cases(*traced)
+    assert found.busy_us < found.call_us and found.other_path
+    assert sum("another path" in note for note in found.notes) == 1
 
 
 @pytest.mark.parametrize("calls", [[0, 1, 2, None], [0, 1, 2], [0, 1, 2, 9]])
