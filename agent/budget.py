@@ -1,7 +1,8 @@
 """The time a run may spend on looking for changes, shared out so that no step uses up what later ones need.
 
 Without it a change of a few per cent, which takes up to 30 restarts to prove, would cost the run torch.compile.
-Refuses to end what has begun: it is asked before an attempt, and at a look that leaves it open.
+Refuses to end what has begun, but for what compiles itself without an end: it is asked before an attempt, and at a look
+that leaves it open.
 """
 
 from __future__ import annotations
@@ -10,9 +11,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tools.judging.worker import CHECK_TIMEOUT_S
+
 LOOK_SHARE = 1 / 3  # of the time that is left: at most so much for one more look at one change
 LOOK_S = 300.0  # and at most so long, however much is left: what compiles itself for half a minute would take ten
 ATTEMPT_RESTARTS = 12  # what a change costs that is decided at the first look, its check included
+CHECK_SHARE = 1 / 2  # of the whole budget: at most so long is waited for one build that compiles itself
+LEAST_CHECK_S = 400.0  # max-autotune of eight layers took 333 s on an H200 (evals/results/h200-20261125-134700)
+
+
+def longest_check_s(minutes: float | None) -> float:
+    """How many seconds one build that compiles itself is waited for: plain torch.compile, or a change in its check."""
+    wanted = CHECK_TIMEOUT_S if minutes is None else CHECK_SHARE * 60 * minutes
+    return max(LEAST_CHECK_S, min(CHECK_TIMEOUT_S, wanted))
 
 
 @dataclass

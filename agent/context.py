@@ -345,7 +345,7 @@ class RunContext:
             tuning_pays=known is not None and known.tuning_pays(self.referee.delta),
             recording_pays=known is not None and self.platform.device == "cuda"
             and known.recording_pays(self.referee.delta),
-            compiles_again=known is not None and known.compiles_again,
+            compile_endless=known is not None and known.compile_endless,
         )  # fmt: skip
 
     def judged_on(self, base: str) -> set[str]:

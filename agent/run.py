@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from agent import environment, past_run
-from agent.budget import Budget
+from agent.budget import Budget, longest_check_s
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.device_time import Metered
@@ -172,6 +172,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Metered, progress: Prog
         scratch=scratch,
         threads=config.threads,
         start_timeout_s=config.time_limit_s,
+        check_timeout_s=longest_check_s(config.budget_minutes),
         seed=config.seed,
         original=config.target,
         memory_bytes=int(config.memory_gib * 2**30) if config.memory_gib else None,

@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.files import folder_open_to_all
 
 if TYPE_CHECKING:
     from tests.local_image import Images
@@ -37,6 +40,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = "torch sees no accelerator" if seen.returncode == 0 else f"torch: {seen.stderr.strip().splitlines()[-1]}"
     for item in marked:
         item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter; pytest's own is closed."""
+    with folder_open_to_all() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")

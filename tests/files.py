@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 
@@ -22,3 +24,12 @@ def open_to_all(folder: Path) -> None:
     for each in (folder, *folder.parents):
         if top in each.parents:
             each.chmod(0o755)
+
+
+@contextlib.contextmanager
+def folder_open_to_all() -> Iterator[Path]:
+    """A folder of its own that every user may enter, removed in the end; pytest's own are closed."""
+    folder = Path(tempfile.mkdtemp(prefix="ratchet-test-")).resolve()
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)

@@ -41,17 +41,17 @@ def propose(request: ProposalRequest) -> Answer:
     sites = compile_model.find(request.observation)
     ways = settings(request.platform, len(request.cases), request.tuning_pays)
     kept = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
-    again = request.compiles_again and not any(a.verdict == "kept" for a in request.attempts)
+    endless = request.compile_endless and not any(a.verdict == "kept" for a in request.attempts)
     for site in sites:
         try:
             present = None if drafts.out_of_reach(site) else compile_model.settings_in(request.tree, site)
         except CannotRewrite as reason:
             return [], str(reason)
-        if again:
-            drafts.reasons.append(f"torch.compile compiles {site.module_class} anew for each input")
-        if request.recording_pays and not (again or present is not None or graphs.obstacle(request)):
+        if endless:
+            drafts.reasons.append(f"compiling {site.module_class} comes to no end, or begins anew for each input")
+        if request.recording_pays and not (endless or present is not None or graphs.obstacle(request)):
             _recorded(drafts, site, ways[0])
-        for text in () if again else ways:
+        for text in () if endless else ways:
             if text == present or (kept and "mode=" not in text):
                 continue  # of the ways without tuning, the likeliest was tried first
             drafts.add(

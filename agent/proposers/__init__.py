@@ -61,7 +61,7 @@ class ProposalRequest:
     compile_pays: bool = False  # plain torch.compile was shown to be faster than eager
     tuning_pays: bool = False  # plain torch.compile was faster with max-autotune than in any other mode
     recording_pays: bool = False  # plain torch.compile was faster where it records calls as graphs
-    compiles_again: bool = False  # plain torch.compile takes long for each input, of shapes that it has seen too
+    compile_endless: bool = False  # plain torch.compile came to no end, or began anew for each input
     by_itself: bool = False  # only what is timed by itself
     looking: bool = False  # only to see whether anything would come: nobody is asked who takes time or money
 

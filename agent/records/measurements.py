@@ -33,7 +33,7 @@ class SessionStart(BaseModel):
     compile: dict[str, Comparison] = Field(default_factory=dict)
     compile_screened: dict[str, Comparison] = Field(default_factory=dict)
     compile_failed: dict[str, str] = Field(default_factory=dict)
-    compiles_again: bool = False  # in each mode, for each input
+    compile_endless: bool = False  # in each mode: it came to no end, or began anew for each input
 
     def best_compile(self) -> str:
         """The mode with the largest speedup over eager; empty when none was measured."""

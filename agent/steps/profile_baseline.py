@@ -188,14 +188,14 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
         _wait_for(ctx, futures.values())
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    again = 0
+    endless = 0
     for mode in pending:
         try:
             builds[mode] = futures[mode].result()
         except WorkerFault as fault:
             _failed(ctx, found, mode, str(fault))
-            again += fault.kind == "compiles_again"
-    found.compiles_again = again == len(pending) > 0
+            endless += fault.kind in ("compiles_again", "hangs")
+    found.compile_endless = endless == len(pending) > 0
     ctx.compile_baselines.update(builds)
     return builds
 

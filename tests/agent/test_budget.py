@@ -6,7 +6,9 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
-from agent.budget import LOOK_S, LOOK_SHARE, Budget
+import pytest
+
+from agent.budget import LOOK_S, LOOK_SHARE, Budget, longest_check_s
 from agent.device_time import Metered
 
 
@@ -40,6 +42,13 @@ def test_it_is_used_up_only_when_all_of_it_is() -> None:
 def test_what_earlier_commands_have_spent_on_a_run_counts() -> None:
     assert not Budget.left(10.0, spent_s=500.0).used_up() and Budget.left(10.0, spent_s=601.0).used_up()
     assert not Budget.left(None, spent_s=1e9).used_up()
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [(None, 1200.0), (60.0, 1200.0), (22.0, 660.0), (1.0, 400.0)])
+def test_what_compiles_itself_without_an_end_does_not_take_the_whole_budget(
+    minutes: float | None, seconds: float
+) -> None:
+    assert longest_check_s(minutes) == seconds
 
 
 def test_the_time_of_the_device_has_a_limit_of_its_own() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent import run
+from agent.budget import longest_check_s
 from agent.config import RunConfig
+from agent.reporting.progress import Silent
 from sandbox import choose
 from sandbox.devices import load, lock
 from sandbox.devices.load import Load
 from sandbox.devices.record import Gpu
+from tests.files import write_files
 
 CARD = Gpu(
     vendor="amd", index=0, name="AMD Instinct MI300X", gfx="gfx942", pci="0000:c1:00.0", render_minor=128,
@@ -43,3 +47,24 @@ def test_what_an_earlier_run_left_is_not_taken_for_somebody_else(
     config = RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", sandbox="local")
     with run.sandbox_for(config, tmp_path / "sandbox", (), told.append):
         assert len(told) == notes
+
+
+class Assembled(Exception):
+    """The run has got so far."""
+
+
+def test_the_budget_says_how_long_a_build_that_compiles_itself_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def open_referee(*arguments: Any, **keywords: Any) -> None:
+        asked.update(keywords)
+        raise Assembled
+
+    monkeypatch.setattr(run, "open_referee", open_referee)
+    target = write_files(tmp_path / "target", {"bench.py": ""})
+    config = RunConfig(target=target, entry="bench.py", runs_dir=tmp_path / "runs", sandbox="local", budget_minutes=22)
+    with pytest.raises(Assembled):
+        run.start(config, Silent())
+    assert asked["check_timeout_s"] == longest_check_s(22)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.evals.arena import Arena
+from tests.files import folder_open_to_all
 from tools.judging import accept, agreement, clock, referee
-
-
-@contextlib.contextmanager
-def folder_open_to_all() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="red-team-")).resolve()
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")
@@ -62,10 +51,3 @@ def arena(open_arena: Arena, short_plans: None) -> Arena:
 def long_arena(open_long_arena: Arena, short_plans: None) -> Arena:
     """Calls longer than the slices in which the kernel shares out a core, so that a neighbour on it is felt."""
     return open_long_arena.with_setting()
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter; pytest's own is closed."""
-    with folder_open_to_all() as folder:
-        yield folder

@@ -25,6 +25,7 @@ from sandbox.guest import wire
 from sandbox.local.plan import Feature
 from sandbox.local.provider import LocalSandbox
 from sandbox.supervision import user_ids
+from tests.files import folder_open_to_all
 
 
 def open_interpreter() -> str | None:
@@ -81,21 +82,6 @@ class Run(Protocol):
     """Start a guest made of Python source; it is stopped after the test."""
 
     def __call__(self, code: str, *, connects: bool = True, **fields: Any) -> Process: ...
-
-
-@contextlib.contextmanager
-def folder_open_to_all() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="sandbox-test-")).resolve()
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter; pytest's own is closed."""
-    with folder_open_to_all() as folder:
-        yield folder
 
 
 @pytest.fixture

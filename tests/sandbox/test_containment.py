@@ -23,8 +23,9 @@ from sandbox.contract import Sandbox
 from sandbox.docker.engine import Engine
 from sandbox.docker.provider import DockerSandbox
 from sandbox.local.provider import LocalSandbox
+from tests.files import folder_open_to_all
 from tests.sandbox.conftest import PROVIDERS as MADE
-from tests.sandbox.conftest import available, folder_open_to_all, open_interpreter
+from tests.sandbox.conftest import available, open_interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 Until = Callable[..., Any]

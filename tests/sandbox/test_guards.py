@@ -25,7 +25,8 @@ from sandbox.docker import container
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import ContainmentNotHeld
 from sandbox.supervision.preparing import Prepared
-from tests.sandbox.conftest import available, folder_open_to_all, local, open_interpreter
+from tests.files import folder_open_to_all
+from tests.sandbox.conftest import available, local, open_interpreter
 
 KINDS: dict[str, Any] = {"docker": DockerSandbox, "bwrap": BwrapSandbox}
 GUARDS = {"docker": get_args(container.Guard), "bwrap": get_args(arguments.Guard)}

@@ -10,9 +10,9 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandbox.errors import DiskFull
@@ -22,10 +22,10 @@ from tools.judging.correctness import Finding
 from tools.judging.described import Compiled
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
-from tools.judging.script import Played, Script, play
+from tools.judging.script import Draw, Played, Script, play
 from tools.judging.tensors import BadTensorFile
 from tools.judging.worker import EXTENSIONS, Build, Setting, Worker, WorkerFault
-from tools.judging.workload import Case, Inspection, Workload, no_workload
+from tools.judging.workload import INPUTS, Case, Inspection, Workload, no_workload
 from tools.tree_removal import remove_tree
 
 # the candidate and the original in its own precision, which is widened from 16 to 64 bits while both are there
@@ -46,6 +46,25 @@ class Checked:
 
     finding: Finding
     build: Build
+
+
+@dataclass
+class _CompilesAgain:
+    """What new inputs of each shape took. It may take long twice, where it compiles once more for other sizes."""
+
+    cases: Sequence[Case]
+    _took_s: dict[int, list[float]] = field(default_factory=dict)
+
+    def took(self, drawn: Case | Draw, seconds: float) -> None:
+        """Raises: WorkerFault."""
+        for number, case in enumerate(self.cases):
+            if (case.phase, dict(case.shape)) == (drawn.phase, dict(drawn.shape)):
+                took_s = self._took_s.setdefault(number, [])
+                took_s.append(seconds)
+                if len(took_s) >= INPUTS and min(took_s) > AGAIN_S + MUCH_SLOWER * case.call_s:
+                    told = ", ".join(f"{each:.0f} s" for each in took_s)
+                    message = f"each new input takes long, as if compiled for: calls of one shape took {told}"
+                    raise WorkerFault("compiles_again", message)
 
 
 @dataclass(frozen=True)
@@ -101,7 +120,9 @@ class Checks:
             reference.ask("release")
         try:
             candidate.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(candidate))
-            played = play(candidate, script, drawn, self.workload.states, self.workload.constants, "candidate")
+            states, constants = self.workload.states, self.workload.constants
+            took = _CompilesAgain(self.workload.cases).took
+            played = play(candidate, script, drawn, states, constants, "candidate", took=took)
             tripped, compiled = candidate.tripped(), candidate.ask_for(Compiled, "compiled")
         except WorkerFault as fault:
             candidate.stop()
@@ -154,11 +175,9 @@ class Checks:
             for case, first, others in zip(
                 self.workload.cases, self.workload.inputs, self.workload.other_inputs, strict=True
             ):
-                took_s = [self._call_s(worker, case, each) for each in (first, *others)]
-                if min(took_s) > AGAIN_S + MUCH_SLOWER * case.call_s:  # it may do so once more, for other sizes
-                    told = ", ".join(f"{each:.0f} s" for each in took_s)
-                    message = f"it compiles itself again for each input: calls of one shape took {told}"
-                    raise WorkerFault("compiles_again", message)
+                seen = _CompilesAgain(self.workload.cases)
+                for each in (first, *others):
+                    seen.took(case, self._call_s(worker, case, each))
 
     def _call_s(self, worker: Worker, case: Case, source: Path) -> float:
         shown, constants = worker.reveal(source), list(self.workload.constants)

@@ -22,7 +22,7 @@ from tools.judging.device_health import DeviceHealth
 from tools.judging.inputs import InputSupply
 from tools.judging.measure import LiveClock
 from tools.judging.referee import Referee
-from tools.judging.worker import Build, Setting
+from tools.judging.worker import CHECK_TIMEOUT_S, Build, Setting
 from tools.judging.workload import Workload, inspect, secret_rng
 
 MEMORY_SHARE = 0.8  # of the machine's memory, for one worker and all it starts
@@ -43,6 +43,7 @@ def open_referee(
     scratch: Path,
     threads: int = 1,
     start_timeout_s: float = 120.0,
+    check_timeout_s: float = CHECK_TIMEOUT_S,
     memory_bytes: int | None = None,
     seed: int | None = None,
     original: Path | None = None,
@@ -63,6 +64,7 @@ def open_referee(
         start_timeout_s,
         scratch / "toolchain",
         original,
+        check_timeout_s,
     )
     rng = secret_rng(seed)
     build = Build(hash_tree(pristine)[:16], pristine)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -141,16 +141,22 @@ def write_script(
 
 
 def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping[str, Path], constants: Sequence[Any],
-         prefix: str, outputs_only: bool = False) -> Played:  # fmt: skip
-    """Take a built worker through the script. `outputs_only` saves no arguments and no state. Raises: WorkerFault."""
+         prefix: str, outputs_only: bool = False,
+         took: Callable[[Draw, float], None] = lambda draw, seconds: None) -> Played:  # fmt: skip
+    """Take a built worker through the script. `outputs_only` saves no arguments and no state.
+
+    `took` is told what each usual input took when it was new, as long as the model is as it was built: seconds, with
+    all that is compiled for it. Raises: WorkerFault, what `took` raises.
+    """
     outputs: dict[int, Path] = {}
     arguments: dict[int, Path] = {}
     digests: dict[int, tuple[int, str]] = {}
-    first_call_s = 0.0
+    first_call_s, new = 0.0, {at for at, draw in enumerate(script.draws) if not draw.variant}
     for index, step in enumerate(script.steps):
         if isinstance(step, State):
             worker.ask("load_state", path=worker.reveal(states[step.which]))
         elif isinstance(step, Transform):
+            new.clear()
             worker.ask("transform", name=step.name)
         elif isinstance(step, Poison):
             worker.ask("poison")
@@ -161,7 +167,11 @@ def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping
             key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
             begun = time.monotonic()
             reply = worker.ask("call", key=key)
-            first_call_s = first_call_s or time.monotonic() - begun
+            call_s = time.monotonic() - begun
+            first_call_s = first_call_s or call_s
+            if step.draw in new:
+                new.remove(step.draw)
+                took(draw, call_s)
             outputs[index] = worker.saved(f"{prefix}-{index}.out")
             worker.ask("save", path=str(outputs[index]))
             if not outputs_only:

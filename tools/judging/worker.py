@@ -44,6 +44,7 @@ _FREE_SOME = "Free some space and resume the run; what was proven is kept."
 TRACED = Path("inductor", "aotautograd")
 BYTECODE = "bytecode"
 EXTENSIONS = "extensions"  # of a cache: what torch builds of C++
+CHECK_TIMEOUT_S = 1200.0  # of waiting for what may compile itself: to be checked, or ready to be timed
 HEADERS_BELOW_TMP = f"torchinductor_{USER}/precompiled_headers"  # where Inductor looks for them
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -87,7 +88,7 @@ class Setting:
     start_timeout_s: float = 120.0
     toolchain: Path | None = None  # used once it is there, see `tools/judging/toolchain.py`
     original: Path | None = None  # where the user has the target; nothing is loaded from there
-    check_timeout_s: float = 1200.0  # of waiting for what may compile itself: to be checked, or ready to be timed
+    check_timeout_s: float = CHECK_TIMEOUT_S
 
 
 class Worker:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sandbox.local.provider import LocalSandbox
-from tests.sandbox.conftest import folder_open_to_all
+from tests.files import folder_open_to_all
 from tools.hardware import ARCHITECTURES
 from tools.isa.compile import Compilations, Compiler, Source
 

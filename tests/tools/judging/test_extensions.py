@@ -10,8 +10,8 @@ import pytest
 
 from sandbox import choose
 from sandbox.choose import Name, Wanted
-from tests.files import write_files
-from tests.sandbox.conftest import available, folder_open_to_all
+from tests.files import folder_open_to_all, write_files
+from tests.sandbox.conftest import available
 from tools.integrity import hash_tree
 from tools.judging.open_referee import open_referee
 from tools.judging.worker import Build, Worker

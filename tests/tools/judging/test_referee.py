@@ -14,7 +14,7 @@ import pytest
 
 from tests.evals.arena import Arena
 from tools.errors import IncumbentFails
-from tools.judging import clock, correctness, timed_outputs
+from tools.judging import check, clock, correctness, timed_outputs
 from tools.judging.check import Checks
 from tools.judging.clock import INCUMBENT, SideFault
 from tools.judging.comparison import Comparison
@@ -178,6 +178,39 @@ def test_what_takes_long_for_each_input_of_a_shape_is_not_prepared_to_be_timed(
         with pytest.raises(WorkerFault, match="calls of one shape took 300 s, 200 s, 100 s") as fault:
             arena.referee.fill(build)
         assert fault.value.kind == "compiles_again"
+    finally:
+        arena.referee.close()
+
+
+TAKES_LONG = """
+import time
+
+plain, seen = Model.forward, []
+
+
+def forward(self, rows):
+    new = float(rows.sum()) not in seen
+    if new and len(seen) < {inputs}:
+        seen.append(float(rows.sum()))
+        time.sleep(0.5)
+    return plain(self, rows)
+
+
+Model.forward = forward
+"""
+
+
+def test_a_change_that_takes_long_for_each_new_input_is_not_waited_for_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena = Arena.open(tmp_path, sys.executable)
+    monkeypatch.setattr(check, "AGAIN_S", 0.3)
+    try:
+        found = arena.referee.check(arena.appended("always", TAKES_LONG.format(inputs=99))).finding
+        assert found.verdict == "broken" and "calls of one shape took" in found.reason
+        assert found.reason.rpartition("took")[2].count(" s") == 3, "no more of them were waited for"
+        twice = arena.referee.check(arena.appended("twice", TAKES_LONG.format(inputs=2))).finding
+        assert twice.verdict is None, "for other sizes it may"
     finally:
         arena.referee.close()
 

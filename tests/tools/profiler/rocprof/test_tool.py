@@ -17,7 +17,8 @@ import pytest
 from sandbox import counters
 from sandbox.errors import SandboxError, Unusable
 from sandbox.local.provider import LocalSandbox
-from tests.sandbox.conftest import folder_open_to_all, open_interpreter
+from tests.files import folder_open_to_all
+from tests.sandbox.conftest import open_interpreter
 from tools.profiler.rocprof import running, tool
 from tools.profiler.rocprof.tool import Job, Tools, find_tools, record, record_compute
 
