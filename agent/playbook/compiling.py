@@ -41,17 +41,17 @@ def propose(request: ProposalRequest) -> Answer:
     sites = compile_model.find(request.observation)
     ways = settings(request.platform, len(request.cases), request.tuning_pays)
     kept = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
-    endless = request.compile_endless and not any(a.verdict == "kept" for a in request.attempts)
+    hopeless = _hopeless(request)
     for site in sites:
         try:
             present = None if drafts.out_of_reach(site) else compile_model.settings_in(request.tree, site)
         except CannotRewrite as reason:
             return [], str(reason)
-        if endless:
-            drafts.reasons.append(f"compiling {site.module_class} comes to no end, or begins anew for each input")
-        if request.recording_pays and not (endless or present is not None or graphs.obstacle(request)):
+        if hopeless:
+            drafts.reasons.append(f"compiling {site.module_class} {hopeless}")
+        if request.recording_pays and not (hopeless or present is not None or graphs.obstacle(request)):
             _recorded(drafts, site, ways[0])
-        for text in () if endless else ways:
+        for text in () if hopeless else ways:
             if text == present or (kept and "mode=" not in text):
                 continue  # of the ways without tuning, the likeliest was tried first
             drafts.add(
@@ -68,6 +68,15 @@ def propose(request: ProposalRequest) -> Answer:
         elif not drafts.candidates:
             _by_region(drafts, ways[0])
     return drafts.answer("" if sites else compile_model.advice(request.observation, ""))
+
+
+def _hopeless(request: ProposalRequest) -> str:
+    """Why the whole is not compiled in another way; empty where it may be."""
+    if request.compile_endless and not any(a.verdict == "kept" for a in request.attempts):
+        return "comes to no end, or begins anew for each input"
+    tried = [a for a in request.attempts if a.step == "compile_model" and a.verdict == "slower"]
+    longest_s = max((a.first_call_s for a in tried), default=0.0)
+    return f"took {longest_s:.0f} s, and lost" if longest_s > MOST_AT_A_START_S else ""
 
 
 def _recorded(drafts: Drafts, site: Site, text: str) -> None:

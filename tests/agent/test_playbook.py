@@ -346,6 +346,18 @@ def test_what_compiles_itself_without_an_end_is_not_compiled_as_a_whole(decoder:
     assert Playbook().propose(mended)[0][0].title.startswith("Compile Decoder")
 
 
+def test_where_compiling_for_minutes_lost_it_is_not_tried_in_another_way(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    asked = replace(request(target, "compile_model", seen), cases=[{}, {}])
+    first, second = Playbook().propose(asked)[0]
+    slow = replace(attempt(first, "slower"), first_call_s=300.0)
+    assert Playbook().propose(replace(asked, attempts=(replace(slow, first_call_s=30.0),)))[0][0].title == second.title
+    (block,) = Playbook().propose(replace(asked, attempts=(slow,)))[0]
+    assert block.title.startswith("Compile each DecoderLayer by itself")
+    tried = (slow, attempt(block, "neutral"))
+    assert Playbook().propose(replace(asked, attempts=tried)) == ([], "compiling Decoder took 300 s, and lost")
+
+
 def test_weights_are_made_constants_where_compiling_was_kept_on_a_cpu(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
     (whole,) = Playbook().propose(request(target, "compile_model", seen))[0]

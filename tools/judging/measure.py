@@ -40,6 +40,7 @@ from tools.judging.workload import Workload
 
 AHEAD = (6, 3, 2)  # restarts prepared side by side, where there is room
 AHEAD_INPUT_BYTES = 8 << 30  # on the disk at once, for more than one restart
+LONG_SCREEN_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,17 @@ class Clock(Protocol):
 
 
 def enough_for_screen(delta: float) -> Callable[[Sequence[float]], bool]:
-    return lambda ratios: accept.enough_for_screen(ratios, delta)
+    """Three restarts, or one that is plain; none more after so long in which no gain was seen: what takes minutes to
+    start, since it compiles itself, would take many.
+    """
+    begun = time.monotonic()
+
+    def enough(ratios: Sequence[float]) -> bool:
+        if accept.enough_for_screen(ratios, delta):
+            return True
+        return time.monotonic() - begun > LONG_SCREEN_S and accept.screen(ratios, delta) != "continue"
+
+    return enough
 
 
 def enough_for_noise(device: str) -> Callable[[Sequence[float]], bool]:

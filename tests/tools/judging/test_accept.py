@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from tools.judging import accept
+from tools.judging import accept, measure
+from tools.judging.measure import enough_for_screen
 
 BAR = math.log1p(0.02)
 
@@ -134,6 +135,13 @@ def test_a_screen_needs_three_restarts_unless_the_first_is_plain() -> None:
     assert not accept.enough_for_screen([-0.5, 0.01], 0.02)
     assert accept.enough_for_screen([0.01, 0.01, 0.01], 0.02)
     assert accept.enough_for_screen([0.2], 0.02)
+
+
+def test_a_screen_that_takes_minutes_ends_where_no_gain_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    enough = enough_for_screen(0.02)
+    assert not enough([0.0]) and not enough([-0.5])
+    monkeypatch.setattr(measure, "LONG_SCREEN_S", -1.0)
+    assert enough([0.0]) and enough([-0.5, 0.0]) and not enough([0.03])
 
 
 def test_a_workload_regresses_when_even_its_upper_bound_is_below_98_percent() -> None:
