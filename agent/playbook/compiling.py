@@ -41,7 +41,7 @@ def propose(request: ProposalRequest) -> Answer:
     sites = compile_model.find(request.observation)
     ways = settings(request.platform, len(request.cases), request.tuning_pays)
     kept = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
-    hopeless = _hopeless(request)
+    hopeless = "" if kept else _hopeless(request)
     for site in sites:
         try:
             present = None if drafts.out_of_reach(site) else compile_model.settings_in(request.tree, site)

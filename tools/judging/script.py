@@ -146,14 +146,17 @@ def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping
     """Take a built worker through the script. `outputs_only` saves no arguments and no state.
 
     `took` is told what each usual input took when it was new, as long as the model is as it was built: seconds, with
-    all that is compiled for it. Raises: WorkerFault, what `took` raises.
+    all that is compiled for it. Not the first after another state dict, for which what made constants of its weights
+    has to compile. Raises: WorkerFault, what `took` raises.
     """
     outputs: dict[int, Path] = {}
     arguments: dict[int, Path] = {}
     digests: dict[int, tuple[int, str]] = {}
-    first_call_s, new = 0.0, {at for at, draw in enumerate(script.draws) if not draw.variant}
+    first_call_s, new_state = 0.0, False
+    new = {at for at, draw in enumerate(script.draws) if not draw.variant}
     for index, step in enumerate(script.steps):
         if isinstance(step, State):
+            new_state = bool(outputs)
             worker.ask("load_state", path=worker.reveal(states[step.which]))
         elif isinstance(step, Transform):
             new.clear()
@@ -169,9 +172,9 @@ def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping
             reply = worker.ask("call", key=key)
             call_s = time.monotonic() - begun
             first_call_s = first_call_s or call_s
-            if step.draw in new:
-                new.remove(step.draw)
+            if step.draw in new and not new_state:
                 took(draw, call_s)
+            new, new_state = new - {step.draw}, False
             outputs[index] = worker.saved(f"{prefix}-{index}.out")
             worker.ask("save", path=str(outputs[index]))
             if not outputs_only:
