@@ -13,8 +13,11 @@ import pytest
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target
 from tests.agent.fixture_types import TIME, UserGit
+from tests.agent.proposed import copy_of
 from tests.files import write_files
+from tests.observed import Target
 from tools.diff.patch import make_diff
+from tools.observation import Observation
 
 
 @pytest.fixture
@@ -108,3 +111,9 @@ def change() -> Callable[..., Change]:
         return Change(attempt_id, diff, f"Change {attempt_id}\n\nWhy: it is faster.", TIME, on)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Target, Observation]:
+    target = copy_of(tmp_path_factory.mktemp("decoder"), "decoder")
+    return target, target.observe({"batch": 1, "tokens": 32})

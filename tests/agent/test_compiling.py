@@ -1,0 +1,94 @@
+"""In which ways the playbook has the model compiled, and when in none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.proposers import PastAttempt, Platform
+from agent.proposers.playbook import Playbook
+from tests.agent.proposed import CPU, GPU, applied, attempt, request
+from tests.observed import Target
+from tools.observation import Observation
+
+
+def test_tuning_is_tried_last_and_only_where_it_pays(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+
+    def titles(platform: Platform, pays: bool) -> list[str]:
+        asked = replace(request(target, "compile_model", seen, platform, cases=2), tuning_pays=pays)
+        return [c.title for c in Playbook().propose(asked)[0]]
+
+    assert titles(GPU, False) == titles(GPU, True)[:-1]
+    assert "products tuned" in titles(GPU, True)[-1] and "products tuned" in titles(CPU, True)[-1]
+    rocm = Platform(device="cuda", rocm=True)
+    assert titles(rocm, True) == titles(rocm, False)
+
+
+def test_blocks_are_compiled_where_the_whole_was_not_kept(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    (whole,) = Playbook().propose(request(target, "compile_model", seen))[0]
+    past = (attempt(whole, "broken"),)
+    (block,) = Playbook().propose(request(target, "compile_model", seen, attempts=past))[0]
+    assert block.title == "Compile each DecoderLayer by itself (default settings)"
+    assert "self.compile()" in applied(target, block).text().partition("class DecoderLayer")[2].partition("class ")[0]
+    past = (*past, attempt(block, "neutral"))
+    assert not Playbook().propose(request(target, "compile_model", seen, attempts=past))[0]
+
+
+def test_what_compiles_itself_without_an_end_is_not_compiled_as_a_whole(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    asked = replace(request(target, "compile_model", seen), compile_endless=True)
+    (block,) = Playbook().propose(asked)[0]
+    assert block.title == "Compile each DecoderLayer by itself (default settings)"
+    tried = replace(asked, attempts=(attempt(block, "neutral"),))
+    assert Playbook().propose(tried) == ([], "compiling Decoder comes to no end, or begins anew for each input")
+    mended = replace(asked, attempts=(PastAttempt("audit_compute", "No loop", "kept", "", ""),))
+    assert Playbook().propose(mended)[0][0].title.startswith("Compile Decoder")
+
+
+def test_where_compiling_for_minutes_lost_it_is_not_tried_in_another_way(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    asked = replace(request(target, "compile_model", seen), cases=[{}, {}])
+    first, second = Playbook().propose(asked)[0]
+    slow = replace(attempt(first, "slower"), first_call_s=300.0)
+    assert Playbook().propose(replace(asked, attempts=(replace(slow, first_call_s=30.0),)))[0][0].title == second.title
+    (block,) = Playbook().propose(replace(asked, attempts=(slow,)))[0]
+    assert block.title.startswith("Compile each DecoderLayer by itself")
+    tried = (slow, attempt(block, "neutral"))
+    assert Playbook().propose(replace(asked, attempts=tried)) == ([], "compiling Decoder took 300 s, and lost")
+
+
+def test_weights_are_made_constants_where_compiling_was_kept_on_a_cpu(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    (whole,) = Playbook().propose(request(target, "compile_model", seen))[0]
+    compiled, past = applied(target, whole), (attempt(whole, "kept"),)
+    (constant,) = Playbook().propose(request(compiled, "compile_model", seen, attempts=past))[0]
+    assert constant.title == "Compile Decoder with its weights as constants (default settings)"
+    text = applied(compiled, constant).text()
+    assert "@frozen()\nclass Decoder" in text and "self.compile()" in text, "which serves calls with gradients"
+    slow = (replace(past[0], first_call_s=30.0),)
+    none, why = Playbook().propose(request(compiled, "compile_model", seen, attempts=slow))
+    assert none == [] and "compiled for about 75 s at each start of the program" in why
+    done = (*past, replace(attempt(constant, "kept"), first_call_s=34.0))
+    assert "at each start" not in Playbook().propose(request(compiled, "compile_model", seen, attempts=done))[1]
+    past = (*past, attempt(constant, "neutral"))
+    again = Playbook().propose(request(compiled, "compile_model", seen, attempts=past))
+    assert again == ([], "Decoder is compiled already")
+    assert not Playbook().propose(request(compiled, "compile_model", seen, GPU, attempts=past[:1]))[0]
+
+
+def test_a_way_to_compile_that_was_passed_over_is_not_weighed_again(decoder: tuple[Target, Observation]) -> None:
+    target, seen = decoder
+    first, second = Playbook().propose(request(target, "compile_model", seen, GPU, cases=3))[0]
+    past = (attempt(first, "kept"), attempt(second, "neutral"))
+    titles = [c.title for c in Playbook().propose(request(target, "compose_stack", seen, GPU, past, cases=3))[0]]
+    assert not any(title.startswith("Compile") for title in titles)
+    past = (attempt(first, "neutral"), attempt(second, "neutral"))
+    titles = [c.title for c in Playbook().propose(request(target, "compose_stack", seen, GPU, past, cases=3))[0]]
+    assert len([title for title in titles if title.startswith("Compile")]) == 2
+    compiled = applied(target, first)
+    after = replace(request(compiled, "compile_model", seen, GPU, past[:1], cases=3), tuning_pays=True)
+    assert len(Playbook().propose(after)[0]) == 2
+    after = replace(after, attempts=(attempt(first, "kept"),))
+    (tuned,) = Playbook().propose(after)[0]
+    assert "products tuned" in tuned.title, "one graph for all shapes is not faster than one for each"
