@@ -38,7 +38,7 @@ def short_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "SAMPLES", 4)
     monkeypatch.setattr(referee, "QUARANTINE", float("inf"))
     monkeypatch.setattr(agreement, "AGREEMENT", 2.0)
-    monkeypatch.setattr(agreement, "TRIALS", 1)
+    monkeypatch.setattr(agreement, "TURNS", 1)
 
 
 @pytest.fixture

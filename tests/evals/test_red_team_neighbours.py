@@ -70,7 +70,7 @@ def without_freezing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     blind_to_cores(monkeypatch)
 
 
-def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_alone(
+def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_beside_its_copies(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_freezing(long_arena, monkeypatch)

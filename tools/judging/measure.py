@@ -11,7 +11,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Protocol
 from sandbox.errors import DiskFull
 from tools.errors import IncumbentFails
 from tools.judging import accept, agreement, device_state, disk
-from tools.judging.agreement import Doubt
+from tools.judging.agreement import REPEATS, Doubt
 from tools.judging.clock import (
     INCUMBENT,
     Session,
@@ -175,7 +176,7 @@ class LiveClock:
         if self._held is None:
             self._forget_outputs()
         failed: dict[str, Comparison] = {}
-        repeated = 0  # a first time may be chance: it is measured anew
+        doubted: Counter[str] = Counter()  # a first time may be chance: it is measured anew
         while True:
             left = {name: request.blank(name) for name in request.candidates if name not in failed}
             outputs: list[TimedOutput] = []
@@ -188,21 +189,21 @@ class LiveClock:
                 if self.workload.device != "cpu":
                     self.supply.close()  # the fault may have taken the worker along that draws inputs
                 self.settle()
-                if fault.may_be_chance and not repeated:
-                    repeated += 1
+                if fault.may_be_chance and not doubted["fails beside it"]:
+                    doubted["fails beside it"] += 1
                     continue
                 if fault.side in left:
                     _blame(left[fault.side], fault)
                     failed[fault.side] = left[fault.side]
                     continue  # the others start over without it
                 self._check_incumbent(request)
-                doubt = Doubt(f"beside it the incumbent fails, which runs by itself: {fault.fault}")
+                doubt = Doubt("fails beside it", f"beside it the incumbent fails, which runs by itself: {fault.fault}")
             except DiskFull:
                 if disk.is_full(self.setting.scratch):
                     raise
-                doubt = Doubt("beside it the disk gets full, which by itself has room")
-            if doubt is not None and repeated < doubt.repeats:
-                repeated += 1
+                doubt = Doubt("fails beside it", "beside it the disk gets full, which by itself has room")
+            if doubt is not None and doubted[doubt.cause] < REPEATS[doubt.cause]:
+                doubted[doubt.cause] += 1
                 request.doing(f"measuring anew: {doubt.why}")
                 continue
             if doubt is not None:
@@ -276,8 +277,9 @@ class LiveClock:
                     ]  # fmt: skip
                     if request.to_come:
                         held.take(session, several.hand_over())
+                beside = replace(session, ahead=self._together(len(builds), range(agreement.TURNS, 0, -1)))
                 for each in asked:
-                    doubt = agreement.check(each, session, self.known_us) or doubt
+                    doubt = agreement.check(each, beside, self.known_us) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
         after: list[DeviceState] = read()
@@ -288,17 +290,22 @@ class LiveClock:
         return doubt
 
     def _ahead(self, sides: int, request: Request, done: int) -> int:
-        """How many restarts are prepared side by side: on a GPU, where that is most of what a restart takes.
+        """How many of its restarts are prepared side by side, when so many are done."""
+        most = (request.fewest - done if done < request.fewest else request.fewest) + request.to_come
+        # one that settles a screen at once, and all that follow
+        steps = (1 + request.to_come, *AHEAD) if request.to_come else AHEAD
+        return self._together(sides, [n for n in steps if n <= most])
+
+    def _together(self, sides: int, steps: Iterable[int]) -> int:
+        """The first of these numbers of restarts that there is room to prepare side by side: on a GPU, where that is
+        most of what a restart takes.
 
         A CPU's memory would hold all copies of the model, and nobody knows how large one is.
         """
         if self.workload.device == "cpu":
             return 1
         input_bytes = sides * sum(inputs_needed(self.workload, case) * case.input_bytes for case in self.workload.cases)
-        most = (request.fewest - done if done < request.fewest else request.fewest) + request.to_come
-        # one that settles a screen at once, and all that follow
-        steps = (1 + request.to_come, *AHEAD) if request.to_come else AHEAD
-        wanted = [n for n in steps if n <= most and n * input_bytes <= AHEAD_INPUT_BYTES]
+        wanted = [n for n in steps if n * input_bytes <= AHEAD_INPUT_BYTES]
         most_workers = self.cores.count * 5 // 4  # each starts on one core most of the time, and nothing is timed then
         together = (n for n in wanted if n * sides <= most_workers and self.workload.fits(n * sides))
         return next(together, 1)

@@ -138,7 +138,7 @@ def test_a_model_that_takes_orders_from_a_repository_reaches_nothing(tmp_path: P
     assert len(answers) == len(obeys(secret)) - 1
     verdict = server.requests[-1]["messages"][-1]
     assert verdict["role"] == "user" and verdict["content"].startswith("The verdict on your candidate: broken.")
-    told = dict(zip([name for name, _ in SPEAKS], [*answers[-len(SPEAKS) :-1], verdict["content"]], strict=True))
+    told = dict(zip([name for name, _ in SPEAKS], [*answers[-len(SPEAKS) : -1], verdict["content"]], strict=True))
     assert all(WORDS in told[name] for name in ("show_profile", "verify", "measure", "submit")), "it was heard"
     profile = told["show_profile"]
     assert profile[profile.index("Kernels by") : profile.index("Modules, ")].count(WORDS) >= 1, "as a kernel's name"

@@ -1,16 +1,18 @@
-"""An incumbent that is slow only beside a candidate is being slowed down; one that is slow by itself, too, is not."""
+"""An incumbent that is slow beside a candidate and not beside its own copies is being slowed down."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tools.judging.agreement import PACE_REPEATS, Doubt, check, is_in_question
-from tools.judging.clock import INCUMBENT, Restart, Session, Side
+from tools.errors import IncumbentFails
+from tools.judging.agreement import REPEATS, TURNS, Cause, Doubt, check, is_in_question
+from tools.judging.clock import INCUMBENT, Restart, Session, Side, SideFault, Tripwire
 from tools.judging.comparison import Comparison
 from tools.judging.measure import LiveClock, Request
 from tools.judging.referee import _failed
@@ -23,25 +25,26 @@ UNUSED: Any = None
 
 @dataclass
 class Paced(Session):
-    """Restarts in which the incumbent takes so long beside the candidate, and so long alone."""
+    """Restarts in which the incumbent and its copies take these times, one after the other."""
 
-    beside_us: float = 0.0
-    alone_us: float = 0.0
+    among_us: list[float] = field(default_factory=list)
+    timed: list[dict[str, Build]] = field(default_factory=list)
 
     def restart(self) -> Restart:
-        us = self.beside_us if len(self.builds) > 1 else self.alone_us
-        return Restart({INCUMBENT: Side({0: [round(1000 * us)]}, {0: [0]})}, 0.0)
+        self.timed.append(self.builds)
+        ns = round(1000 * self.among_us.pop(0))
+        return Restart({name: Side({0: [ns]}, {0: [0]}) for name in self.builds}, 0.0)
 
 
-def session(beside_us: float, alone_us: float) -> Paced:
-    builds = {INCUMBENT: BUILD, "candidate": BUILD}
-    return Paced(UNUSED, UNUSED, builds, UNUSED, UNUSED, beside_us=beside_us, alone_us=alone_us)
+def session(*among_us: float) -> Paced:
+    builds = {INCUMBENT: BUILD, "candidate": Build("candidate", Path("/nowhere"))}
+    return Paced(UNUSED, UNUSED, builds, UNUSED, UNUSED, among_us=list(among_us))
 
 
-def compared(incumbent_us: float) -> Comparison:
+def compared(*incumbent_us: float) -> Comparison:
     return Comparison(
-        purpose="screen", incumbent=BUILD.key, candidate="candidate", incumbent_us=[[incumbent_us]],
-        candidate_us=[[incumbent_us / 2]], case_log_ratios=[[math.log(2)]],
+        purpose="confirm", incumbent=BUILD.key, candidate="candidate", incumbent_us=[[us] for us in incumbent_us],
+        candidate_us=[[us / 2] for us in incumbent_us], case_log_ratios=[[math.log(2)] for _ in incumbent_us],
     )  # fmt: skip
 
 
@@ -56,9 +59,9 @@ def clock() -> LiveClock:
 
 
 def test_as_fast_as_it_is_known_to_be(clock: LiveClock) -> None:
-    found = compared(1.05 * KNOWN_US)
-    assert check(found, session(999.0, 1.0), clock.known_us) is None  # nobody asks
-    assert found.failed == ""
+    found, beside = compared(1.05 * KNOWN_US), session()
+    assert check(found, beside, clock.known_us) is None
+    assert beside.timed == [] and found.failed == ""
 
 
 def test_one_case_that_is_slower_than_the_median_of_what_is_known_is_a_question() -> None:
@@ -75,45 +78,64 @@ def test_an_earlier_command_of_the_run_says_what_is_known(clock: LiveClock) -> N
     assert clock.known_us == {BUILD.key: [[KNOWN_US]], "candidate": [[999.0 / 2]]}, "what is known already stands"
 
 
-def test_slow_only_beside_the_candidate_is_a_doubt_that_blames_it(clock: LiveClock) -> None:
-    found = compared(1.5 * KNOWN_US)
-    doubt = check(found, session(150.0, 100.0), clock.known_us)
-    assert doubt is not None and doubt.blames and doubt.repeats == 1
-    assert "it is being slowed down" in doubt.why
+def test_slow_in_every_restart_and_never_beside_its_copies_is_a_doubt_that_blames(clock: LiveClock) -> None:
+    beside = session(*[100.0] * 2 * TURNS)
+    doubt = check(compared(140.0, 150.0, 160.0), beside, clock.known_us)
+    assert doubt is not None and doubt.cause == "slowed down"
+    assert "takes 150 us a call, beside its own copies 100 us: it is being slowed down" in doubt.why
+    assert len(beside.timed) == 2 * TURNS, "as long as it does not settle"
+    assert all(set(builds.values()) == {BUILD} and len(builds) == 2 for builds in beside.timed), "nothing else runs"
 
 
-def test_slow_alone_too_is_the_machines_new_pace(clock: LiveClock) -> None:
-    found = compared(1.5 * KNOWN_US)
-    assert check(found, session(150.0, 150.0), clock.known_us) is None
-    assert found.failed == "" and clock.known_us[BUILD.key] == [[150.0]]
+def test_slow_beside_its_copies_too_is_the_machines_new_pace(clock: LiveClock) -> None:
+    found, beside = compared(150.0), session(*[150.0] * TURNS)
+    assert check(found, beside, clock.known_us) is None
+    assert found.failed == "" and clock.known_us[BUILD.key] == [[150.0]] * 2 * TURNS
+    assert check(compared(155.0), session(), clock.known_us) is None, "known from now on"
 
 
-def test_slow_then_and_no_longer_is_a_doubt_that_blames_nobody(clock: LiveClock) -> None:
-    found = compared(1.5 * KNOWN_US)
-    doubt = check(found, session(100.0, 100.0), clock.known_us)
-    assert doubt is not None and not doubt.blames
-    assert "changes its pace: what took 150 us a call takes 100 us afterwards" in doubt.why
+def test_restarts_as_slow_as_one_beside_its_copies_blame_nobody(clock: LiveClock) -> None:
+    found = compared(130.0, 150.0, 150.0)
+    doubt = check(found, session(100.0, 140.0, *[100.0] * (2 * TURNS - 2)), clock.known_us)
+    assert doubt is not None and doubt.cause == "pace"
+    assert "150 us a call, beside its own copies 100 us, but not in every restart" in doubt.why
     assert found.failed == ""
 
 
+def test_what_fails_beside_its_own_copies_fails_by_itself(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Session) -> Restart:
+        raise SideFault("copy 1", Tripwire("it ended"))
+
+    monkeypatch.setattr(Paced, "restart", fail)
+    with pytest.raises(IncumbentFails, match="it ended"):
+        check(compared(150.0), session(), clock.known_us)
+
+
 @pytest.mark.parametrize(
-    ("doubt", "most", "verdict"),
-    [(Doubt("the machine changes its pace", blames=False, repeats=PACE_REPEATS), PACE_REPEATS, "inconclusive"),
-     (Doubt("beside it the disk gets full"), 1, "refused")],
-)  # fmt: skip
+    ("cause", "verdict"), [("pace", "inconclusive"), ("slowed down", "refused"), ("fails beside it", "refused")]
+)
 @pytest.mark.parametrize("settles", [True, False])
 def test_what_is_doubted_is_measured_anew_and_then_decided(
-    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, doubt: Doubt, most: int, verdict: str, settles: bool
+    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, cause: Cause, verdict: str, settles: bool
 ) -> None:
-    answers = [doubt] * (most if settles else most + 1)
-
-    def measure(self: LiveClock, request: Request, found: Any, outputs: Any) -> Doubt | None:
-        return answers.pop(0) if answers else None
-
-    monkeypatch.setattr(LiveClock, "_measure", measure)
+    doubt, most = Doubt(cause, "why"), REPEATS[cause]
+    doubting(monkeypatch, [doubt] * (most if settles else most + 1))
     told: list[str] = []
     found = clock.compare(Request("doubted", BUILD, {"candidate": BUILD}, bool, doing=told.append)).only
-    assert answers == []
-    assert told == [f"measuring anew: {doubt.why}"] * most
+    assert told == ["measuring anew: why"] * most
     failed = _failed(found, {})
     assert (failed.name if failed else None) == (None if settles else verdict)
+
+
+def test_a_change_of_pace_is_no_first_sign_of_slowing_down(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    pace, slowed = Doubt("pace", "pace"), Doubt("slowed down", "slowed down")
+    doubting(monkeypatch, [pace, pace, slowed])
+    told: list[str] = []
+    found = clock.compare(Request("doubted", BUILD, {"candidate": BUILD}, bool, doing=told.append)).only
+    assert told == [f"measuring anew: {why}" for why in ("pace", "pace", "slowed down")] and found.failed == ""
+
+
+def doubting(monkeypatch: pytest.MonkeyPatch, doubts: list[Doubt]) -> None:
+    """Comparisons end in these doubts, one after the other, and then in none."""
+    answers: Iterator[Doubt | None] = iter([*doubts, None])
+    monkeypatch.setattr(LiveClock, "_measure", lambda *_: next(answers))
