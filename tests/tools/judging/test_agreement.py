@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -133,6 +134,50 @@ def test_a_change_of_pace_is_no_first_sign_of_slowing_down(clock: LiveClock, mon
     told: list[str] = []
     found = clock.compare(Request("doubted", BUILD, {"candidate": BUILD}, bool, doing=told.append)).only
     assert told == [f"measuring anew: {why}" for why in ("pace", "pace", "slowed down")] and found.failed == ""
+
+
+@dataclass
+class Scattered(Session):
+    """Restarts whose sides take times that scatter, some of it by the restart and some of it by the side."""
+
+    scatter: float = 0.0
+    drawn: random.Random = UNUSED
+
+    def restart(self) -> Restart:
+        pace = [self.drawn.gauss(0, 0.7 * self.scatter) for _ in range(3)]
+        ns = {name: [1e5 * math.exp(p + self.drawn.gauss(0, 0.7 * self.scatter)) for p in pace] for name in self.builds}
+        return Restart({n: Side({case: [round(t)] for case, t in enumerate(ts)}, {}) for n, ts in ns.items()}, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("scatter", "slowed", "verdicts"),
+    [(0.03, 1.0, {None}), (0.1, 1.0, {None}), (0.25, 1.0, {None, "inconclusive"}), (0.03, 1.3, {"refused"}),
+     (0.1, 2.0, {"refused"}), (0.25, 2.0, {"refused"})],
+)  # fmt: skip
+def test_of_hundreds_of_comparisons(
+    monkeypatch: pytest.MonkeyPatch, clock: LiveClock, scatter: float, slowed: float, verdicts: set[str | None]
+) -> None:
+    """None refuses a candidate because a machine scatters, and none overlooks one that slows the incumbent down."""
+    builds = {INCUMBENT: BUILD, "candidate": Build("candidate", Path("/nowhere"))}
+    session = Scattered(UNUSED, UNUSED, builds, UNUSED, UNUSED, scatter=scatter, drawn=random.Random(7))
+
+    def incumbent_us(restarts: int) -> list[list[float]]:
+        timed = [session.restart().sides[INCUMBENT] for _ in range(restarts)]
+        return [[side.median_us(case) for case in range(3)] for side in timed]
+
+    def measure(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> Doubt | None:
+        only = found["candidate"]
+        only.incumbent_us = [[slowed * us for us in row] for row in incumbent_us(6)]
+        only.case_log_ratios = [[math.log(2)] * 3] * 6
+        return check(only, session, self.known_us)
+
+    monkeypatch.setattr(LiveClock, "_measure", measure)
+    seen = set()
+    for _ in range(300):
+        clock.known_us = {BUILD.key: incumbent_us(12)}
+        failed = _failed(clock.compare(Request("", BUILD, {"candidate": builds["candidate"]}, bool)).only, {})
+        seen.add(failed.name if failed else None)
+    assert seen == verdicts
 
 
 def doubting(monkeypatch: pytest.MonkeyPatch, doubts: list[Doubt]) -> None:
