@@ -17,9 +17,10 @@ from agent.playbook.drafts import (
 )
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
-from tools.rewrite import CannotRewrite, copies, hoist, loops, padding, positions, remember, repeat_kv, zeros
+from tools.rewrite import CannotRewrite, copies, decisions, hoist, loops, padding, positions, remember, repeat_kv, zeros
 
 STEP = "audit_compute"
+SMALL = 0.1  # of a call
 # one of several may have spoilt the others; what was refused, or gained nothing, is no better in pieces
 _WORTH_SPLITTING = ("wrong", "broken", "slower")
 
@@ -35,6 +36,8 @@ def propose(request: ProposalRequest) -> Answer:
             partial(loops.rewrite, request.tree, site),
             enables="compile_model and capture_graph",
         )
+    for site in decisions.find(request.observation):
+        _decide_once(drafts, site)
     for site in padding.find(request.observation):
         drafts.add(
             site,
@@ -44,8 +47,10 @@ def propose(request: ProposalRequest) -> Answer:
             partial(padding.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )
+    waits = put_off(request, STEP)
     for site in remember.find(request.observation):
-        _remember(drafts, site)
+        if not (waits and _is_small(site)):
+            _remember(drafts, site)
     for site in positions.find(request.observation):
         drafts.add(
             site,
@@ -58,18 +63,26 @@ def propose(request: ProposalRequest) -> Answer:
         )
     for site in hoist.find(request.observation):
         _hoist(drafts, site)
-    seen = any(finder.find(request.observation) for finder in (repeat_kv, copies, zeros))
-    if seen and put_off(request, STEP):
+    seen = any(finder.find(request.observation) for finder in (repeat_kv, copies, zeros, remember))
+    if seen and waits:
         return drafts.answer(PUT_OFF)
     _copied(drafts)
     return drafts.answer("no copied heads, no needless copies and nothing that each call computes anew were seen")
 
 
-def copied(request: ProposalRequest) -> list[Candidate]:
+def late(request: ProposalRequest) -> list[Candidate]:
     """What of it is put off where torch.compile pays."""
     drafts = Drafts(request, STEP)
+    for site in remember.find(request.observation):
+        if _is_small(site):
+            _remember(drafts, site)
     _copied(drafts)
     return drafts.candidates
+
+
+def _is_small(site: Site) -> bool:
+    """A few kernels, which torch.compile merges or a recording hides: `remembered` within them would cost more."""
+    return (site.share or 0.0) < SMALL
 
 
 def _copied(drafts: Drafts) -> None:
@@ -103,6 +116,24 @@ def _copied(drafts: Drafts) -> None:
             partial(zeros.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )
+
+
+def _decide_once(drafts: Drafts, site: Site) -> None:
+    tree, where = drafts.request.tree, site.module_class or site.detail["function"]
+    try:
+        names = listed(decisions.outputs(tree, site))
+    except CannotRewrite as reason:
+        drafts.reasons.append(f"what Python waits for below line {site.line} of {site.file}: {reason}")
+        return
+    drafts.add(
+        site,
+        f"Decide {names} of {where} once for each shape",
+        f"Below line {site.line} of {site.file} Python waits for the device to decide what depends on no data "
+        f"({percent(site.share)}). {names} are found out once for each shape and the settings of then, and kept.",
+        partial(decisions.rewrite, tree, site),
+        gain=gain_without(site.share),
+        timed_with=timed_with_compile(drafts.request, STEP),
+    )
 
 
 def _remember(drafts: Drafts, site: Site) -> None:

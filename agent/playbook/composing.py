@@ -54,7 +54,7 @@ def _late(drafts: Drafts) -> list[Candidate]:
         fusing.STEP: lambda: fusing.layers(fresh),
         gemm.STEP: lambda: gemm.propose(fresh)[0],
         attention.STEP: lambda: attention.routed(fresh),
-        audit.STEP: lambda: audit.copied(fresh),
+        audit.STEP: lambda: audit.late(fresh),
         kernels.STEP: lambda: kernels.propose(replace(fresh, tune=request.tune))[0],
     }
     steps = [step for step in ways if step in request.steps and put_off(replace(request, step=step), step)]

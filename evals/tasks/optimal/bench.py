@@ -5,7 +5,7 @@ from model import Projection
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
-ROWS, FEATURES = (8192, 8192) if ON_GPU else (512, 768)
+ROWS, FEATURES = (4096, 8192) if ON_GPU else (512, 768)
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32
 
 
@@ -15,5 +15,5 @@ def build():
 
 
 def inputs(seed):
-    generator = torch.Generator().manual_seed(seed)
-    return (torch.randn(ROWS, FEATURES, generator=generator).to(DEVICE, DTYPE),)
+    generator = torch.Generator(DEVICE).manual_seed(seed)  # on a GPU: a host draws that many numbers in a second
+    return (torch.randn(ROWS, FEATURES, generator=generator, device=DEVICE, dtype=DTYPE),)

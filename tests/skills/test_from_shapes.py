@@ -1,0 +1,197 @@
+"""`from_shapes` gives what the function would give, and runs it once where facts of its arguments decide alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests import assets
+
+
+class Settings:
+    def __init__(self) -> None:
+        self.kind, self.sizes = "causal", {"window": [4, 8]}
+
+
+class Build:
+    """Counts how often it ran."""
+
+    def __init__(self, decide: Callable[..., Any]) -> None:
+        self.decide, self.runs = decide, 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.runs += 1
+        return self.decide(*arguments)
+
+
+@pytest.fixture
+def pack() -> Any:
+    torch._dynamo.reset()
+    return assets.load("amd-kernel-optimization", "from_shapes")
+
+
+def positions(x: torch.Tensor, settings: Any = None, shift: int = 0) -> Any:
+    found = torch.arange(x.shape[1], device=x.device) + shift
+    if (found.diff() == 1).all():
+        return found, None
+    return found, found[:, None] >= found
+
+
+X = torch.randn(2, 5)
+
+
+def test_it_is_found_out_once_for_each_shape(pack: Any) -> None:
+    build = Build(positions)
+    for x, runs in ((X, 1), (torch.zeros(2, 5), 1), (torch.randn(2, 6), 2), (X.double(), 3), (X.t(), 4), (X, 4)):
+        found, mask = pack.from_shapes(build, x)
+        assert mask is None and torch.equal(found, torch.arange(x.shape[1])) and build.runs == runs
+
+
+def test_plain_arguments_and_settings_are_part_of_the_key(pack: Any) -> None:
+    settings, build = Settings(), Build(lambda s, shift: (s.kind, s.sizes["window"][0] + shift))
+    assert [pack.from_shapes(build, settings, shift)[1] for shift in (0, 1, 0)] == [4, 5, 4]
+    assert build.runs == 2
+    settings.sizes["window"][0] = 7
+    assert pack.from_shapes(build, settings, 0) == ("causal", 7) and build.runs == 3
+    other = Settings()
+    assert pack.from_shapes(build, other, 0) == ("causal", 4)
+
+
+def _two(x: torch.Tensor) -> Any:
+    return x.shape, x.sum()
+
+
+def _caught(x: torch.Tensor) -> Any:
+    with contextlib.suppress(Exception):
+        return bool((x > 0).all())
+
+
+ASKS_MORE = {
+    "a value": lambda x: bool((x > 0).any()),
+    "the tensor itself": lambda x: x,
+    "a part of it": _two,
+    "a copy": lambda x: x.clone(),
+    "an error of it would be caught": _caught,
+    "a value in Python": lambda x: x.tolist(),
+    "its memory": lambda x: x.data_ptr(),
+    "random numbers": lambda x: torch.rand(x.shape),
+    "no plain result": lambda x: [object(), x.dtype],
+    "an attribute that only it has": lambda x: x.note,
+}
+
+
+@pytest.mark.parametrize("decide", ASKS_MORE.values(), ids=list(ASKS_MORE))
+def test_what_needs_more_than_facts_runs_in_every_call(pack: Any, decide: Any) -> None:
+    build, x = Build(decide), torch.randn(3, 4)
+    x.note = 1  # type: ignore[attr-defined]
+    torch.manual_seed(3)
+    expected = [decide(x), decide(x)]
+    torch.manual_seed(3)
+    found = [pack.from_shapes(build, x), pack.from_shapes(build, x)]
+    assert build.runs >= 2
+    assert str(found) == str(expected) or "object" in str(found)
+    runs = build.runs
+    pack.from_shapes(build, x)
+    assert build.runs == runs + 1
+
+
+def test_an_error_is_the_calls_own(pack: Any) -> None:
+    def decide(x: torch.Tensor) -> Any:
+        raise KeyError(x.shape[0])
+
+    for _ in range(2):
+        with pytest.raises(KeyError, match="2"):
+            pack.from_shapes(decide, X)
+
+
+class Parameters(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = nn.Parameter(torch.tensor(3.0))
+
+
+NOT_TOLD = {
+    "a module": Parameters(),
+    "a weight": nn.Parameter(torch.ones(2, 2)),
+    "a list": [1, 2],
+    "a function": positions,
+    "sparse": torch.eye(2).to_sparse(),
+}
+
+
+@pytest.mark.parametrize("argument", NOT_TOLD.values(), ids=list(NOT_TOLD))
+def test_arguments_that_cannot_be_told_by_facts_are_not_kept(pack: Any, argument: Any) -> None:
+    build = Build(lambda x, other: 1)
+    for runs in (1, 2):
+        assert pack.from_shapes(build, X, argument) == 1 and build.runs == runs
+
+
+def test_who_writes_to_what_he_was_given_gets_his_own_afterwards(pack: Any) -> None:
+    build = Build(positions)
+    pack.from_shapes(build, X)[0].add_(5)
+    for runs in (2, 3):
+        assert torch.equal(pack.from_shapes(build, X)[0], torch.arange(5)) and build.runs == runs
+
+
+def test_settings_that_a_run_changes_are_not_kept(pack: Any) -> None:
+    settings = Settings()
+
+    def decide(s: Settings) -> int:
+        s.sizes["window"].append(0)
+        return len(s.sizes["window"])
+
+    first = pack.from_shapes(decide, settings)
+    assert pack.from_shapes(decide, settings) == first + 1
+
+
+def test_what_was_found_in_inference_mode_serves_training(pack: Any) -> None:
+    with torch.inference_mode():
+        found, _ = pack.from_shapes(positions, X)
+    assert not found.is_inference()
+
+
+def test_shapes_without_an_end_are_not_all_kept(pack: Any) -> None:
+    build = Build(positions)
+    for size in range(1, 3 * pack.MOST):
+        assert pack.from_shapes(build, torch.randn(1, size))[0].shape == (size,)
+    assert len(pack._kept[build]) == pack.MOST
+
+
+class Model(nn.Module):
+    def __init__(self, pack: Any) -> None:
+        super().__init__()
+        self.pack, self.layer, self.settings = pack, nn.Linear(5, 5), Settings()
+        self.build = Build(positions)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found, mask = self.pack.from_shapes(self.build, x, self.settings)
+        x = self.layer(x) * found
+        return x if mask is None else x.masked_fill(mask, 0.0)
+
+
+def test_compiled_code_uses_what_was_found_and_follows_the_settings(pack: Any) -> None:
+    torch.manual_seed(0)
+    model = Model(pack).eval()
+    with torch.no_grad():
+        expected = model(X)
+        compiled = torch.compile(model, backend="eager")
+        for _ in range(2):
+            torch.testing.assert_close(compiled(X), expected)
+        assert model.build.runs == 1
+        model.settings.kind = "full"
+        compiled(X)
+        assert model.build.runs == 2
+
+
+def test_exported_programs_hold_what_it_computes(pack: Any) -> None:
+    class Exported(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x + pack.from_shapes(lambda y: torch.arange(y.shape[1]) * 2, x)
+
+    program = torch.export.export(Exported(), (X,))
+    torch.testing.assert_close(program.module()(X), X + torch.arange(5) * 2)

@@ -1,0 +1,126 @@
+"""What Python waits for although no data decides it is found by what was read, and moved where it can be kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.observed import Target, only, same_results
+from tools.observation import Observation
+from tools.rewrite import CannotRewrite, decisions
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Settings:
+    def __init__(self):
+        self.causal = True
+
+
+def packed(positions):
+    first = positions[:, :1] - 1
+    steps = torch.diff(positions, prepend=first, dim=-1)
+    if (steps == 1).all():
+        return None
+    return (steps != 1).cumsum(-1)
+
+
+def make_mask(settings, x, mask, positions):
+    if mask is not None:
+        return mask.bool()
+    together = packed(positions.expand(x.shape[0], -1))
+    return None if together is None and settings.causal else together
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.settings, self.out, self.scale, self.causal = Settings(), nn.Linear(16, 16), 2, True
+
+    def forward(self, x, mask=None, positions=None, past=None):
+        # where each row is
+{body}
+        return self.out(x) * self.scale if mask is None else self.out(x).masked_fill(mask[:, :1, None], 0.0)
+"""
+BODY = """\
+        if positions is None:
+            before = past.length() if past is not None else 0
+            positions = torch.arange(x.shape[1], device=x.device) + before
+            positions = positions.unsqueeze(0)
+        mask = make_mask(
+            self.settings,
+            x,
+            mask, positions=positions,
+        )
+        x = x + positions.unsqueeze(-1)
+"""
+
+
+def target(tmp_path: Path, body: str = BODY) -> Target:
+    return Target.of_model(tmp_path / "tree", MODEL.replace("{body}", body.rstrip("\n")))
+
+
+def outer(seen: Observation) -> decisions.Site:
+    return next(site for site in decisions.find(seen) if site.module_class == "Model")
+
+
+def test_it_is_decided_once_for_each_shape(tmp_path: Path) -> None:
+    before = target(tmp_path)
+    seen = before.observe()
+    assert only([s for s in decisions.find(seen) if s.detail["function"] == "packed"]).module_class == ""
+    site = outer(seen)
+    assert decisions.outputs(before.tree, site) == ["mask", "positions"]
+    after = before.with_files(decisions.rewrite(before.tree, site))
+    call = ("mask, positions = from_shapes(", "    _model_forward_mask, self.settings, mask, past, positions, x,", ")")
+    assert "\n".join(f"        {line}" for line in call) in after.text()
+    assert "def _model_forward_mask(settings, mask, past, positions, x):" in after.text()
+    assert "make_mask(\n        settings,\n" in after.text() and "# where each row is" in after.text()
+    assert same_results(before, after)
+    assert decisions.find(after.observe()) == []
+
+
+def test_what_was_handed_in_is_used(tmp_path: Path) -> None:
+    before = target(tmp_path)
+    after = before.with_files(decisions.rewrite(before.tree, outer(before.observe())))
+    entry = "{}, torch.tensor([[1, 0, 0, 1, 0], [0, 1, 0, 0, 0]]), torch.tensor([[0, 1, 0, 1, 2]]))"
+    for each in (before, after):
+        text = each.text("bench.py").replace("(torch.randn(2, 5, 16),)", entry.format("(torch.randn(2, 5, 16)"))
+        (each.tree / "bench.py").write_text(text)
+    assert "torch.tensor([[0, 1, 0" in after.text("bench.py") and same_results(before, after)
+
+
+def test_the_inner_function_lacks_what_the_outer_one_makes(tmp_path: Path) -> None:
+    before = target(tmp_path)
+    inner = next(site for site in decisions.find(before.observe()) if site.detail["function"] == "packed")
+    with pytest.raises(CannotRewrite):
+        decisions.rewrite(before.tree, inner)
+
+
+def changed(old: str, new: str, body: str = BODY) -> str:
+    assert old in body
+    return body.replace(old, new)
+
+
+TWICE = "".join(f"    {line}\n" for line in changed("positions is None", "True").splitlines())
+LEFT_ALONE = {
+    "it is changed in place": (changed("positions = positions.unsqueeze(0)", "positions += 1"), "give a name"),
+    "more is done": (changed("            before =", "            self.seen = before ="), "give a name"),
+    "a call that is not known": (changed(") + before", ") + len(repr(before)) * 0 + before"), "more than compute"),
+    "more of self": (changed("self.settings,", "self,"), "more of self"),
+    "within a loop": (f"        for _ in range(2):\n{TWICE}", "loop"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "reason"), LEFT_ALONE.values(), ids=list(LEFT_ALONE))
+def test_what_may_do_more_is_left_alone(tmp_path: Path, body: str, reason: str) -> None:
+    before = target(tmp_path, body)
+    with pytest.raises(CannotRewrite, match=reason):
+        decisions.rewrite(before.tree, outer(before.observe()))
+
+
+def test_what_data_decides_is_no_site(tmp_path: Path) -> None:
+    body = changed("        mask =", "        positions = positions + (x[:, :, 0] > 99).long()\n        mask =")
+    assert decisions.find(target(tmp_path, body).observe()) == []
