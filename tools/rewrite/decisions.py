@@ -125,7 +125,7 @@ class _Moved:
 
     def function(self, name: str) -> cst.FunctionDef:
         config = self.source.module.config_for_parsing
-        taken = {n.value for s in self.body for n in find_all(s, cst.Name)} - set(self.attributes) | set(self.names)
+        taken = {name for s in self.body for name in _reads(self.source, s) | self.source.stores(s)}
         own = {attribute: free_name(attribute, taken) for attribute in self.attributes}
         head = cst.parse_statement(f"def {name}({', '.join([*own.values(), *self.names])}):\n    pass\n", config)
         inside = [cast(Statement, s.visit(_WithoutSelf(own))) for s in self.body]
@@ -158,10 +158,20 @@ def _of_self(node: cst.CSTNode) -> str:
 
 
 def _moved(source: SourceFile, function: cst.FunctionDef, site: Site) -> _Moved:
-    """Raises: CannotRewrite."""
-    lines = [line for line in site.detail["made"] if source.function_at(line) is function]
-    block = _block_around(source, statements(function), [*lines, site.line])
-    inside = [at for at, s in enumerate(block) if any(_spans(source, s, line) for line in (*lines, site.line))]
+    """From the first line that makes such a tensor, or else from a later one. Raises: CannotRewrite."""
+    made = [line for line in site.detail["made"] if source.function_at(line) is function]
+    first: CannotRewrite | None = None
+    while made:
+        try:
+            return _moved_from(source, function, site, made.pop(0))
+        except CannotRewrite as reason:
+            first = first or reason
+    raise first or CannotRewrite(f"{function.name.value} makes nothing there")
+
+
+def _moved_from(source: SourceFile, function: cst.FunctionDef, site: Site, begin: int) -> _Moved:
+    block = _block_around(source, statements(function), [begin, site.line])
+    inside = [at for at, s in enumerate(block) if any(_spans(source, s, line) for line in (begin, site.line))]
     body = block[inside[0] : inside[-1] + 1]
     local = source.stores(function.body) | {p.name.value for p in parameters(function)}
     many = {p.name.value for p in (function.params.star_arg, function.params.star_kwarg) if isinstance(p, cst.Param)}
@@ -169,7 +179,7 @@ def _moved(source: SourceFile, function: cst.FunctionDef, site: Site) -> _Moved:
     for statement in body:
         _check(source, statement, site.line, local, plain)
     stored = set().union(*(source.stores(s) for s in body))
-    read = {name for s in body for name in source.loads(s) if name in local} - {"self"}
+    read = {name for s in body for name in _reads(source, s) if name in local} - {"self"}
     before = {name for name in read if _is_read_first(source, body, name)}
     wanted = sorted(stored & _read_outside(source, function, body))
     sure = {name for name in wanted if _is_read_first(source, body, name) is False}
@@ -250,19 +260,25 @@ def _is_read_first(source: SourceFile, body: Sequence[Statement], name: str) -> 
         else:
             value = assigned(statement)
             made = False if value is not None and name in value[0] else None
-            found = True if name in source.loads(statement) else made
+            found = True if name in _reads(source, statement) else made
         if found is not None:
             return found
     return None
 
 
 def _is_read_first_in(source: SourceFile, statement: cst.If, name: str) -> bool | None:
-    if name in source.loads(statement.test):
+    if name in _reads(source, statement.test):
         return True
     other = statement.orelse
     rest: Sequence[Statement] = [other] if isinstance(other, cst.If) else _inside(other) if other is not None else []
     branches = [_is_read_first(source, branch, name) for branch in (_inside(statement), rest)]
     return True if True in branches else False if branches == [False, False] else None
+
+
+def _reads(source: SourceFile, node: cst.CSTNode) -> set[str]:
+    """Names that are read below, which the keywords of a call are not."""
+    labels = {id(a.keyword) for a in find_all(node, cst.Arg)} | {id(a.attr) for a in find_all(node, cst.Attribute)}
+    return {n.value for n in find_all(node, cst.Name) if id(n) not in labels} & source.loads(node)
 
 
 def _inside(statement: cst.If | cst.Else) -> Sequence[Statement]:

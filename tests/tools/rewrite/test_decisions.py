@@ -59,6 +59,11 @@ BODY = """\
 """
 
 
+def changed(old: str, new: str, body: str = BODY) -> str:
+    assert old in body
+    return body.replace(old, new)
+
+
 def target(tmp_path: Path, body: str = BODY) -> Target:
     return Target.of_model(tmp_path / "tree", MODEL.replace("{body}", body.rstrip("\n")))
 
@@ -92,16 +97,26 @@ def test_what_was_handed_in_is_used(tmp_path: Path) -> None:
     assert "torch.tensor([[0, 1, 0" in after.text("bench.py") and same_results(before, after)
 
 
+def test_what_is_made_before_for_something_else_stays_where_it_is(tmp_path: Path) -> None:
+    before = target(tmp_path, "        self.seen = torch.zeros(x.shape[:1])\n" + BODY)
+    after = before.with_files(decisions.rewrite(before.tree, outer(before.observe())))
+    assert "        self.seen = torch.zeros(x.shape[:1])\n        mask, positions = from_shapes(" in after.text()
+    assert same_results(before, after)
+
+
+def test_names_that_meet_in_the_new_function_stay_apart(tmp_path: Path) -> None:
+    body = changed("before", "settings", changed("self.settings,", "self.settings, "))
+    before = target(tmp_path, body)
+    after = before.with_files(decisions.rewrite(before.tree, outer(before.observe())))
+    assert "def _model_forward_mask(settings_, mask, past, positions, x):" in after.text()
+    assert same_results(before, after)
+
+
 def test_the_inner_function_lacks_what_the_outer_one_makes(tmp_path: Path) -> None:
     before = target(tmp_path)
     inner = next(site for site in decisions.find(before.observe()) if site.detail["function"] == "packed")
     with pytest.raises(CannotRewrite):
         decisions.rewrite(before.tree, inner)
-
-
-def changed(old: str, new: str, body: str = BODY) -> str:
-    assert old in body
-    return body.replace(old, new)
 
 
 TWICE = "".join(f"    {line}\n" for line in changed("positions is None", "True").splitlines())
