@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -115,7 +117,21 @@ class Parameters(nn.Module):
         self.size = nn.Parameter(torch.tensor(3.0))
 
 
+class Slotted:
+    __slots__ = ("__dict__", "__weakref__", "size")
+
+    def __init__(self) -> None:
+        self.size = 3
+
+
+class Table(dict[str, int]):
+    pass
+
+
 NOT_TOLD = {
+    "a dict with attributes": Table(size=3),
+    "a counter": collections.Counter("aab"),
+    "slots beside attributes": Slotted(),
     "a module": Parameters(),
     "a weight": nn.Parameter(torch.ones(2, 2)),
     "a list": [1, 2],
@@ -136,6 +152,16 @@ def test_who_writes_to_what_he_was_given_gets_his_own_afterwards(pack: Any) -> N
     pack.from_shapes(build, X)[0].add_(5)
     for runs in (2, 3):
         assert torch.equal(pack.from_shapes(build, X)[0], torch.arange(5)) and build.runs == runs
+
+
+def test_what_a_recorded_graph_may_still_read_stays(pack: Any) -> None:
+    settings = Settings()
+    found = [weakref.ref(pack.from_shapes(positions, X, settings)[0])]
+    settings.kind = "full"
+    found.append(weakref.ref(pack.from_shapes(positions, X, settings)[0]))
+    found[1]().add_(1)  # type: ignore[union-attr]
+    pack.from_shapes(positions, X, settings)
+    assert None not in [each() for each in found]
 
 
 def test_settings_that_a_run_changes_are_not_kept(pack: Any) -> None:

@@ -21,10 +21,12 @@ from tools.observation import Frame, HostRead, Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.flow import Statement
 from tools.rewrite.ops_package import FROM_SHAPES, use
+from tools.rewrite.pure_operations import FACTORIES, PLAIN_FUNCTIONS, PURE
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import (
     assigned,
-    dotted,
+    base_name,
+    escaping,
     find_all,
     find_blocks,
     free_name,
@@ -34,9 +36,10 @@ from tools.rewrite.syntax import (
     walk,
 )
 
-_BUILT_IN = frozenset({"bool", "float", "getattr", "int", "isinstance", "len", "max", "min", "range", "tuple"})
+_QUESTIONS = PLAIN_FUNCTIONS | {"getattr", "isinstance"}
+_OPERATIONS = FACTORIES | PURE
 _ONE_LINE = 60  # characters of arguments
-_SAID = (cst.SimpleStatementLine, cst.If, cst.IndentedBlock, cst.Else)
+_SAID = (cst.SimpleStatementLine, cst.If)
 
 
 def find(observation: Observation) -> list[Site]:
@@ -177,7 +180,8 @@ def _moved_from(source: SourceFile, function: cst.FunctionDef, site: Site, begin
     many = {p.name.value for p in (function.params.star_arg, function.params.star_kwarg) if isinstance(p, cst.Param)}
     plain = {name.partition(".")[0] for name in site.detail["plain_attributes"]}
     for statement in body:
-        _check(source, statement, site.line, local, plain)
+        _check(source, statement, plain)
+    _check_calls(source, body, site.line, local)
     stored = set().union(*(source.stores(s) for s in body))
     read = {name for s in body for name in _reads(source, s) if name in local} - {"self"}
     before = {name for name in read if _is_read_first(source, body, name)}
@@ -189,6 +193,8 @@ def _moved_from(source: SourceFile, function: cst.FunctionDef, site: Site, begin
         raise CannotRewrite(f"{min(unknown or before & many)} may not be there, or hold anything")
     if not wanted:
         raise CannotRewrite(f"what {function.name.value} decides there is not given to a name")
+    if shared := set(wanted) & escaping(function.body, {id(node) for s in body for node in walk(s)}):
+        raise CannotRewrite(f"{min(shared)} may be changed in place later")
     attributes = sorted({name for s in body for node in walk(s) if (name := _of_self(node))})
     return _Moved(source, body, sorted(before), attributes, wanted)
 
@@ -205,12 +211,12 @@ def _block_around(source: SourceFile, body: Sequence[Statement], lines: Sequence
     return body
 
 
-def _spans(source: SourceFile, statement: Statement, line: int) -> bool:
-    first, last = source.lines(statement)
+def _spans(source: SourceFile, node: cst.CSTNode, line: int) -> bool:
+    first, last = source.lines(node)
     return first <= line <= last
 
 
-def _check(source: SourceFile, statement: Statement, line: int, local: set[str], plain: set[str]) -> None:
+def _check(source: SourceFile, statement: Statement, plain: set[str]) -> None:
     """Raises: CannotRewrite for what does more than give names values, or might."""
     for part in _statements_in(statement):
         if isinstance(part, cst.SimpleStatementLine) and assigned(part) is None:
@@ -223,8 +229,6 @@ def _check(source: SourceFile, statement: Statement, line: int, local: set[str],
             raise CannotRewrite(f"line {source.lines(statement)[0]} is not understood")
         if isinstance(node, cst.Name) and node.value == "self" and id(node) not in known:
             raise CannotRewrite("it depends on more of self than plain attributes")
-        if isinstance(node, cst.Call) and not _is_known(source, node, line, local):
-            raise CannotRewrite(f"{source.code(node.func)} may do more than compute")
 
 
 def _statements_in(statement: Statement) -> Iterator[cst.CSTNode]:
@@ -237,19 +241,24 @@ def _statements_in(statement: Statement) -> Iterator[cst.CSTNode]:
             yield from _statements_in(inner)
 
 
-def _is_known(source: SourceFile, call: cst.Call, line: int, local: set[str]) -> bool:
-    """The one in which Python waits, torch's own, methods of locals, and questions about numbers."""
-    if _spans_node(source, call, line) and not _of_self(call.func):
-        return True
-    head = dotted(call.func).partition(".")[0]
+def _check_calls(source: SourceFile, body: Sequence[Statement], line: int, local: set[str]) -> None:
+    """One may be unknown, the one in which Python waits. Raises: CannotRewrite for another, or a method of self."""
+    calls = [call for statement in body for call in find_all(statement, cst.Call)]
+    unknown = [call for call in calls if not _is_known(source, call, local)]
+    for call in unknown:
+        if len(unknown) > 1 or not _spans(source, call, line) or _of_self(call.func):
+            raise CannotRewrite(f"{source.code(call.func)} may do more than compute")
+
+
+def _is_known(source: SourceFile, call: cst.Call, local: set[str]) -> bool:
+    """Operations of torch, methods of locals (`from_shapes` knows what these may be), and questions about numbers."""
     if isinstance(call.func, cst.Name):
-        return call.func.value in _BUILT_IN and call.func.value not in local
-    return source.qualified(call.func).startswith("torch.") or head in local - {"self"} or not head
-
-
-def _spans_node(source: SourceFile, node: cst.CSTNode, line: int) -> bool:
-    first, last = source.lines(node)
-    return first <= line <= last
+        return call.func.value in _QUESTIONS - local
+    if not isinstance(call.func, cst.Attribute):
+        return False
+    base = base_name(call.func.value)
+    of_torch = not base or source.imports.get(base, "").partition(".")[0] == "torch"
+    return base in local - {"self"} or (of_torch and call.func.attr.value in _OPERATIONS)
 
 
 def _is_read_first(source: SourceFile, body: Sequence[Statement], name: str) -> bool | None:

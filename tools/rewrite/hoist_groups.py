@@ -12,7 +12,7 @@ import libcst as cst
 
 from tools.rewrite.kinds import Env, Kind, Kinds
 from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import assigned, find_all, find_blocks, handed_out, simple_statements, touched, walk
+from tools.rewrite.syntax import assigned, escaping, find_all, find_blocks, simple_statements, touched
 
 _OPERATIONS = (cst.Call, cst.BinaryOperation, cst.Subscript)
 
@@ -123,12 +123,7 @@ class Finder:
 
     def _is_unsafe(self, names: list[str], inside: set[int]) -> bool:
         """Whether somebody could change the tensor in place: here, or after it was handed out."""
-        wanted = set(names)
-        for node in walk(self.function.body):
-            outside = isinstance(node, cst.SimpleStatementLine) and id(node) not in inside
-            if outside and wanted & (touched(node) | handed_out(node)):
-                return True
-        return False
+        return bool(set(names) & escaping(self.function.body, inside))
 
     def _inside(self, statement: cst.CSTNode, env: dict[str, Kind]) -> list[Group]:
         """Groups in the blocks of a compound statement, or expressions within a simple one."""

@@ -113,6 +113,12 @@ def handed_out(statement: cst.CSTNode) -> set[str]:
     return found
 
 
+def escaping(body: cst.CSTNode, inside: set[int]) -> set[str]:
+    """Names whose tensors a line changes in place, or hands out as they are. Lines with an id of `inside` may."""
+    lines = [line for line in find_all(body, cst.SimpleStatementLine) if id(line) not in inside]
+    return {name for line in lines for name in touched(line) | handed_out(line)}
+
+
 def plain_parts(value: cst.BaseExpression) -> set[str]:
     if isinstance(value, cst.Name):
         return {value.value}

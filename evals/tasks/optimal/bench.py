@@ -15,5 +15,5 @@ def build():
 
 
 def inputs(seed):
-    generator = torch.Generator(DEVICE).manual_seed(seed)  # on a GPU: a host draws that many numbers in a second
+    generator = torch.Generator(DEVICE).manual_seed(seed)  # drawn where it is used: a host is slow at so many
     return (torch.randn(ROWS, FEATURES, generator=generator, device=DEVICE, dtype=DTYPE),)

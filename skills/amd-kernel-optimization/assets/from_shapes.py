@@ -3,7 +3,7 @@
 """What shapes and settings alone decide, such as whether a mask is needed, found out once and kept.
 
 `from_shapes(build, *arguments)` is `build(*arguments)`, kept under a key of what it depends on: plain arguments by
-value, settings (objects whose attributes are plain, or containers of such) by all of their attributes, and tensors by
+value, settings (objects of plain attributes, or containers of such, and nothing else) by all of these, and tensors by
 shape, strides, dtype and device alone. That it depends on nothing else of them is seen, not believed: at first `build`
 gets stand-ins in their place, which have no data. Where it asks for any, draws random numbers, changes the settings or
 gives back what is neither plain nor a tensor, it runs in every call, as it would without this. So it does while other
@@ -28,6 +28,7 @@ MOST = 16  # results kept of one `build`
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _NOTHING = object()  # no plain result: nothing that is ever kept
 _kept = {}  # build -> {key: _Kept, or None where it runs in every call}
+_retired = []  # given up, but perhaps still read by a recorded graph
 
 
 def from_shapes(build, *arguments):
@@ -47,8 +48,10 @@ def _from_shapes(build, arguments):
     if found is not None and found.is_of(arguments):
         if found.is_intact():
             return found.result()
+        _retired.append(found)
         known[key] = None  # somebody writes to what he is given
     elif (found is not None or (key not in known and len(known) < MOST)) and not _is_capturing():
+        _retired.extend([found] if found is not None else [])  # of other settings
         known[key] = found = _found_out(build, arguments)
         if found is not None:
             return found.result()
@@ -148,8 +151,12 @@ def _facts(argument):
     return (type(argument), argument if isinstance(argument, _PLAIN) else id(argument))
 
 
+class _Attributes:
+    """Holds nothing but attributes. What holds more, such as a dict or what has slots, takes more memory than this."""
+
+
 def _is_settings(argument):
-    if isinstance(argument, (*_PLAIN, torch.Tensor)):
+    if isinstance(argument, (*_PLAIN, torch.Tensor)) or type(argument).__basicsize__ != _Attributes.__basicsize__:
         return False
     return hasattr(argument, "__weakref__") and _is_of_plain(getattr(argument, "__dict__", None))
 

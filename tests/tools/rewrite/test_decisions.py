@@ -28,6 +28,10 @@ def packed(positions):
     return (steps != 1).cumsum(-1)
 
 
+def make(x):
+    return x
+
+
 def make_mask(settings, x, mask, positions):
     if mask is not None:
         return mask.bool()
@@ -124,6 +128,10 @@ LEFT_ALONE = {
     "it is changed in place": (changed("positions = positions.unsqueeze(0)", "positions += 1"), "give a name"),
     "more is done": (changed("            before =", "            self.seen = before ="), "give a name"),
     "a call that is not known": (changed(") + before", ") + len(repr(before)) * 0 + before"), "more than compute"),
+    "one more call beside it": (changed("            x,\n", "            make(x),\n"), "more than compute"),
+    "a call by subscript": (changed("= make_mask(", "= [make_mask, print(1)][0]("), "more than compute"),
+    "it is stored": (changed("        x = x +", "        self.last = positions\n        x = x +"), "changed in place"),
+    "it is changed later": (changed("        x = x +", "        positions += 1\n        x = x +"), "changed in place"),
     "more of self": (changed("self.settings,", "self,"), "more of self"),
     "within a loop": (f"        for _ in range(2):\n{TWICE}", "loop"),
 }  # fmt: skip
