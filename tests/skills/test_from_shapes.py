@@ -181,6 +181,14 @@ def test_what_was_found_in_inference_mode_serves_training(pack: Any) -> None:
     assert not found.is_inference()
 
 
+def test_who_asks_whether_gradients_are_recorded_is_told(pack: Any) -> None:
+    build = Build(lambda x: torch.is_grad_enabled())
+    for mode, recorded in ((torch.enable_grad, True), (torch.no_grad, False), (torch.inference_mode, False)) * 2:
+        with mode():
+            assert pack.from_shapes(build, X) is recorded and torch.is_grad_enabled() is recorded
+    assert build.runs == 2
+
+
 def test_shapes_without_an_end_are_not_all_kept(pack: Any) -> None:
     build = Build(positions)
     for size in range(1, 3 * pack.MOST):

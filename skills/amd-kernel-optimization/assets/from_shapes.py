@@ -4,11 +4,12 @@
 
 `from_shapes(build, *arguments)` is `build(*arguments)`, kept under a key of what it depends on: plain arguments by
 value, settings (objects of plain attributes, or containers of such, and nothing else) by all of these, and tensors by
-shape, strides, dtype and device alone. That it depends on nothing else of them is seen, not believed: at first `build`
-gets stand-ins in their place, which have no data. Where it asks for any, draws random numbers, changes the settings or
-gives back what is neither plain nor a tensor, it runs in every call, as it would without this. So it does while other
-code looks at or changes what operations mean, and after somebody wrote to what he was given. What `build` does beside
-computing its result is done once; what it reads of other modules is taken to stay.
+shape, strides, dtype and device alone, beside torch's own defaults and whether gradients are recorded. That it depends
+on nothing else of tensors is seen, not believed: at first `build` gets stand-ins in their place, which have no data.
+Where it asks for any, draws random numbers, changes the settings or gives back what is neither plain nor a tensor, it
+runs in every call, as it would without this. So it does while other code looks at or changes what operations mean, and
+after somebody wrote to what he was given. What `build` does beside computing its result is done once; what it reads of
+other modules is taken to stay.
 
 Inside torch.compile it is not traced: the graph ends before it, and another begins.
 """
@@ -43,7 +44,7 @@ def _from_shapes(build, arguments):
     if _is_observed() or not all(map(_can_be_told, arguments)):
         return build(*arguments)
     known = _kept.setdefault(build, {})
-    key = (torch.get_default_dtype(), _default_device(), *map(_facts, arguments))
+    key = (torch.get_default_dtype(), _default_device(), torch.is_grad_enabled(), *map(_facts, arguments))
     found = known.get(key)
     if found is not None and found.is_of(arguments):
         if found.is_intact():
@@ -85,9 +86,10 @@ def _found_out(build, arguments):
     asked = []
     given = [_StandIn(a, asked) if isinstance(a, torch.Tensor) else a for a in arguments]
     value, before = _NOTHING, _random_state()
+    mode = torch.set_grad_enabled(torch.is_grad_enabled())  # which leaving inference mode would change
     # What is wrong with the call itself, the call itself tells. What is born in inference mode could never be used for
     # training, and changes of it are not counted.
-    with contextlib.suppress(_NoData, Exception), torch.inference_mode(False), torch.no_grad():
+    with contextlib.suppress(_NoData, Exception), torch.inference_mode(False), mode:
         value = build(*given)
     drawn = not all(map(torch.equal, before, _random_state()))
     for device, state in zip(_random_devices(), before, strict=True):
