@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import random
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -73,6 +75,16 @@ def _caught(x: torch.Tensor) -> Any:
         return bool((x > 0).all())
 
 
+def _forked(x: torch.Tensor) -> Any:
+    with torch.random.fork_rng():
+        return torch.rand(3)
+
+
+def _seed() -> None:
+    torch.manual_seed(3), OWN.manual_seed(3), random.seed(3), numpy.random.seed(3)
+
+
+OWN = torch.Generator()
 ASKS_MORE = {
     "a value": lambda x: bool((x > 0).any()),
     "the tensor itself": lambda x: x,
@@ -83,17 +95,26 @@ ASKS_MORE = {
     "its memory": lambda x: x.data_ptr(),
     "random numbers": lambda x: torch.rand(x.shape),
     "no plain result": lambda x: [object(), x.dtype],
-    "an attribute that only it has": lambda x: x.note,
+    "an attribute that only it has": lambda x: getattr(x, "note", 0) + x.shape[0],
+    "a table of tensors": lambda x: x in {1: 2},
+    "what it might carry": lambda x: getattr(x, "note", 0),
+    "Python's random numbers": lambda x: random.random(),
+    "numpy's random numbers": lambda x: float(numpy.random.rand()),
+    "random numbers of its own": lambda x: torch.rand((), generator=OWN),
+    "random numbers that are put back": _forked,
+    "a tensor to train": lambda x: torch.ones(x.shape[1], requires_grad=True),
+    "a tensor of inference mode": torch.inference_mode()(lambda x: torch.ones(x.shape[1])),
 }
 
 
 @pytest.mark.parametrize("decide", ASKS_MORE.values(), ids=list(ASKS_MORE))
-def test_what_needs_more_than_facts_runs_in_every_call(pack: Any, decide: Any) -> None:
+def test_what_needs_more_than_facts_runs_in_every_call(pack: Any, decide: Any, request: Any) -> None:
     build, x = Build(decide), torch.randn(3, 4)
-    x.note = 1  # type: ignore[attr-defined]
-    torch.manual_seed(3)
+    if "attribute" in request.node.callspec.id:
+        x.note = 1  # type: ignore[attr-defined]
+    _seed()
     expected = [decide(x), decide(x)]
-    torch.manual_seed(3)
+    _seed()
     found = [pack.from_shapes(build, x), pack.from_shapes(build, x)]
     assert build.runs >= 2
     assert str(found) == str(expected) or "object" in str(found)
@@ -147,38 +168,69 @@ def test_arguments_that_cannot_be_told_by_facts_are_not_kept(pack: Any, argument
         assert pack.from_shapes(build, X, argument) == 1 and build.runs == runs
 
 
-def test_who_writes_to_what_he_was_given_gets_his_own_afterwards(pack: Any) -> None:
-    build = Build(positions)
-    pack.from_shapes(build, X)[0].add_(5)
-    for runs in (2, 3):
-        assert torch.equal(pack.from_shapes(build, X)[0], torch.arange(5)) and build.runs == runs
+def test_who_writes_to_what_he_was_given_changes_nothing_of_others(pack: Any) -> None:
+    def decide(x: torch.Tensor) -> Any:
+        found = torch.arange(x.shape[1])
+        return {"all": found, "again": found, "some": found[1:4], "wide": found[None].expand(3, -1)}
+
+    build = Build(decide)
+    for _ in range(3):
+        found = pack.from_shapes(build, X)
+        assert found["all"] is found["again"] and found["wide"].stride() == (0, 1)
+        assert found["wide"].tolist() == 3 * [[0, 1, 2, 3, 4]]
+        found["all"].data.add_(5)
+        found["all"].note = 1
+        assert found["some"].tolist() == [6, 7, 8] and found["wide"][2].tolist() == [5, 6, 7, 8, 9]
+    assert build.runs == 1
 
 
 def test_what_a_recorded_graph_may_still_read_stays(pack: Any) -> None:
     settings = Settings()
-    found = [weakref.ref(pack.from_shapes(positions, X, settings)[0])]
-    settings.kind = "full"
-    found.append(weakref.ref(pack.from_shapes(positions, X, settings)[0]))
-    found[1]().add_(1)  # type: ignore[union-attr]
+    for settings.kind in ("causal", "full", "causal"):
+        pack.from_shapes(positions, X, settings)
+    kept = [weakref.ref(out) for found in pack._kept[positions].values() for out in found.outs if out is not None]
+    settings.sizes["window"] = []
     pack.from_shapes(positions, X, settings)
-    assert None not in [each() for each in found]
+    assert len(kept) == 2 and None not in [each() for each in kept]
 
 
-def test_settings_that_a_run_changes_are_not_kept(pack: Any) -> None:
-    settings = Settings()
-
+def test_a_run_that_changes_settings_changes_them_once_and_is_not_kept(pack: Any) -> None:
     def decide(s: Settings) -> int:
         s.sizes["window"].append(0)
         return len(s.sizes["window"])
 
-    first = pack.from_shapes(decide, settings)
-    assert pack.from_shapes(decide, settings) == first + 1
+    settings = Settings()
+    assert [pack.from_shapes(decide, settings) for _ in range(3)] == [3, 4, 5]
+
+
+def test_which_arguments_are_the_same_is_part_of_the_key(pack: Any) -> None:
+    def decide(x: torch.Tensor, context: torch.Tensor) -> bool:
+        return context is x
+
+    y = torch.randn(2, 5)
+    for _ in range(2):
+        assert [pack.from_shapes(decide, x, c) for x, c in ((X, y), (X, X), (y, X), (y, y))] == [False, True] * 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(0.0, -0.0), ({"a": 1}, {"a": 1.0}), ({"a": [1]}, {"a": (1,)}), ({"a": 1, "b": 1}, {"b": 1, "a": 1})],
+)
+def test_settings_are_told_apart_by_type_and_order(pack: Any, one: Any, other: Any) -> None:
+    settings = Settings()
+    build, found = Build(lambda s: repr(s.kind)), []
+    for settings.kind in (one, other) * 2:
+        found.append(pack.from_shapes(build, settings))
+    assert found == [repr(one), repr(other)] * 2 and build.runs == 2
 
 
 def test_what_was_found_in_inference_mode_serves_training(pack: Any) -> None:
+    build = Build(positions)
     with torch.inference_mode():
-        found, _ = pack.from_shapes(positions, X)
-    assert not found.is_inference()
+        pack.from_shapes(build, X)
+    with torch.no_grad():
+        assert not pack.from_shapes(build, X)[0].is_inference() and build.runs == 1
+    assert not pack.from_shapes(build, X)[0].is_inference()
 
 
 def test_who_asks_whether_gradients_are_recorded_is_told(pack: Any) -> None:
@@ -220,6 +272,16 @@ def test_compiled_code_uses_what_was_found_and_follows_the_settings(pack: Any) -
         model.settings.kind = "full"
         compiled(X)
         assert model.build.runs == 2
+
+
+def test_where_there_must_be_one_graph_there_is_one(pack: Any) -> None:
+    def ask(x: torch.Tensor, decide: Callable[..., Any]) -> torch.Tensor:
+        return x * pack.from_shapes(decide, x)
+
+    decide = lambda x: torch.arange(x.shape[1])  # noqa: E731
+    whole = torch.compile(ask, backend="eager", fullgraph=True)
+    torch.testing.assert_close(whole(X, decide), X * torch.arange(5))
+    assert not pack._kept
 
 
 def test_exported_programs_hold_what_it_computes(pack: Any) -> None:

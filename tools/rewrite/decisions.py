@@ -8,6 +8,7 @@ names values, and calls that it does not know, but for the one in which Python w
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from tools.rewrite.syntax import (
     find_all,
     find_blocks,
     free_name,
+    imported_names,
     parameters,
     statements,
     touched,
@@ -189,6 +191,8 @@ def _moved_from(source: SourceFile, function: cst.FunctionDef, site: Site, begin
     sure = {name for name in wanted if _is_read_first(source, body, name) is False}
     before |= set(wanted) - sure  # those may be what they were
     unknown = before - {p.name.value for p in parameters(function)} - _stored_above(source, function, body[0])
+    if others := _globals(source, body) - local:
+        raise CannotRewrite(f"{min(others)} may be changed, or may not be there")
     if unknown or before & many:
         raise CannotRewrite(f"{min(unknown or before & many)} may not be there, or hold anything")
     if not wanted:
@@ -196,17 +200,21 @@ def _moved_from(source: SourceFile, function: cst.FunctionDef, site: Site, begin
     if shared := set(wanted) & escaping(function.body, {id(node) for s in body for node in walk(s)}):
         raise CannotRewrite(f"{min(shared)} may be changed in place later")
     attributes = sorted({name for s in body for node in walk(s) if (name := _of_self(node))})
+    if perhaps := set(attributes) - {name for s in body for node in _surely(s) if (name := _of_self(node))}:
+        raise CannotRewrite(f"self.{min(perhaps)} may not be there")
     return _Moved(source, body, sorted(before), attributes, wanted)
 
 
 def _block_around(source: SourceFile, body: Sequence[Statement], lines: Sequence[int]) -> Sequence[Statement]:
-    """The innermost block that holds all these lines. Raises: CannotRewrite within a loop, or with none."""
+    """The innermost block that holds all these lines. Raises: CannotRewrite within a loop or a try."""
     for statement in body:
         for block in find_blocks(statement):
             first, last = source.lines(block)
             if all(first <= line <= last for line in lines):
                 if isinstance(statement, (cst.For, cst.While)):
                     raise CannotRewrite("that is decided in each step of a loop")
+                if isinstance(statement, (cst.Try, cst.TryStar)):
+                    raise CannotRewrite("an error in the middle of it would be handled")
                 return _block_around(source, block.body, lines)
     return body
 
@@ -286,8 +294,13 @@ def _is_read_first_in(source: SourceFile, statement: cst.If, name: str) -> bool 
 
 def _reads(source: SourceFile, node: cst.CSTNode) -> set[str]:
     """Names that are read below, which the keywords of a call are not."""
+    return {n.value for n in _named(node)} & source.loads(node)
+
+
+def _named(node: cst.CSTNode) -> list[cst.Name]:
+    """Names below that stand for values, which attributes and the keywords of a call do not."""
     labels = {id(a.keyword) for a in find_all(node, cst.Arg)} | {id(a.attr) for a in find_all(node, cst.Attribute)}
-    return {n.value for n in find_all(node, cst.Name) if id(n) not in labels} & source.loads(node)
+    return [n for n in find_all(node, cst.Name) if id(n) not in labels]
 
 
 def _inside(statement: cst.If | cst.Else) -> Sequence[Statement]:
@@ -295,11 +308,41 @@ def _inside(statement: cst.If | cst.Else) -> Sequence[Statement]:
 
 
 def _stored_above(source: SourceFile, function: cst.FunctionDef, first: Statement) -> set[str]:
-    begin = source.lines(first)[0]
-    plain = [s for s in find_all(function, cst.SimpleStatementLine) if source.lines(s)[1] < begin]
-    return set().union(*(source.stores(s) for s in plain))
+    """Names that surely have a value there."""
+    begin, found = source.lines(first)[0], set[str]()
+    block = statements(function)
+    while block:
+        above = [s for s in block if source.lines(s)[1] < begin]
+        found |= {n for s in above for n in source.stores(s) if _is_read_first(source, [s], n) is False}
+        found |= {n for s in above if isinstance(s, cst.SimpleStatementLine) for n in source.stores(s)}
+        around = [b for s in block for b in find_blocks(s) if _spans(source, b, begin)]
+        block = around[0].body if around else ()
+    return found
+
+
+def _surely(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The node and what below it is looked at whatever conditions say."""
+    yield node
+    parts = node.children
+    if isinstance(node, (cst.If, cst.IfExp)):
+        parts = [node.test]
+    elif isinstance(node, cst.BooleanOperation):
+        parts = [node.left]
+    for part in parts:
+        yield from _surely(part)
+
+
+def _globals(source: SourceFile, body: Sequence[Statement]) -> set[str]:
+    """Names that these read and that are no functions, classes or modules of the file, nor of Python."""
+    known = set(dir(builtins))
+    for statement in source.module.body:
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+            known.add(statement.name.value)
+        else:
+            known |= imported_names(statement)
+    return {name for statement in body for name in _reads(source, statement)} - known
 
 
 def _read_outside(source: SourceFile, function: cst.FunctionDef, body: Sequence[Statement]) -> set[str]:
     inside = {id(node) for s in body for node in walk(s)}
-    return {n.value for n in walk(function.body) if isinstance(n, cst.Name) and id(n) not in inside}
+    return {n.value for n in _named(function.body) if id(n) not in inside}

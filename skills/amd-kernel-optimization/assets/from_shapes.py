@@ -3,105 +3,151 @@
 """What shapes and settings alone decide, such as whether a mask is needed, found out once and kept.
 
 `from_shapes(build, *arguments)` is `build(*arguments)`, kept under a key of what it depends on: plain arguments by
-value, settings (objects of plain attributes, or containers of such, and nothing else) by all of these, and tensors by
-shape, strides, dtype and device alone, beside torch's own defaults and whether gradients are recorded. That it depends
-on nothing else of tensors is seen, not believed: at first `build` gets stand-ins in their place, which have no data.
-Where it asks for any, draws random numbers, changes the settings or gives back what is neither plain nor a tensor, it
-runs in every call, as it would without this. So it does while other code looks at or changes what operations mean, and
-after somebody wrote to what he was given. What `build` does beside computing its result is done once; what it reads of
-other modules is taken to stay.
+value, settings (objects of plain attributes, or containers of such, and nothing else) by all of these, tensors by
+shape, strides, dtype and device, which of them are the same, torch's own defaults, and whether gradients are recorded.
+That it depends on nothing else of tensors is seen, not believed: at first `build` gets stand-ins for them, which have
+no data, and copies of the settings. Where it asks for any data or what only one tensor carries, draws random numbers,
+changes the settings or gives back what is neither plain nor a plain tensor, it runs in every call, as it would without
+this. So it does while other code looks at or changes what operations mean. Each caller gets tensors of its own.
 
-Inside torch.compile it is not traced: the graph ends before it, and another begins.
+What is not seen: that `build` reads what others change (globals, classes of settings, context variables, modes of torch
+functions, inference mode), asks for the type of a tensor, or does more than compute, which happens once, or once too
+often.
+
+Inside torch.compile it is not traced: the graph ends before it, and another begins. Where there must be one graph,
+`build` itself is traced.
 """
 
 import contextlib
-import copy
-import weakref
+import pickle
+import random
+import sys
 
 import torch
-from torch.utils import _pytree
+from torch.utils import _python_dispatch, _pytree
 
 from .constants import _default_device, _is_observed
 from .exporting import is_exporting
 
 MOST = 16  # results kept of one `build`
+DEEPEST = 8  # containers in containers
 
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
-_NOTHING = object()  # no plain result: nothing that is ever kept
-_kept = {}  # build -> {key: _Kept, or None where it runs in every call}
-_retired = []  # given up, but perhaps still read by a recorded graph
+_PLAIN = {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
+_CONTAINERS = {list, tuple, set, frozenset}
+_kept = {}  # build -> {key: _Kept, or None where it runs in every call}; recorded graphs may read it, so it stays
 
 
 def from_shapes(build, *arguments):
-    """The result of `build(*arguments)`. Do not change it in place."""
-    if is_exporting() or torch.jit.is_scripting() or torch.jit.is_tracing():
+    """The result of `build(*arguments)`."""
+    if is_exporting() or torch.jit.is_tracing() or (torch.compiler.is_compiling() and _is_to_be_one_graph()):
         return build(*arguments)
     return _from_shapes(build, arguments)
 
 
+@torch.compiler.assume_constant_result
+def _is_to_be_one_graph():
+    """Whether the code that is being compiled may not be left, as with fullgraph."""
+    from torch._dynamo.symbolic_convert import InstructionTranslator  # there while something is compiled
+
+    now = InstructionTranslator.current_tx()
+    return bool(now.one_graph or getattr(now, "error_on_graph_break", False))
+
+
 @torch.compiler.disable
 def _from_shapes(build, arguments):
-    if _is_observed() or not all(map(_can_be_told, arguments)):
+    key = None if _is_observed() else _key(arguments)
+    if key is None:
         return build(*arguments)
     known = _kept.setdefault(build, {})
-    key = (torch.get_default_dtype(), _default_device(), torch.is_grad_enabled(), *map(_facts, arguments))
+    if key not in known and len(known) < MOST and not _is_capturing():
+        known[key] = _found_out(build, arguments)
     found = known.get(key)
-    if found is not None and found.is_of(arguments):
-        if found.is_intact():
-            return found.result()
-        _retired.append(found)
-        known[key] = None  # somebody writes to what he is given
-    elif (found is not None or (key not in known and len(known) < MOST)) and not _is_capturing():
-        _retired.extend([found] if found is not None else [])  # of other settings
-        known[key] = found = _found_out(build, arguments)
-        if found is not None:
-            return found.result()
-    return build(*arguments)
+    return build(*arguments) if found is None else found.copy()
 
 
 class _Kept:
-    """A result, and the settings it was found with."""
+    """A result that nobody else has."""
 
-    def __init__(self, arguments, settings, value):
-        self.settings = [(weakref.ref(a), s) for a, s in zip(arguments, settings, strict=True) if s is not None]
-        self.outs, self.form = _pytree.tree_flatten(value)
-        self.versions = [out._version if isinstance(out, torch.Tensor) else None for out in self.outs]
+    def __init__(self, value):
+        self.outs, self.form = _flattened(value)
 
-    def is_of(self, arguments):
-        given = [a for a in arguments if _is_settings(a)]
-        pairs = zip(self.settings, given, strict=True)
-        return all(reference() is now and _unchanged(now, then) for (reference, then), now in pairs)
+    def copy(self):
+        """In containers and memory of its own, shared as the result's is."""
+        memory, tensors = {}, {}
+        for out in self.outs:
+            if isinstance(out, torch.Tensor) and id(out) not in tensors:
+                tensors[id(out)] = _copied(out, memory)
+        return _pytree.tree_unflatten([tensors.get(id(out), out) for out in self.outs], self.form)
 
-    def is_intact(self):
-        return all(v is None or out._version == v for out, v in zip(self.outs, self.versions, strict=True))
 
-    def result(self):
-        """In containers of its own."""
-        return _pytree.tree_unflatten(self.outs, self.form)
+def _flattened(value):
+    return _pytree.tree_flatten(value, is_leaf=lambda part: isinstance(part, torch.Size))
+
+
+def _copied(tensor, memory):
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in memory:
+        whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+        memory[storage.data_ptr()] = whole.clone().untyped_storage()
+    made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return made.set_(memory[storage.data_ptr()], tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
 def _found_out(build, arguments):
     """What `build` gives by facts alone; None where it needs more."""
-    settings = [_snapshot(a) if _is_settings(a) else None for a in arguments]
-    asked = []
-    given = [_StandIn(a, asked) if isinstance(a, torch.Tensor) else a for a in arguments]
-    value, before = _NOTHING, _random_state()
-    mode = torch.set_grad_enabled(torch.is_grad_enabled())  # which leaving inference mode would change
+    asked, value = [], None
+    others = {id(a): _in_place_of(a, asked) for a in arguments if type(a) not in _PLAIN}
+    before = [get() for get, _ in _generators()]
+    gradients = torch.set_grad_enabled(torch.is_grad_enabled())  # which leaving inference mode would change
     # What is wrong with the call itself, the call itself tells. What is born in inference mode could never be used for
-    # training, and changes of it are not counted.
-    with contextlib.suppress(_NoData, Exception), torch.inference_mode(False), mode:
-        value = build(*given)
-    drawn = not all(map(torch.equal, before, _random_state()))
-    for device, state in zip(_random_devices(), before, strict=True):
-        torch.set_rng_state(state) if device is None else torch.cuda.set_rng_state(state, device)
-    leaves = _pytree.tree_leaves(value)
-    plain = all(isinstance(leaf, _PLAIN) or (type(leaf) is torch.Tensor and leaf.is_leaf) for leaf in leaves)
-    changed = any(s is not None and not _unchanged(a, s) for a, s in zip(arguments, settings, strict=True))
-    return None if asked or drawn or changed or not plain else _Kept(arguments, settings, value)
+    # training.
+    with contextlib.suppress(_NoData, Exception), torch.inference_mode(False), gradients, _NoRandomNumbers(asked):
+        value = _Kept(build(*[others.get(id(a), a) for a in arguments]))
+    for (get, put), state in zip(_generators(), before, strict=True):
+        if not _is_same_state(get(), state):
+            asked.append(str(get))
+            put(state)
+    changed = any(_key([others[id(a)]]) != _key([a]) for a in arguments if _is_settings(a))
+    return value if value is not None and not asked and not changed and all(map(_may_be_kept, value.outs)) else None
+
+
+def _may_be_kept(out):
+    if type(out) is not torch.Tensor or out.layout != torch.strided or out.is_nested:
+        return type(out) in _PLAIN
+    special = out.is_quantized or out.is_conj() or out.is_neg()  # more than memory, offset, shape and strides
+    return not (special or out.requires_grad or out.is_inference() or vars(out))
+
+
+def _in_place_of(argument, asked):
+    if isinstance(argument, torch.Tensor):
+        return _StandIn(argument, asked)
+    made = object.__new__(type(argument))
+    vars(made).update({name: _rebuilt(value) for name, value in vars(argument).items()})
+    return made
+
+
+def _rebuilt(value):
+    if type(value) is dict:
+        return {name: _rebuilt(each) for name, each in value.items()}
+    return type(value)(map(_rebuilt, value)) if type(value) in _CONTAINERS else value
 
 
 class _NoData(BaseException):  # not to be caught as an error of the code that asks
-    """A stand-in was asked for data."""
+    """A stand-in was asked for data, or random numbers were drawn."""
+
+
+class _NoRandomNumbers(_python_dispatch.TorchDispatchMode):
+    """Ends a call that draws any, before it does."""
+
+    def __init__(self, asked):
+        super().__init__()
+        self.asked = asked
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if torch.Tag.nondeterministic_seeded in operation.tags:
+            self.asked.append(str(operation))
+            raise _NoData(operation)
+        return operation(*args, **(kwargs or {}))
 
 
 _GETTERS = ("shape", "dtype", "device", "layout", "ndim", "is_cuda", "itemsize", "nbytes", "requires_grad")
@@ -120,7 +166,16 @@ class _StandIn(torch.Tensor):
         return torch.Tensor._make_wrapper_subclass(cls, tensor.shape, **facts)
 
     def __init__(self, tensor, asked):
-        self._asked = asked
+        vars(self)["_asked"] = asked
+
+    def __getattr__(self, name):  # what only this one might carry
+        self._note(name, (self,), {})
+
+    def __setattr__(self, name, value):
+        self._note(name, (self,), {})
+
+    def __hash__(self):  # by which it might be found in a table
+        self._note("hash", (self,), {})
 
     @classmethod
     def __torch_function__(cls, asked, types, args=(), kwargs=None):
@@ -137,20 +192,36 @@ class _StandIn(torch.Tensor):
     def _note(cls, asked, args, kwargs):
         for leaf in _pytree.tree_leaves((args, kwargs)):
             if isinstance(leaf, _StandIn):
-                leaf.__dict__["_asked"].append(str(asked))
+                vars(leaf)["_asked"].append(str(asked))
         raise _NoData(asked)
 
 
-def _can_be_told(argument):
-    if isinstance(argument, torch.Tensor):
-        return type(argument) is torch.Tensor and argument.layout == torch.strided and not argument.requires_grad
-    return isinstance(argument, _PLAIN) or _is_settings(argument)
+class _Untold(Exception):
+    """An argument is neither a plain tensor nor plain data."""
+
+
+def _key(arguments):
+    """All that a result may depend on; None where that cannot be told."""
+    objects = [id(a) for a in arguments if type(a) not in _PLAIN]
+    same = tuple(map(objects.index, objects))
+    try:
+        facts = tuple(map(_facts, arguments))
+    except _Untold:
+        return None
+    return torch.get_default_dtype(), _default_device(), torch.is_grad_enabled(), same, facts
 
 
 def _facts(argument):
     if isinstance(argument, torch.Tensor):
+        plain = type(argument) is torch.Tensor and argument.layout == torch.strided and not argument.is_nested
+        if not plain or argument.requires_grad:
+            raise _Untold
         return argument.shape, argument.stride(), argument.dtype, argument.device
-    return (type(argument), argument if isinstance(argument, _PLAIN) else id(argument))
+    if type(argument) in _PLAIN:
+        return _value(argument)
+    if not _is_settings(argument):
+        raise _Untold
+    return type(argument), _value(vars(argument))
 
 
 class _Attributes:
@@ -160,33 +231,34 @@ class _Attributes:
 def _is_settings(argument):
     if isinstance(argument, (*_PLAIN, torch.Tensor)) or type(argument).__basicsize__ != _Attributes.__basicsize__:
         return False
-    return hasattr(argument, "__weakref__") and _is_of_plain(getattr(argument, "__dict__", None))
+    return hasattr(argument, "__weakref__") and hasattr(argument, "__dict__")
 
 
-def _is_of_plain(value):
-    if isinstance(value, dict):
-        return all(isinstance(name, _PLAIN) and _is_of_plain(each) for name, each in value.items())
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return all(map(_is_of_plain, value))
-    return isinstance(value, _PLAIN)
-
-
-def _snapshot(settings):
-    return copy.deepcopy(vars(settings)), list(map(type, vars(settings).values()))
-
-
-def _unchanged(settings, then):
-    now, (values, types) = vars(settings), then
-    return now == values and list(map(type, now.values())) == types
+def _value(value, depth=0):
+    """Plain data by value, type and order, as a key."""
+    kind = type(value)
+    if kind in (float, complex):
+        return kind, repr(value)  # in which 0.0 is not -0.0, and nan is itself
+    if kind in _PLAIN:
+        return kind, value
+    if depth >= DEEPEST or not (kind is dict or kind in _CONTAINERS):
+        raise _Untold
+    return kind, tuple([_value(part, depth + 1) for part in (value.items() if kind is dict else value)])
 
 
 def _is_capturing():
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-def _random_devices():
-    return [None, *(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ())]
+def _generators():
+    """How to get and set the state of each that random numbers are drawn from by default."""
+    numpy = sys.modules.get("numpy")
+    made = [(torch.get_rng_state, torch.set_rng_state), (random.getstate, random.setstate)]
+    made += [(numpy.random.get_state, numpy.random.set_state)] if numpy else []
+    for d in range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ():
+        made.append((lambda d=d: torch.cuda.get_rng_state(d), lambda state, d=d: torch.cuda.set_rng_state(state, d)))
+    return made
 
 
-def _random_state():
-    return [torch.get_rng_state() if d is None else torch.cuda.get_rng_state(d) for d in _random_devices()]
+def _is_same_state(now, then):
+    return torch.equal(now, then) if isinstance(now, torch.Tensor) else pickle.dumps(now) == pickle.dumps(then)

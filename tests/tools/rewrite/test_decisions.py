@@ -15,6 +15,9 @@ import torch
 from torch import nn
 
 
+SHIFT = 0
+
+
 class Settings:
     def __init__(self):
         self.causal = True
@@ -124,6 +127,7 @@ def test_the_inner_function_lacks_what_the_outer_one_makes(tmp_path: Path) -> No
 
 
 TWICE = "".join(f"    {line}\n" for line in changed("positions is None", "True").splitlines())
+SOMETIMES = "        if self.causal:\n            shift = 0\n" + changed("else 0", "else shift")
 LEFT_ALONE = {
     "it is changed in place": (changed("positions = positions.unsqueeze(0)", "positions += 1"), "give a name"),
     "more is done": (changed("            before =", "            self.seen = before ="), "give a name"),
@@ -134,6 +138,11 @@ LEFT_ALONE = {
     "it is changed later": (changed("        x = x +", "        positions += 1\n        x = x +"), "changed in place"),
     "more of self": (changed("self.settings,", "self,"), "more of self"),
     "within a loop": (f"        for _ in range(2):\n{TWICE}", "loop"),
+    "an error of it is handled": (f"        try:\n{TWICE}        except ValueError:\n            pass\n", "handled"),
+    "a global that may change": (changed(") + before", ") + before + SHIFT"), "SHIFT may be changed"),
+    "an attribute read now and then": (changed("else 0", "else self.scale"), "self.scale may not be there"),
+    "a name stored now and then": (SOMETIMES, "shift may not be there"),
+    "a name imported here": ("        from math import tau\n" + changed("else 0", "else int(tau)"), "tau may"),
 }  # fmt: skip
 
 
