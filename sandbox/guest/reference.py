@@ -89,7 +89,6 @@ class Reference(Worker):
             raise workload.WorkloadProblem("no_precision", "the callable is no module, so it cannot be widened")
         self.precision = getattr(torch, name)
         self.built.to(self.precision)
-        self.staged, self.constants = (None, []), {}
 
     def op_save(self, path):
         """As a worker does. Of 16-bit results the wide ones are saved in 32 bits, which is exact enough for the judge
@@ -108,8 +107,8 @@ class Reference(Worker):
 
     def op_release(self):
         """Let go of the model and of all that it returned, so that another worker has the device to itself."""
-        self.built, self.result = None, (None, [])
-        self.arguments, self.staged, self.constants = (), (None, []), {}
+        self.built = None
+        self._forget_calls()
         gc.collect()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()

@@ -23,17 +23,22 @@ class Worker:
         self.workload = None
         self.built = None
         self.precision = None
+        self._forget_calls()
+        self.identities = tripwires.snapshot()
+
+    def _forget_calls(self):
+        """Arguments that stay the same from call to call are taken from the next one."""
         self.arguments, self.staged, self.constants = (), (None, []), {}
         self.result = (None, [])
-        self.identities = tripwires.snapshot()
 
     # -- the callable
 
     def op_build(self, mode="inference", init=None, compile_options=None, recipe=None):
         """Build the callable. `compile_options` applies plain torch.compile to it, as a user's one line would.
 
-        `recipe` is that of an observed script.
+        `recipe` is that of an observed script. Nothing of calls before it is left.
         """
+        self._forget_calls()
         self.workload = self.workload or forms.read(self.tree, self.entry)
         if recipe is not None:
             self.workload.recipe = recipe

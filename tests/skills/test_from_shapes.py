@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import random
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -121,6 +122,15 @@ def test_what_needs_more_than_facts_runs_in_every_call(pack: Any, decide: Any, r
     runs = build.runs
     pack.from_shapes(build, x)
     assert build.runs == runs + 1
+
+
+def test_with_generators_that_were_not_there_before_it_is_not_kept(pack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decide(x: torch.Tensor) -> float:
+        monkeypatch.setitem(sys.modules, "numpy", numpy)
+        return float(numpy.random.rand())
+
+    monkeypatch.delitem(sys.modules, "numpy")
+    assert len({pack.from_shapes(decide, X) for _ in range(3)}) == 3
 
 
 def test_an_error_is_the_calls_own(pack: Any) -> None:

@@ -97,16 +97,19 @@ def _found_out(build, arguments):
     """What `build` gives by facts alone; None where it needs more."""
     asked, value = [], None
     others = {id(a): _in_place_of(a, asked) for a in arguments if type(a) not in _PLAIN}
-    before = [get() for get, _ in _generators()]
+    generators = _generators()
+    before = [get() for get, _ in generators]
     gradients = torch.set_grad_enabled(torch.is_grad_enabled())  # which leaving inference mode would change
     # What is wrong with the call itself, the call itself tells. What is born in inference mode could never be used for
     # training.
     with contextlib.suppress(_NoData, Exception), torch.inference_mode(False), gradients, _NoRandomNumbers(asked):
         value = _Kept(build(*[others.get(id(a), a) for a in arguments]))
-    for (get, put), state in zip(_generators(), before, strict=True):
+    for (get, put), state in zip(generators, before, strict=True):
         if not _is_same_state(get(), state):
             asked.append(str(get))
             put(state)
+    if len(_generators()) != len(generators):  # nobody knows what was drawn from one that was not there before
+        asked.append("another generator")
     changed = any(_key([others[id(a)]]) != _key([a]) for a in arguments if _is_settings(a))
     return value if value is not None and not asked and not changed and all(map(_may_be_kept, value.outs)) else None
 

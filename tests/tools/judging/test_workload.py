@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sandbox.local.provider import LocalSandbox
 from tests.files import write_files
 from tools.judging.open_referee import open_referee
+from tools.judging.referee import Referee
 
 ENTRY = """
 import time
@@ -31,17 +34,41 @@ def inputs(seed, rows):
 """
 
 
+@contextmanager
+def opened(folder: Path, entry: str) -> Iterator[Referee]:
+    pristine = write_files(folder / "pristine", {"bench.py": entry})
+    (folder / "scratch").mkdir()
+    sandbox = LocalSandbox(sys.executable, folder / "sandbox", owned=(folder,))
+    referee = open_referee(pristine, "bench.py", python=sys.executable, sandbox=sandbox, scratch=folder / "scratch")
+    with closing(referee):
+        yield referee
+
+
 def test_cases_are_ordered_by_their_size_whatever_a_call_takes(tmp_path: Path) -> None:
     """Two of about the same time would change places from one command of a run to the next."""
-    pristine = write_files(tmp_path / "pristine", {"bench.py": ENTRY})
-    (tmp_path / "scratch").mkdir()
-    sandbox = LocalSandbox(sys.executable, tmp_path / "sandbox", owned=(tmp_path,))
-    referee = open_referee(pristine, "bench.py", python=sys.executable, sandbox=sandbox, scratch=tmp_path / "scratch")
-    workload = referee.workload
-    referee.close()
+    with opened(tmp_path, ENTRY) as referee:
+        workload = referee.workload
     assert [case.shape["rows"] for case in workload.cases] == [4, 16, 64]
     assert workload.cases[0].call_s > workload.cases[2].call_s
     sizes = [[path.stat().st_size for path in (first, *others)]
              for first, others in zip(workload.inputs, workload.other_inputs, strict=True)]  # fmt: skip
     assert sizes == sorted(sizes), "inputs go with their cases"
     assert workload.script(random.Random(0)).draws[0].shape == {"rows": 4}
+
+
+DENOISES = """
+import torch
+
+torch.manual_seed(0)
+model, condition, noisy = torch.nn.Bilinear(4, 4, 4).eval(), torch.randn(2, 4), torch.randn(2, 4)
+with torch.no_grad():
+    for _ in range(3):
+        noisy = noisy - model(noisy, condition)
+"""
+
+
+def test_what_was_asked_before_a_check_changes_no_constant_of_it(tmp_path: Path) -> None:
+    """Other values are tried beforehand, and what a worker holds from call to call would be one of those."""
+    with opened(tmp_path, DENOISES) as referee:
+        assert referee.workload.constants and "negated" in referee.workload.variants
+        assert referee.check_pristine().finding.verdict is None
