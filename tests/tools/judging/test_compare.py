@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from sandbox.local.provider import LocalSandbox
 from tests.files import write_files
+from tests.tools.judging.opened import opened
 from tools.errors import WorkloadError
-from tools.judging.open_referee import open_referee
-from tools.judging.referee import Referee
 from tools.judging.worker import Build
 
 MODEL = """
@@ -45,15 +42,8 @@ def outputs(result):
 """
 
 
-def target(folder: Path, declared: str, more: str = "") -> Path:
-    return write_files(folder, {"model.py": MODEL.format(more=more), "bench.py": ENTRY.format(declared=declared)})
-
-
-def referee(folder: Path, declared: str) -> Referee:
-    (folder / "scratch").mkdir()
-    sandbox = LocalSandbox(sys.executable, folder / "sandbox", owned=(folder,))
-    pristine = target(folder / "pristine", declared)
-    return open_referee(pristine, "bench.py", python=sys.executable, sandbox=sandbox, scratch=folder / "scratch")
+def files(declared: str, more: str = "") -> dict[str, str]:
+    return {"model.py": MODEL.format(more=more), "bench.py": ENTRY.format(declared=declared)}
 
 
 @pytest.mark.parametrize(
@@ -65,20 +55,15 @@ def referee(folder: Path, declared: str) -> Referee:
     ],
 )
 def test_what_the_entrys_own_comparison_fails_on_is_wrong(tmp_path: Path, declared: str, why: str) -> None:
-    judge = referee(tmp_path, declared)
-    try:
-        judge.check_pristine()
-        found = judge.check(Build("other", target(tmp_path / "other", declared, " + 1"))).finding
+    with opened(tmp_path, files(declared)) as referee:
+        referee.check_pristine()
+        tree = write_files(tmp_path / "other", files(declared, " + 1"))
+        found = referee.check(Build("other", tree)).finding
         assert (found.verdict, why in found.reason) == ("wrong", True), found.reason
-    finally:
-        judge.close()
 
 
 def test_a_compare_that_always_raises_is_the_entrys_fault(tmp_path: Path) -> None:
-    judge = referee(tmp_path, COMPARE.format(body="raise ValueError('never')"))
-    try:
+    with opened(tmp_path, files(COMPARE.format(body="raise ValueError('never')"))) as referee:
         with pytest.raises(WorkloadError, match="never") as caught:
-            judge.check_pristine()
+            referee.check_pristine()
         assert caught.value.exit_status == 69
-    finally:
-        judge.close()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sandbox.local.provider import LocalSandbox
 from tests.files import write_files
-from tools.judging.open_referee import open_referee
+from tests.tools.judging.opened import opened
 from tools.judging.referee import Referee
 from tools.judging.worker import Build
 
@@ -64,14 +62,10 @@ Net.forward = hang
 
 @pytest.fixture(scope="module")
 def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
-    folder = tmp_path_factory.mktemp("gpu")
-    pristine = write_files(folder / "pristine", {"bench.py": BENCH, "model.py": MODEL})
-    (folder / "scratch").mkdir()
-    sandbox = LocalSandbox(sys.executable, folder / "sandbox", imports=("torch",), owned=(folder,))
-    opened = open_referee(pristine, "bench.py", python=sys.executable, sandbox=sandbox, scratch=folder / "scratch")
-    opened.setting = replace(opened.setting, check_timeout_s=60.0)
-    yield opened
-    opened.close()
+    files = {"bench.py": BENCH, "model.py": MODEL}
+    with opened(tmp_path_factory.mktemp("gpu"), files, imports=["torch"]) as found:
+        found.setting = replace(found.setting, check_timeout_s=60.0)
+        yield found
 
 
 @pytest.mark.parametrize(("name", "code"), [("fault", FAULT), ("hang", HANG)])

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sandbox.local.provider import LocalSandbox
-from tests.files import write_files
-from tools.judging.open_referee import open_referee
-from tools.judging.referee import Referee
+from tests.tools.judging.opened import opened
 
 ENTRY = """
 import time
@@ -34,19 +28,9 @@ def inputs(seed, rows):
 """
 
 
-@contextmanager
-def opened(folder: Path, entry: str) -> Iterator[Referee]:
-    pristine = write_files(folder / "pristine", {"bench.py": entry})
-    (folder / "scratch").mkdir()
-    sandbox = LocalSandbox(sys.executable, folder / "sandbox", owned=(folder,))
-    referee = open_referee(pristine, "bench.py", python=sys.executable, sandbox=sandbox, scratch=folder / "scratch")
-    with closing(referee):
-        yield referee
-
-
 def test_cases_are_ordered_by_their_size_whatever_a_call_takes(tmp_path: Path) -> None:
     """Two of about the same time would change places from one command of a run to the next."""
-    with opened(tmp_path, ENTRY) as referee:
+    with opened(tmp_path, {"bench.py": ENTRY}) as referee:
         workload = referee.workload
     assert [case.shape["rows"] for case in workload.cases] == [4, 16, 64]
     assert workload.cases[0].call_s > workload.cases[2].call_s
@@ -69,6 +53,6 @@ with torch.no_grad():
 
 def test_what_was_asked_before_a_check_changes_no_constant_of_it(tmp_path: Path) -> None:
     """Other values are tried beforehand, and what a worker holds from call to call would be one of those."""
-    with opened(tmp_path, DENOISES) as referee:
+    with opened(tmp_path, {"bench.py": DENOISES}) as referee:
         assert referee.workload.constants and "negated" in referee.workload.variants
         assert referee.check_pristine().finding.verdict is None
