@@ -49,15 +49,17 @@ class Reference(Worker):
             tensors.save(path, init)
         return {"saved": init is not None}
 
-    def op_draw(self, seeds, phase="", shape=None, variant=""):
-        """Write fresh arguments to each path for its seed. Constant arguments come from one fixed seed."""
+    def op_draw(self, seeds, phase="", shape=None, variant="", keys=None):
+        """Write fresh arguments to each path for its seed, sealed if it has a key. Constant arguments come from one
+        fixed seed.
+        """
         constants = self.workload.optional("constants")
         fixed = self.workload.inputs(phase, shape or {}, CONSTANT_SEED) if constants else None
         for path, seed in seeds.items():
             structure, flat = tensors.flatten(self._drawn(phase, shape or {}, seed, fixed))
             if variant:
                 flat = [VARIANTS[variant](tensor) for tensor in flat]
-            tensors.save_flat(path, structure, flat)
+            tensors.save_flat(path, structure, flat, key=(keys or {}).get(path))
 
     def _drawn(self, phase, shape, seed, fixed):
         drawn = self.workload.inputs(phase, shape, seed)

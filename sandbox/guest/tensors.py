@@ -12,7 +12,7 @@ import os
 
 import torch
 
-from . import tensor_file
+from . import seal, tensor_file
 
 MAX_DEPTH = 32
 _DTYPES = {name: getattr(torch, name) for name in tensor_file.ITEM_BYTES if hasattr(torch, name)}
@@ -98,11 +98,12 @@ def save(path, value):
     save_flat(path, structure, tensors)
 
 
-def save_flat(path, structure, tensors, borrowed=None):
-    """`borrowed` says for each tensor whose memory it shares, empty for its own."""
+def save_flat(path, structure, tensors, borrowed=None, key=None):
+    """`borrowed` says for each tensor whose memory it shares, empty for its own; with a `key` all are sealed."""
     leaves, hosts, offset = [], [], 0
     for index, tensor in enumerate(tensors):
         host, stride = _dense(tensor.detach())
+        host = host if key is None else host.clone()
         nbytes = host.numel() * host.element_size()
         leaves.append({
             "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "offset": offset, "nbytes": nbytes,
@@ -111,6 +112,8 @@ def save_flat(path, structure, tensors, borrowed=None):
         })  # fmt: skip
         hosts.append(host)
         offset = tensor_file.aligned(offset + nbytes)
+    if key is not None:
+        seal.turn(hosts, key)
     partial = f"{path}.partial"
     with open(partial, "wb") as file:
         tensor_file.write_header(file, {"structure": structure, "leaves": leaves})
@@ -143,23 +146,39 @@ def _dense(tensor):
 
 def load_flat(path, device=None):
     """(structure, tensors), each on the device it was saved from, or on `device`."""
-    with open(path, "rb") as file:
-        header, start = tensor_file.read_header(file, os.path.getsize(path))
-        tensors = []
-        for leaf in header["leaves"]:
-            file.seek(start + leaf["offset"])
-            tensors.append(_tensor(leaf, file, device))
-    return header["structure"], tensors
+    return Loaded(path, device).opened()
 
 
-def _tensor(leaf, file, device):
+class Loaded:
+    """Tensors of a file, each on the device it was saved from, or on `device`; sealed if they were saved so."""
+
+    def __init__(self, path, device=None):
+        with open(path, "rb") as file:
+            header, start = tensor_file.read_header(file, os.path.getsize(path))
+            self.structure, self.leaves, self.tensors = header["structure"], header["leaves"], []
+            for leaf in self.leaves:
+                file.seek(start + leaf["offset"])
+                self.tensors.append(_read(leaf, file).to(device or leaf["device"]))
+
+    def opened(self, key=None):
+        """(structure, tensors)"""
+        if key is not None:
+            seal.turn(self.tensors, key)
+        return self.structure, [_in_order(leaf, t) for leaf, t in zip(self.leaves, self.tensors, strict=True)]
+
+
+def _read(leaf, file):
     """Read into memory of torch's own allocator, aligned as the target's would be."""
     host = torch.empty(leaf["shape"], dtype=_DTYPES[leaf["dtype"]])
     if leaf["nbytes"]:
         file.readinto((ctypes.c_char * leaf["nbytes"]).from_address(host.data_ptr()))
-    if leaf["stride"]:
-        host = torch.empty_strided(leaf["shape"], leaf["stride"], dtype=host.dtype).copy_(host)
-    return host.to(device or leaf["device"])
+    return host
+
+
+def _in_order(leaf, tensor):
+    if not leaf["stride"]:
+        return tensor
+    return torch.empty_strided(leaf["shape"], leaf["stride"], dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def load(path, device=None):

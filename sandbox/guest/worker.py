@@ -29,7 +29,7 @@ class Worker:
     def _forget_calls(self):
         """Arguments that stay the same from call to call are taken from the next one."""
         self.arguments, self.staged, self.constants = (), (None, []), {}
-        self.result = (None, [])
+        self.result, self.loaded = (None, []), None
 
     # -- the callable
 
@@ -82,12 +82,19 @@ class Worker:
 
     # -- one call
 
-    def op_stage(self, path, how="fresh", constants=(), phase=""):
-        """Load arguments. `how`: "fresh" tensors, or "inplace" into those of the last call.
+    def op_load(self, path):
+        """Load sealed arguments, to be staged once their key is known."""
+        self.loaded = tensors.Loaded(path)
+        synchronize()
+
+    def op_stage(self, path=None, key=None, how="fresh", constants=(), phase=""):
+        """Load arguments, or take what was loaded, and open them where they are sealed. `how`: "fresh" tensors, or
+        "inplace" into those of the last call.
 
         `constants` names the arguments (positions or keywords) whose tensors stay the same objects from call to call.
         """
-        structure, flat = tensors.load_flat(path)
+        loaded, self.loaded = self.loaded if path is None else tensors.Loaded(path), None
+        structure, flat = loaded.opened(key)
         flat = [self._cast(t) for t in flat]
         kept_structure, kept = self.staged
         if how == "inplace" and kept_structure == structure and self._alike(kept, flat):

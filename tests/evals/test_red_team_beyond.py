@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.evals.arena import Arena, replace_once
-from tools.judging import accept, clock, inputs
-from tools.judging.clock import Group, Restart
+from tools.judging import accept, inputs, timings
+from tools.judging.clock import Group
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
+from tools.judging.timings import Restart
 from tools.judging.worker import Build, Worker
 
 pytestmark = pytest.mark.alone
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.alone
 
 def test_work_in_a_changed_loader_is_refused(arena: Arena) -> None:
     found = arena.check("beyond_staged_ahead")
-    assert (found.verdict, "tensors.load_flat" in found.reason) == ("refused", True)
+    assert (found.verdict, "tensors.Loaded.opened" in found.reason) == ("refused", True)
 
 
 def test_work_moved_into_staging_counts_as_if_it_were_in_the_call(
@@ -40,8 +41,32 @@ def test_work_moved_into_staging_gains_where_staging_is_free(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
-    monkeypatch.setattr(clock, "STAGING_SLACK", float("inf"))
+    monkeypatch.setattr(timings, "STAGING_SLACK", float("inf"))
     verdict = long_arena.time("beyond_staged_ahead")
+    assert verdict.name == "kept", verdict.reason
+
+
+SEALING = "    with torch.no_grad():\n"
+
+
+@pytest.fixture
+def loading_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is for large inputs, of which this target has none."""
+    monkeypatch.setattr(inputs, "SEALED_BYTES", 0)
+    monkeypatch.setattr(timings, "LOADING_SLACK", float("inf"))
+    monkeypatch.setattr(Worker, "tripped", lambda self: set())
+
+
+@pytest.mark.usefixtures("loading_is_free")
+def test_work_moved_into_loading_gains_nothing_of_what_is_sealed(long_arena: Arena) -> None:
+    verdict = long_arena.judge("beyond_loaded_ahead")
+    assert verdict.name in ("neutral", "slower"), verdict.reason
+
+
+@pytest.mark.usefixtures("loading_is_free")
+def test_work_moved_into_loading_gains_where_nothing_is_sealed(long_arena: Arena, tmp_path: Path) -> None:
+    weak = long_arena.with_guest(tmp_path, {"seal.py": [(SEALING, "    return\n" + SEALING)]})
+    verdict = weak.time("beyond_loaded_ahead")
     assert verdict.name == "kept", verdict.reason
 
 

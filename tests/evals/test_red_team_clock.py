@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.evals.arena import Arena, nothing_found
-from tools.judging import clock, correctness
-from tools.judging.clock import Session, Side
+from tools.judging import clock, correctness, timings
+from tools.judging.clock import Session
 from tools.judging.inputs import InputSupply
 from tools.judging.referee import Referee
+from tools.judging.timings import Side
 from tools.judging.worker import Worker
 
 pytestmark = pytest.mark.alone
@@ -92,7 +93,7 @@ def test_24_a_reply_before_its_outputs_is_refused(arena: Arena) -> None:
 
 def test_24_gains_where_a_reply_commits_to_nothing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     without_commitments(monkeypatch, "0123456789abcdef")
-    monkeypatch.setattr(clock, "STAGING_SLACK", float("inf"))  # the next staging waits for it
+    monkeypatch.setattr(timings, "STAGING_SLACK", float("inf"))  # the next staging waits for it
     assert arena.time("24_reply_first").name == "kept"
 
 
@@ -107,12 +108,13 @@ def test_25_gains_by_the_slope(arena: Arena, monkeypatch: pytest.MonkeyPatch) ->
     whole = Session._block
 
     def slope(self: Session, case: int, calls: int, pair: Any, name: str, side: Side, keep: int | None) -> None:
-        short, long = (Side({case: []}, {case: []}) for _ in range(2))
+        short, long = (Side({case: []}, {case: []}, {case: []}) for _ in range(2))
         whole(self, case, 4, pair, name, short, None)
         whole(self, case, 12, pair, name, long, keep)
         rise = (sum(long.call_ns[case]) - sum(short.call_ns[case])) // 8
         side.call_ns[case].append(max(1000, rise))
         side.stage_ns[case] += long.stage_ns[case]
+        side.load_ns[case] += long.load_ns[case]
 
     monkeypatch.setattr(clock, "ROUNDS", 7)
     monkeypatch.setattr(Session, "_block", slope)
@@ -144,8 +146,8 @@ def test_29_gains_where_all_inputs_are_revealed_at_once(arena: Arena, monkeypatc
     def reveal_all(self: Session, op: str, arguments: Any, meanwhile: Callable[[], None] = lambda: None) -> None:
         ask_all(self, op, arguments, meanwhile)
         for group, name, worker in self._workers() if op == "build" else ():
-            for number, path in enumerate(group.staged[name][0]):
-                os.link(path, worker.inbox / f"ahead-{number}")
+            for number, given in enumerate(group.staged[name][0]):
+                os.link(given.path, worker.inbox / f"ahead-{number}")
 
     monkeypatch.setattr(Session, "_all", reveal_all)
     assert arena.time("29_looking_ahead").name == "kept"

@@ -12,8 +12,9 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from tools.errors import IncumbentFails
-from tools.judging.clock import INCUMBENT, Restart, Session, SideFault
+from tools.judging.clock import Session, SideFault
 from tools.judging.comparison import Comparison
+from tools.judging.timings import INCUMBENT, Restart
 
 AGREEMENT = 1.1
 TURNS = 3  # restarts beside its own copies; as many again where those do not settle it

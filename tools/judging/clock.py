@@ -7,27 +7,25 @@ anything a worker says about time, and decides nothing: see `accept.py`.
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from sandbox.contract import WouldNotFreeze
 from tools.judging.cores import Cores
-from tools.judging.inputs import Draw, Inputs
+from tools.judging.inputs import Draw, Input, Inputs, is_sealed
 from tools.judging.script import POSITIVE_63
+from tools.judging.timings import INCUMBENT, Restart, Side
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Case, Workload
 
-INCUMBENT = "incumbent"  # the name of the side that the others are compared with
 BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it is another's turn
 MAX_CALLS = 20  # per block
 ROUNDS = 10
@@ -36,7 +34,6 @@ INPUT_BYTES = 1 << 30  # of a case, for one worker's timed calls: larger inputs 
 WARM_UP = 3  # calls under the first state dict, then as many under the second
 SETTLE = 1  # calls after a thaw that do not count: the other worker has had the caches
 SAMPLES = 2  # timed calls per restart and case whose outputs are kept and checked
-STAGING_SLACK = 1.03  # staging of the same code differs by up to 3 % between two workers (180 to 260 us, 2 cores)
 SPIN_S = 0.02
 CPU_SLACK_S = 0.02  # resolution of the kernel's accounting
 
@@ -62,54 +59,9 @@ class TimedOutput:
 
     side: str
     case: int
-    input: Path
+    input: Input
     output: Path
     commitment: tuple[int, str]
-
-
-@dataclass
-class Side:
-    """One worker's timings in one restart: nanoseconds by case, and how long staging took."""
-
-    call_ns: dict[int, list[int]] = field(default_factory=dict)
-    stage_ns: dict[int, list[int]] = field(default_factory=dict)
-
-    def median_us(self, case: int) -> float:
-        return median(self.call_ns[case]) / 1e3
-
-    def median_stage_us(self, case: int) -> float:
-        return median(self.stage_ns[case]) / 1e3
-
-
-@dataclass
-class Restart:
-    """Workers started afresh and timed in turns."""
-
-    sides: dict[str, Side]
-    wall_s: float
-    prepared_s: float = 0.0  # of it, until its workers were ready
-
-    def log_ratios(self, side: str) -> list[float]:
-        """log(incumbent / side) by case: above 0, the side is faster.
-
-        What its staging takes longer than the incumbent's counts as part of its call, so that nothing is
-        gained by work that is done there. The other way round nothing is given.
-        """
-        incumbent, candidate = self.sides[INCUMBENT], self.sides[side]
-        found = []
-        for case in sorted(incumbent.call_ns):
-            moved_us = max(0.0, candidate.median_stage_us(case) - STAGING_SLACK * incumbent.median_stage_us(case))
-            found.append(math.log(incumbent.median_us(case) / (candidate.median_us(case) + moved_us)))
-        return found
-
-    def total_log_ratios(self, side: str) -> list[float]:
-        """The same by the sums of all timed calls and stagings instead of medians."""
-        incumbent, candidate = self.sides[INCUMBENT], self.sides[side]
-        found = []
-        for case in sorted(incumbent.call_ns):
-            moved_ns = max(0.0, sum(candidate.stage_ns[case]) - STAGING_SLACK * sum(incumbent.stage_ns[case]))
-            found.append(math.log(sum(incumbent.call_ns[case]) / (sum(candidate.call_ns[case]) + moved_ns)))
-        return found
 
 
 class Tripwire(Exception):
@@ -127,11 +79,14 @@ class Group:
     wall_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     prepared_s: float = 0.0  # its share of what it took to prepare it and those beside it
 
+    def next(self, name: str, case: int) -> Input:
+        return self.staged[name][case][self.cursor[name][case]]
+
     def close(self) -> None:
         for worker in self.workers.values():
             worker.close()
-        for path in [path for inputs in self.staged.values() for case in inputs for path in case]:
-            path.unlink(missing_ok=True)
+        for each in [each for inputs in self.staged.values() for case in inputs for each in case]:
+            each.path.unlink(missing_ok=True)
 
 
 @dataclass
@@ -216,6 +171,8 @@ class Session:
                 self._all("load_state", partial(self._state_arguments, self.workload.states[which]))
             for case in range(len(self.workload.cases)):
                 for _ in range(WARM_UP):
+                    if is_sealed(self.workload.cases[case]):
+                        self._all("load", partial(self._load_arguments, case=case))
                     self._all("stage", partial(self._stage_arguments, case=case))
                     for _, _, worker in self._workers():
                         worker.hide()
@@ -274,7 +231,7 @@ class Session:
     def _time_case(self, case: int, group: Group, sides: dict[str, Side]) -> None:
         plan = Plan.for_case(self.workload.cases[case], self.workload.device)
         for name in group.workers:
-            sides[name].call_ns[case], sides[name].stage_ns[case] = [], []
+            sides[name].begin(case)
         # each round by itself: after a fixed number of samples a worker would know that no more will come
         chosen = {number for number in range(plan.rounds) if self.rng.random() < SAMPLES / plan.rounds}
         order = self.rng.sample(list(group.workers), len(group.workers))
@@ -291,17 +248,17 @@ class Session:
         worker.process.thaw()
         before, begun = worker.process.usage(), time.perf_counter()
         for number in range(-SETTLE, calls):
-            arguments = self._stage_arguments(group, name, case)
-            start = time.perf_counter_ns()
-            # waiting as for a call: a host that spins leaves the other cores less, and work must cost the same in both
-            worker.ask("stage", spin_s=SPIN_S, **arguments)
-            staged = time.perf_counter_ns() - start
+            loaded = 0
+            if is_sealed(self.workload.cases[case]):
+                loaded = _timed(worker, "load", self._load_arguments(group, name, case))
+            staged = _timed(worker, "stage", self._stage_arguments(group, name, case))
             worker.hide()
             key = self._key()
             said, elapsed = worker.timed_call(key, SPIN_S)
             if number >= 0:
                 side.call_ns[case].append(elapsed)
                 side.stage_ns[case].append(staged)
+                side.load_ns[case].append(loaded)
             if number == keep:
                 self._keep(group, name, case, (key, said))
         after = worker.process.usage()
@@ -326,14 +283,18 @@ class Session:
         if used_s > wall_s * len(self.cores.timed) * 1.02 + CPU_SLACK_S:
             raise Tripwire(f"it used {used_s:.3f} s of CPU time in {wall_s:.3f} s on {len(self.cores.timed)} cores")
 
+    def _load_arguments(self, group: Group, name: str, case: int) -> dict[str, Any]:
+        """The next unused input of this worker, sealed."""
+        return {"path": group.workers[name].reveal(group.next(name, case).path)}
+
     def _stage_arguments(self, group: Group, name: str, case: int) -> dict[str, Any]:
         """The next unused input of this worker. No two get the same: what one computes is of no use to another."""
-        position = group.cursor[name][case]
+        given, position = group.next(name, case), group.cursor[name][case]
         group.cursor[name][case] += 1
-        how = "inplace" if (position * 2654435761) >> 8 & 1 else "fresh"
+        shown = {"path": group.workers[name].reveal(given.path)} if given.key is None else {"key": given.key}
         return {
-            "path": group.workers[name].reveal(group.staged[name][case][position]),
-            "how": how,
+            **shown,
+            "how": "inplace" if (position * 2654435761) >> 8 & 1 else "fresh",
             "constants": list(self.workload.constants),
             "phase": self.workload.cases[case].phase,
         }
@@ -346,12 +307,22 @@ class Session:
         if self.keep is None:
             return
         kept = worker.take(path.name, self.keep / f"timed-{len(self.outputs)}")
-        source = kept.with_suffix(".in")  # outlives the restart
-        os.link(group.staged[name][case][group.cursor[name][case] - 1], source)
+        given = group.staged[name][case][group.cursor[name][case] - 1]
+        source = replace(given, path=kept.with_suffix(".in"))  # outlives the restart
+        os.link(given.path, source.path)
         self.outputs.append(TimedOutput(name, case, source, kept, commitment))
 
     def _key(self) -> int:
         return self.rng.randrange(-POSITIVE_63, POSITIVE_63)
+
+
+def _timed(worker: Worker, op: str, arguments: Mapping[str, Any]) -> int:
+    """Nanoseconds, waited for as for a call: a host that spins leaves the other cores less, and work must cost the same
+    in both.
+    """
+    start = time.perf_counter_ns()
+    worker.ask(op, spin_s=SPIN_S, **arguments)
+    return time.perf_counter_ns() - start
 
 
 def _check_tripped(tripped: dict[str, set[str]]) -> None:

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from tools.judging import accept
 from tools.judging.accept import SpeedupInterval
-from tools.judging.clock import INCUMBENT, Restart
 from tools.judging.device_state import DeviceState
+from tools.judging.timings import INCUMBENT, Restart
 
 
 class Comparison(BaseModel):
@@ -23,6 +23,9 @@ class Comparison(BaseModel):
     case_log_ratios: list[list[float]] = Field(default_factory=list)
     incumbent_stage_us: list[list[float]] = Field(default_factory=list)
     candidate_stage_us: list[list[float]] = Field(default_factory=list)
+    incumbent_load_us: list[list[float]] = Field(default_factory=list)
+    candidate_load_us: list[list[float]] = Field(default_factory=list)
+    """Of large inputs, before they are staged; 0 for others."""
     case_total_log_ratios: list[list[float]] = Field(default_factory=list)
     """Of all timed calls together: a median says nothing of the slower half."""
     wall_s: float = 0.0
@@ -76,6 +79,8 @@ class Comparison(BaseModel):
             case_log_ratios=_over(self.case_log_ratios, other.case_log_ratios),
             incumbent_stage_us=other.candidate_stage_us,
             candidate_stage_us=self.candidate_stage_us,
+            incumbent_load_us=other.candidate_load_us,
+            candidate_load_us=self.candidate_load_us,
             case_total_log_ratios=_over(self.case_total_log_ratios, other.case_total_log_ratios),
             wall_s=self.wall_s,
             prepared_s=self.prepared_s,
@@ -90,13 +95,15 @@ class Comparison(BaseModel):
         return self.model_copy(update={**rows, **took})
 
     def add(self, restart: Restart, side: str) -> None:
-        for name, times, stages in (
-            (INCUMBENT, self.incumbent_us, self.incumbent_stage_us),
-            (side, self.candidate_us, self.candidate_stage_us),
+        for name, calls, stages, loads in (
+            (INCUMBENT, self.incumbent_us, self.incumbent_stage_us, self.incumbent_load_us),
+            (side, self.candidate_us, self.candidate_stage_us, self.candidate_load_us),
         ):
             timed = restart.sides[name]
-            times.append([timed.median_us(case) for case in sorted(timed.call_ns)])
-            stages.append([timed.median_stage_us(case) for case in sorted(timed.call_ns)])
+            cases = sorted(timed.call_ns)
+            calls.append([timed.median_us(case) for case in cases])
+            stages.append([timed.median_stage_us(case) for case in cases])
+            loads.append([timed.median_load_us(case) for case in cases])
         self.case_log_ratios.append(restart.log_ratios(side))
         self.case_total_log_ratios.append(restart.total_log_ratios(side))
         self.wall_s += restart.wall_s

@@ -3,7 +3,7 @@
 Where workers can leave something for each other (`local` shares /tmp and /dev/shm), results that one has left would
 answer another in no time if it got the same inputs, in the next restart or beside it. Refuses to build the model unless
 the entry makes its inputs from it, and to run beside what is timed: the worker that draws is frozen whenever it is not
-asked.
+asked. Large ones are sealed, so that a worker can take its time to load them (`sandbox/guest/seal.py`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,29 @@ from pathlib import Path
 
 from sandbox.contract import WouldNotFreeze
 from tools.errors import workload_error
+from tools.judging.script import POSITIVE_63
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Case, Workload
 
 AT_ONCE = 16  # inputs drawn per request
-Inputs = Sequence[Sequence[Path]]  # by case
+SEALED_BYTES = 4 << 20  # from here on: loading takes a millisecond and more, and may take as long as a call
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file that is opened with its key where it has one."""
+
+    path: Path
+    key: int | None
+
+
+Inputs = Sequence[Sequence[Input]]  # by case
 Draw = Callable[[Sequence[str]], Mapping[str, Inputs]]
 """New inputs for each of these sides, enough for one restart, as files; the caller's to take away."""
+
+
+def is_sealed(case: Case) -> bool:
+    return case.input_bytes >= SEALED_BYTES
 
 
 def draw(reference: Worker, into: Path, case: Case, seed: int, variant: str = "") -> Path:
@@ -31,16 +47,19 @@ def draw(reference: Worker, into: Path, case: Case, seed: int, variant: str = ""
     return draw_many(reference, {into: seed}, case, variant)[0]
 
 
-def draw_many(reference: Worker, seeds: Mapping[Path, int], case: Case, variant: str = "") -> list[Path]:
-    """The same for many files, by their seeds; several at a time, because asking takes longer than drawing."""
+def draw_many(reference: Worker, seeds: Mapping[Path, int], case: Case, variant: str = "",
+              keys: Mapping[Path, int] | None = None) -> list[Path]:  # fmt: skip
+    """The same for many files, by their seeds; several at a time, because asking takes longer than drawing. Those that
+    have keys are sealed.
+    """
     wanted = [*seeds.items()]
     for start in range(0, len(wanted), AT_ONCE):
         asked = wanted[start : start + AT_ONCE]
         files = {str(reference.saved(into.name)): seed for into, seed in asked}
+        sealed = {str(reference.saved(path.name)): key for path, key in (keys or {}).items()}
         timeout_s = len(files) * reference.timeout_s
-        reference.ask(
-            "draw", timeout_s=timeout_s, seeds=files, phase=case.phase, shape=dict(case.shape), variant=variant
-        )
+        reference.ask("draw", timeout_s=timeout_s, seeds=files, phase=case.phase, shape=dict(case.shape),
+                      variant=variant, keys=sealed)  # fmt: skip
         for into, _ in asked:
             reference.take(into.name, into)
     return [*seeds]
@@ -81,7 +100,9 @@ class InputSupply:
         found = []
         for number, case in enumerate(self.workload.cases):
             seeds = {folder / f"{number}-{index}": self.rng.randrange(1 << 31) for index in range(self.needed(case))}
-            found.append(draw_many(reference, seeds, case))
+            keys = {path: self.rng.randrange(-POSITIVE_63, POSITIVE_63) for path in seeds} if is_sealed(case) else {}
+            paths = draw_many(reference, seeds, case, keys=keys)
+            found.append([Input(path, keys.get(path)) for path in paths])
         return found
 
 

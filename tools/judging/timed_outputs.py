@@ -112,8 +112,8 @@ def _load(reference: Worker, workload: Workload) -> None:
 def _answer(reference: Worker, workload: Workload, timed: TimedOutput, name: str) -> Path:
     """Where the original's answer to the same input lies."""
     phase = workload.cases[timed.case].phase
-    source = reference.reveal(timed.input)
-    reference.ask("stage", path=source, constants=list(workload.constants), phase=phase)
+    source, constants = reference.reveal(timed.input.path), list(workload.constants)
+    reference.ask("stage", path=source, key=timed.input.key, constants=constants, phase=phase)
     reference.ask("call", key=1)
     into = reference.saved(name)
     reference.ask("save", path=str(into))

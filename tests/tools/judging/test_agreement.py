@@ -13,10 +13,11 @@ import pytest
 
 from tools.errors import IncumbentFails
 from tools.judging.agreement import REPEATS, TURNS, Cause, Doubt, check, is_in_question
-from tools.judging.clock import INCUMBENT, Restart, Session, Side, SideFault, Tripwire
+from tools.judging.clock import Session, SideFault, Tripwire
 from tools.judging.comparison import Comparison
 from tools.judging.measure import LiveClock, Request
 from tools.judging.referee import _failed
+from tools.judging.timings import INCUMBENT, Restart, Side
 from tools.judging.worker import Build
 
 KNOWN_US = 100.0

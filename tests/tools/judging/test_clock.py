@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 import pytest
 
 from tools.judging import clock
-from tools.judging.clock import SAMPLES, Group, Plan, Restart, Session, Side, SideFault
+from tools.judging.clock import SAMPLES, Group, Plan, Session, SideFault
 from tools.judging.cores import Cores
 from tools.judging.held import Held
+from tools.judging.inputs import SEALED_BYTES, Input
 from tools.judging.measure import LiveClock, Request
+from tools.judging.timings import Restart, Side
 from tools.judging.worker import WorkerFault
 from tools.judging.workload import Case
 
@@ -102,12 +104,14 @@ class Standing:
         Standing.count += 1
         self.build, self.process, self.number = build, self, Standing.count
         self.asked: list[str] = []
+        self.told: list[tuple[str, dict[str, object]]] = []
         self.log.append(f"start {self.number}")
 
     def __getattr__(self, name: str) -> Any:
-        def called(*arguments: object, **_: object) -> Any:
+        def called(*arguments: object, **given: object) -> Any:
             if name == "begin":
                 self.asked.append(str(arguments[0]))
+                self.told.append((self.asked[-1], given))
             if name in ("freeze", "thaw", "close"):
                 self.log.append(f"{name} {self.number}")
             return set() if name == "tripped" else {}
@@ -129,9 +133,9 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Session:
     unused: Any = SimpleNamespace(check_timeout_s=1.0)
     workload: Any = SimpleNamespace(cases=[Case("", {})], states={}, constants=(), build_arguments=lambda worker: {})
     build: Any = SimpleNamespace(compile_options=None)
-    paths = [[Path("unused")] * 3]
+    inputs = [[Input(Path("unused"), None)] * 3]
     builds = {"incumbent": build, "candidate": build}
-    return Session(unused, workload, builds, lambda names: dict.fromkeys(names, paths), Cores.of(range(8), 1), ahead=2)
+    return Session(unused, workload, builds, lambda names: dict.fromkeys(names, inputs), Cores.of(range(8), 1), ahead=2)
 
 
 def test_restarts_are_prepared_side_by_side_and_timed_one_after_the_other(prepared: Session) -> None:
@@ -165,6 +169,21 @@ def test_garbage_of_warming_up_is_collected_before_anything_is_timed(prepared: S
     prepared.restart()
     prepared.close()
     assert asked == ["build", *["stage", "call"] * clock.WARM_UP, "collect"]
+
+
+def test_large_inputs_are_loaded_before_they_are_opened(prepared: Session) -> None:
+    told: list[tuple[str, dict[str, Any]]] = []
+    prepared.workload.cases = [Case("", {}, input_bytes=SEALED_BYTES)]  # type: ignore[misc]
+    prepared.inputs = lambda names: {name: [[Input(Path("unused"), 7)] * 3] for name in names}
+
+    def time_case(self: Session, case: int, group: Group, sides: dict[str, Side]) -> None:
+        told.extend(group.workers["candidate"].told)  # type: ignore[attr-defined]
+
+    prepared._time_case = time_case.__get__(prepared)  # type: ignore[method-assign]
+    prepared.restart()
+    prepared.close()
+    shown = [(op, "path" in given, given.get("key")) for op, given in told if op in ("load", "stage")]
+    assert shown == [("load", True, None), ("stage", False, 7)] * clock.WARM_UP
 
 
 def test_a_fault_ends_all_that_was_prepared(prepared: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +224,18 @@ def test_all_timed_calls_together_count_with_what_their_staging_takes_longer() -
     moved = Side({0: [80] * 8}, {0: [100] * 6 + [180] * 2})  # where a median does not see it
     assert total(moved) == pytest.approx(math.log(800 / (640 + 960 - 1.03 * 800)))
     assert total(Side({0: [100] * 8}, {0: [10] * 8})) == 0.0
+
+
+def test_what_loading_takes_longer_counts_beyond_what_it_differs_by_itself() -> None:
+    def both(load_ns: list[int]) -> tuple[float, float]:
+        sides = {"incumbent": Side({0: [100] * 4}, {0: [9] * 4}, {0: [400] * 4}),
+                 "side": Side({0: [80] * 4}, {0: [9] * 4}, {0: load_ns})}  # fmt: skip
+        restart = Restart(sides, 1.0)
+        return restart.log_ratios("side")[0], restart.total_log_ratios("side")[0]
+
+    assert both([480] * 4) == pytest.approx([math.log(1.25)] * 2)
+    assert both([520] * 4) == pytest.approx([math.log(1.0)] * 2)
+    assert both([400, 400, 400, 1000]) == pytest.approx([math.log(1.25), math.log(400 / (320 + 2200 - 2000))])
 
 
 def live_clock(input_bytes: int = 1 << 20, cores: int = 32) -> LiveClock:

@@ -16,10 +16,11 @@ from tests.evals.arena import Arena
 from tools.errors import IncumbentFails
 from tools.judging import check, clock, correctness, timed_outputs
 from tools.judging.check import Checks
-from tools.judging.clock import INCUMBENT, SideFault
+from tools.judging.clock import SideFault
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Compared
 from tools.judging.measure import LiveClock, Request, enough_for_noise
+from tools.judging.timings import INCUMBENT
 from tools.judging.worker import WorkerFault
 from tools.judging.workload import Workload
 

@@ -1,0 +1,62 @@
+"""What is loaded before its key is known says nothing; with the key it is what was saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests import guest
+
+seal: Any = guest.module("seal")
+tensors: Any = guest.module("tensors")
+KEY = -(1 << 62) + 11
+
+MADE = {
+    "large": torch.randn(3, seal.PAD_WORDS + 5),
+    "bfloat16 of odd size": torch.randn(7, 3).to(torch.bfloat16),
+    "bool": torch.arange(13) % 3 == 0,
+    "complex": torch.randn(5, dtype=torch.complex64),
+    "a number": torch.tensor(2.5),
+    "empty": torch.empty(0, 4),
+    "in another order": torch.randn(6, 4).t(),
+    "integers": torch.arange(1000),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_sealed_is_opened_by_its_key_alone(name: str, tmp_path: Path) -> None:
+    value, path = MADE[name], str(tmp_path / "in")
+    before = value.clone()
+    tensors.save_flat(path, *tensors.flatten((value,)), key=KEY)
+    assert torch.equal(value, before), "what is saved stays as it is"
+    (found,) = tensors.Loaded(path).opened(KEY)[1]
+    assert torch.equal(found, value) and found.dtype == value.dtype and found.stride() == value.stride()
+    for other in (None, KEY + 1):
+        (wrong,) = tensors.Loaded(path).opened(other)[1]
+        assert wrong.numel() == 0 or (wrong.shape == value.shape and not torch.equal(wrong, value))
+
+
+def test_no_two_tensors_and_no_two_words_are_turned_alike() -> None:
+    zeros = [torch.zeros(4096, dtype=torch.int64) for _ in range(2)]
+    seal.turn(zeros, KEY)
+    assert torch.cat(zeros).unique().numel() == 8192
+
+
+def test_a_worker_stages_what_it_was_given_sealed(tmp_path: Path) -> None:
+    (tmp_path / "bench.py").write_text(
+        "import torch\n\ndef inputs(seed):\n    return (torch.ones(4),)\n\ndef build():\n    return lambda x: x + 1\n"
+    )
+    worker: Any = guest.module("worker").Worker(str(tmp_path), "bench.py")
+    worker.op_build()
+    path, given = str(tmp_path / "in"), torch.randn(4)
+    tensors.save_flat(path, *tensors.flatten((given,)), key=KEY)
+    worker.op_load(path)
+    worker.op_stage(key=KEY)
+    worker.op_call(1)
+    assert torch.equal(worker.result[1][0], given + 1)
+    worker.op_stage(path, key=KEY, how="inplace")
+    worker.op_call(1)
+    assert torch.equal(worker.result[1][0], given + 1)
