@@ -14,19 +14,27 @@ from .digest import GOLDEN, mix, wrap
 PAD_WORDS = 1 << 15  # of 8 bytes
 
 
-def turn(tensors, key):
-    """Seal these contiguous tensors in place, or open them again. `key` is a signed 64-bit number."""
-    with torch.no_grad():
-        for index, tensor in enumerate(tensors):
-            if tensor.numel():
-                _turn(tensor, wrap(key + index * GOLDEN))
+def sealed(tensor, key, index):
+    """A contiguous copy of the tensor of this number. `key` is a signed 64-bit number."""
+    found = tensor.clone(memory_format=torch.contiguous_format)
+    _turn(found, key, index)
+    return found
 
 
-def _turn(tensor, key):
+def open_all(tensors, key):
+    """Open in place what was sealed; no tensor is what it was with another key or number."""
+    for index, tensor in enumerate(tensors):
+        _turn(tensor, key, index)
+
+
+@torch.no_grad()
+def _turn(tensor, key, index):
+    if not tensor.numel():
+        return
     flat = tensor.reshape(-1)
     flat = (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).view(torch.uint8)
     words = flat[: flat.numel() // 8 * 8].view(torch.int64)
-    pad = _pad(min(PAD_WORDS, words.numel() + 1), key, tensor.device)
+    pad = _pad(min(PAD_WORDS, words.numel() + 1), wrap(key + index * GOLDEN), tensor.device)
     whole = words.numel() // PAD_WORDS * PAD_WORDS
     if whole:
         words[:whole].view(-1, PAD_WORDS).bitwise_xor_(pad)

@@ -102,8 +102,10 @@ def save_flat(path, structure, tensors, borrowed=None, key=None):
     """`borrowed` says for each tensor whose memory it shares, empty for its own; with a `key` all are sealed."""
     leaves, hosts, offset = [], [], 0
     for index, tensor in enumerate(tensors):
-        host, stride = _dense(tensor.detach())
-        host = host if key is None else host.clone()
+        stride = _stride(tensor)
+        plain = tensor.detach().resolve_conj().resolve_neg()
+        # sealed where it lies, which on a device takes no time
+        host = (plain if key is None else seal.sealed(plain, key, index)).cpu().contiguous()
         nbytes = host.numel() * host.element_size()
         leaves.append({
             "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "offset": offset, "nbytes": nbytes,
@@ -112,8 +114,6 @@ def save_flat(path, structure, tensors, borrowed=None, key=None):
         })  # fmt: skip
         hosts.append(host)
         offset = tensor_file.aligned(offset + nbytes)
-    if key is not None:
-        seal.turn(hosts, key)
     partial = f"{path}.partial"
     with open(partial, "wb") as file:
         tensor_file.write_header(file, {"structure": structure, "leaves": leaves})
@@ -132,16 +132,15 @@ def _kind(tensor):
     return cls.__name__ if cls in (torch.Tensor, torch.nn.Parameter) else f"{cls.__module__}:{cls.__qualname__}"
 
 
-def _dense(tensor):
-    """A contiguous host copy, and the strides to restore when the original is dense in another order."""
+def _stride(tensor):
+    """The strides to restore when the original is dense in another order than that of its file."""
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise TypeError(f"a {tensor.layout} tensor cannot be compared; declare outputs() to say what counts")
-    stride = None
     if not tensor.is_contiguous() and tensor.numel() == 1 + sum(
         (n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)
     ):
-        stride = list(tensor.stride())
-    return tensor.resolve_conj().resolve_neg().cpu().contiguous(), stride
+        return list(tensor.stride())
+    return None
 
 
 def load_flat(path, device=None):
@@ -163,7 +162,7 @@ class Loaded:
     def opened(self, key=None):
         """(structure, tensors)"""
         if key is not None:
-            seal.turn(self.tensors, key)
+            seal.open_all(self.tensors, key)
         return self.structure, [_in_order(leaf, t) for leaf, t in zip(self.leaves, self.tensors, strict=True)]
 
 

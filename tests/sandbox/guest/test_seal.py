@@ -41,7 +41,7 @@ def test_what_is_sealed_is_opened_by_its_key_alone(name: str, tmp_path: Path) ->
 
 def test_no_two_tensors_and_no_two_words_are_turned_alike() -> None:
     zeros = [torch.zeros(4096, dtype=torch.int64) for _ in range(2)]
-    seal.turn(zeros, KEY)
+    seal.open_all(zeros, KEY)
     assert torch.cat(zeros).unique().numel() == 8192
 
 
