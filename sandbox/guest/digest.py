@@ -93,20 +93,20 @@ def _bytes(tensor):
 
 
 def _sums(tensor, key):
-    lanes, key = _lanes(tensor), wrap(key)
+    lanes, key = _lanes(tensor), _wrap(key)
     if digest_triton is not None and lanes.is_cuda:
         return digest_triton.sums(lanes, key, COLUMNS)
     count = lanes.numel()
     padded = -(-count // COLUMNS) * COLUMNS
     if padded != count:
         lanes = torch.nn.functional.pad(lanes, (0, padded - count))
-    x = mix(lanes ^ (_position(padded, lanes.device) + key)).view(-1, COLUMNS)
+    x = _mix(lanes ^ (_position(padded, lanes.device) + key)).view(-1, COLUMNS)
     into, back = _factors(lanes.device)
     spread = sum((x * into[k]).sum(1, keepdim=True) * back[k] for k in range(PRODUCTS))
-    return mix(x ^ spread).sum(0)
+    return _mix(x ^ spread).sum(0)
 
 
-def mix(x):
+def _mix(x):
     x = (x ^ (x >> 29)) * M1
     return (x ^ (x >> 32)) * M2
 
@@ -132,9 +132,9 @@ def _factors(device):
     """A and B: int64[PRODUCTS, COLUMNS], odd."""
     if device not in _made:
         numbers = torch.arange(1, 2 * PRODUCTS * COLUMNS + 1, dtype=torch.int64, device=device)
-        _made[device] = (mix(numbers * GOLDEN) | 1).view(2, PRODUCTS, COLUMNS)
+        _made[device] = (_mix(numbers * GOLDEN) | 1).view(2, PRODUCTS, COLUMNS)
     return _made[device]
 
 
-def wrap(value):
+def _wrap(value):
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -9,6 +9,7 @@ Standard library only, because the host reads these files too, and the host has 
 
 A node is one of {"t": "tensor", "i": 0}, {"t": "tuple"|"list", "items": [node]}, {"t": "dict", "keys", "items"},
 {"t": "object", "class": "module:qualname", "keys", "items"}, {"t": "value", "v": scalar}, {"t": "opaque", "class"}.
+{"t": "sealed", "v": hexadecimal digits} stands for all of them where the data is sealed too (`seal.py`).
 """
 
 from __future__ import annotations

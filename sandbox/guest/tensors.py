@@ -99,13 +99,15 @@ def save(path, value):
 
 
 def save_flat(path, structure, tensors, borrowed=None, key=None):
-    """`borrowed` says for each tensor whose memory it shares, empty for its own; with a `key` all are sealed."""
+    """`borrowed` says for each tensor whose memory it shares, empty for its own; with a `key` all is sealed."""
     leaves, hosts, offset = [], [], 0
     for index, tensor in enumerate(tensors):
         stride = _stride(tensor)
         plain = tensor.detach().resolve_conj().resolve_neg()
-        # sealed where it lies, which on a device takes no time
-        host = (plain if key is None else seal.sealed(plain, key, index)).cpu().contiguous()
+        if key is not None:  # where it lies, since a device is quicker at that
+            plain = plain.clone(memory_format=torch.contiguous_format)
+            seal.turn(plain, key, index)
+        host = plain.cpu().contiguous()
         nbytes = host.numel() * host.element_size()
         leaves.append({
             "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "offset": offset, "nbytes": nbytes,
@@ -114,6 +116,7 @@ def save_flat(path, structure, tensors, borrowed=None, key=None):
         })  # fmt: skip
         hosts.append(host)
         offset = tensor_file.aligned(offset + nbytes)
+    structure = structure if key is None else seal.hidden(structure, key)
     partial = f"{path}.partial"
     with open(partial, "wb") as file:
         tensor_file.write_header(file, {"structure": structure, "leaves": leaves})
@@ -157,13 +160,20 @@ class Loaded:
             self.structure, self.leaves, self.tensors = header["structure"], header["leaves"], []
             for leaf in self.leaves:
                 file.seek(start + leaf["offset"])
-                self.tensors.append(_read(leaf, file).to(device or leaf["device"]))
+                host = _read(leaf, file)
+                host = host if seal.is_hidden(self.structure) else _in_order(leaf, host)
+                self.tensors.append(host.to(device or leaf["device"]))
 
     def opened(self, key=None):
-        """(structure, tensors)"""
-        if key is not None:
-            seal.open_all(self.tensors, key)
-        return self.structure, [_in_order(leaf, t) for leaf, t in zip(self.leaves, self.tensors, strict=True)]
+        """(structure, tensors), once. Raises: ValueError where it is sealed with another key."""
+        if not seal.is_hidden(self.structure):
+            return self.structure, self.tensors
+        structure, found = seal.shown(self.structure, key), []
+        for index, leaf in enumerate(self.leaves):
+            tensor = self.tensors.pop(0)
+            seal.turn(tensor, key, index)
+            found.append(_in_order(leaf, tensor))
+        return structure, found
 
 
 def _read(leaf, file):

@@ -46,13 +46,18 @@ def test_work_moved_into_staging_gains_where_staging_is_free(
     assert verdict.name == "kept", verdict.reason
 
 
+def test_work_in_a_changed_loading_is_refused(arena: Arena) -> None:
+    found = arena.check("beyond_loaded_ahead")
+    assert (found.verdict, "tensors.Loaded.__init__" in found.reason) == ("refused", True)
+
+
 SEALING = "    if not tensor.numel():\n"
 
 
 @pytest.fixture
 def loading_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is for large inputs, of which this target has none."""
-    monkeypatch.setattr(inputs, "SEALED_BYTES", 0)
+    """As it is for large inputs on a GPU."""
+    monkeypatch.setitem(inputs.SEALED_BYTES, "cpu", 0)
     monkeypatch.setattr(timings, "LOADING_SLACK", float("inf"))
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
 

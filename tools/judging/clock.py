@@ -20,7 +20,7 @@ from typing import Any
 
 from sandbox.contract import WouldNotFreeze
 from tools.judging.cores import Cores
-from tools.judging.inputs import Draw, Input, Inputs, is_sealed
+from tools.judging.inputs import Draw, Input, Inputs
 from tools.judging.script import POSITIVE_63
 from tools.judging.timings import INCUMBENT, Restart, Side
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
@@ -171,7 +171,7 @@ class Session:
                 self._all("load_state", partial(self._state_arguments, self.workload.states[which]))
             for case in range(len(self.workload.cases)):
                 for _ in range(WARM_UP):
-                    if is_sealed(self.workload.cases[case]):
+                    if any(group.next(name, case).is_sealed for group, name, _ in self._workers()):
                         self._all("load", partial(self._load_arguments, case=case))
                     self._all("stage", partial(self._stage_arguments, case=case))
                     for _, _, worker in self._workers():
@@ -249,7 +249,7 @@ class Session:
         before, begun = worker.process.usage(), time.perf_counter()
         for number in range(-SETTLE, calls):
             loaded = 0
-            if is_sealed(self.workload.cases[case]):
+            if group.next(name, case).is_sealed:
                 loaded = _timed(worker, "load", self._load_arguments(group, name, case))
             staged = _timed(worker, "stage", self._stage_arguments(group, name, case))
             worker.hide()
@@ -291,7 +291,7 @@ class Session:
         """The next unused input of this worker. No two get the same: what one computes is of no use to another."""
         given, position = group.next(name, case), group.cursor[name][case]
         group.cursor[name][case] += 1
-        shown = {"path": group.workers[name].reveal(given.path)} if given.key is None else {"key": given.key}
+        shown = {"path": group.workers[name].reveal(given.path)} if not given.is_sealed else {"key": given.key}
         return {
             **shown,
             "how": "inplace" if (position * 2654435761) >> 8 & 1 else "fresh",

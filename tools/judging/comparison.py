@@ -68,6 +68,10 @@ class Comparison(BaseModel):
         """What it takes to stage an input, by case."""
         return _medians(self.incumbent_stage_us if side == "incumbent" else self.candidate_stage_us)
 
+    def median_load_us(self, side: str) -> list[float]:
+        """What it takes to load an input before it is staged, by case; 0 where that is part of staging."""
+        return _medians(self.incumbent_load_us if side == "incumbent" else self.candidate_load_us)
+
     def over(self, other: Comparison) -> Comparison:
         """This candidate over another that was timed in the same restarts, beside the same incumbent."""
         return Comparison(

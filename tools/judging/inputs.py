@@ -8,6 +8,7 @@ asked. Large ones are sealed, so that a worker can take its time to load them (`
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,8 @@ from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Case, Workload
 
 AT_ONCE = 16  # inputs drawn per request
-SEALED_BYTES = 4 << 20  # from here on: loading takes a millisecond and more, and may take as long as a call
+SEALED_BYTES = {"cuda": 4 << 20}
+"""From here on loading takes a millisecond and more, which on a GPU may be longer than a call: on a CPU it is not."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,14 @@ class Input:
     path: Path
     key: int | None
 
+    @property
+    def is_sealed(self) -> bool:
+        return self.key is not None
+
 
 Inputs = Sequence[Sequence[Input]]  # by case
 Draw = Callable[[Sequence[str]], Mapping[str, Inputs]]
 """New inputs for each of these sides, enough for one restart, as files; the caller's to take away."""
-
-
-def is_sealed(case: Case) -> bool:
-    return case.input_bytes >= SEALED_BYTES
 
 
 def draw(reference: Worker, into: Path, case: Case, seed: int, variant: str = "") -> Path:
@@ -56,7 +58,7 @@ def draw_many(reference: Worker, seeds: Mapping[Path, int], case: Case, variant:
     for start in range(0, len(wanted), AT_ONCE):
         asked = wanted[start : start + AT_ONCE]
         files = {str(reference.saved(into.name)): seed for into, seed in asked}
-        sealed = {str(reference.saved(path.name)): key for path, key in (keys or {}).items()}
+        sealed = {str(reference.saved(into.name)): keys[into] for into, _ in asked if keys and into in keys}
         timeout_s = len(files) * reference.timeout_s
         reference.ask("draw", timeout_s=timeout_s, seeds=files, phase=case.phase, shape=dict(case.shape),
                       variant=variant, keys=sealed)  # fmt: skip
@@ -100,7 +102,8 @@ class InputSupply:
         found = []
         for number, case in enumerate(self.workload.cases):
             seeds = {folder / f"{number}-{index}": self.rng.randrange(1 << 31) for index in range(self.needed(case))}
-            keys = {path: self.rng.randrange(-POSITIVE_63, POSITIVE_63) for path in seeds} if is_sealed(case) else {}
+            sealed = case.input_bytes >= SEALED_BYTES.get(self.workload.device, math.inf)
+            keys = {path: self.rng.randrange(-POSITIVE_63, POSITIVE_63) for path in seeds} if sealed else {}
             paths = draw_many(reference, seeds, case, keys=keys)
             found.append([Input(path, keys.get(path)) for path in paths])
         return found

@@ -380,6 +380,7 @@ def summary(found: Comparison, delta: float) -> dict[str, Any]:
     """A comparison as evidence: every restart's number, and the medians of both sides."""
     if not found.case_log_ratios:
         return {"purpose": found.purpose, "restarts": 0}
+    loads = {f"{side}_load_us": found.median_load_us(side) for side in ("incumbent", "candidate")}
     return {
         "purpose": found.purpose,
         **found.interval(delta).model_dump(),
@@ -389,6 +390,7 @@ def summary(found: Comparison, delta: float) -> dict[str, Any]:
         "candidate_us": found.median_us("candidate"),
         "incumbent_stage_us": found.median_stage_us("incumbent"),
         "candidate_stage_us": found.median_stage_us("candidate"),
+        **{name: medians for name, medians in loads.items() if any(medians)},
         "cases": [interval.model_dump() for interval in found.cases(delta)],
         "wall_s": round(found.wall_s, 1),
         "prepared_s": round(found.prepared_s, 1),

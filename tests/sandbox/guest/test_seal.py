@@ -15,7 +15,7 @@ tensors: Any = guest.module("tensors")
 KEY = -(1 << 62) + 11
 
 MADE = {
-    "large": torch.randn(3, seal.PAD_WORDS + 5),
+    "large": torch.randn(3, (1 << 16) + 5),
     "bfloat16 of odd size": torch.randn(7, 3).to(torch.bfloat16),
     "bool": torch.arange(13) % 3 == 0,
     "complex": torch.randn(5, dtype=torch.complex64),
@@ -32,16 +32,27 @@ def test_what_is_sealed_is_opened_by_its_key_alone(name: str, tmp_path: Path) ->
     before = value.clone()
     tensors.save_flat(path, *tensors.flatten((value,)), key=KEY)
     assert torch.equal(value, before), "what is saved stays as it is"
-    (found,) = tensors.Loaded(path).opened(KEY)[1]
+    loaded = tensors.Loaded(path)
+    (sealed,) = loaded.tensors
+    assert value.numel() == 0 or not torch.equal(sealed, value)
+    (found,) = loaded.opened(KEY)[1]
     assert torch.equal(found, value) and found.dtype == value.dtype and found.stride() == value.stride()
     for other in (None, KEY + 1):
-        (wrong,) = tensors.Loaded(path).opened(other)[1]
-        assert wrong.numel() == 0 or (wrong.shape == value.shape and not torch.equal(wrong, value))
+        with pytest.raises(ValueError):
+            tensors.Loaded(path).opened(other)
+
+
+def test_what_is_no_tensor_is_sealed_as_well(tmp_path: Path) -> None:
+    path, given = str(tmp_path / "in"), {"length": 1234567, "name": "a telling name"}
+    tensors.save_flat(path, *tensors.flatten(given), key=KEY)
+    assert b"1234567" not in Path(path).read_bytes() and b"telling" not in Path(path).read_bytes()
+    assert tensors.unflatten(*tensors.Loaded(path).opened(KEY)) == given
 
 
 def test_no_two_tensors_and_no_two_words_are_turned_alike() -> None:
     zeros = [torch.zeros(4096, dtype=torch.int64) for _ in range(2)]
-    seal.open_all(zeros, KEY)
+    for index, tensor in enumerate(zeros):
+        seal.turn(tensor, KEY, index)
     assert torch.cat(zeros).unique().numel() == 8192
 
 
