@@ -72,3 +72,28 @@ def test_code_around_it_can_be_compiled_and_exported(without_padding: Any) -> No
     x, mask = torch.randn(2, 64), mask_of(3, 20)
     exported = torch.export.export(Mean(), (x, mask)).module()
     torch.testing.assert_close(exported(x, mask_of(50, 60)), mean(x, mask_of(50, 60)))
+
+
+@pytest.mark.gpu
+def test_compiled_it_cuts_off_as_much(without_padding: Any) -> None:
+    compiled = torch.compile(lambda mask, x: without_padding(mask, x)[0])
+    for lengths in ((3, 20), (100, 126), (400, 7)):
+        mask, x = mask_of(*lengths, width=512).cuda(), torch.randn(2, 512, device="cuda")
+        assert compiled(mask, x).shape == without_padding(mask, x)[0].shape
+
+
+def test_what_follows_is_compiled_once_for_all_lengths(without_padding: Any) -> None:
+    graphs = []
+
+    def noting(graph: Any, inputs: Any) -> Any:
+        graphs.append([node.name for node in graph.graph.nodes if node.op == "call_function"])
+        return graph
+
+    def doubled(mask: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        mask, x = without_padding(mask, mask, x)
+        return x * mask * 2
+
+    compiled = torch.compile(doubled, backend=noting)
+    for longest, left in ((20, 24), (126, 128), (7, 8)):
+        assert compiled(mask_of(3, longest, width=512), torch.randn(2, 512)).shape == (2, left)
+    assert len(graphs) == 1 and len(graphs[0]) == 2
