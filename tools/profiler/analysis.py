@@ -91,12 +91,11 @@ def _by_case(trace: Trace, count: int) -> list[Trace]:
 
 
 def _case(name: str, found: Profile) -> CaseRow:
-    idle = 1.0 - found.busy_us / found.call_us if found.call_us > 0 else 0.0
     return CaseRow(
         name=name,
         call_us=found.call_us,
         busy_us=found.busy_us,
-        idle_share=max(0.0, idle),
+        idle_share=found.idle_share,
         launches=found.launches,
         bottleneck=found.primary_bottleneck_type,
     )
@@ -132,7 +131,7 @@ def _of(trace: Trace, subject: Subject) -> Profile:
         busy_us=busy_us,
         # on a CPU nobody can tell waiting from the profiler's own work between two operations
         span_us=max(times.span_us, busy_us) if trace.on_device else busy_us,
-        idle_share=times.idle_share if trace.on_device else 0.0,
+        idle_share=max(0.0, 1.0 - busy_us / subject.call_us) if subject.call_us > 0 else 0.0,
         gap_us=times.gap_us if trace.on_device else None,
         launches=times.launches,
         ceilings=subject.ceilings,

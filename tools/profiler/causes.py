@@ -66,12 +66,7 @@ def _largest(times: Mapping[Cause, float]) -> Cause:
 def launching_decides(profile: Profile) -> bool:
     """Whether the device waits for the next launch more than it works, or runs little but tiny kernels."""
     tiny = sum(row.share for row in profile.kernels if row.cause == "launch-bound") > 0.5
-    return profile.device != "cpu" and (_waits(profile) > IDLE or tiny)
-
-
-def _waits(profile: Profile) -> float:
-    """The share of a call in which the device waits; 0 where nobody knows how long a call takes."""
-    return max(0.0, 1.0 - profile.busy_us / profile.call_us) if profile.call_us > 0 else 0.0
+    return profile.device != "cpu" and (profile.idle_share > IDLE or tiny)
 
 
 def of_kernel(row: KernelRow, launch_us: float | None, compute_units: int | None) -> tuple[Cause, str]:
@@ -122,7 +117,7 @@ def _recommendations(profile: Profile) -> Iterator[str]:
     if not profile.kernels:
         return
     if launching_decides(profile):
-        waits = _waits(profile)
+        waits = profile.idle_share
         seen = f"The device waits for {waits:.0%} of a call" if waits > IDLE else "Tiny kernels are most of a call"
         yield (
             f"{seen} with {profile.launches:.0f} launches: remove or merge kernels, then compile, then capture a graph."

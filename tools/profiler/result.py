@@ -125,7 +125,7 @@ class CaseRow(_Part):
     call_us: float
     busy_us: float
     idle_share: float
-    """Of the call, as `1 - busy_us / call_us`."""
+    """Of the call, as that of the profile."""
     launches: float
     bottleneck: str
     """Its type."""
@@ -155,11 +155,11 @@ class Profile(_Part):
     busy_us: float
     """Of a call, in which the device did something."""
     span_us: float
-    """From the first kernel's start to the last one's end, of a call."""
+    """From the first kernel's start to the last one's end, of a call with the profiler, which makes it longer."""
     idle_share: float
-    """Of that span, in which the device did nothing."""
+    """Of a call without the profiler, as `1 - busy_us / call_us`; 0 where nobody knows how long that takes."""
     gap_us: float | None = None
-    """Median time between the end of one kernel and the start of the next."""
+    """Median time between the end of one kernel and the start of the next, with the profiler."""
     launches: float = 0.0
     """Kernels per call."""
     ceilings: Ceilings = Ceilings()

@@ -93,9 +93,9 @@ def _head(profile: Profile) -> list[str]:
     architecture = f" ({one_line(profile.architecture)})" if profile.architecture else ""
     rows = [
         ("latency", f"{time(profile.call_us)} per call without the profiler, the {_middle(profile)}"),
-        ("busy", f"{time(profile.busy_us)} per call; idle for {_share(profile.idle_share)} of the "
-                 f"{time(profile.span_us)} from the first kernel to the last"),
-        ("launches", f"{_count(profile.launches)} per call; median gap between kernels {time(profile.gap_us)}"),
+        ("busy", f"{time(profile.busy_us)} per call; idle for {_share(profile.idle_share)} of it"),
+        ("launches", f"{_count(profile.launches)} per call; with the profiler {time(profile.span_us)} from the first "
+                     f"to the last, median gap {time(profile.gap_us)}"),
         ("at best", _ceilings(profile)),
     ]  # fmt: skip
     if profile.made is not None:

@@ -22,10 +22,6 @@ class Timeline:
     gap_us: float | None  # median, between launches that follow each other
     launches: float
 
-    @property
-    def idle_share(self) -> float:
-        return max(0.0, 1.0 - self.busy_us / self.span_us) if self.span_us > 0 else 0.0
-
 
 def of(launches: Sequence[Launch], calls: int) -> Timeline:
     """`calls` is how many were profiled; where no launch tells its call, all are taken for one series."""

@@ -237,8 +237,8 @@ def _built(entry: str, device: str, architecture: str, rows: list[KernelRow], or
     wheres = {row.module: row.where for row in rows}
     return Profile(
         entry=entry, made=MADE, device=device, architecture=architecture, calls=20, call_us=span + 31.0, busy_us=busy,
-        span_us=span, idle_share=1 - busy / span, gap_us=statistics.median(gaps[:-1]), launches=float(len(order)),
-        ceilings=ceilings, kernels=rows, timeline=spans,
+        span_us=span, idle_share=1 - busy / (span + 31.0), gap_us=statistics.median(gaps[:-1]),
+        launches=float(len(order)), ceilings=ceilings, kernels=rows, timeline=spans,
         categories=[CategoryShare(category=name, time_us=us, share=us / busy) for name, us in by_category.items()],
         modules=[ModuleRow(name=name, where=wheres[name], time_us=us, share=us / busy,
                            instances=1 if name == "Decoder" else 2 * _LAYERS if name == "RMSNorm" else _LAYERS)

@@ -36,7 +36,6 @@ def row(profile: Profile, name: str) -> KernelRow:
 def test_two_streams_at_once_are_busy_once() -> None:
     found = timeline.of([launch("a", 0, 10), launch("b", 5, 10, stream=1), launch("c", 20, 5)], 1)
     assert (found.busy_us, found.span_us, found.gap_us, found.launches) == (20, 25, 5, 3)
-    assert found.idle_share == pytest.approx(0.2)
     assert timeline.of([], 3) == timeline.Timeline(0.0, 0.0, None, 0.0)
 
 
@@ -48,6 +47,12 @@ def test_calls_are_averaged() -> None:
 def test_where_no_launch_tells_its_call_all_are_one_series() -> None:
     found = timeline.of([launch("a", 100 * index, 10, call=None) for index in range(4)], 4)
     assert (found.busy_us, found.span_us, found.gap_us) == (10, 77.5, 90)
+
+
+def test_idle_is_of_a_call_without_the_profiler() -> None:
+    found = profiled(launch("a", 0, 10), launch("b", 990, 10), call_us=40.0)
+    assert (found.busy_us, found.span_us, found.idle_share) == (20, 1000, 0.5)
+    assert profiled(launch("a", 0, 10), call_us=0.0).idle_share == 0.0
 
 
 def test_a_product_near_its_peak_is_bound_by_arithmetic_and_a_sum_by_memory() -> None:

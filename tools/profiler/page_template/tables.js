@@ -7,9 +7,9 @@ function drawHead() {
   const tiles = [
     ["latency of a call", time(profile.call_us), `${profile.cases.length ? `mean of ${plural(profile.cases.length, "case")}` : "median"}, without the profiler`],
     ["device busy", time(profile.busy_us), "of a call"],
-    ["idle", share(profile.idle_share), `of ${time(profile.span_us)} from first to last kernel`],
+    ["idle", share(profile.idle_share), "of a call"],
     ["launches", count(profile.launches), "kernels per call"],
-    ["median gap", time(profile.gap_us), "between two kernels"],
+    ["median gap", time(profile.gap_us), "between two kernels, with the profiler"],
   ];
   find("#tiles").append(...tiles.map(([name, value, about]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, value, make("small", {}, about)))));
@@ -57,9 +57,9 @@ function drawCategories() {
   const idle = profile.idle_share;
   if (known(idle)) {
     find("#span").append(piece("blue", 1 - idle, `busy ${share(1 - idle)}`, ["busy", time(profile.busy_us)]),
-      piece("idle", idle, `idle ${share(idle)}`, ["idle", time(profile.span_us - profile.busy_us)]));
+      piece("idle", idle, `idle ${share(idle)}`, ["idle", time(Math.max(0, profile.call_us - profile.busy_us))]));
   } else find("#span").remove();
-  find("#span-text").textContent = !(profile.span_us > 0) ? "The device was never seen at work." : `Of ${time(profile.span_us)} from the first kernel to the last the device was busy for `
+  find("#span-text").textContent = !(profile.busy_us > 0) ? "The device was never seen at work." : `Of ${time(profile.call_us)}, which a call takes without the profiler, the device is busy for `
     + `${time(profile.busy_us)} and idle for ${share(idle)}. The busy time, by category:`;
   const drawn = rows.filter(row => row.share > 0);
   find("#stack").append(...drawn.map(row => piece(classes(row.category), row.share,
