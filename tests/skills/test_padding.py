@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tests import assets
 
@@ -16,70 +18,96 @@ def without_padding() -> Any:
     return assets.load("amd-kernel-optimization", "padding").without_padding
 
 
+@pytest.fixture
+def given(without_padding: Any) -> Callable[..., tuple[Any, ...]]:
+    """What a module gets of a mask and other arguments."""
+
+    def called(mask: Any, *others: Any, padding: Any = 0) -> tuple[Any, ...]:
+        @without_padding("mask", "a", "b", "c", mask="mask", padding=padding)
+        class Given(nn.Module):
+            def forward(self, mask: Any, a: Any = None, b: Any = None, c: Any = None) -> tuple[Any, ...]:
+                return mask, a, b, c
+
+        found = Given()(mask, *others)
+        names = dict(zip("abc", others, strict=False))
+        for left, same in zip(found, Given()(mask=mask, **names), strict=True):
+            assert same is left or torch.equal(same, left)
+        return found[: 1 + len(others)]  # type: ignore[no-any-return]
+
+    return called
+
+
+def mean_of(without_padding: Any) -> Any:
+    @without_padding("x", "mask", mask="mask")
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            self.met = x.shape[1]
+            return self.scale * (x * mask).sum(1) / mask.sum(1)
+
+    return Mean
+
+
 def mask_of(*lengths: int, width: int = 64) -> torch.Tensor:
     return (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
 
 
 @pytest.mark.parametrize(("lengths", "left"), [((3, 20), 24), ((8, 16), 16), ((1, 1), 8), ((64, 2), 64), ((0, 0), 64)])
-def test_the_longest_row_decides(without_padding: Any, lengths: tuple[int, ...], left: int) -> None:
+def test_the_longest_row_decides(given: Any, lengths: tuple[int, ...], left: int) -> None:
     mask, x = mask_of(*lengths), torch.randn(2, 64, 4)
-    shorter, cut = without_padding(mask, mask, x)
+    shorter, cut = given(mask, x)
     assert torch.equal(shorter, mask[:, :left]) and torch.equal(cut, x[:, :left])
     assert shorter.is_contiguous() and cut.is_contiguous()
 
 
-def test_what_has_other_positions_is_left_as_it_is(without_padding: Any) -> None:
+def test_what_has_other_positions_is_left_as_it_is(given: Any) -> None:
     mask, table = mask_of(5, 9), torch.randn(64, 8)
-    other, positions, found, scale, nothing = without_padding(mask, table, torch.arange(64)[None], mask, 3.0, None)
-    assert other is table and positions.shape == (1, 16) and found.shape == (2, 16) and scale == 3.0 and nothing is None
+    found, other, positions, again = given(mask, table, torch.arange(64)[None], mask)
+    assert other is table and positions.shape == (1, 16) and found.shape == again.shape == (2, 16)
+    assert given(mask, 3.0, None)[1:] == (3.0, None)
 
 
-def test_padding_may_be_any_value(without_padding: Any) -> None:
+def test_padding_may_be_any_value(given: Any) -> None:
     excluded = mask_of(5, 9) == 0
-    assert without_padding(excluded, excluded, padding=True)[0].shape == (2, 16)
+    assert given(excluded, padding=True)[0].shape == (2, 16)
     added = torch.where(excluded, float("-inf"), 0.0)
-    assert without_padding(added, added, padding=float("-inf"))[0].shape == (2, 16)
+    assert given(added, padding=float("-inf"))[0].shape == (2, 16)
 
 
 @pytest.mark.parametrize("mask", [None, torch.ones(2, 3, 4), torch.ones(0, 4), torch.ones(2, 64, device="meta")])
-def test_where_it_cannot_know_nothing_is_cut_off(without_padding: Any, mask: Any) -> None:
+def test_where_it_cannot_know_nothing_is_cut_off(given: Any, mask: Any) -> None:
     x = torch.randn(2, 64)
-    assert without_padding(mask, x)[0] is x
+    assert given(mask, x)[1] is x
 
 
-def test_a_gap_and_padding_in_front_stay(without_padding: Any) -> None:
+def test_a_gap_and_padding_in_front_stay(given: Any) -> None:
     mask = mask_of(20, 24).flip(1)
-    assert without_padding(mask, mask)[0] is mask
+    assert given(mask)[0] is mask
     gap = mask_of(20, 24)
     gap[:, 5:9] = 0
-    assert without_padding(gap, gap)[0].shape == (2, 24)
+    assert given(gap)[0].shape == (2, 24)
 
 
-def test_code_around_it_can_be_compiled_and_exported(without_padding: Any) -> None:
-    def mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        x, mask = without_padding(mask, x, mask)
-        return (x * mask).sum(1) / mask.sum(1)
-
-    compiled = torch.compile(mean, backend="eager")
-    for lengths in ((3, 20), (8, 40), (64, 1)):
-        x, mask = torch.randn(2, 64), mask_of(*lengths)
-        torch.testing.assert_close(compiled(x, mask), (x * mask).sum(1) / mask.sum(1))
-
-    class Mean(torch.nn.Module):
-        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            return mean(x, mask)
-
+def test_what_might_see_it_gets_everything(without_padding: Any) -> None:
+    mean = mean_of(without_padding)
     x, mask = torch.randn(2, 64), mask_of(3, 20)
-    exported = torch.export.export(Mean(), (x, mask)).module()
-    torch.testing.assert_close(exported(x, mask_of(50, 60)), mean(x, mask_of(50, 60)))
 
+    class More(mean):  # type: ignore[misc, valid-type]
+        pass
 
-@pytest.mark.gpu
-def test_compiled_it_cuts_off_as_much(without_padding: Any) -> None:
-    compiled = torch.compile(lambda mask, x: without_padding(mask, x)[0])
-    for lengths in ((3, 20), (100, 126), (400, 7)):
-        mask, x = mask_of(*lengths, width=512).cuda(), torch.randn(2, 512, device="cuda")
-        assert compiled(mask, x).shape == without_padding(mask, x)[0].shape
+    hooked, own, plain = mean(), mean(), mean()
+    hooked.register_forward_pre_hook(lambda module, args: None)
+    own.forward = own.forward  # of this module alone
+    results = [model(x, mask) for model in (plain, More(), hooked, own)]
+    assert plain.met == 24
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0])
+    other = More()
+    other(x, mask)
+    assert other.met == hooked.met == 64
 
 
 def test_what_follows_is_compiled_once_for_all_lengths(without_padding: Any) -> None:
@@ -89,11 +117,55 @@ def test_what_follows_is_compiled_once_for_all_lengths(without_padding: Any) -> 
         graphs.append([node.name for node in graph.graph.nodes if node.op == "call_function"])
         return graph
 
-    def doubled(mask: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        mask, x = without_padding(mask, mask, x)
-        return x * mask * 2
-
-    compiled = torch.compile(doubled, backend=noting)
+    model, plain = mean_of(without_padding)(), mean_of(lambda *names, **more: lambda cls: cls)()
+    model.compile(backend=noting, fullgraph=True)
     for longest, left in ((20, 24), (126, 128), (7, 8)):
-        assert compiled(mask_of(3, longest, width=512), torch.randn(2, 512)).shape == (2, left)
-    assert len(graphs) == 1 and len(graphs[0]) == 2
+        x, mask = torch.randn(2, 512), mask_of(3, longest, width=512)
+        torch.testing.assert_close(model(x, mask), plain(x, mask))
+        assert model.met == left
+    assert graphs == [["mul", "mul_1", "truediv"]]
+
+
+def test_code_around_it_can_be_compiled_and_exported(without_padding: Any) -> None:
+    model = mean_of(without_padding)()
+    with torch.no_grad():
+        for compiled in (
+            torch.compile(model, backend="eager"),
+            torch.compile(lambda *given: model(*given), backend="eager"),
+        ):
+            for lengths in ((3, 20), (8, 40), (64, 1)):
+                x, mask = torch.randn(2, 64), mask_of(*lengths)
+                torch.testing.assert_close(compiled(x, mask), (x * mask).sum(1) / mask.sum(1))
+
+    x, mask = torch.randn(2, 64), mask_of(3, 20)
+    exported = torch.export.export(model, (x, mask)).module()
+    torch.testing.assert_close(exported(x, mask_of(50, 60)), model(x, mask_of(50, 60)))
+
+
+def test_state_and_copies_are_as_before(without_padding: Any) -> None:
+    model = mean_of(without_padding)()
+    assert list(model.state_dict()) == ["scale"] and model.__call__.__doc__ == nn.Module.__call__.__doc__
+    assert type(model).__name__ == "Mean" and isinstance(model, nn.Module)
+
+
+@pytest.mark.gpu
+def test_compiled_and_recorded_it_cuts_off_as_much() -> None:
+    asset = assets.load("amd-kernel-optimization", "padding")
+    graphed = assets.beside(asset, "graphed").graphed
+
+    @asset.without_padding("x", "mask", mask="mask")
+    @graphed
+    class Sums(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return (x * mask).sum(1), torch.ones_like(x)
+
+    model = Sums().cuda().eval()
+    model.compile()
+    with torch.no_grad():
+        for longest, left in ((20, 24), (126, 128), (400, 400)) * 3:
+            mask, x = mask_of(3, longest, width=512).cuda(), torch.randn(2, 512, device="cuda")
+            sums, kept = model(x, mask)
+            assert kept.shape == (2, left)
+            torch.testing.assert_close(sums, (x * mask).sum(1))
+    recorder = assets.beside(asset, "graphed")._recorders[model]
+    assert len(recorder.graphs) == 3 and all(recorder.graphs.values()) and not recorder.failed

@@ -1,4 +1,4 @@
-"""Leave out padding: positions that the mask of a call excludes in every row are cut off before the model sees them.
+"""Leave out padding: positions that the mask of a call excludes in every row are cut off before the module is called.
 
 It refuses a callable that is no module of a class with its own `forward`, and arguments that it does not name.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import libcst as cst
-
 from tools.candidate import Site
 from tools.observation import Observation
-from tools.rewrite import CannotRewrite
-from tools.rewrite.ops_package import PADDING, is_used, use
+from tools.rewrite import CannotRewrite, wrap_calls
+from tools.rewrite.ops_package import FROZEN, GRAPHED, PADDING
 from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import after_docstring, parameters
+from tools.rewrite.syntax import parameters
 
 
 def find(observation: Observation) -> list[Site]:
@@ -40,18 +38,13 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     forward = source.method(owner, "forward")
     if forward is None:
         raise CannotRewrite(f"{owner.name.value} has no forward of its own")
-    if is_used(source, PADDING):
-        raise CannotRewrite(f"{owner.name.value} leaves out padding already")
     plain = [parameter.name.value for parameter in parameters(forward)][1:]
     names = [_name(plain, argument) for argument in site.detail["names"]]
     mask = _name(plain, site.detail["mask"])
-    used = use(source, PADDING, site.detail["module"])
     value = site.detail["value"]
-    extra = "" if value == 0 else f", padding={value!r}"
-    text = f"{', '.join(names)} = {used.name}({mask}, {', '.join(names)}{extra})"
-    line = cst.parse_statement(text, source.module.config_for_parsing)
-    source.insert(line, before=after_docstring(forward))
-    return {**used.files, source.path: source.result()}
+    arguments = [*(f'"{name}"' for name in names), f'mask="{mask}"', *([] if value == 0 else [f"padding={value!r}"])]
+    spelling = f"{{}}({', '.join(arguments)})"
+    return wrap_calls.decorated(tree, site, PADDING, spelling, "called without padding", around=(GRAPHED, FROZEN))
 
 
 def _name(plain: list[str], argument: str | int) -> str:

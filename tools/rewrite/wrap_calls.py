@@ -1,4 +1,4 @@
-"""Put something around whole calls of the outermost module: its class gets a decorator, `graphed` or `frozen`.
+"""Put something around whole calls of the outermost module: its class gets a decorator, such as `graphed` or `frozen`.
 
 State dicts, attributes and subclasses stay as they are; where a decorator cannot serve a call, it runs as before. It
 refuses a class that has a `__call__` of its own.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -24,7 +25,7 @@ def capture(tree: Path, site: Site) -> dict[str, str]:
 
     Raises: CannotRewrite.
     """
-    return _decorated(tree, site, GRAPHED, "{}", "captured")
+    return decorated(tree, site, GRAPHED, "{}", "captured")
 
 
 def compile_and_capture(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
@@ -43,10 +44,13 @@ def freeze(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
 
     Raises: CannotRewrite.
     """
-    return _decorated(tree, site, FROZEN, f"{{}}({settings})", "frozen")
+    return decorated(tree, site, FROZEN, f"{{}}({settings})", "frozen")
 
 
-def _decorated(tree: Path, site: Site, asset: Asset, spelling: str, done: str) -> dict[str, str]:
+def decorated(
+    tree: Path, site: Site, asset: Asset, spelling: str, done: str, *, around: Sequence[Asset] = ()
+) -> dict[str, str]:
+    """New file contents: below all decorators that are there, or above those of `around`. Raises: CannotRewrite."""
     source = SourceFile(tree, site.file)
     owner = source.class_named(site.module_class, site.line)
     name = is_used(source, asset)
@@ -56,7 +60,10 @@ def _decorated(tree: Path, site: Site, asset: Asset, spelling: str, done: str) -
         raise CannotRewrite(f"{owner.name.value} has a __call__ of its own")
     used = use(source, asset, site.detail["module"])
     decorator = cst.Decorator(cst.parse_expression(spelling.format(used.name), source.module.config_for_parsing))
-    source.replace(owner, owner.with_changes(decorators=[*owner.decorators, decorator]))
+    inner = {name for each in around if (name := is_used(source, each))}
+    place = next((i for i, each in enumerate(owner.decorators) if _name(each) in inner), len(owner.decorators))
+    changed = [*owner.decorators[:place], decorator, *owner.decorators[place:]]
+    source.replace(owner, owner.with_changes(decorators=changed))
     return {**used.files, source.path: source.result()}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.observed import Target, only, same_results
-from tools.rewrite import CannotRewrite, padding
+from tools.rewrite import CannotRewrite, compile_model, padding, wrap_calls
 
 MODEL = """
 import torch
@@ -37,11 +37,26 @@ def test_a_mask_that_pads_is_found_and_followed(tmp_path: Path) -> None:
     site = only(padding.find(before.observe()))
     assert (site.module_class, site.detail["mask"], site.detail["names"]) == ("Model", 1, [0, 1])
     after = before.with_files(padding.rewrite(before.tree, site))
-    line = "        '''Means over words.'''\n        words, mask = without_padding(mask, words, mask)\n"
-    assert line in after.text()
+    assert '@without_padding("words", "mask", mask="mask")\nclass Model' in after.text()
     assert same_results(before, after)
     with pytest.raises(CannotRewrite, match="already"):
         padding.rewrite(after.tree, site)
+
+
+@pytest.mark.parametrize("first", ["padding", "capture"])
+def test_what_is_compiled_or_recorded_of_its_calls_is_spared_it(tmp_path: Path, first: str) -> None:
+    changed = before = target(tmp_path)
+    for step in ("padding", "capture") if first == "padding" else ("capture", "padding"):
+        seen = changed.observe()
+        in_target = [frame for read in seen.host_reads for frame in read.frames if not frame.third_party]
+        assert in_target == [] and [found.name for found in seen.callable.outermost] == ["Model"]
+        if step == "padding":
+            files = padding.rewrite(changed.tree, only(padding.find(seen)))
+        else:
+            files = wrap_calls.capture(changed.tree, only(compile_model.find(seen)))
+        changed = changed.with_files(files)
+    assert '@without_padding("words", "mask", mask="mask")\n@graphed\nclass Model' in changed.text()
+    assert same_results(before, changed)
 
 
 def test_a_mask_of_the_other_sense_is_one_too(tmp_path: Path) -> None:
@@ -49,7 +64,8 @@ def test_a_mask_of_the_other_sense_is_one_too(tmp_path: Path) -> None:
     end = "keep = (~mask)[:, :, None].float()\n        return (x * keep).sum(1) / keep.sum(1)"
     before = target(tmp_path, end, inputs)
     after = before.with_files(padding.rewrite(before.tree, only(padding.find(before.observe()))))
-    assert "without_padding(mask, words, mask, padding=True)" in after.text() and same_results(before, after)
+    assert '@without_padding("words", "mask", mask="mask", padding=True)\n' in after.text()
+    assert same_results(before, after)
 
 
 NONE = {
