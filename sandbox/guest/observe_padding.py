@@ -42,6 +42,8 @@ def _padding(mask):
     if mask.dim() != 2 or mask.numel() == 0 or mask.is_complex():
         return None
     value = mask[0, -1]
+    if not bool(torch.isfinite(value)):  # added to scores; what is told of it are finite numbers
+        return None
     needed = (mask != value).any(0)
     if not bool(needed.any()) or bool(needed[-1]) or torch.unique(mask).numel() != 2:
         return None

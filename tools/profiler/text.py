@@ -93,7 +93,7 @@ def _head(profile: Profile) -> list[str]:
     architecture = f" ({one_line(profile.architecture)})" if profile.architecture else ""
     rows = [
         ("latency", f"{time(profile.call_us)} per call without the profiler, the {_middle(profile)}"),
-        ("busy", f"{time(profile.busy_us)} per call; idle for {_share(profile.idle_share)} of it"),
+        ("busy", f"{time(profile.busy_us)} of a call, idle for {_share(profile.idle_share)} of it"),
         ("launches", f"{_count(profile.launches)} per call; with the profiler {time(profile.span_us)} from the first "
                      f"to the last, median gap {time(profile.gap_us)}"),
         ("at best", _ceilings(profile)),

@@ -34,7 +34,7 @@ def test_the_head_has_every_number_with_its_unit() -> None:
     head = text.render(sample_profile.h200_decoder()).partition("\n\nWhere")[0]
     assert "bench.py:generate on NVIDIA H200 (sm_90), 20 calls" in head
     assert "2.39 ms per call" in head
-    assert "1.83 ms per call; idle for 23.2% of it" in head
+    assert "1.83 ms of a call, idle for 23.2% of it" in head
     assert "243 per call; with the profiler 2.36 ms from the first to the last, median gap 1.70 µs" in head
     assert "4,800 GB/s" in head and "bfloat16 989" in head and "one launch every 2.30 µs" in head
 

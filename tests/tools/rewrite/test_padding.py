@@ -43,10 +43,10 @@ def test_a_mask_that_pads_is_found_and_followed(tmp_path: Path) -> None:
         padding.rewrite(after.tree, site)
 
 
-@pytest.mark.parametrize("first", ["padding", "capture"])
-def test_what_is_compiled_or_recorded_of_its_calls_is_spared_it(tmp_path: Path, first: str) -> None:
+@pytest.mark.parametrize("steps", [("padding", "capture"), ("capture", "padding")])
+def test_what_is_compiled_or_recorded_of_its_calls_is_spared_it(tmp_path: Path, steps: tuple[str, ...]) -> None:
     changed = before = target(tmp_path)
-    for step in ("padding", "capture") if first == "padding" else ("capture", "padding"):
+    for step in steps:
         seen = changed.observe()
         in_target = [frame for read in seen.host_reads for frame in read.frames if not frame.third_party]
         assert in_target == [] and [found.name for found in seen.callable.outermost] == ["Model"]
@@ -66,6 +66,15 @@ def test_a_mask_of_the_other_sense_is_one_too(tmp_path: Path) -> None:
     after = before.with_files(padding.rewrite(before.tree, only(padding.find(before.observe()))))
     assert '@without_padding("words", "mask", mask="mask", padding=True)\n' in after.text()
     assert same_results(before, after)
+
+
+def test_a_mask_that_is_added_is_one_too_where_it_is_finite(tmp_path: Path) -> None:
+    end = "keep = mask.exp()[:, :, None]\n        return (x * keep).sum(1) / keep.sum(1)"
+    before = target(tmp_path / "finite", end, INPUTS.replace(".long())", ".float().sub(1).mul(1e9))"))
+    after = before.with_files(padding.rewrite(before.tree, only(padding.find(before.observe()))))
+    assert 'mask="mask", padding=-1000000000.0)\n' in after.text() and same_results(before, after)
+    infinite = target(tmp_path / "infinite", end, INPUTS.replace(".long())", ".float().log())"))
+    assert padding.find(infinite.observe()) == []
 
 
 NONE = {
