@@ -105,8 +105,7 @@ def test_it_follows_its_weights(net: Any, change: str) -> None:
         net.layer.weight.mul_(2)
     else:
         net.layer.weight.data = net.layer.weight.data * 3
-    for _ in range(4):
-        assert right(net, torch.randn(2, 16, device="cuda"))
+    warm(net)
 
 
 @pytest.mark.gpu
@@ -136,18 +135,39 @@ def test_a_call_that_writes_to_a_buffer_is_not_recorded(net: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_a_call_that_reads_a_value_is_not_recorded() -> None:
+@pytest.mark.parametrize("found", ["before it is recorded", "while it is recorded"])
+def test_a_call_that_waits_for_the_device_is_not_recorded(found: str) -> None:
     @graphed.graphed
     class Reading(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * 2 if x.sum().item() > 0 else x
+            if found == "while it is recorded":  # this one is not told of
+                torch.cuda.synchronize()
+            return x * 2 if found.startswith("while") or x.sum().item() > 0 else x
 
-    net = Reading().cuda().eval()
+    net, mode = Reading().cuda().eval(), torch.cuda.get_sync_debug_mode()
     with torch.no_grad():
         for sign in (1, 1, -1, 1, -1):
             x = torch.ones(4, device="cuda") * sign
-            assert torch.equal(net(x), x * 2 if sign > 0 else x)
-    assert recordings(net) == 0
+            assert torch.equal(net(x), x * 2 if sign > 0 or found.startswith("while") else x)
+    assert recordings(net) == 0 and graphed._recorders[net].failed
+    assert torch.cuda.get_sync_debug_mode() == mode
+    assert torch.randn(4, device="cuda").isfinite().all(), "random numbers after a recording that failed"
+    with torch.no_grad():
+        warm(Net().cuda().eval())
+
+
+@pytest.mark.gpu
+def test_a_module_without_weights_is_recorded() -> None:
+    @graphed.graphed
+    class Doubled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    net = Doubled().cuda().eval()
+    with torch.no_grad():
+        for x in torch.randn(4, 8, device="cuda"):
+            assert torch.equal(net(x), x * 2)
+    assert recordings(net) == 1
 
 
 @pytest.mark.gpu

@@ -17,7 +17,9 @@ for good once a recording has failed or a call wrote to a buffer or to an input.
 from call to call, nor for one module called from several threads or streams at a time.
 """
 
+import contextlib
 import functools
+import warnings
 import weakref
 
 import torch
@@ -68,7 +70,7 @@ class _Recorder:
         self.failed = False
         self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         self.graphs = {}  # form of the inputs -> recording, or None when seen once
-        self.watched = ()
+        self.watched = None  # what has to stay where it is for the recordings to serve
 
     def call(self, module, plain, args, kwargs):
         leaves, structure = _flatten(args, kwargs)
@@ -77,6 +79,7 @@ class _Recorder:
             return plain(*args, **kwargs)
         if not _is_unchanged(self.watched):
             self.graphs, self.watched = {}, _watch(module)
+            self.pool = torch.cuda.graph_pool_handle()  # one that has lost its graphs takes no others
         graph = self.graphs.get(form)
         if graph is None:
             if form not in self.graphs:
@@ -112,11 +115,13 @@ class _Graph:
         args, kwargs = (given, {}) if structure is tuple else given
         stream.wait_stream(torch.cuda.current_stream())
         with self.recording.being_made(), torch.cuda.stream(stream):
-            for _ in range(WARM_UP_CALLS):
+            for _ in range(WARM_UP_CALLS - 1):
+                plain(*args, **kwargs)
+            with _waiting_fails():
                 plain(*args, **kwargs)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
-        with self.recording.being_made(), torch.cuda.graph(self.graph, pool=pool, stream=stream):
+        with self.recording.being_made(), _mended(stream), torch.cuda.graph(self.graph, pool=pool, stream=stream):
             out = plain(*args, **kwargs)
         plain_tuple = type(out) is tuple and _are_tensors(out)
         self.outputs, self.structure = (out, tuple) if plain_tuple else pytree.tree_flatten(out)
@@ -134,6 +139,31 @@ class _Graph:
         # the next replay writes over the recording's outputs, and the caller may still hold these
         out = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in self.outputs]
         return _unflatten(out, self.structure)
+
+
+@contextlib.contextmanager
+def _waiting_fails():
+    """What waits for the device, as reading a value does, raises RuntimeError, and does not spoil a recording."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is a prototype, and does not find everything
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+@contextlib.contextmanager
+def _mended(stream):
+    """After a recording that failed, torch takes it for going on and hands out no random numbers until another ends."""
+    try:
+        yield
+    except BaseException:
+        torch.cuda.synchronize()
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream):
+            torch.zeros(1, device=stream.device)
+        raise
 
 
 def _flatten(args, kwargs):
@@ -192,10 +222,10 @@ def _watch(module):
 
 
 def _is_unchanged(watched):
-    for slots, name, held, address in watched:
+    for slots, name, held, address in watched or ():
         if slots.get(name) is not held or (address is not None and held.data_ptr() != address):
             return False
-    return bool(watched)
+    return watched is not None
 
 
 def _versions(module):
