@@ -24,11 +24,11 @@ _CONSTANTS = "with its weights as constants"
 def settings(platform: Platform, cases: int, tuning_pays: bool = False) -> list[str]:
     """Argument lists for `compile`, the likeliest first: with several shapes, one graph for each may win.
 
-    Tuning takes minutes, so it comes last, and only where plain torch.compile showed that it pays; never on ROCm.
+    Tuning takes minutes, so it comes last, and only where plain torch.compile showed that it pays.
     """
     base = _ROCM_OPTIONS if platform.rocm else ""
     found = [base] if cases < 2 else [f"dynamic=False, {base}".removesuffix(", "), base]
-    if tuning_pays and not platform.rocm:
+    if tuning_pays:
         mode = "max-autotune-no-cudagraphs" if platform.device == "cuda" else "max-autotune"
         found.append(f'{"dynamic=False, " if cases > 1 else ""}mode="{mode}"')
     return found

@@ -18,6 +18,7 @@ from tools.judging.own_tests import OwnTests
 from tools.profiler.result import Profile
 
 RECORDING_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile, where there are graphs to record
+TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -50,10 +51,10 @@ class SessionStart(BaseModel):
         return best is not None and best.interval().ci_low > 1 + delta
 
     def tuning_pays(self, delta: float) -> bool:
-        """Whether max-autotune was faster than every other mode by more than `delta`."""
+        """Whether a mode that tunes was faster than every one that does not by more than `delta`."""
         gains = self._gains()
-        tuned = gains.pop("max-autotune", None)
-        return tuned is not None and bool(gains) and tuned - max(gains.values()) > delta
+        tuned = [gains.pop(mode) for mode in TUNED_MODES if mode in gains]
+        return bool(tuned and gains) and max(tuned) - max(gains.values()) > delta
 
     def recording_pays(self, delta: float) -> bool:
         """Whether a mode that records calls as graphs, on a GPU, was faster than the default by more than `delta`."""

@@ -1,7 +1,8 @@
 """Compose the stack: everything together. Try again what did nothing alone, and let every commit earn its place.
 
 Never drops a commit unless the upper bound of its worth lies below the noise floor, and never without judging what is
-left as a whole. Never hands over a whole that is not faster than the original when it is measured once more.
+left as a whole. Never hands over a whole that is not faster than the original when it is measured once more; where
+the machine is too unsteady for that, what was proven one by one is handed over, and the report says so.
 """
 
 from __future__ import annotations

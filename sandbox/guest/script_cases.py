@@ -150,7 +150,10 @@ def _root(calls):
 
 def _cases(calls, paths, notes):
     found, left_out = {}, 0
-    for sequence in _sequences([call for call in calls if id(call.module) in paths]):
+    sequences = _sequences([call for call in calls if id(call.module) in paths])
+    if (longest := max(map(len, sequences))) > MOST_STEPS:
+        notes.append(f"of {longest} calls that hand a state on, the first {MOST_STEPS} are judged")
+    for sequence in sequences:
         steps = [Step(paths[id(call.module)], call) for call in sequence[:MOST_STEPS]]
         if not _is_whole(steps):
             left_out += len(sequence)

@@ -73,12 +73,13 @@ def measured(
     run_dir: Path | None = None,
     end_running: Callable[[], None] = lambda: None,
     later: Sequence[Callable[[Any], object]] = (),
+    rocm: bool = False,
 ) -> tuple[SessionStart, Referee]:
     referee = Referee(gains, wrong)
     if run_dir is None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "session").mkdir()
-            return measured(gains, wrong, Path(folder), end_running, later)
+            return measured(gains, wrong, Path(folder), end_running, later, rocm)
     builds = {mode: Build(mode, Path("/nowhere")) for mode in gains}
     ctx: Any = SimpleNamespace(
         run_dir=run_dir,
@@ -88,7 +89,7 @@ def measured(
         compile_baseline=builds.__getitem__,
         pristine_checked=lambda: Checked(Finding(None, ""), PRISTINE),
         workload=SimpleNamespace(fits=lambda copies: True),
-        platform=SimpleNamespace(device="cuda"),
+        platform=SimpleNamespace(device="cuda", rocm=rocm),
         progress=SimpleNamespace(emit=lambda event: None),
         say=lambda *said: None,
         time_slice=TimeSlice(),
@@ -156,6 +157,7 @@ def test_it_is_taken_from_beside_the_whole_stack(fails: bool) -> None:
     ("gains", "pays"),
     [
         ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 5.2}, True),
+        ({"default": 2.0, "max-autotune-no-cudagraphs": 5.2}, True),
         ({"default": 5.15, "max-autotune": 5.2}, False),
         ({"default": 5.2, "max-autotune": 2.0}, False),
         ({"max-autotune": 5.2}, False),
@@ -206,6 +208,24 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(monkeypatch: pyt
     with pytest.raises(Stopped):
         measured({"default": 2.0, "max-autotune": 5.2}, end_running=ended_ours.set)
     assert put_away == ["max-autotune"]
+
+
+@pytest.mark.parametrize("rocm", [False, True])
+def test_on_rocm_tuning_begins_when_all_else_is_compiled(monkeypatch: pytest.MonkeyPatch, rocm: bool) -> None:
+    said, tuning = [], threading.Event()  # type: ignore[var-annotated]
+
+    def fill(self: Referee, build: Build) -> Build:
+        if build.key.startswith("max-autotune"):
+            tuning.set()
+            raise WorkerFault("hangs", "it never answers")
+        assert tuning.wait(0.2 if rocm else 60) is not rocm
+        said.append(build.key)
+        return build
+
+    monkeypatch.setattr(Referee, "fill", fill)
+    found, _ = measured({"default": 2.0, "reduce-overhead": 1.5, "max-autotune-no-cudagraphs": 5.2}, rocm=rocm)
+    assert sorted(said) == ["default", "reduce-overhead"] and found.best_compile() == "default"
+    assert found.compile_failed == {"max-autotune-no-cudagraphs": "it never answers"} and not found.compile_endless
 
 
 def test_when_the_best_is_wrong_the_next_best_is_measured() -> None:

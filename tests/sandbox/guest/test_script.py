@@ -358,3 +358,11 @@ model.generate(torch.randint(1, 64, (2, 8)), max_new_tokens=4, do_sample=False)
         torch.equal(a["logits"], b["logits"]) for a, b in zip(out[1:], played.call(label, 9)[1][1:], strict=True)
     )
     assert not torch.allclose(out[1]["logits"], played.call(label, 10)[1][1]["logits"])  # it follows what was encoded
+
+
+def test_of_a_long_sequence_the_first_calls_are_judged_and_that_is_said(tmp_path: Path) -> None:
+    script = "import torch\nm, x = torch.nn.Linear(4, 4), torch.ones(2, 4)\nfor _ in range(40):\n    x = m(x)\n"
+    played = Played(tmp_path, script)
+    (label,) = played.labels
+    assert "24" in label
+    assert "of 40 calls that hand a state on, the first 24 are judged" in played.told["notes"]
