@@ -144,7 +144,7 @@ class RunConfig(BaseModel):
     """Seed of the secret inputs. None, the default, draws one nobody sees; a known seed is for tests and audits."""
 
     arch: Annotated[tuple[str, ...], AfterValidator(_known_architectures)] = ()
-    """Architectures of AMD for which Triton kernels of candidates must compile without spills; of none, the device's own."""
+    """Architectures of AMD for which Triton kernels of changes must compile without spills; none: the device's own."""
 
     revalidates: HostPath | None = None
     """Folder of an earlier run whose kept changes are judged afresh; None is to look for changes."""

@@ -6,12 +6,14 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import prune, spectral_norm
 
 from tests import assets
 
@@ -80,6 +82,13 @@ def scale(model: nn.Module) -> nn.Module:
     return model
 
 
+def scale2(model: nn.Module) -> nn.Module:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2)
+    return model
+
+
 def load(model: nn.Module, assign: bool) -> nn.Module:
     generator = torch.Generator().manual_seed(7)
     state = {name: torch.randn(value.shape, generator=generator) for name, value in model.state_dict().items()}
@@ -122,7 +131,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "through a file": via_file,
     "in shared memory": lambda m: m.share_memory(),
 }
-EAGER_CHANGES = {"given new data": swap_data, "given a new parameter": replace_parameter}
+MOVES = {"given new data": swap_data, "given a new parameter": replace_parameter}
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -136,11 +145,57 @@ def test_it_follows_and_stays_fused(change: Callable[[Any], Any], compiled: bool
     assert fused(packed)
 
 
-@pytest.mark.parametrize("change", EAGER_CHANGES.values(), ids=list(EAGER_CHANGES))
-def test_it_notices_new_data_and_packs_again(change: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("change", MOVES.values(), ids=list(MOVES))
+def test_what_somebody_moved_stays_there_until_the_module_is_moved(change: Callable[[Any], Any]) -> None:
     plain, packed = pair()
     assert agree(plain, packed)
-    assert agree(change(plain), change(packed)) and fused(packed)
+    change(plain), change(packed)
+    places = [p.data_ptr() for p in packed.parameters()]
+    assert agree(plain, packed) and not fused(packed)
+    assert [p.data_ptr() for p in packed.parameters()] == places, "who moved them may own that memory"
+    assert agree(scale(plain), scale(packed))
+    packed.double().float()
+    assert agree(plain, packed) and fused(packed)
+
+
+def test_weights_in_one_buffer_of_their_owner_follow_it() -> None:
+    plain, packed = pair()
+    for model in (plain, packed):
+        flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+        start = 0
+        for p in model.parameters():
+            p.data = flat[start : start + p.numel()].view_as(p)
+            start += p.numel()
+        agree(model, model)
+        flat.mul_(3)
+    assert agree(plain, packed)
+
+
+def test_weights_that_processes_share_stay_shared() -> None:
+    _, packed = pair()
+    packed.share_memory()
+    other = pickle.loads(bytes(ForkingPickler.dumps(packed)))
+    assert agree(packed, other) and agree(scale(packed), other) and not fused(other)
+
+
+@pytest.mark.parametrize("change", [lambda m: prune.l1_unstructured(m.q, "weight", 0.5), lambda m: spectral_norm(m.q)])
+def test_a_layer_whose_weight_is_computed_is_called_itself(change: Callable[[Any], Any]) -> None:
+    plain, packed = pair()
+    change(plain), change(packed)
+    packed.q.load_state_dict(plain.q.state_dict())
+    assert agree(plain, packed)
+
+
+def test_it_steps_aside_under_transforms_and_while_it_is_traced() -> None:
+    plain, packed = pair()
+    x = torch.randn(3, 2, 8)
+    with torch.no_grad():
+        state = {name: torch.stack([p, 2 * p]) for name, p in packed.named_parameters()}
+        many = torch.vmap(lambda s: torch.func.functional_call(packed, s, (x,)))(state)
+        assert torch.allclose(many[0], plain(x), atol=1e-6) and torch.allclose(many[1], scale2(plain)(x), atol=1e-6)
+        traced = torch.jit.trace(packed, (x,))
+        traced.load_state_dict(plain.state_dict())
+        assert torch.allclose(traced(x), plain(x), atol=1e-6)
 
 
 def test_a_copy_does_not_share_weights_with_its_original() -> None:

@@ -128,7 +128,7 @@ class _Batched(nn.Module):
 
     def follows(self):
         packed = self.packed
-        return packed._is_unchanged(self.linears) or packed._follow(self.linears)
+        return packed._is_unchanged(self.linears) or packed._is_followed(self.linears)
 
     def forward(self, x):
         weight = self.packed._weight.view(len(self.linears), -1, x.shape[-1]).transpose(1, 2)

@@ -7,8 +7,10 @@
 The layers stay where they are and keep their parameters: their weights become views into one packed storage, so
 memory is not doubled, names and checkpoints stay as they were, and whatever is written into a weight is seen here.
 It refuses to replace a layer that is more than a plain Linear (hooks, adapters, quantisation, parametrisation), and
-to fuse when a weight needs a gradient: then the layers are called one by one. A weight moved by `.data = ...` is
-noticed outside compiled code only; `.to()`, `load_state_dict` (assign=True too), deepcopy and pickle are always.
+to fuse when a weight needs a gradient, while the call is traced or under function transforms: then the layers are
+called one by one. So they are after a weight was replaced or moved by `.data = ...`, because who does that may own the
+memory it lies in; that is noticed outside compiled code only. `.to()`, `load_state_dict` (assign=True too), deepcopy
+and pickle pack again, but not what processes share.
 """
 
 import copy
@@ -25,17 +27,19 @@ class PackedLinear(nn.Module):
     Register it after the layers it packs, so that moving or loading a model reaches them first.
     """
 
-    def __init__(self, *linears):
+    watches_itself = True  # for those who look whether a module has changed: its weights are those of the layers
+
+    def __init__(self, *linears, packs=True):
         super().__init__()
         self._linears = linears  # a tuple, not a ModuleList: they belong to the module that made them
-        self._pack()
+        self._pack(packs)
 
     def __call__(self, x, *linears):
         # nn.Module's own __call__ would cost more than the check below, and nobody hooks this module
         if torch.compiler.is_compiling():
             current = self._is_current(linears)
         else:
-            current = self._is_unchanged(linears) or self._follow(linears)
+            current = self._is_unchanged(linears) or self._is_followed(linears)
         if current:
             return F.linear(x, self._weight, self._bias).split_with_sizes(self._sizes, -1)
         return tuple([linear(x) for linear in linears])
@@ -44,13 +48,13 @@ class PackedLinear(nn.Module):
 
     def _is_unchanged(self, linears):
         """The quick answer of nearly every call: same layers, same parameters, same memory, nothing hooked."""
-        if torch.is_grad_enabled() or self._weight is None:
+        if torch.is_grad_enabled() or self._weight is None or _is_looked_at():
             return False
         for linear, (known, weight, bias, address) in zip(linears, self._known, strict=True):
             if linear is not known or type(linear) is not nn.Linear:
                 return False
             held = linear._parameters
-            if held["weight"] is not weight or held["bias"] is not bias or weight.data_ptr() != address:
+            if held.get("weight") is not weight or held.get("bias") is not bias or weight.data_ptr() != address:
                 return False
             if linear._forward_hooks or linear._forward_pre_hooks:
                 return False
@@ -64,13 +68,14 @@ class PackedLinear(nn.Module):
                 return False
         return self._weight is not None and not (torch.is_grad_enabled() and self._needs_grad(linears))
 
-    def _follow(self, linears):
-        """Pack again where the layers have new parameters or the parameters new memory; whether they are packed now."""
-        if any(linear is not known for linear, known in zip(linears, self._linears, strict=True)):
-            return False
-        if torch.is_grad_enabled() and self._needs_grad(linears):
-            return False
-        return (self._is_current(linears) and self._is_aliased()) or self._pack()
+    def _is_followed(self, linears):
+        """Whether the packed weights are those of the layers handed in; `_is_unchanged`, without its haste."""
+        return not _is_looked_at() and self._is_current(linears) and self._is_aliased()
+
+    def _follow(self):
+        """Pack again where the layers have new parameters or the parameters new memory."""
+        if not (self._is_current(self._linears) and self._is_aliased()):
+            self._pack()
 
     def _needs_grad(self, linears):
         return any(linear.weight.requires_grad for linear in linears)
@@ -85,11 +90,11 @@ class PackedLinear(nn.Module):
     def _remember(self):
         self._known = [(m, m.weight, m.bias, m.weight.data_ptr()) for m in self._linears]
 
-    def _pack(self):
-        """Make the weights views into one tensor. Returns whether that is possible as they are now."""
+    def _pack(self, packs=True):
+        """Make the weights views into one tensor, where that is possible as they are now."""
         self._weight = self._bias = None
         self._pairs, self._sizes = [], [linear.out_features for linear in self._linears]
-        if all(map(_is_plain, self._linears)):
+        if packs and all(map(_is_plain, self._linears)):
             weights = [linear.weight for linear in self._linears]
             biases = [linear.bias for linear in self._linears]
             given = [bias for bias in biases if bias is not None]
@@ -98,7 +103,6 @@ class PackedLinear(nn.Module):
                     self._weight = self._pack_rows(weights)
                     self._bias = self._pack_rows(biases) if given else None
         self._remember()
-        return self._weight is not None
 
     def _pack_rows(self, tensors):
         """One tensor of all rows; a missing bias counts as zeros."""
@@ -114,13 +118,13 @@ class PackedLinear(nn.Module):
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
         with torch.no_grad():
-            self._follow(self._linears)  # the layers come first, so they were moved already
+            self._follow()  # the layers come first, so they were moved already
         return self
 
     def _load_from_state_dict(self, *args, **kwargs):
         super()._load_from_state_dict(*args, **kwargs)
         with torch.no_grad():
-            self._follow(self._linears)  # loaded with assign=True, say
+            self._follow()  # loaded with assign=True, say
 
     def __deepcopy__(self, memo):
         new = PackedLinear(*copy.deepcopy(self._linears, memo))
@@ -129,10 +133,20 @@ class PackedLinear(nn.Module):
         return new
 
     def __reduce__(self):
-        return PackedLinear, self._linears
+        return _rebuilt, (self._linears,)
 
     def extra_repr(self):
         return f"out_features={self._sizes}, packed={self._weight is not None}"
+
+
+def _rebuilt(linears):
+    """In another process, perhaps, that shares the weights."""
+    tensors = [t for linear in linears for t in linear.parameters()]
+    return PackedLinear(*linears, packs=not any(t.is_shared() for t in tensors if not t.is_meta))
+
+
+def _is_looked_at():
+    return torch._C._functorch.peek_interpreter_stack() is not None or torch.jit.is_tracing()
 
 
 def _is_plain(linear):

@@ -3,12 +3,14 @@
 """What a module gave for the same input before.
 
 `remembered(module, *args, **kwargs)` is `module(*args, **kwargs)`, kept under everything that it depends on: the values
-of its tensors, its plain arguments, the weights, buffers and plain attributes of the module and of those in it. It
-remembers nothing while training or where gradients are recorded, in autocast, under function transforms, dispatch
-modes and hooks, and for results that are no tensors; a result that somebody wrote to is computed anew. Where a call is
-recorded by `graphed`, what is remembered of its inputs is an input, too; in other recordings it is recorded. Hooks on
-all modules at once are not called where no module is. A tensor that is the same object is taken as unchanged when torch
-counts no change of it: what writes to memory behind torch's back (`.data`, a kernel of one's own) is not seen.
+of its tensors, its plain arguments, the weights, buffers and attributes of the module and of those in it (see
+watched.py). It remembers nothing while training or where gradients are recorded, in autocast, under function
+transforms, dispatch modes and hooks, of a call that draws random numbers or writes to what it is given, and for results
+that are no tensors; a result that somebody wrote to is computed anew. Where a call is recorded by `graphed`, what is
+remembered of its inputs is an input, too; in other recordings it is recorded. Hooks on all modules at once are not
+called where no module is, and code around it that is compiled breaks there. A tensor that is the same object is taken
+as unchanged when torch counts no change of it, but for one in memory of NumPy or of several processes, whose values are
+compared: what writes to memory behind torch's back (`.data`, a kernel of one's own) is not seen.
 """
 
 import weakref
@@ -18,7 +20,7 @@ from torch.utils import _pytree
 
 from .exporting import is_exporting
 from .recording import current
-from .watched import Watched
+from .watched import Watched, is_shared
 
 MOST = 4  # results kept of one module, such as those with and without a condition
 MISSES = 16  # in a row, after which a module or its inputs are taken to change always
@@ -50,10 +52,18 @@ def _remembered(module, args, kwargs):
     if not all(map(_can_be_told, leaves)) or not results.can_be_used(module):
         return module(*args, **kwargs)
     entry = results.find(form, leaves)
-    if entry is None:
+    if entry is not None:
+        return entry.result()
+    entry, random = _Entry(form, leaves), _random_states(leaves)
+    try:
         with torch.inference_mode(False), torch.no_grad():  # or it could never be told whether the result was changed
-            entry = results.add(_Entry(form, leaves, module(*args, **kwargs)))
-    return entry.result()
+            result = module(*args, **kwargs)
+    except RuntimeError:  # an inference tensor, say, that the module writes to
+        results.give_up()
+        return module(*args, **kwargs)
+    entry.take(result)
+    only_computed = entry.has_the_same(leaves) and random == _random_states(leaves)
+    return entry.result() if results.add(entry, only_computed) else result
 
 
 class _Results:
@@ -79,14 +89,13 @@ class _Results:
         self.misses += 1
         return None
 
-    def add(self, entry):
-        if not entry.usable:
+    def add(self, entry, only_computed):
+        """Whether it is kept."""
+        if not (entry.usable and only_computed and self.misses <= MISSES):
             self.give_up()
-        elif self.misses <= MISSES:
-            self.entries = [entry, *self.entries[: MOST - 1]]
-        else:
-            self.give_up()
-        return entry
+            return False
+        self.entries = [entry, *self.entries[: MOST - 1]]
+        return True
 
     def give_up(self):
         self.entries, self.state, self.misses = [], None, MISSES + 1
@@ -95,9 +104,11 @@ class _Results:
 class _Entry:
     """A result, and what it was computed from."""
 
-    def __init__(self, form, leaves, result):
+    def __init__(self, form, leaves):
         self.form = form
         self.given = [_Given(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+
+    def take(self, result):
         self.outs, self.out_form = _pytree.tree_flatten(result)
         self.usable = all(
             isinstance(out, _PLAIN) or (type(out) is torch.Tensor and not out.requires_grad) for out in self.outs
@@ -110,12 +121,18 @@ class _Entry:
             for given, leaf in zip(self.given, leaves, strict=True)
         )
 
+    def has_the_same(self, leaves):
+        """Whether the call that was made of them has written to none."""
+        pairs = [(given, leaf) for given, leaf in zip(self.given, leaves, strict=True) if isinstance(given, _Given)]
+        return all(given.version == _version(leaf) for given, leaf in pairs)
+
     def is_intact(self):
         return all(v is None or _version(out) == v for out, v in zip(self.outs, self.versions, strict=True))
 
     def result(self):
-        """In containers of its own."""
-        return _pytree.tree_unflatten(self.outs, self.out_form)
+        """In containers of its own; on a CPU in memory of its own, too, which NumPy may write to uncounted."""
+        own = [out.clone() if isinstance(out, torch.Tensor) and out.device.type == "cpu" else out for out in self.outs]
+        return _pytree.tree_unflatten(own, self.out_form)
 
 
 class _Given:
@@ -127,7 +144,8 @@ class _Given:
     def is_same(self, leaf):
         if not isinstance(leaf, torch.Tensor):
             return False
-        if self.tensor() is leaf and self.version is not None and _version(leaf) == self.version:
+        counted = self.version is not None and _version(leaf) == self.version
+        if self.tensor() is leaf and counted and not _is_written_uncounted(leaf):
             return True
         values = self.values
         alike = values.shape == leaf.shape and values.dtype == leaf.dtype and values.device == leaf.device
@@ -144,6 +162,18 @@ def _version(tensor):
     return None if tensor.is_inference() else tensor._version
 
 
+def _is_written_uncounted(tensor):
+    return is_shared(tensor) or not tensor.untyped_storage().resizable()
+
+
+def _random_states(leaves):
+    """How far the generators have come that a call may draw from."""
+    devices = sorted({leaf.device.index for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_cuda})
+    generators = [torch.random.default_generator, *(torch.cuda.default_generators[index] for index in devices)]
+    with torch._C.DisableTorchFunction():  # for modes that look at the call, this is no part of it
+        return [generator.get_state().numpy().tobytes() for generator in generators]
+
+
 def _can_be_told(leaf):
     if isinstance(leaf, _PLAIN):
         return True
@@ -155,6 +185,7 @@ def _more_happens():
     return (
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
         or torch._C._is_any_autocast_enabled()
         or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
     )
