@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 _MOST_ROWS = 200  # as many as the guest sends of any one table
 _Text = Annotated[str, Field(max_length=1000)]
@@ -296,8 +296,8 @@ class Padding(_Row):
 
     mask: _Text | _Count
     """An argument of the callable, by its name or position."""
-    value: _Number | bool
-    """Of the mask where padding is."""
+    value: StrictBool | StrictInt | _Number
+    """Of the mask where padding is; its type is that of the mask: bool, of integers or of floats."""
     arguments: list[_Text | _Count] = Field(max_length=64)
     """Those that have as many positions, the mask among them."""
     kept: _Share

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests import assets
 
@@ -42,9 +43,10 @@ def mean_of(without_padding: Any) -> Any:
     class Mean(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.scale = nn.Parameter(torch.ones(()))
+            self.scale, self.part = nn.Parameter(torch.ones(())), nn.Identity()
 
         def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            x = self.part(x)
             self.met = x.shape[1]
             return self.scale * (x * mask).sum(1) / mask.sum(1)
 
@@ -64,14 +66,15 @@ def test_the_longest_row_decides(given: Any, lengths: tuple[int, ...], left: int
 
 
 def test_what_has_other_positions_is_left_as_it_is(given: Any) -> None:
-    mask, table = mask_of(5, 9), torch.randn(64, 8)
+    mask, table = mask_of(5, 9), torch.randn(32, 8)
     found, other, positions, again = given(mask, table, torch.arange(64)[None], mask)
     assert other is table and positions.shape == (1, 16) and found.shape == again.shape == (2, 16)
-    assert given(mask, 3.0, None)[1:] == (3.0, None)
+    assert given(mask, None, positions)[1] is None and given(mask, None)[0].shape == (2, 16)
 
 
 def test_padding_may_be_any_value(given: Any) -> None:
     excluded = mask_of(5, 9) == 0
+    assert given(~excluded, padding=False)[0].shape == given(mask_of(5, 9).float(), padding=0.0)[0].shape == (2, 16)
     assert given(excluded, padding=True)[0].shape == (2, 16)
     added = torch.where(excluded, float("-inf"), 0.0)
     assert given(added, padding=float("-inf"))[0].shape == (2, 16)
@@ -81,6 +84,51 @@ def test_padding_may_be_any_value(given: Any) -> None:
 def test_where_it_cannot_know_nothing_is_cut_off(given: Any, mask: Any) -> None:
     x = torch.randn(2, 64)
     assert given(mask, x)[1] is x
+
+
+def test_a_row_that_keeps_nothing_needs_all_of_it(given: Any) -> None:
+    mask, x = mask_of(3, 0, 20), torch.randn(3, 64)
+    assert given(mask, x)[1] is x, "what is averaged or attended to over nothing depends on how much there is"
+
+
+@pytest.mark.parametrize("padding", [0, False, 0.0])
+def test_a_mask_of_another_kind_means_something_else(given: Any, padding: Any) -> None:
+    x, keeps = torch.randn(2, 64), mask_of(60, 50).flip(1)
+    added = torch.where(keeps == 0, float("-inf"), 0.0)  # keeps where it is 0
+    assert given(added, x, padding=padding)[1] is x
+    others = {int: (keeps.bool(), keeps.float()), bool: (keeps, keeps.float()), float: (keeps, keeps.bool())}
+    for mask in others[type(padding)]:
+        assert given(mask.flip(1), x, padding=padding)[1] is x
+
+
+def test_one_mask_for_all_rows_cuts_them_all(given: Any) -> None:
+    mask, x = mask_of(20), torch.randn(3, 64)
+    assert [each.shape for each in given(mask, x)] == [(1, 24), (3, 24)]
+
+
+def test_what_was_not_there_before_keeps_everything(without_padding: Any) -> None:
+    @without_padding("x", "mask", mask="mask")
+    class Tagger(nn.Module):
+        def forward(self, x: Any, mask: Any, kinds: Any = None, whole: bool = False) -> torch.Tensor:
+            states: torch.Tensor = x if kinds is None else x + kinds
+            return states if whole else (states * mask).sum(1)
+
+    model, x, mask = Tagger(), torch.randn(2, 64), mask_of(3, 20)
+    torch.testing.assert_close(model(x, mask, torch.ones(2, 64)), ((x + 1) * mask).sum(1))
+    assert model(x, mask, whole=True) is x and model(x, mask, None, True) is x
+    assert model(x, mask.expand(2, 64), torch.zeros(2, 1), False).shape == (2,)
+    with pytest.raises(RuntimeError):
+        model(x, mask[:, :8])
+
+
+def test_under_modes_and_transforms_everything_is_given(without_padding: Any) -> None:
+    mean = mean_of(without_padding)()
+    xs, masks = torch.randn(5, 2, 64), torch.stack([mask_of(3, 20)] * 5)
+    with torch.no_grad():
+        each = torch.vmap(mean)(xs, masks)
+        torch.testing.assert_close(each, torch.stack([mean(x, m) for x, m in zip(xs, masks, strict=True)]))
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            assert mean(mode.from_tensor(xs[0]), mode.from_tensor(masks[0])).shape == (2,)
 
 
 def test_a_gap_and_padding_in_front_stay(given: Any) -> None:
@@ -98,16 +146,18 @@ def test_what_might_see_it_gets_everything(without_padding: Any) -> None:
     class More(mean):  # type: ignore[misc, valid-type]
         pass
 
-    hooked, own, plain = mean(), mean(), mean()
+    hooked, inside, own, plain = mean(), mean(), mean(), mean()
+    assert inside(x, mask).shape == (2,) and inside.met == 24
     hooked.register_forward_pre_hook(lambda module, args: None)
+    inside.part.register_forward_hook(lambda module, args, out: None)
     own.forward = own.forward  # of this module alone
-    results = [model(x, mask) for model in (plain, More(), hooked, own)]
+    results = [model(x, mask) for model in (plain, More(), hooked, inside, own)]
     assert plain.met == 24
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])
     other = More()
     other(x, mask)
-    assert other.met == hooked.met == 64
+    assert other.met == hooked.met == inside.met == 64
 
 
 def test_what_follows_is_compiled_once_for_all_lengths(without_padding: Any) -> None:

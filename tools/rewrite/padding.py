@@ -42,7 +42,11 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     names = [_name(plain, argument) for argument in site.detail["names"]]
     mask = _name(plain, site.detail["mask"])
     value = site.detail["value"]
-    arguments = [*(f'"{name}"' for name in names), f'mask="{mask}"', *([] if value == 0 else [f"padding={value!r}"])]
+    arguments = [
+        *(f'"{name}"' for name in names),
+        f'mask="{mask}"',
+        *([] if value == 0 and type(value) is int else [f"padding={value!r}"]),
+    ]
     spelling = f"{{}}({', '.join(arguments)})"
     return wrap_calls.decorated(tree, site, PADDING, spelling, "called without padding", around=(GRAPHED, FROZEN))
 

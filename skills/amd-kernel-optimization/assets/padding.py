@@ -8,14 +8,18 @@
 Cuts off the end of the arguments of `forward` that are named, where the mask, (rows, positions), holds `padding` in
 every row. How much that is, is read from the mask, for which the host waits. That is over before the module is called:
 what is compiled of its calls, or recorded by a decorator below this one, knows nothing of it. What is left is rounded
-up to STEP positions, so that they meet fewer sizes.
+up to STEP positions, so that they meet fewer sizes. Compiled code around the module breaks its graph there.
 
-Nothing is cut off where the mask cannot be read (a program that is exported or traced, a graph that is captured, a mask
-that is none or of another form), of subclasses, and where a hook or a `forward` of the module's own might see it.
+Nothing is cut off where it might be seen or mean something else: where the mask is of another kind than `padding`
+(False of a bool, 0 of integers, 0.0 of floats that are not negative) or keeps nothing of a row, where an argument as
+wide as the mask is not named or cannot be cut, where one that is no tensor is not what it is by default, of subclasses,
+under hooks and with a `forward` of the module's own. Nor where the mask cannot be read: in a program that is exported
+or traced, under modes and transforms, and in a graph that is captured.
 """
 
 import functools
 import inspect
+import weakref
 
 import torch
 
@@ -23,18 +27,21 @@ from .exporting import is_exporting
 
 STEP = 8
 
+_hooks = weakref.WeakKeyDictionary()  # module -> where those of its parts would be
+
 
 def without_padding(*names, mask, padding=0):
     """Class decorator for nn.Module classes. What is no tensor, or not as wide as the mask, stays as it is."""
 
     def decorate(cls):
         own = vars(cls).get("__call__")
-        order = list(inspect.signature(cls.forward).parameters)[1:]
+        parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
+        usual = {each.name: each.default for each in parameters}
 
         @functools.wraps(cls.__call__)
         def call(self, *args, **kwargs):
             if type(self) is cls and _applies(self):
-                args, kwargs = _shortened(order, args, kwargs, names, mask, padding)
+                args, kwargs = _shortened(self, usual, args, kwargs, names, mask, padding)
             return super(cls, self).__call__(*args, **kwargs) if own is None else own(self, *args, **kwargs)
 
         cls.__call__ = call
@@ -44,37 +51,68 @@ def without_padding(*names, mask, padding=0):
 
 
 def _applies(module):
-    watched = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
-    return not (watched or is_exporting() or torch.jit.is_tracing())
+    return not ("forward" in vars(module) or is_exporting() or torch.jit.is_tracing())
 
 
 @torch.compiler.disable
-def _shortened(order, args, kwargs, names, mask, padding):
-    given = {**dict(zip(order, args, strict=False)), **kwargs}
-    form, length = _needed(given.get(mask), padding)
-    short = {name: _cut(given[name], length) for name in names if _has_form(given.get(name), form)}
-    found = [short.get(name, value) for name, value in zip(order, args, strict=False)]
+def _shortened(module, usual, args, kwargs, names, mask, padding):
+    given = {**dict(zip(usual, args, strict=False)), **kwargs}
+    length = _needed(given, usual, names, mask, padding) if not _is_seen(module) else None
+    if length is None:
+        return args, kwargs
+    short = {name: _cut(given[name], length) for name in names if _is_wide(given.get(name), given[mask])}
+    found = [short.get(name, value) for name, value in zip(usual, args, strict=False)]
     return (*found, *args[len(found) :]), {name: short.get(name, value) for name, value in kwargs.items()}
 
 
-def _needed(mask, padding):
-    """The mask's shape and how many positions some row needs, rounded up; (None, None) where nothing is cut off."""
-    if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or mask.numel() == 0 or _cannot_be_read(mask):
-        return None, None
-    width = mask.shape[1]
-    behind = int((mask != padding).any(0).flip(0).to(torch.uint8).argmax())  # 0 also where everything is padding
-    length = -(-(width - behind) // STEP) * STEP
-    return (mask.shape, length) if length < width else (None, None)
+def _needed(given, usual, names, mask, padding):
+    """How many positions some row needs, rounded up; None where nothing is cut off."""
+    by = given.get(mask)
+    if not isinstance(by, torch.Tensor) or by.dim() != 2 or by.numel() == 0 or _cannot_be_read(by):
+        return None
+    if _kind(by) is not type(padding) or not all(_may_be_there(n, v, by, usual, names) for n, v in given.items()):
+        return None
+    kept = by != padding
+    behind = kept.any(0).flip(0).to(torch.uint8).argmax()
+    sound = kept.any(1).all()
+    if by.is_floating_point() and padding == 0:
+        sound = sound & (by >= 0).all()  # not what is added to scores
+    length = -(-(by.shape[1] - int(behind * sound)) // STEP) * STEP
+    return length if length < by.shape[1] else None
+
+
+def _kind(mask):
+    if mask.dtype is torch.bool:
+        return bool
+    return float if mask.is_floating_point() else int
+
+
+def _may_be_there(name, value, mask, usual, names):
+    """Whether an argument can be cut, or has nothing to do with how wide the mask is."""
+    if not isinstance(value, torch.Tensor):
+        return value is None or value is usual.get(name, inspect.Parameter.empty)
+    return mask.shape[1] not in value.shape or (name in names and _is_wide(value, mask))
+
+
+def _is_wide(value, mask):
+    if not isinstance(value, torch.Tensor) or value.dim() < 2 or value.shape[1] != mask.shape[1]:
+        return False
+    return value.shape[0] == mask.shape[0] or 1 in (value.shape[0], mask.shape[0])
 
 
 def _cannot_be_read(mask):
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack():
+        return True
     return mask.is_meta or (mask.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def _has_form(value, form):
-    if form is None or not isinstance(value, torch.Tensor) or value.dim() < 2:
-        return False
-    return value.shape[1] == form[1] and value.shape[0] in (1, form[0])
+def _is_seen(module):
+    """Whether a hook on it, or on a part of it, would see what it is called with."""
+    hooks = _hooks.get(module)
+    if hooks is None:
+        parts = list(module.modules())
+        hooks = _hooks[module] = [held for p in parts for held in (p._forward_hooks, p._forward_pre_hooks)]
+    return any(hooks)
 
 
 def _cut(tensor, length):
