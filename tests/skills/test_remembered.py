@@ -35,7 +35,7 @@ class Counting(nn.Module):
     def forward(self, x: torch.Tensor, shift: float = 0.0, mask: Any = None) -> torch.Tensor:
         self.runs.count += 1
         out: torch.Tensor = self.bare(self.more(self.drop(self.norm(self.layer(x))))) * self.scale + shift
-        out = out + self.table.to(out.dtype) + self.settings["shift"][0]
+        out = out + self.table.to(out) + self.settings["shift"][0]
         out = out if self.maybe is None else self.maybe(out)
         return out if mask is None else out * mask
 

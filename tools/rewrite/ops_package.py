@@ -41,7 +41,7 @@ CONSTANT = Asset("amd-kernel-optimization", "constants", "constant", needs=("exp
 PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear")
 GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")
 FROZEN = Asset("amd-kernel-optimization", "frozen", "frozen")
-GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed", needs=("recording",))
+GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed", needs=("recording", "watched"))
 BLAS_LIBRARY = Asset("amd-kernel-optimization", "blas_library", "prefer_blas")
 CHANNELS_LAST = Asset("amd-kernel-optimization", "channels_last", "channels_last")
 CONV_FIND = Asset("amd-kernel-optimization", "conv_find", "find_convolutions")

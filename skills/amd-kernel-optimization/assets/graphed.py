@@ -8,17 +8,19 @@
 A form (shapes, strides, dtypes, and the values of what is no tensor) is recorded the second time it is seen. A replay
 copies the inputs into the recording's own and returns copies of its outputs, so that a caller may keep them. Weights
 are read where they lie: what is written into them is seen, and recordings are thrown away when one has moved or was
-replaced. Copies of the module, and subclasses, start without recordings. What `remembered` remembers of the inputs is
-an input itself, looked up before each replay.
+replaced, or when an attribute or a hook of any part has changed (see watched.py). Copies of the module, and subclasses,
+start without recordings. What `remembered` remembers of the inputs is an input itself, looked up before each replay.
 
-The plain call runs instead: on a CPU, with gradients, in training mode, under autocast or anything that looks at
-operations or modules, while compiling or capturing, for inputs that share memory, for more than MAX_GRAPHS forms, and
-for good once a recording has failed or a call wrote to a buffer or to an input. Not for modules that keep other state
-from call to call, nor for one module called from several threads or streams at a time.
+The plain call runs instead: on a CPU and on a device that is not the current one, with gradients, in training mode of
+any part, under autocast or anything that looks at operations or modules, while compiling or capturing, for inputs that
+share memory, for more than MAX_GRAPHS forms, and for good once a recording has failed, a call wrote to a buffer or to
+an input, or the module has changed more than MAX_CHANGES times. Not for modules that keep state elsewhere from call to
+call, nor for one module called from several threads or streams at a time.
 """
 
 import contextlib
 import functools
+import threading
 import warnings
 import weakref
 
@@ -28,8 +30,10 @@ from torch.utils import _device
 from torch.utils import _pytree as pytree
 
 from .recording import Recording
+from .watched import Watched
 
 MAX_GRAPHS = 8
+MAX_CHANGES = 16
 WARM_UP_CALLS = 3  # on the stream that records: library handles and workspaces belong to a stream
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
@@ -60,7 +64,9 @@ def _applies(module):
     # hooks and modes want to see each operation and module; a default device is a mode that does not
     watched = module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks
     modes = torch._C._len_torch_function_stack() - (_device.CURRENT_DEVICE is not None)
-    return not (watched or modes > 0 or torch._C._len_torch_dispatch_stack() or torch._C._is_any_autocast_enabled())
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    modes = modes > 0 or torch._C._len_torch_dispatch_stack() or torch._C._is_any_autocast_enabled()
+    return not (watched or modes or transformed)
 
 
 class _Recorder:
@@ -68,40 +74,67 @@ class _Recorder:
 
     def __init__(self):
         self.failed = False
-        self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         self.graphs = {}  # form of the inputs -> recording, or None when seen once
-        self.watched = None  # what has to stay where it is for the recordings to serve
+        self.state = None  # of the module, for which the recordings serve
+        self.changes = 0
 
     def call(self, module, plain, args, kwargs):
         leaves, structure = _flatten(args, kwargs)
         form = None if self.failed else _form(leaves, structure)
         if form is None:
             return plain(*args, **kwargs)
-        if not _is_unchanged(self.watched):
-            self.graphs, self.watched = {}, _watch(module)
-            self.pool = torch.cuda.graph_pool_handle()  # one that has lost its graphs takes no others
+        elsewhere = self.state is None or self.stream.device.index != torch.cuda.current_device()
+        if elsewhere or not self.state.lies_as_before():  # a replay would read memory that is gone
+            self._begin(module)
         graph = self.graphs.get(form)
         if graph is None:
-            if form not in self.graphs:
-                if len(self.graphs) < MAX_GRAPHS:
-                    self.graphs[form] = None
+            if not self.state.is_set_as_before():
+                self._begin(module)
+            if self.failed or not self.recordable:
                 return plain(*args, **kwargs)
-            graph = self.graphs[form] = self._record(module, plain, leaves, structure)
-        ready = graph is not None and graph.recording.refresh(leaves)
-        return graph.replay(leaves) if ready else plain(*args, **kwargs)
+            if form not in self.graphs:
+                return self._first(form, plain, leaves, args, kwargs)
+            graph = self.graphs[form] = self._record(plain, leaves, structure)
+        if graph is None or not graph.recording.refresh(leaves):
+            return plain(*args, **kwargs)
+        out = graph.replay(leaves)
+        if self.state.is_set_as_before():  # asked while the device works; a replay leaves nothing behind
+            return out
+        self._begin(module)
+        return plain(*args, **kwargs)
 
-    def _record(self, module, plain, leaves, structure):
-        before = _versions(module)
-        hooked = any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
-        graph = None
-        if not hooked:
-            try:
-                graph = _Graph(plain, leaves, structure, self.stream, self.pool)
-            except RuntimeError:  # something in the call cannot be recorded; the plain call still can be made
-                torch.cuda.synchronize()
-        if graph is None or graph.wrote or _versions(module) != before or not _is_unchanged(self.watched):
-            self.failed, graph = True, None
-        return graph
+    def _begin(self, module):
+        """Without recordings, for the module as it is now."""
+        self.changes += self.state is not None
+        self.graphs, self.state = {}, Watched(module)
+        # a pool that has lost its graphs takes no others
+        self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        elsewhere = any(t.is_cuda and t.device != self.stream.device for t in self.state.tensors())
+        self.recordable = self.state.only_computes and not elsewhere
+        if self.changes > MAX_CHANGES:
+            self._give_up()
+
+    def _first(self, form, plain, leaves, args, kwargs):
+        before = _versions(self.state, leaves)
+        out = plain(*args, **kwargs)
+        if _versions(self.state, leaves) != before:
+            self._give_up()
+        elif len(self.graphs) < MAX_GRAPHS:
+            self.graphs[form] = None
+        return out
+
+    def _record(self, plain, leaves, structure):
+        before = _versions(self.state, ())
+        try:
+            graph = _Graph(plain, leaves, structure, self.stream, self.pool)
+        except (RuntimeError, UserWarning):  # it cannot be recorded; the plain call still can be made
+            torch.cuda.synchronize()
+            return self._give_up()
+        changed = not (self.state.lies_as_before() and self.state.is_set_as_before())
+        return self._give_up() if graph.wrote or changed or _versions(self.state, ()) != before else graph
+
+    def _give_up(self):
+        self.failed, self.graphs = True, {}
 
 
 class _Graph:
@@ -121,8 +154,12 @@ class _Graph:
                 plain(*args, **kwargs)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
-        with self.recording.being_made(), _mended(stream), torch.cuda.graph(self.graph, pool=pool, stream=stream):
-            out = plain(*args, **kwargs)
+        # other threads may do what a recording forbids
+        graph = torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+        with self.recording.being_made(), _mended(stream), warnings.catch_warnings():
+            warnings.filterwarnings("error", "The CUDA Graph is empty", UserWarning)
+            with graph:
+                out = plain(*args, **kwargs)
         plain_tuple = type(out) is tuple and _are_tensors(out)
         self.outputs, self.structure = (out, tuple) if plain_tuple else pytree.tree_flatten(out)
         self.wrote = versions != [_version(leaf) for leaf in self.inputs]
@@ -143,7 +180,13 @@ class _Graph:
 
 @contextlib.contextmanager
 def _waiting_fails():
-    """What waits for the device, as reading a value does, raises RuntimeError, and does not spoil a recording."""
+    """What waits for the device, as reading a value does, raises RuntimeError, and does not spoil a recording.
+
+    It would in other threads, too: where there are some, the recording itself has to find out.
+    """
+    if threading.active_count() > 1:
+        yield
+        return
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that this is a prototype, and does not find everything
@@ -181,10 +224,12 @@ def _are_tensors(values):
 
 def _form(leaves, structure):
     """What must be equal for a recording to serve; None for inputs that cannot be copied into place."""
-    parts, memory = [structure], set()
+    parts, memory, current = [structure], set(), torch.cuda.current_device()
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             if type(leaf) is not torch.Tensor or not leaf.is_cuda or leaf.requires_grad or not _is_dense(leaf):
+                return None
+            if leaf.device.index != current:  # whose streams are not those that are recorded
                 return None
             storage = leaf.untyped_storage().data_ptr()
             if storage in memory:
@@ -211,25 +256,8 @@ def _own(tensor):
         return own.copy_(tensor)
 
 
-def _watch(module):
-    """Every slot below a module that holds a child, a parameter or a buffer: (slots, name, what is there, address)."""
-    found = []
-    for m in module.modules():
-        found += [(m._modules, name, child, None) for name, child in m._modules.items()]
-        for slots in (m._parameters, m._buffers):
-            found += [(slots, name, t, None if t is None else t.data_ptr()) for name, t in slots.items()]
-    return tuple(found)
-
-
-def _is_unchanged(watched):
-    for slots, name, held, address in watched or ():
-        if slots.get(name) is not held or (address is not None and held.data_ptr() != address):
-            return False
-    return watched is not None
-
-
-def _versions(module):
-    return [_version(buffer) for buffer in module.buffers()]
+def _versions(state, leaves):
+    return [_version(each) for each in (*state.tensors(), *leaves)]
 
 
 def _version(value):

@@ -24,15 +24,15 @@ _CONTAINERS = (list, tuple, set, dict)
 class Watched:
     """A module as it is now. `leave_out` are classes of parts that somebody else watches.
 
-    `usable` says whether a call of it only computes from what is looked at here: nothing in it is hooked, is in
-    training, lies in inference tensors, whose changes are not counted, or in memory that processes share, no part has a
-    `forward` of its own that is not its class's, and no list or other container holds weights or parts that the module
-    does not know.
+    `only_computes` says whether a call of it computes from what is looked at here: nothing in it is hooked or is in
+    training, no part has a `forward` of its own that is not its class's, and no list or other container holds weights
+    or parts that the module does not know. `usable` is it where each change of a weight is counted, too: none is an
+    inference tensor or lies in memory that processes share.
     """
 
     def __init__(self, module, leave_out=()):
-        self._held, self._parts, self._plain, self._tensors, self._contents = [], [], [], [], []
-        self.usable = True
+        self._held, self._parts, self._objects, self._plain, self._tensors, self._contents = [], [], [], [], [], []
+        self.only_computes = True
         known = {id(each) for each in (*module.modules(), *module.parameters(), *module.buffers())}
         for part in module.modules():
             if isinstance(part, leave_out) or getattr(type(part), "watches_itself", False):
@@ -44,14 +44,14 @@ class Watched:
                 self._tensors += [(held, name, *_facts(tensor)) for name, tensor in held.items() if tensor is not None]
                 self._parts += [(held, name, _nothing) for name, tensor in held.items() if tensor is None]
             self._look_at(attributes, known)
-            self.usable &= not part.training and not any(
+            self.only_computes &= not part.training and not any(
                 attributes[name] for name in (*_HOOKS, "forward") if name in attributes
             )
-        self.usable &= not any(reference().is_inference() for _, _, reference, *_ in self._tensors)
-        self.usable &= not any(is_shared(reference()) for _, _, reference, *_ in self._tensors)
+        tensors = [reference() for _, _, reference, *_ in self._tensors]
+        self.usable = self.only_computes and not any(each.is_inference() or is_shared(each) for each in tensors)
         self._sizes = _sizes(self._held)
-        self._parts, self._plain = _columns(self._parts), _columns(self._plain)
-        if not self.usable:
+        self._parts, self._objects, self._plain = map(_columns, (self._parts, self._objects, self._plain))
+        if not self.only_computes:
             self._contents = []  # they may hold whoever keeps this
 
     def _look_at(self, attributes, known):
@@ -61,8 +61,8 @@ class Watched:
             elif isinstance(value, torch.Tensor):
                 self._tensors.append((attributes, name, *_facts(value)))
             elif name not in _OF_EACH:
-                self._parts.append((attributes, name, _reference(value)))
-                self.usable &= self._look_into(value, known)
+                self._objects.append((attributes, name, _reference(value)))
+                self.only_computes &= self._look_into(value, known)
 
     def _look_into(self, value, known):
         """Whether a container, of others perhaps, holds no weights or parts but those that are known."""
@@ -79,26 +79,36 @@ class Watched:
 
     def is_unchanged(self):
         """Asked in each call, of hundreds of parts: most is compared without a line of Python for each."""
-        if _sizes(self._held) != self._sizes:
-            return False
-        held, names, references = self._parts
-        if not _are_same(list(map(dict.get, held, names)), [reference() for reference in references]):
+        return self.is_set_as_before() and self.lies_as_before(counted=True)
+
+    def is_set_as_before(self):
+        """The number of parts and hooks, and attributes."""
+        if _sizes(self._held) != self._sizes or not _are_held(*self._objects):
             return False
         held, names, values = self._plain
         now = list(map(dict.get, held, names, held))
         if not all(map(operator.is_, now, values)) and not all(map(_is_equal, now, values)):
             return False
-        for held, name, reference, storage, address, version in self._tensors:
-            tensor = held.get(name)
-            if tensor is None or tensor is not reference() or tensor._version != version:
-                return False
-            # the weak reference keeps the storage's own address from being used again, but not that of its data
-            if tensor.data_ptr() != address or tensor.untyped_storage()._cdata != storage.cdata:
-                return False
         return all(_are_same(_elements(container), elements) for container, elements in self._contents)
 
+    def lies_as_before(self, counted=False):
+        """Each part and each tensor, in the same memory; `counted` asks whether it was written to as well."""
+        if not _are_held(*self._parts):
+            return False
+        for held, name, reference, storage, address, version in self._tensors:
+            tensor = held.get(name)
+            if tensor is None or tensor is not reference() or tensor.data_ptr() != address:
+                return False
+            # the weak reference keeps the storage's own address from being used again, but not that of its data
+            if counted and (tensor._version != version or tensor.untyped_storage()._cdata != storage.cdata):
+                return False
+        return True
+
+    def tensors(self):
+        return [tensor for held, name, *_ in self._tensors if (tensor := held.get(name)) is not None]
+
     def needs_gradient(self):
-        return any(held[name].requires_grad for held, name, *_ in self._tensors if held.get(name) is not None)
+        return any(tensor.requires_grad for tensor in self.tensors())
 
 
 def is_shared(tensor):
@@ -134,6 +144,10 @@ def _reference(value):
 
 def _elements(container):
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
+
+
+def _are_held(held, names, references):
+    return _are_same(list(map(dict.get, held, names)), [reference() for reference in references])
 
 
 def _are_same(now, before):
