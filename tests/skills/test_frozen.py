@@ -188,6 +188,67 @@ def test_it_follows_what_becomes_of_the_module(change: Any) -> None:
     assert agree(plain, frozen) and agree(plain, frozen)
 
 
+class Holding(Plain):
+    """Tensors where torch does not know of them, and a result that depends on no input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.more = torch.ones(4), nn.ModuleList([nn.Linear(4, 4)])
+
+    def forward(self, x: torch.Tensor, twice: bool = False) -> Any:  # type: ignore[override]
+        y = super().forward(x, twice) * self.table
+        for each in self.more:
+            y = each(y)
+        return (y, self.first.bias * 2) if twice else y
+
+
+@frozen_module.frozen()
+class FrozenHolding(Holding):
+    pass
+
+
+def grow_and_change(net: Any) -> None:
+    torch.manual_seed(1)
+    net.more.append(nn.Linear(4, 4))
+    net(torch.randn(3, 8))
+    net.more[-1].weight.mul_(3)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda net: net.table.mul_(3), lambda net: setattr(net, "table", net.table * 3), grow_and_change]
+)
+def test_it_follows_tensors_and_parts_that_torch_does_not_guard(change: Any) -> None:
+    plain, frozen = Holding().eval(), FrozenHolding().eval()
+    frozen.load_state_dict(plain.state_dict())
+    assert agree(plain, frozen)
+    for net in (plain, frozen):
+        change(net)
+    assert agree(plain, frozen) and agree(plain, frozen) and state(frozen).left >= 0
+
+
+def test_a_result_that_is_a_constant_is_not_handed_out_twice() -> None:
+    frozen, x = FrozenHolding().eval(), torch.randn(3, 8)
+    for _ in range(3):
+        frozen(x, twice=True)[1].zero_()
+    assert torch.equal(frozen(x, twice=True)[1], frozen.first.bias * 2) and state(frozen).left == -1
+
+
+def test_what_others_may_write_to_is_no_constant() -> None:
+    shared, hidden = FrozenHolding().eval().share_memory(), FrozenHolding().eval()
+    hidden.hidden = [nn.Linear(4, 4)]
+    for net in (shared, hidden):
+        net(torch.randn(3, 8))
+        assert state(net).left == -1
+
+
+def test_forward_gradients_take_the_plain_call() -> None:
+    plain, frozen = pair()
+    with torch.autograd.forward_ad.dual_level():
+        x = torch.autograd.forward_ad.make_dual(torch.randn(3, 8), torch.ones(3, 8))
+        tangents = [torch.autograd.forward_ad.unpack_dual(net(x)).tangent for net in (plain, frozen)]
+        torch.testing.assert_close(*tangents)
+
+
 def test_weights_that_change_always_are_not_frozen_again_and_again() -> None:
     plain, frozen = pair()
     for _ in range(frozen_module.CHANGES + 2):

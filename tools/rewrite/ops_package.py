@@ -40,7 +40,7 @@ ACTIVATED_LINEAR = Asset("amd-kernel-optimization", "activated_linear", "activat
 CONSTANT = Asset("amd-kernel-optimization", "constants", "constant", needs=("exporting",))
 PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear")
 GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")
-FROZEN = Asset("amd-kernel-optimization", "frozen", "frozen")
+FROZEN = Asset("amd-kernel-optimization", "frozen", "frozen", needs=("watched",))
 GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed", needs=("recording", "watched"))
 BLAS_LIBRARY = Asset("amd-kernel-optimization", "blas_library", "prefer_blas")
 CHANNELS_LAST = Asset("amd-kernel-optimization", "channels_last", "channels_last")

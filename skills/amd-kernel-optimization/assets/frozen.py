@@ -5,16 +5,17 @@
     @frozen(dynamic=False)
     class Model(nn.Module): ...
 
-Takes the arguments of torch.compile. Each call looks at every weight and buffer: when one was written to, moved or
-replaced, everything is compiled anew, CHANGES times at most, and then for good the plain call runs. Whatever else a
-call depends on, torch.compile guards by itself. Not seen is what writes to a weight's memory behind torch's back:
-`p.data.mul_()`, a kernel of one's own. Weights take their memory twice. Copies of the module, and subclasses, start
-afresh.
+Takes the arguments of torch.compile. Each call looks at every weight, buffer and other tensor of the module: when one
+was written to, moved or replaced, everything is compiled anew, CHANGES times at most, and then for good the plain call
+runs. Whatever else a call depends on, torch.compile guards by itself. Not seen is what writes to a weight's memory
+behind torch's back: `p.data.mul_()`, as some adapters do when they are merged, or a kernel of one's own. Weights take
+their memory twice. Copies of the module, and subclasses, start afresh.
 
 The plain call runs instead: with gradients, in training mode, with hooks, with a `forward` of the module's own, under
 anything that looks at operations, while compiling, tracing or capturing, for weights that are more than plain tensors,
-and for good once a call wrote to a weight or a buffer, or could not be compiled in one piece. Not for one module called
-from several threads at a time.
+lie in memory that processes share or in a container of the module's own, and for good once a call wrote to a weight or
+a buffer, could not be compiled in one piece, or would hand out a constant, to which a caller might write. Not for one
+module called from several threads at a time.
 """
 
 import functools
@@ -23,7 +24,9 @@ import weakref
 
 import torch
 from torch.nn.modules import module as module_hooks
-from torch.utils import _device
+from torch.utils import _device, _pytree
+
+from .watched import Watched
 
 CHANGES = 4
 
@@ -66,6 +69,7 @@ def _applies(module):
     # modes want to see each operation; a default device is a mode that does not
     modes = torch._C._len_torch_function_stack() - (_device.CURRENT_DEVICE is not None)
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    transformed = transformed or torch.autograd.forward_ad._current_level >= 0
     return not (modes > 0 or torch._C._len_torch_dispatch_stack() or transformed)
 
 
@@ -73,13 +77,13 @@ class _Frozen:
     """The compiled call of one module, and the weights that it holds as constants."""
 
     def __init__(self, settings):
-        self.settings, self.compiled, self.weights, self.hooks = settings, None, (), ()
-        self.config, self.left = None, CHANGES
+        self.settings, self.compiled, self.state, self.hooks = settings, None, None, ()
+        self.config, self.left, self.first = None, CHANGES, None
 
     def call(self, module, plain, args, kwargs):
         if self.left < 0:
             return plain(*args, **kwargs)
-        begins = self.compiled is None or not _are_unchanged(self.weights)
+        begins = self.compiled is None or not self.state.lies_as_before(counted=True)
         if (begins and not self._begin(module)) or any(self.hooks):
             return plain(*args, **kwargs)
         errors = torch._dynamo.exc
@@ -94,27 +98,40 @@ class _Frozen:
         finally:
             self.config.freezing = before
             held[_IMPL] = others
+        if self.left >= 0 and self._is_constant(result, args, kwargs, begins):
+            self._give_up()
         if self.left < 0:
             return plain(*args, **kwargs)
-        if begins and not _are_unchanged(self.weights):
-            self.left = -1
+        if begins and not self.state.lies_as_before(counted=True):
+            self._give_up()
         return result
+
+    def _is_constant(self, result, args, kwargs, begins):
+        """Whether the first two calls gave the same memory, which is neither a weight's nor an argument's."""
+        if begins:
+            self.first = _places(result)
+            return False
+        before, self.first = self.first, None
+        if not before:
+            return False
+        given = {*_places((args, kwargs)), *_places(self.state.tensors())}
+        return any(place in before and place not in given for place in _places(result))
 
     def _begin(self, module):
         self.left -= 1
-        parts = list(module.modules())
-        if self.left < 0 or any(type(each) not in _PLAIN or each.is_inference() for each in _weights(parts)):
+        self.state = Watched(module)
+        known = self.state.knows_all and self.state.is_counted
+        if self.left < 0 or not known or any(type(each) not in _PLAIN for each in self.state.tensors()):
             return self._give_up()
         self.config = importlib.import_module("torch._inductor.config")  # late, as it takes a second
-        self.weights = tuple(_facts(held, name) for m in parts for held in _held(m) for name in held)
         # torch.compile has no guards for hooks that come later
-        self.hooks = tuple(held for m in parts for held in (m._forward_hooks, m._forward_pre_hooks))
+        self.hooks = tuple(held for m in module.modules() for held in (m._forward_hooks, m._forward_pre_hooks))
         # in one piece: what follows a break would be found under the code of `forward`, with the weights of before
         self.compiled = torch.compile(_calls_forward(), **{**self.settings, "fullgraph": True})
         return True
 
     def _give_up(self):
-        self.left, self.compiled, self.weights, self.hooks = -1, None, (), ()
+        self.left, self.compiled, self.state, self.hooks, self.first = -1, None, None, (), None
         return False
 
 
@@ -128,31 +145,7 @@ def _calls_forward():
     return call
 
 
-def _held(module):
-    return module._parameters, module._buffers, module._modules
-
-
-def _weights(modules):
-    return (each for m in modules for held in _held(m)[:2] for each in held.values() if each is not None)
-
-
-def _facts(held, name):
-    """Where something is held, what it is, and of a weight how often it was written to and where it lies."""
-    each = held[name]
-    if not isinstance(each, torch.Tensor):
-        return held, name, _nothing if each is None else weakref.ref(each), None, None
-    return held, name, weakref.ref(each), each._version, each.data_ptr()
-
-
-def _nothing():
-    """What a reference to None answers: a weight that is not there may come later."""
-
-
-def _are_unchanged(weights):
-    for held, name, reference, version, address in weights:
-        each = held.get(name)
-        if each is not reference():
-            return False
-        if version is not None and (each._version != version or each.data_ptr() != address):
-            return False
-    return True
+def _places(values):
+    """Where tensors lie, by address; as long as this is held, nothing else lies there."""
+    leaves = [leaf for leaf in _pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    return {leaf.data_ptr(): leaf for leaf in leaves if leaf.layout == torch.strided and leaf.numel()}

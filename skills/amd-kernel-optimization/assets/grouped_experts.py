@@ -78,7 +78,7 @@ class _Group:
         self.state = Watched(experts, leave_out=nn.Linear)  # those are looked at where they are packed
         self.experts, self.batched = tuple(experts), []
         forms = {_form(expert) for expert in experts}
-        alike = self.state.usable and len(forms) == 1 and None not in forms
+        alike = self.state.only_computes and self.state.is_counted and len(forms) == 1 and None not in forms
         self.code = self._copied(self.experts[0], ()) if alike else None
 
     def _copied(self, module, path):

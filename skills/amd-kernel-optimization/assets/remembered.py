@@ -75,7 +75,8 @@ class _Results:
     def can_be_used(self, module):
         if self.state is None or not self.state.is_unchanged():
             self.entries, self.state = [], Watched(module)
-        return self.state.usable and not (torch.is_grad_enabled() and self.state.needs_gradient())
+        usable = self.state.only_computes and self.state.is_counted
+        return usable and not (torch.is_grad_enabled() and self.state.needs_gradient())
 
     def find(self, form, leaves):
         for index, entry in enumerate(self.entries):

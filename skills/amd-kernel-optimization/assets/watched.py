@@ -24,34 +24,35 @@ _CONTAINERS = (list, tuple, set, dict)
 class Watched:
     """A module as it is now. `leave_out` are classes of parts that somebody else watches.
 
-    `only_computes` says whether a call of it computes from what is looked at here: nothing in it is hooked or is in
-    training, no part has a `forward` of its own that is not its class's, and no list or other container holds weights
-    or parts that the module does not know. `usable` is it where each change of a weight is counted, too: none is an
-    inference tensor or lies in memory that processes share.
+    `knows_all` says whether every weight is looked at: no list or other container holds weights or parts that the
+    module does not know. `is_counted` says whether each change of one is counted: none is an inference tensor or lies
+    in memory that processes share. `only_computes` says whether a call computes from what is known, and does no more:
+    nothing in it is hooked or is in training, and no part has a `forward` of its own that is not its class's.
     """
 
     def __init__(self, module, leave_out=()):
-        self._held, self._parts, self._objects, self._plain, self._tensors, self._contents = [], [], [], [], [], []
-        self.only_computes = True
+        self._held, self._slots, self._parts, self._tensors = [], [], [], []
+        self._objects, self._plain, self._contents = [], [], []
+        self.knows_all, quiet = True, True
         known = {id(each) for each in (*module.modules(), *module.parameters(), *module.buffers())}
         for part in module.modules():
             if isinstance(part, leave_out) or getattr(type(part), "watches_itself", False):
                 continue
             attributes = vars(part)
-            self._held += [attributes, *(attributes[n] for n in (*_HOOKS, "_modules", "_parameters", "_buffers"))]
+            self._held += [attributes, *(attributes[name] for name in _HOOKS)]
+            self._slots += [part._modules, part._parameters, part._buffers]
             self._parts += [(part._modules, name, _reference(child)) for name, child in part._modules.items()]
             for held in (part._parameters, part._buffers):
                 self._tensors += [(held, name, *_facts(tensor)) for name, tensor in held.items() if tensor is not None]
                 self._parts += [(held, name, _nothing) for name, tensor in held.items() if tensor is None]
             self._look_at(attributes, known)
-            self.only_computes &= not part.training and not any(
-                attributes[name] for name in (*_HOOKS, "forward") if name in attributes
-            )
-        tensors = [reference() for _, _, reference, *_ in self._tensors]
-        self.usable = self.only_computes and not any(each.is_inference() or is_shared(each) for each in tensors)
-        self._sizes = _sizes(self._held)
+            own = any(attributes[name] for name in (*_HOOKS, "forward") if name in attributes)
+            quiet = quiet and not part.training and not own
+        self.only_computes = self.knows_all and quiet
+        self.is_counted = not any(each.is_inference() or is_shared(each) for each in self.tensors())
+        self._sizes, self._slot_sizes = _sizes(self._held), _sizes(self._slots)
         self._parts, self._objects, self._plain = map(_columns, (self._parts, self._objects, self._plain))
-        if not self.only_computes:
+        if not self.knows_all:
             self._contents = []  # they may hold whoever keeps this
 
     def _look_at(self, attributes, known):
@@ -62,7 +63,7 @@ class Watched:
                 self._tensors.append((attributes, name, *_facts(value)))
             elif name not in _OF_EACH:
                 self._objects.append((attributes, name, _reference(value)))
-                self.only_computes &= self._look_into(value, known)
+                self.knows_all &= self._look_into(value, known)
 
     def _look_into(self, value, known):
         """Whether a container, of others perhaps, holds no weights or parts but those that are known."""
@@ -82,7 +83,7 @@ class Watched:
         return self.is_set_as_before() and self.lies_as_before(counted=True)
 
     def is_set_as_before(self):
-        """The number of parts and hooks, and attributes."""
+        """Hooks and attributes."""
         if _sizes(self._held) != self._sizes or not _are_held(*self._objects):
             return False
         held, names, values = self._plain
@@ -93,7 +94,7 @@ class Watched:
 
     def lies_as_before(self, counted=False):
         """Each part and each tensor, in the same memory; `counted` asks whether it was written to as well."""
-        if not _are_held(*self._parts):
+        if _sizes(self._slots) != self._slot_sizes or not _are_held(*self._parts):
             return False
         for held, name, reference, storage, address, version in self._tensors:
             tensor = held.get(name)
