@@ -145,6 +145,16 @@ def test_what_changes_in_the_module_is_seen(
         assert same(remembered, module, x) == 0
 
 
+def test_what_is_not_there_any_more_is_seen(remembered: Any, module: Counting) -> None:
+    x = torch.randn(4, 8)
+    module.maybe, module.settings["more"] = nn.Tanh().eval(), [Runs()]
+    assert [same(remembered, module, x) for _ in range(2)] == [1, 0]
+    module.maybe = None
+    assert [same(remembered, module, x) for _ in range(2)] == [1, 0]
+    module.settings["more"][0] = None
+    assert [same(remembered, module, x) for _ in range(2)] == [1, 0]
+
+
 def test_a_forward_that_was_replaced_is_called(remembered: Any, module: Counting) -> None:
     x = torch.randn(4, 8)
     assert [same(remembered, module, x) for _ in range(2)] == [1, 0]

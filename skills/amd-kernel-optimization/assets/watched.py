@@ -14,6 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 MOST_ELEMENTS = 1000  # of a container that is looked into at each call; what is larger is a vocabulary, say
+MOST_DEEP = 8
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -52,8 +53,6 @@ class Watched:
         self.is_counted = not any(each.is_inference() or is_shared(each) for each in self.tensors())
         self._sizes, self._slot_sizes = _sizes(self._held), _sizes(self._slots)
         self._parts, self._objects, self._plain = map(_columns, (self._parts, self._objects, self._plain))
-        if not self.knows_all:
-            self._contents = []  # they may hold whoever keeps this
 
     def _look_at(self, attributes, known):
         for name, value in attributes.items():
@@ -61,22 +60,13 @@ class Watched:
                 self._plain.append((attributes, name, value))
             elif isinstance(value, torch.Tensor):
                 self._tensors.append((attributes, name, *_facts(value)))
-            elif name not in _OF_EACH:
+            elif name in _OF_EACH:
+                continue
+            elif isinstance(value, _CONTAINERS):
+                self._contents.append((attributes, name, _looks(value)))
+                self.knows_all &= _holds_only(value, known)
+            else:
                 self._objects.append((attributes, name, _reference(value)))
-                self.knows_all &= self._look_into(value, known)
-
-    def _look_into(self, value, known):
-        """Whether a container, of others perhaps, holds no weights or parts but those that are known."""
-        if isinstance(value, (torch.Tensor, torch.nn.Module)):
-            return id(value) in known
-        if not isinstance(value, _CONTAINERS) or any(value is seen for seen, _ in self._contents):
-            return True
-        elements = _elements(value)
-        if len(elements) > MOST_ELEMENTS:
-            return True
-        if not isinstance(value, tuple):
-            self._contents.append((value, elements))
-        return all(self._look_into(element, known) for element in elements)
 
     def is_unchanged(self):
         """Asked in each call, of hundreds of parts: most is compared without a line of Python for each."""
@@ -90,7 +80,7 @@ class Watched:
         now = list(map(dict.get, held, names, held))
         if not all(map(operator.is_, now, values)) and not all(map(_is_equal, now, values)):
             return False
-        return all(_are_same(_elements(container), elements) for container, elements in self._contents)
+        return all(_looks_like(held.get(name), looks) for held, name, looks in self._contents)
 
     def lies_as_before(self, counted=False):
         """Each part and each tensor, in the same memory; `counted` asks whether it was written to as well."""
@@ -143,12 +133,43 @@ def _reference(value):
         return lambda: value
 
 
+def _looks(value, depth=0):
+    """What answers with the value, or of a container (its class, that of each element): it is not kept alive."""
+    if not isinstance(value, _CONTAINERS) or len(value) > MOST_ELEMENTS or depth > MOST_DEEP:
+        return _reference(value)
+    return type(value), [_looks(element, depth + 1) for element in _elements(value)]
+
+
+def _looks_like(now, looks):
+    if isinstance(looks, tuple):
+        kind, elements = looks
+        now_held = _elements(now) if type(now) is kind else ()
+        return type(now) is kind and len(now_held) == len(elements) and all(map(_looks_like, now_held, elements))
+    before = _referred(looks)
+    return now is before or (isinstance(now, _PLAIN) and _is_equal(now, before))
+
+
+def _holds_only(value, known, depth=0):
+    """Whether a container, of others perhaps, holds no weights or parts but those that are known."""
+    if isinstance(value, (torch.Tensor, torch.nn.Module)):
+        return id(value) in known
+    if not isinstance(value, _CONTAINERS) or len(value) > MOST_ELEMENTS:
+        return True
+    return depth <= MOST_DEEP and all(_holds_only(element, known, depth + 1) for element in _elements(value))
+
+
+def _referred(reference):
+    """The value; something that is nowhere else when it is gone, because None may be in its place."""
+    value = reference()
+    return reference if value is None and reference is not _nothing else value
+
+
 def _elements(container):
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
 
 
 def _are_held(held, names, references):
-    return _are_same(list(map(dict.get, held, names)), [reference() for reference in references])
+    return _are_same(list(map(dict.get, held, names)), list(map(_referred, references)))
 
 
 def _are_same(now, before):
