@@ -72,6 +72,23 @@ def test_the_default_device_belongs_to_the_key(constants: Any) -> None:
     assert constants.constant(build, 3).device.type == "cpu"
     with torch.device("meta"):
         assert constants.constant(build, 3).device.type == "meta"
+        with torch.device("cpu"):
+            assert constants.constant(build, 3).device.type == "cpu"
+
+
+def test_a_program_that_is_traced_builds_it_itself(constants: Any) -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * constants.constant(Build(), 3)
+
+    traced = torch.jit.trace(scaled, torch.ones(3))
+    torch.testing.assert_close(traced(torch.full((3,), 2.0)), scaled(torch.full((3,), 2.0)))
+
+
+def test_zero_and_minus_zero_are_different_keys(constants: Any) -> None:
+    def build(value: float) -> torch.Tensor:
+        return 1 / torch.tensor(value)
+
+    assert constants.constant(build, 0.0) > 0 > constants.constant(build, -0.0)
 
 
 def test_a_result_changed_in_place_is_given_up(constants: Any) -> None:

@@ -142,6 +142,61 @@ def test_copies_are_their_own(grouped: Any) -> None:
     assert agree(grouped, other, *given) and agree(grouped, experts, *given)
 
 
+class Odd(nn.Module):
+    """An expert whose own code tells it apart from the others, or a batch from rows."""
+
+    def __init__(self, number: int, kind: str) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 12), nn.Linear(12, 9)
+        self.kind = kind
+        if kind == "functions":
+            self.act = (F.relu, torch.tanh, F.silu, torch.sigmoid)[number]
+        if kind == "methods":
+            self.act = self.doubled  # type: ignore[assignment]
+
+    def doubled(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.up.weight.sum()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.up(x.to(self.up.weight.dtype) if self.kind == "types" else x)
+        if self.kind == "rows":
+            h = F.normalize(h, dim=1)
+        if self.kind == "pairs":
+            h = torch.cat(h.chunk(2, dim=1)[::-1], dim=1)
+        out: torch.Tensor = self.down(self.act(h) if hasattr(self, "act") else h)
+        return out
+
+
+@pytest.mark.parametrize("kind", ["functions", "methods", "rows", "pairs", "types"])
+def test_experts_with_code_of_their_own_or_not_for_batches_are_called_by_themselves(grouped: Any, kind: str) -> None:
+    experts = nn.ModuleList([Odd(number, kind) for number in range(4)]).eval()
+    for seed in range(3):
+        assert agree(grouped, experts, *draw(64, 2, 4, seed))
+
+
+def test_rows_of_no_expert_get_nothing(grouped: Any) -> None:
+    experts = make()
+    for rows in (3, 64):
+        x, chosen, weights = draw(rows, 2, 4)
+        chosen[::3, 0], chosen[1::3, 1] = -1, 4
+        assert agree(grouped, experts, x, chosen, weights)
+
+
+def test_traced_and_exported_programs_hold_the_loop(grouped: Any) -> None:
+    class Mixture(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = make()
+
+        def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = grouped(self.experts, x, chosen, weights)
+            return out
+
+    model, other = Mixture().eval(), draw(32, 2, 4, seed=5)
+    for program in (torch.jit.trace(model, draw(32, 2, 4)), torch.export.export(model, draw(32, 2, 4)).module()):
+        torch.testing.assert_close(program(*other), by_loop(model.experts, *other))
+
+
 def test_training_and_gradients_go_through_the_experts(grouped: Any) -> None:
     experts, given = make(), draw(32, 2, 4)
     agree(grouped, experts, *given)

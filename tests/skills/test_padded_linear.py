@@ -53,6 +53,20 @@ def test_it_follows_its_weights(here: None) -> None:
         assert torch.equal(each(x.double()), net(x.double()))
 
 
+def test_where_processes_work_together_or_it_is_no_plain_weight_nothing_is_done(
+    here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = nn.Sequential(nn.Linear(128, 8))
+    monkeypatch.setattr(padded, "_work_together", lambda: True)
+    padded.pad_linears(net)
+    assert net[0].weight.is_contiguous()
+    monkeypatch.undo()
+    weight = net[0]._parameters.pop("weight")  # as who shares weights out does for a while
+    net.double()
+    net[0].register_parameter("weight", weight)
+    assert gap_bytes(net[0]) == 0
+
+
 def test_it_can_be_trained(here: None) -> None:
     net = nn.Sequential(nn.Linear(128, 8))
     padded.pad_linears(net)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests import assets
 
@@ -154,6 +155,20 @@ def test_gradients_and_other_devices_get_the_plain_product(routed: Any, monkeypa
     x = torch.randn(3, 16)
     assert torch.equal(net(x), plain(x)) and ways(routed) == []
     assert isinstance(net[0], nn.Linear) and list(net.state_dict()) == list(plain.state_dict())
+
+
+def test_where_operations_are_recorded_or_mean_more_nothing_is_measured(routed: Any) -> None:
+    net, plain = net_of(routed)
+    x = torch.randn(3, 16)
+    with FlopCounterMode(display=False) as counted:
+        net(x)
+    assert counted.get_total_flops() == 2 * 3 * sum(p.numel() for p in plain.parameters() if p.dim() == 2)
+    torch.testing.assert_close(torch.vmap(net)(x[None]), plain(x[None]))
+    with torch.autograd.forward_ad.dual_level():
+        dual = net(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+        assert torch.autograd.forward_ad.unpack_dual(dual).tangent is not None
+    torch.testing.assert_close(torch.jit.trace(net, x, check_trace=False)(2 * x), plain(2 * x))
+    assert ways(routed) == []
 
 
 def test_where_each_call_brings_a_new_shape_measuring_ends(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

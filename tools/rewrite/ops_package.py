@@ -51,7 +51,7 @@ ROUTED_ATTENTION = Asset("amd-kernel-optimization", "routed_attention", "routed_
                          needs=("blocks", "fastest"))  # fmt: skip
 TUNABLE_GEMM = Asset("amd-kernel-optimization", "tunable_gemm", "tune_gemm")
 GROUPED_EXPERTS = Asset("amd-kernel-optimization", "grouped_experts", "grouped_experts",
-                        needs=("packed_linear", "watched"))  # fmt: skip
+                        needs=("exporting", "packed_linear", "watched"))  # fmt: skip
 PADDING = Asset("amd-kernel-optimization", "padding", "without_padding", needs=("exporting",))
 FROM_SHAPES = Asset("amd-kernel-optimization", "from_shapes", "from_shapes", needs=("constants", "exporting"))
 REMEMBERED = Asset("amd-kernel-optimization", "remembered", "remembered",

@@ -56,13 +56,18 @@ def _compiled():
 
 def _blocks(mask, rows, keys):
     """(how many, which) of the blocks that the mask cuts through, and of those that it leaves whole."""
-    version = None if mask.is_inference() else mask._version
+    version = None if mask.is_inference() or _is_capturing(mask) else mask._version
     known = _known.get(mask)
     if version is None or known is None or known[:3] != (version, rows, keys):
         known = (version, rows, keys, _listed(mask, rows, keys))
         if version is not None:
             _known[mask] = known
     return known[3]
+
+
+def _is_capturing(mask):
+    """Then the lists belong to the graph, whose mask may have other values when it is replayed."""
+    return mask.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _listed(mask, rows, keys):

@@ -63,7 +63,8 @@ def _slot(build, *arguments):
 
 
 def _find(build, arguments):
-    key = (build, *arguments, *map(type, arguments), torch.get_default_dtype(), _default_device())
+    values = [repr(a) if type(a) is float else a for a in arguments]  # 0.0 is -0.0
+    key = (build, *values, *map(type, arguments), torch.get_default_dtype(), *_default_devices())
     if not all(isinstance(a, _PLAIN) for a in arguments) or _is_observed():
         return None
     slot = _slots.get(key)
@@ -75,12 +76,13 @@ def _find(build, arguments):
     return slot
 
 
-def _default_device():
-    """None where nobody has set one. It is a function mode; other modes change no result."""
+def _default_devices():
+    """(the one that was set, if any, the GPU that is meant where no number is given, if any)."""
+    gpu = torch.cuda.current_device() if torch.cuda.is_initialized() else None
     if not torch._C._len_torch_function_stack():
-        return None
-    modes = overrides._get_current_function_mode_stack()
-    return next((mode.device for mode in modes if isinstance(mode, _device.DeviceContext)), None)
+        return None, gpu
+    modes = overrides._get_current_function_mode_stack()  # the innermost decides; modes of other kinds change no result
+    return next((mode.device for mode in reversed(modes) if isinstance(mode, _device.DeviceContext)), None), gpu
 
 
 def _is_observed():
@@ -89,6 +91,7 @@ def _is_observed():
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._is_any_autocast_enabled()
+        or torch.jit.is_tracing()
     )
 
 

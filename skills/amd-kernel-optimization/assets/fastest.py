@@ -22,7 +22,19 @@ def applies(x):
     """Whether ways may be chosen between for a call with this tensor."""
     if torch.is_grad_enabled() or x.device.type not in DEVICES or x.dtype not in AGREES:
         return False
+    if not torch.compiler.is_compiling() and (x.is_nested or _means_more()):
+        return False
     return type(x) in _PLAIN and not torch.is_autocast_enabled(x.device.type)
+
+
+def _means_more():
+    """Whether operations are recorded or counted, or mean something else, at the moment."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+    )
 
 
 def may_measure(chosen, x):

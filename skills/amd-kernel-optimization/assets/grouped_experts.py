@@ -10,37 +10,62 @@ storage (see packed_linear.py), so that memory is not doubled and whatever is wr
 in bfloat16, the product takes as many rows of each expert as there are (torch.nn.functional.grouped_mm), and on CUDA
 nothing waits for the device to say how many. PyTorch for ROCm may read that on the host (2.10 does by default): such a
 call cannot be captured. Where experts are not alike, have hooks or adapters, are trained, or where few rows meet
-many experts in another type, each expert that was chosen is called by itself.
+many experts in another type, each expert that was chosen is called by itself; so they are where the first result of the
+code for all is not what each gives by itself. While a program is exported or traced the experts are looped over.
 """
 
 import copy
+import threading
 import weakref
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .exporting import is_exporting
 from .packed_linear import PackedLinear
 from .watched import Watched
 
 WASTE = 3  # times the rows that there are: what is computed at most, when all experts take as many rows as the busiest
 ALIGNED = 8  # elements: a grouped product wants rows that begin at multiples of 16 bytes
 JAGGED_DEVICES = ("cuda",)  # what PyTorch calls AMD's GPUs as well
+AGREES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}  # of the largest
 _groups = weakref.WeakKeyDictionary()  # ModuleList -> _Group
+_sorted = threading.local()  # .rows: where those of each expert end, and whose each is, while a group's code runs
+
+
+def grouped_experts(experts, x, chosen, weights):
+    """experts: ModuleList of modules from (..., d) to (..., o); x: (n, d); chosen, weights: (n, k). Returns (n, o).
+
+    A row whose `chosen` is no expert's number gets nothing from it.
+    """
+    if is_exporting() or torch.jit.is_tracing():
+        return _looped(experts, x, chosen, weights)
+    return _grouped(experts, x, chosen, weights)
+
+
+def _looped(experts, x, chosen, weights):
+    out = None
+    for number, expert in enumerate(experts):
+        place, which = torch.where(chosen == number)
+        made = expert(x[place]) * weights[place, which, None]
+        out = made.new_zeros(x.shape[0], made.shape[-1]) if out is None else out
+        out = out.index_add(0, place, made)
+    return out.to(x.dtype)
 
 
 @torch.compiler.disable
-def grouped_experts(experts, x, chosen, weights):
-    """experts: ModuleList of modules from (..., d) to (..., o); x: (n, d); chosen, weights: (n, k). Returns (n, o)."""
+def _grouped(experts, x, chosen, weights):
     rows, many = chosen.shape
     if not rows:
         return torch.zeros_like(x)
+    known = (chosen >= 0) & (chosen < len(experts))
+    chosen, weights = chosen.clamp(0, len(experts) - 1), torch.where(known, weights, 0)
     expert_of, order = torch.sort(chosen.reshape(-1), stable=True)
     given = x[torch.div(order, many, rounding_mode="floor")]
     group = _group_of(experts) if _may_be_jagged(given) else None
-    if group is not None and group.is_aligned():
-        made = group.jagged(given, expert_of)
-    else:
+    made = group.jagged(given, expert_of) if group is not None and group.is_aligned() else None
+    if made is None:
         made = _by_counts(experts, given, expert_of)
     out = torch.empty_like(made).index_copy_(0, order, made)
     return (out.view(rows, many, -1) * weights[:, :, None]).sum(1).to(x.dtype)
@@ -57,9 +82,14 @@ def _by_counts(experts, given, expert_of):
     most = max(counts)
     if most * len(experts) <= WASTE * len(given) and not torch.is_grad_enabled():
         group = _group_of(experts)
-        if group is not None:
-            return group.padded(given, expert_of, counts, most)
-    parts = given.split(counts[: len(experts)])
+        made = None if group is None else group.padded(given, expert_of, counts, most)
+        if made is not None:
+            return made
+    return _one_by_one(experts, given, counts)
+
+
+def _one_by_one(experts, given, counts):
+    parts = given.split(counts)
     return torch.cat([expert(part) for expert, part in zip(experts, parts, strict=True) if len(part)])
 
 
@@ -76,7 +106,7 @@ class _Group:
 
     def __init__(self, experts):
         self.state = Watched(experts, leave_out=nn.Linear)  # those are looked at where they are packed
-        self.experts, self.batched = tuple(experts), []
+        self.experts, self.batched, self.proven = tuple(experts), [], set()
         forms = {_form(expert) for expert in experts}
         alike = self.state.only_computes and self.state.is_counted and len(forms) == 1 and None not in forms
         self.code = self._copied(self.experts[0], ()) if alike else None
@@ -97,18 +127,46 @@ class _Group:
         return same and not any(size % ALIGNED for shape in shapes for size in shape)
 
     def jagged(self, given, expert_of):
-        """given: (rows, d), sorted by expert."""
-        ends = torch.searchsorted(expert_of, torch.arange(len(self.experts), device=given.device), right=True)
-        try:
-            for each in self.batched:
-                each.rows = ends.to(torch.int32), expert_of
-            return self.code(given)
-        finally:
-            for each in self.batched:
-                each.rows = None
+        """given: (rows, d), sorted by expert. None where the code is not for all of them at once."""
+        if "jagged" in self.proven:
+            return self._jagged(given, expert_of)
+        if given.is_cuda and torch.cuda.is_current_stream_capturing():
+            return None
+        counts = torch.bincount(expert_of, minlength=len(self.experts)).tolist()
+        return self._tried("jagged", given, counts, lambda: self._jagged(given, expert_of))
 
     def padded(self, given, expert_of, counts, most):
         """The same, with every expert's rows filled up to the most that one has."""
+        if "padded" in self.proven:
+            return self._padded(given, expert_of, counts, most)
+        return self._tried("padded", given, counts, lambda: self._padded(given, expert_of, counts, most))
+
+    def _tried(self, way, given, counts, make):
+        """What a way gives the first time, if it is what the experts give one by one: a batch has one dimension more,
+        and there may be more to them than is known here.
+        """
+        wanted = _one_by_one(self.experts, given, counts)
+        try:
+            made = make()
+            apart = (made.float() - wanted.float()).abs().max()
+            agree = made.dtype == wanted.dtype and bool(apart <= AGREES[made.dtype] * wanted.float().abs().max())
+        except Exception:  # noqa: BLE001 - whatever their own code says to a batch
+            agree = False
+        if agree:
+            self.proven.add(way)
+        else:
+            self.code = None
+        return wanted
+
+    def _jagged(self, given, expert_of):
+        ends = torch.searchsorted(expert_of, torch.arange(len(self.experts), device=given.device), right=True)
+        before, _sorted.rows = getattr(_sorted, "rows", None), (ends.to(torch.int32), expert_of)
+        try:
+            return self.code(given)
+        finally:
+            _sorted.rows = before
+
+    def _padded(self, given, expert_of, counts, most):
         counts = torch.tensor(counts, device=given.device)
         place = torch.arange(len(given), device=given.device) - (counts.cumsum(0) - counts)[expert_of]
         padded = given.new_zeros(len(self.experts), most, given.shape[-1])
@@ -117,13 +175,10 @@ class _Group:
 
 
 class _Batched(nn.Module):
-    """(experts, rows, in) to (experts, rows, out), each with its own Linear; (rows, in) to (rows, out) where
-    `rows` says where those of each expert end, and whose each row is.
-    """
+    """(experts, rows, in) to (experts, rows, out), each with its own Linear; sorted (rows, in) to (rows, out)."""
 
     def __init__(self, linears):
         super().__init__()
-        self.rows = None
         self.__dict__["linears"], self.__dict__["packed"] = linears, PackedLinear(*linears)
 
     def follows(self):
@@ -133,23 +188,31 @@ class _Batched(nn.Module):
     def forward(self, x):
         weight = self.packed._weight.view(len(self.linears), -1, x.shape[-1]).transpose(1, 2)
         bias = None if self.packed._bias is None else self.packed._bias.view(len(self.linears), 1, -1)
-        if self.rows is not None:
-            ends, expert_of = self.rows
+        if x.dim() == 2:
+            ends, expert_of = _sorted.rows
             y = F.grouped_mm(x.contiguous(), weight, offs=ends)
             return y if bias is None else y + bias[expert_of, 0]
         return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
 
 
+_PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
+_OF_EACH = frozenset(vars(nn.Module()))  # what every module has
+
+
 def _form(module):
-    """What must be the same in all experts; None for one that has more than Linears and what holds no tensors."""
+    """What must be the same in all experts; None for one that has more than Linears and what holds no tensors.
+
+    Attributes that are no plain values must be the same objects: methods of the expert itself never are.
+    """
     found = []
     for name, part in module.named_modules():
         linear = type(part) is nn.Linear
         if not linear and (part._parameters or part._buffers):
             return None
-        plain = tuple(sorted((n, repr(v)) for n, v in vars(part).items() if isinstance(v, (bool, int, float, str))))
+        own = {n: v for n, v in vars(part).items() if n not in _OF_EACH or isinstance(v, _PLAIN)}
+        facts = tuple(sorted((n, repr(v) if isinstance(v, _PLAIN) else str(id(v))) for n, v in own.items()))
         shape = (*part.weight.shape, part.weight.dtype, part.bias is None) if linear else ()
-        found.append((name, type(part), plain, shape))
+        found.append((name, type(part), facts, shape))
     return tuple(found)
 
 

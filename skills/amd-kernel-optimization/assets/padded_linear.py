@@ -6,9 +6,11 @@
 bytes apart gets 256 bytes between them, wherever it is moved. Products read such weights as they are; results, shapes
 and state dicts are the same, and the memory grows by 256 bytes a row. The weights are no longer contiguous: a
 checkpoint format that asks for that (safetensors) needs `.contiguous()` first. Weights that are assigned instead of
-copied when a state dict is loaded, and those of a deepcopy, lie as they come.
+copied when a state dict is loaded, and those of a deepcopy, lie as they come. Nothing is padded where processes work
+together: who flattens weights to share them out (FSDP) takes them as contiguous.
 """
 
+import torch
 from torch import nn
 
 PERIOD_BYTES = 512
@@ -23,6 +25,10 @@ def pad_linears(module):
             layer.pad()
 
 
+def _work_together():
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 class PaddedLinear(nn.Linear):
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
@@ -31,8 +37,11 @@ class PaddedLinear(nn.Linear):
 
     def pad(self):
         """Does nothing where it is done already, or does not help."""
-        weight = self.weight.data
+        held = self._parameters.get("weight")
+        if type(held) is not nn.Parameter or type(held.data) is not torch.Tensor or held.dim() != 2 or _work_together():
+            return
+        weight = held.data
         row_bytes = weight.shape[1] * weight.element_size()
         if weight.device.type in DEVICES and weight.is_contiguous() and row_bytes and row_bytes % PERIOD_BYTES == 0:
             wider = weight.new_empty(weight.shape[0], weight.shape[1] + GAP_BYTES // weight.element_size())
-            self.weight.data = wider[:, : weight.shape[1]].copy_(weight)
+            held.data = wider[:, : weight.shape[1]].copy_(weight)

@@ -29,7 +29,7 @@ _ENABLED = (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_effic
 
 def routed_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """query (b, h, n, d), key (b, g, m, d), value (b, g, m, e), attn_mask broadcast to (b, h, n, m); (b, h, n, e)."""
-    if dropout_p or not _is_usual(query, key, value, enable_gqa) or not all(map(fastest.applies, (query, key, value))):
+    if dropout_p or not all(map(fastest.applies, (query, key, value))) or not _is_usual(query, key, value, enable_gqa):
         return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
                                               enable_gqa=enable_gqa)  # fmt: skip
     run = _opaque if torch.compiler.is_compiling() else _attention
