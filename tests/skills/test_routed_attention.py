@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -141,6 +143,32 @@ class Attends(nn.Module):
     def forward(self, *given: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.attend(*given, is_causal=True)
         return found.transpose(1, 2).reshape(2, -1, 64)
+
+
+def test_threads_leave_the_settings_as_they_were(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    times(routed, monkeypatch, _by_flash=0.5)
+    given = heads()
+    routed.routed_attention(*given)
+    assert ways(routed) == ["_by_flash"]
+    plain, enabled = routed._by_pytorch, routed._ENABLED
+
+    def wait() -> bool:
+        """Another thread has its turn."""
+        time.sleep(0.001)
+        return True
+
+    monkeypatch.setattr(routed, "_ENABLED", (*enabled, wait))
+    monkeypatch.setattr(routed, "_by_pytorch", lambda *given: plain(*given) if wait() else None)
+
+    def many() -> None:
+        with torch.no_grad():
+            for _ in range(20):
+                routed.routed_attention(*given)
+
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(many) for _ in range(4)]:
+            each.result()
+    assert all(each() for each in enabled)
 
 
 def test_a_compiled_model_chooses_when_it_runs(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,13 @@ mask, scale; prefill and decoding are shapes of their own. What is taken, and wh
 
 PyTorch's own choice is taken with gradients, dropout, autocast or another rank than four, on a CPU, where one of its
 kernels was turned off, for a shape that is first seen while a graph is captured, and for all shapes after the first 64.
+A kernel is chosen by settings that PyTorch keeps for the whole process: routed calls take turns, but attention that is
+not routed, called by another thread in just that moment, finds the others turned off.
 """
 
 import functools
 import inspect
+import threading
 
 import torch
 from torch.nn import functional as F
@@ -23,6 +26,7 @@ from . import blocks, fastest
 
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has an operator of its own
 _chosen = {}  # shape -> way
+_settings = threading.RLock()  # of the process, while one kernel is chosen
 _ENABLED = (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
             torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.cudnn_sdp_enabled)  # fmt: skip
 
@@ -43,7 +47,12 @@ def _is_usual(query, key, value, enable_gqa):
     return query.dim() == 4 and sizes[1] == sizes[2] and heads
 
 
-def _attention(query, key, value, mask, is_causal, scale, enable_gqa):
+def _attention(*given):
+    with _settings:
+        return _routed(*given)
+
+
+def _routed(query, key, value, mask, is_causal, scale, enable_gqa):
     given = (query, key, value, mask, is_causal, scale, enable_gqa)
     if not all(enabled() for enabled in _ENABLED) or not (mask is None or type(mask) is torch.Tensor):
         return _by_pytorch(*given)  # somebody has chosen already
