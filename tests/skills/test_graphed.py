@@ -47,6 +47,20 @@ def test_on_a_cpu_the_plain_call_runs() -> None:
     assert list(net.state_dict()) == ["seen", "layer.weight", "layer.bias"]
 
 
+def test_whoever_listens_to_calls_of_modules_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    original = nn.Module.__call__
+
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        heard.append(type(self).__name__)
+        return original(self, *args, **kwargs)
+
+    net = Net().eval()
+    monkeypatch.setattr(nn.Module, "__call__", call)
+    net(torch.randn(2, 16))
+    assert heard[0] == "Net"
+
+
 @pytest.fixture
 def net() -> Any:
     with torch.no_grad():

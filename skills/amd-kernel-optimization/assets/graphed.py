@@ -42,15 +42,16 @@ _recorders = weakref.WeakKeyDictionary()  # no attribute of the module, so that 
 
 def graphed(cls):
     """Class decorator for nn.Module classes."""
-    plain_call = cls.__call__
+    own = vars(cls).get("__call__")
 
-    @functools.wraps(plain_call)
+    @functools.wraps(cls.__call__)
     def call(self, *args, **kwargs):
+        plain = super(cls, self).__call__ if own is None else functools.partial(own, self)
         if type(self) is not cls or not _applies(self):
-            return plain_call(self, *args, **kwargs)
+            return plain(*args, **kwargs)
         if self not in _recorders:
             _recorders[self] = _Recorder()
-        return _recorders[self].call(self, functools.partial(plain_call, self), args, kwargs)
+        return _recorders[self].call(self, plain, args, kwargs)
 
     cls.__call__ = call
     return cls
