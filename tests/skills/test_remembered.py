@@ -235,12 +235,15 @@ class Hidden(Counting):
 
 
 def test_calls_that_do_more_than_compute_from_what_is_known_are_made_each_time(remembered: Any) -> None:
-    x, runs = torch.randn(4, 8), 0
+    x = torch.randn(4, 8)
     for module in (Noisy().eval(), Writing().eval(), Hidden().eval(), Counting().eval().share_memory()):
-        for runs in (1, 2, 3):  # noqa: B007
+        runs = []
+        for _ in range(3):
             remembered(module, x)
-        assert module.runs.count == runs
-    assert not torch.equal(remembered(Noisy().eval(), x), remembered(Noisy().eval(), x))
+            runs.append(module.runs.count)
+        assert runs == [1, 2, 3]
+    noisy = Noisy().eval()
+    assert not torch.equal(remembered(noisy, x), remembered(noisy, x))
 
 
 def test_a_module_that_writes_to_its_input_still_does(remembered: Any) -> None:

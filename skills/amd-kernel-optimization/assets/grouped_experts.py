@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from .exporting import is_exporting
 from .packed_linear import PackedLinear
-from .watched import Watched
+from .watched import _OF_EACH, _PLAIN, Watched
 
 WASTE = 3  # times the rows that there are: what is computed at most, when all experts take as many rows as the busiest
 ALIGNED = 8  # elements: a grouped product wants rows that begin at multiples of 16 bytes
@@ -193,10 +193,6 @@ class _Batched(nn.Module):
             y = F.grouped_mm(x.contiguous(), weight, offs=ends)
             return y if bias is None else y + bias[expert_of, 0]
         return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
-
-
-_PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
-_OF_EACH = frozenset(vars(nn.Module()))  # what every module has
 
 
 def _form(module):
