@@ -174,6 +174,13 @@ def test_experts_with_code_of_their_own_or_not_for_batches_are_called_by_themsel
         assert agree(grouped, experts, *draw(64, 2, 4, seed))
 
 
+def test_weights_that_processes_share_stay_where_they_are(grouped: Any) -> None:
+    experts, given = make().share_memory(), draw(64, 2, 4)
+    places = [p.data_ptr() for p in experts.parameters()]
+    assert agree(grouped, experts, *given) and agree(grouped, experts, *given)
+    assert [p.data_ptr() for p in experts.parameters()] == places and not together(grouped, experts, *given)
+
+
 def test_rows_of_no_expert_get_nothing(grouped: Any) -> None:
     experts = make()
     for rows in (3, 64):

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from .exporting import is_exporting
 from .packed_linear import PackedLinear
-from .watched import _OF_EACH, _PLAIN, Watched
+from .watched import _OF_EACH, _PLAIN, Watched, is_shared
 
 WASTE = 3  # times the rows that there are: what is computed at most, when all experts take as many rows as the busiest
 ALIGNED = 8  # elements: a grouped product wants rows that begin at multiples of 16 bytes
@@ -109,6 +109,7 @@ class _Group:
         self.experts, self.batched, self.proven = tuple(experts), [], set()
         forms = {_form(expert) for expert in experts}
         alike = self.state.only_computes and self.state.is_counted and len(forms) == 1 and None not in forms
+        alike = alike and not _belong_to_others(experts)  # packing would take the weights away from them
         self.code = self._copied(self.experts[0], ()) if alike else None
 
     def _copied(self, module, path):
@@ -210,6 +211,11 @@ def _form(module):
         shape = (*part.weight.shape, part.weight.dtype, part.bias is None) if linear else ()
         found.append((name, type(part), facts, shape))
     return tuple(found)
+
+
+def _belong_to_others(experts):
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return together or any(map(is_shared, experts.parameters()))
 
 
 def _at(module, path):
