@@ -79,8 +79,8 @@ def test_the_code_runs(file: Path, tmp_path: Path) -> None:
         if block.info.startswith("python"):
             paths.append(tmp_path / f"line_{block.line}.py")
             paths[-1].write_text(block.code)
-    assets = os.pathsep.join(str(folder) for folder in sorted(SKILLS.glob("*/assets")))
-    env = {**os.environ, "PYTHONPATH": assets, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    packs = os.pathsep.join(str(folder.parent) for folder in sorted(SKILLS.glob("*/assets")))
+    env = {**os.environ, "PYTHONPATH": packs, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", RUN_ALL, *map(str, paths)], cwd=tmp_path, env=env, text=True,
                           capture_output=True, timeout=280, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]

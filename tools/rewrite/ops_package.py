@@ -5,8 +5,9 @@ Refuses to write over a package of that name that is not ours.
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib import resources
 from pathlib import PurePosixPath
 
 import libcst as cst
@@ -30,32 +31,41 @@ class Asset:
     pack: str
     module: str
     symbol: str
-    needs: tuple[str, ...] = ()  # other modules of the same pack that it imports
 
-    def text(self, module: str) -> str:
-        return (files("skills") / self.pack / "assets" / f"{module}.py").read_text(encoding="utf-8")
+    def files(self) -> dict[str, str]:
+        """Its text and that of every file of the pack that it imports, by name."""
+        found, missing = dict[str, str](), [self.module]
+        while missing:
+            name = f"{missing.pop()}.py"
+            if name not in found:
+                found[name] = (resources.files("skills") / self.pack / "assets" / name).read_text(encoding="utf-8")
+                missing += _siblings(found[name])
+        return found
 
 
-ACTIVATED_LINEAR = Asset("amd-kernel-optimization", "activated_linear", "activated_linear", needs=("fastest",))
-CONSTANT = Asset("amd-kernel-optimization", "constants", "constant", needs=("exporting",))
+def _siblings(text: str) -> list[str]:
+    """The modules beside it that a module imports."""
+    nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom) and n.level == 1]
+    return [name for n in nodes for name in ([n.module] if n.module else [alias.name for alias in n.names])]
+
+
+ACTIVATED_LINEAR = Asset("amd-kernel-optimization", "activated_linear", "activated_linear")
+CONSTANT = Asset("amd-kernel-optimization", "constants", "constant")
 PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear")
 GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")
-FROZEN = Asset("amd-kernel-optimization", "frozen", "frozen", needs=("watched",))
-GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed", needs=("recording", "watched"))
+FROZEN = Asset("amd-kernel-optimization", "frozen", "frozen")
+GRAPHED = Asset("amd-kernel-optimization", "graphed", "graphed")
 BLAS_LIBRARY = Asset("amd-kernel-optimization", "blas_library", "prefer_blas")
 CHANNELS_LAST = Asset("amd-kernel-optimization", "channels_last", "channels_last")
 CONV_FIND = Asset("amd-kernel-optimization", "conv_find", "find_convolutions")
 PADDED_LINEAR = Asset("amd-kernel-optimization", "padded_linear", "pad_linears")
-ROUTED_LINEAR = Asset("amd-kernel-optimization", "routed_linear", "route_linears", needs=("fastest",))
-ROUTED_ATTENTION = Asset("amd-kernel-optimization", "routed_attention", "routed_attention",
-                         needs=("blocks", "fastest"))  # fmt: skip
+ROUTED_LINEAR = Asset("amd-kernel-optimization", "routed_linear", "route_linears")
+ROUTED_ATTENTION = Asset("amd-kernel-optimization", "routed_attention", "routed_attention")
 TUNABLE_GEMM = Asset("amd-kernel-optimization", "tunable_gemm", "tune_gemm")
-GROUPED_EXPERTS = Asset("amd-kernel-optimization", "grouped_experts", "grouped_experts",
-                        needs=("exporting", "packed_linear", "watched"))  # fmt: skip
-PADDING = Asset("amd-kernel-optimization", "padding", "without_padding", needs=("exporting",))
-FROM_SHAPES = Asset("amd-kernel-optimization", "from_shapes", "from_shapes", needs=("constants", "exporting"))
-REMEMBERED = Asset("amd-kernel-optimization", "remembered", "remembered",
-                   needs=("exporting", "recording", "watched"))  # fmt: skip
+GROUPED_EXPERTS = Asset("amd-kernel-optimization", "grouped_experts", "grouped_experts")
+PADDING = Asset("amd-kernel-optimization", "padding", "without_padding")
+FROM_SHAPES = Asset("amd-kernel-optimization", "from_shapes", "from_shapes")
+REMEMBERED = Asset("amd-kernel-optimization", "remembered", "remembered")
 RMS_NORM = Asset("triton-on-rocm", "rms_norm", "rms_norm")
 LAYER_NORM = Asset("triton-on-rocm", "layer_norm", "layer_norm")
 ADD_RMS_NORM = Asset("triton-on-rocm", "add_norm", "add_rms_norm")
@@ -85,7 +95,7 @@ def use(source: SourceFile, asset: Asset, module_name: str) -> Used:
         not init.is_file() or not init.read_text(encoding="utf-8", errors="replace").startswith(MARK)
     ):
         raise CannotRewrite(f"{folder} is there already and is not ours")
-    written = {str(folder / f"{m}.py"): asset.text(m) for m in (asset.module, *asset.needs)}
+    written = {str(folder / name): text for name, text in asset.files().items()}
     written[str(folder / "__init__.py")] = _INIT
     origin = f"{prefix}{asset.module}"
     name = _imported_as(source, origin, asset.symbol)

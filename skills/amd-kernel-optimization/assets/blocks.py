@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from .eager import is_capturing
+
 SIZE = 128  # of a block, in rows and keys
 WORTH = 0.25  # of all blocks must be empty
 LEAST = -1e30  # kernels multiply by log2(e), where the least float32 becomes -inf: no row of it would be an average
@@ -56,18 +58,14 @@ def _compiled():
 
 def _blocks(mask, rows, keys):
     """(how many, which) of the blocks that the mask cuts through, and of those that it leaves whole."""
-    version = None if mask.is_inference() or _is_capturing(mask) else mask._version
+    # the lists of a captured call belong to its graph, whose mask may have other values when it is replayed
+    version = None if mask.is_inference() or (mask.is_cuda and is_capturing()) else mask._version
     known = _known.get(mask)
     if version is None or known is None or known[:3] != (version, rows, keys):
         known = (version, rows, keys, _listed(mask, rows, keys))
         if version is not None:
             _known[mask] = known
     return known[3]
-
-
-def _is_capturing(mask):
-    """Then the lists belong to the graph, whose mask may have other values when it is replayed."""
-    return mask.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _listed(mask, rows, keys):

@@ -15,6 +15,7 @@ import torch
 from torch import overrides
 from torch.utils import _device
 
+from .eager import is_capturing, is_plain
 from .exporting import is_exporting
 
 MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
@@ -65,7 +66,9 @@ def _slot(build, *arguments):
 def _find(build, arguments):
     values = [repr(a) if type(a) is float else a for a in arguments]  # 0.0 is -0.0
     key = (build, *values, *map(type, arguments), torch.get_default_dtype(), *_default_devices())
-    if not all(isinstance(a, _PLAIN) for a in arguments) or _is_observed():
+    if not all(isinstance(a, _PLAIN) for a in arguments):
+        return None
+    if not is_plain():
         return None
     slot = _slots.get(key)
     if slot is None:
@@ -85,18 +88,8 @@ def _default_devices():
     return next((mode.device for mode in reversed(modes) if isinstance(mode, _device.DeviceContext)), None), gpu
 
 
-def _is_observed():
-    """Whether operations mean something else at the moment, so that what they make may not outlive it."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._is_any_autocast_enabled()
-        or torch.jit.is_tracing()
-    )
-
-
 def _keep(build, arguments, key):
-    if build in _varying or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
+    if build in _varying or is_capturing():
         return None
     if _counts.get(build, 0) >= MAX_KEYS:
         _varying.add(build)  # what is kept already stays in use outside compiled code

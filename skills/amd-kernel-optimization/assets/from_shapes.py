@@ -26,7 +26,8 @@ import sys
 import torch
 from torch.utils import _python_dispatch, _pytree
 
-from .constants import _default_devices, _is_observed
+from .constants import _default_devices
+from .eager import is_capturing, is_plain
 from .exporting import is_exporting
 
 MOST = 16  # results kept of one `build`
@@ -55,11 +56,11 @@ def _is_to_be_one_graph():
 
 @torch.compiler.disable
 def _from_shapes(build, arguments):
-    key = None if _is_observed() else _key(arguments)
+    key = None if not is_plain() else _key(arguments)
     if key is None:
         return build(*arguments)
     known = _kept.setdefault(build, {})
-    if key not in known and len(known) < MOST and not _is_capturing():
+    if key not in known and len(known) < MOST and not is_capturing():
         known[key] = _found_out(build, arguments)
     found = known.get(key)
     return build(*arguments) if found is None else found.copy()
@@ -247,10 +248,6 @@ def _value(value, depth=0):
     if depth >= DEEPEST or not (kind is dict or kind in _CONTAINERS):
         raise _Untold
     return kind, tuple([_value(part, depth + 1) for part in (value.items() if kind is dict else value)])
-
-
-def _is_capturing():
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _generators():

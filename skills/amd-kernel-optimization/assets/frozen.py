@@ -23,9 +23,9 @@ import importlib
 import weakref
 
 import torch
-from torch.nn.modules import module as module_hooks
-from torch.utils import _device, _pytree
+from torch.utils import _pytree
 
+from .eager import is_capturing, is_watched, means_more
 from .watched import Watched
 
 CHANGES = 4
@@ -58,19 +58,11 @@ def frozen(**settings):
 
 
 def _applies(module):
-    if torch.is_grad_enabled() or module.training or torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.is_grad_enabled() or module.training or torch.compiler.is_compiling():
         return False
     if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
         return False
-    if module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks:
-        return False
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        return False
-    # modes want to see each operation; a default device is a mode that does not
-    modes = torch._C._len_torch_function_stack() - (_device.CURRENT_DEVICE is not None)
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    transformed = transformed or torch.autograd.forward_ad._current_level >= 0
-    return not (modes > 0 or torch._C._len_torch_dispatch_stack() or transformed)
+    return not (is_watched() or means_more() or is_capturing())
 
 
 class _Frozen:

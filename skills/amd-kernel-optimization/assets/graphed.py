@@ -25,10 +25,9 @@ import warnings
 import weakref
 
 import torch
-from torch.nn.modules import module as module_hooks
-from torch.utils import _device
 from torch.utils import _pytree as pytree
 
+from .eager import is_capturing, is_plain, is_watched
 from .recording import Recording
 from .watched import Watched
 
@@ -60,14 +59,7 @@ def graphed(cls):
 def _applies(module):
     if torch.compiler.is_compiling() or torch.is_grad_enabled() or module.training:
         return False
-    if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
-        return False
-    # hooks and modes want to see each operation and module; a default device is a mode that does not
-    watched = module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks
-    modes = torch._C._len_torch_function_stack() - (_device.CURRENT_DEVICE is not None)
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    modes = modes > 0 or torch._C._len_torch_dispatch_stack() or torch._C._is_any_autocast_enabled()
-    return not (watched or modes or transformed)
+    return torch.cuda.is_initialized() and is_plain() and not (is_watched() or is_capturing())
 
 
 class _Recorder:

@@ -22,6 +22,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .agreement import agree
+from .eager import is_capturing
 from .exporting import is_exporting
 from .packed_linear import PackedLinear
 from .watched import _OF_EACH, _PLAIN, Watched, is_shared
@@ -29,7 +31,6 @@ from .watched import _OF_EACH, _PLAIN, Watched, is_shared
 WASTE = 3  # times the rows that there are: what is computed at most, when all experts take as many rows as the busiest
 ALIGNED = 8  # elements: a grouped product wants rows that begin at multiples of 16 bytes
 JAGGED_DEVICES = ("cuda",)  # what PyTorch calls AMD's GPUs as well
-AGREES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}  # of the largest
 _groups = weakref.WeakKeyDictionary()  # ModuleList -> _Group
 _sorted = threading.local()  # .rows: where those of each expert end, and whose each is, while a group's code runs
 
@@ -131,7 +132,7 @@ class _Group:
         """given: (rows, d), sorted by expert. None where the code is not for all of them at once."""
         if "jagged" in self.proven:
             return self._jagged(given, expert_of)
-        if given.is_cuda and torch.cuda.is_current_stream_capturing():
+        if given.is_cuda and is_capturing():
             return None
         counts = torch.bincount(expert_of, minlength=len(self.experts)).tolist()
         return self._tried("jagged", given, counts, lambda: self._jagged(given, expert_of))
@@ -148,12 +149,10 @@ class _Group:
         """
         wanted = _one_by_one(self.experts, given, counts)
         try:
-            made = make()
-            apart = (made.float() - wanted.float()).abs().max()
-            agree = made.dtype == wanted.dtype and bool(apart <= AGREES[made.dtype] * wanted.float().abs().max())
+            agrees = agree(make(), wanted)
         except Exception:  # noqa: BLE001 - whatever their own code says to a batch
-            agree = False
-        if agree:
+            agrees = False
+        if agrees:
             self.proven.add(way)
         else:
             self.code = None

@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .eager import means_more
+
 
 class PackedLinear(nn.Module):
     """`packed(x, *linears)` is `tuple(linear(x) for linear in linears)`.
@@ -48,7 +50,7 @@ class PackedLinear(nn.Module):
 
     def _is_unchanged(self, linears):
         """The quick answer of nearly every call: same layers, same parameters, same memory, nothing hooked."""
-        if torch.is_grad_enabled() or self._weight is None or _is_looked_at():
+        if torch.is_grad_enabled() or self._weight is None or means_more():
             return False
         for linear, (known, weight, bias, address) in zip(linears, self._known, strict=True):
             if linear is not known or type(linear) is not nn.Linear:
@@ -70,7 +72,7 @@ class PackedLinear(nn.Module):
 
     def _is_followed(self, linears):
         """Whether the packed weights are those of the layers handed in; `_is_unchanged`, without its haste."""
-        return not _is_looked_at() and self._is_current(linears) and self._is_aliased()
+        return not means_more() and self._is_current(linears) and self._is_aliased()
 
     def _follow(self):
         """Pack again where the layers have new parameters or the parameters new memory."""
@@ -143,10 +145,6 @@ def _rebuilt(linears):
     """In another process, perhaps, that shares the weights."""
     tensors = [t for linear in linears for t in linear.parameters()]
     return PackedLinear(*linears, packs=not any(t.is_shared() for t in tensors if not t.is_meta))
-
-
-def _is_looked_at():
-    return torch._C._functorch.peek_interpreter_stack() is not None or torch.jit.is_tracing()
 
 
 def _is_plain(linear):

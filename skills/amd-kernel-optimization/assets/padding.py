@@ -23,6 +23,7 @@ import weakref
 
 import torch
 
+from .eager import is_capturing, means_more
 from .exporting import is_exporting
 
 STEP = 8
@@ -51,7 +52,7 @@ def without_padding(*names, mask, padding=0):
 
 
 def _applies(module):
-    return not ("forward" in vars(module) or is_exporting() or torch.jit.is_tracing())
+    return not ("forward" in vars(module) or is_exporting())
 
 
 @torch.compiler.disable
@@ -101,9 +102,7 @@ def _is_wide(value, mask):
 
 
 def _cannot_be_read(mask):
-    if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack():
-        return True
-    return mask.is_meta or (mask.is_cuda and torch.cuda.is_current_stream_capturing())
+    return means_more() or mask.is_meta or (mask.is_cuda and is_capturing())
 
 
 def _is_seen(module):

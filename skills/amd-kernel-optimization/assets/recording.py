@@ -13,6 +13,8 @@ import weakref
 import torch
 from torch.utils import _pytree
 
+from .eager import is_capturing
+
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 _state = threading.local()
 
@@ -48,7 +50,7 @@ class Recording:
         key = (compute, weakref.ref(module), form, given)
         found = next((r for r in self._results if r.key == key), None)
         if found is None:
-            if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            if is_capturing():
                 return None
             outs, out_form = self._outside(key, self._inputs)
             devices = {leaf.device for leaf in self._inputs if isinstance(leaf, torch.Tensor)}

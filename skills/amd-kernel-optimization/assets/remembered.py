@@ -18,6 +18,7 @@ import weakref
 import torch
 from torch.utils import _pytree
 
+from .eager import is_capturing, is_plain
 from .exporting import is_exporting
 from .recording import current
 from .watched import Watched, is_shared
@@ -46,7 +47,7 @@ def _remembered(module, args, kwargs):
         kept = recording.result(remembered, module, args, kwargs)
         if kept is not None:
             return kept
-    if results.misses > MISSES or _more_happens():
+    if results.misses > MISSES or is_capturing() or not is_plain():
         return module(*args, **kwargs)
     leaves, form = _pytree.tree_flatten((args, kwargs))
     if not all(map(_can_be_told, leaves)) or not results.can_be_used(module):
@@ -179,14 +180,3 @@ def _can_be_told(leaf):
     if isinstance(leaf, _PLAIN):
         return True
     return type(leaf) is torch.Tensor and not leaf.requires_grad and leaf.layout == torch.strided
-
-
-def _more_happens():
-    """Whether operations mean something else at the moment, or are recorded."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._is_any_autocast_enabled()
-        or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
-    )

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import fastest
+from .eager import is_capturing
 
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has an operator of its own
 _chosen = {}  # shape -> way
@@ -75,7 +76,7 @@ def _by_aiter(x, weight, bias):
 
 
 def _by_aiter_shuffled(x, weight, bias):
-    if x.is_cuda and torch.cuda.is_current_stream_capturing():  # a graph would go on with this copy for ever
+    if x.is_cuda and is_capturing():  # a graph would go on with this copy for ever
         return F.linear(x, weight, bias)
     return _aiter()[0](x, _shuffled_copy(weight), bias=bias)
 

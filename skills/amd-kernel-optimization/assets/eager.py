@@ -1,0 +1,32 @@
+# Ratchet: eager.py. Copied into this repository by an accepted change; it needs nothing but torch.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""Whether a call, outside of compiled code, does no more than compute: whether its results may outlive it."""
+
+import torch
+from torch.nn.modules import module as module_hooks
+from torch.utils import _device
+
+
+def means_more():
+    """Whether operations are recorded or counted, or mean something else, at the moment."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+    )
+
+
+def is_plain():
+    """Whether operations mean just what they are written as, so that what they compute may outlive the moment."""
+    return not (means_more() or torch._C._is_any_autocast_enabled())
+
+
+def is_watched():
+    """Whether something wants to see each call of a module or a function."""
+    modes = torch._C._len_torch_function_stack() - (_device.CURRENT_DEVICE is not None)  # which is one that does not
+    return bool(modes > 0 or module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks)
+
+
+def is_capturing():
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
