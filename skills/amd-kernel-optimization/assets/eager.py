@@ -3,6 +3,7 @@
 """Whether a call, outside of compiled code, does no more than compute: whether its results may outlive it."""
 
 import torch
+from torch import overrides
 from torch.nn.modules import module as module_hooks
 from torch.utils import _device
 
@@ -24,8 +25,12 @@ def is_plain():
 
 def is_watched():
     """Whether something wants to see each call of a module or a function."""
-    modes = torch._C._len_torch_function_stack() - (_device.CURRENT_DEVICE is not None)  # which is one that does not
-    return bool(modes > 0 or module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks)
+    if module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks:
+        return True
+    if not torch._C._len_torch_function_stack():
+        return False
+    modes = overrides._get_current_function_mode_stack()
+    return not all(isinstance(mode, _device.DeviceContext) for mode in modes)  # a default device is one that does not
 
 
 def is_capturing():
