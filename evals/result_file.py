@@ -6,6 +6,8 @@ written as `.`, `~` and `$TMPDIR`, so that a result can be published.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -18,15 +20,30 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class ResultFile:
-    """`<kind>-<date>.json` and `.md` in the folder of results, which is made when it is not there."""
+    """`<kind>-<date>.json` and `.md` in the folder of results, which is made when it is not there.
+
+    Of two that began in one second, the second that is written gets a number.
+    """
 
     def __init__(self, folder: Path, kind: str, date: datetime) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.stem = folder / f"{kind}-{date:%Y%m%d-%H%M%S}"
+        self._is_ours = False
 
     def write(self, result: BaseModel, page: str) -> None:
+        if not self._is_ours:
+            self._take_a_name()
         write_atomically(self.stem.with_suffix(".json"), portable(result.model_dump_json(indent=1)) + "\n")
         write_atomically(self.stem.with_suffix(".md"), portable(page))
+
+    def _take_a_name(self) -> None:
+        first = self.stem
+        for number in itertools.count(2):
+            with contextlib.suppress(FileExistsError):
+                self.stem.with_suffix(".json").touch(exist_ok=False)
+                break
+            self.stem = first.with_name(f"{first.name}-{number}")
+        self._is_ours = True
 
     def __str__(self) -> str:
         return f"{self.stem}.json"
