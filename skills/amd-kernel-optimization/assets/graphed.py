@@ -48,9 +48,10 @@ def graphed(cls):
         plain = super(cls, self).__call__ if own is None else functools.partial(own, self)
         if type(self) is not cls or not _applies(self):
             return plain(*args, **kwargs)
-        if self not in _recorders:
-            _recorders[self] = _Recorder()
-        return _recorders[self].call(self, plain, args, kwargs)
+        recorder = _recorders.get(self)
+        if recorder is None:
+            recorder = _recorders[self] = _Recorder()
+        return recorder.call(self, plain, args, kwargs)
 
     cls.__call__ = call
     return cls
@@ -77,11 +78,11 @@ class _Recorder:
         if form is None:
             return plain(*args, **kwargs)
         elsewhere = self.state is None or self.stream.device.index != torch.cuda.current_device()
-        if elsewhere or not self.state.lies_as_before():  # a replay would read memory that is gone
+        if elsewhere or not self.state.has_its_memory():
             self._begin(module)
         graph = self.graphs.get(form)
         if graph is None:
-            if not self.state.is_set_as_before():
+            if not self._is_as_before():
                 self._begin(module)
             if self.failed or not self.recordable:
                 return plain(*args, **kwargs)
@@ -91,10 +92,14 @@ class _Recorder:
         if graph is None or not graph.recording.refresh(leaves):
             return plain(*args, **kwargs)
         out = graph.replay(leaves)
-        if self.state.is_set_as_before():  # asked while the device works; a replay leaves nothing behind
+        if self._is_as_before():  # asked while the device works: a replay leaves nothing behind
             return out
+        torch.cuda.current_stream().synchronize()
         self._begin(module)
         return plain(*args, **kwargs)
+
+    def _is_as_before(self):
+        return self.state.lies_as_before() and self.state.is_set_as_before()
 
     def _begin(self, module):
         """Without recordings, for the module as it is now."""
@@ -123,8 +128,8 @@ class _Recorder:
         except (RuntimeError, UserWarning):  # it cannot be recorded; the plain call still can be made
             torch.cuda.synchronize()
             return self._give_up()
-        changed = not (self.state.lies_as_before() and self.state.is_set_as_before())
-        return self._give_up() if graph.wrote or changed or _versions(self.state, ()) != before else graph
+        changed = graph.wrote or not self._is_as_before()
+        return self._give_up() if changed or _versions(self.state, ()) != before else graph
 
     def _give_up(self):
         self.failed, self.graphs = True, {}
@@ -240,7 +245,7 @@ def _is_dense(tensor):
     """Whether every element has a place of its own and there are no gaps."""
     if tensor.layout != torch.strided or tensor.numel() == 0:
         return False
-    return tensor.numel() == 1 + sum([(n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)])
+    return tensor.is_contiguous() or tensor.numel() == 1 + sum([(n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)])
 
 
 def _own(tensor):

@@ -4,7 +4,8 @@
 
 Each call looks at each of them, so it is for modules that take much longer. What writes to the memory of a weight
 behind torch's back (`p.data.mul_()`, a kernel of one's own) is not seen; what replaces a weight or its data is. Of
-attributes that are objects of other classes, such as a configuration, only another object is seen.
+attributes that are objects of other classes, such as a configuration, only another object is seen. What was a part is
+kept until its user looks anew; a weight that was replaced is not.
 """
 
 import operator
@@ -50,9 +51,13 @@ class Watched:
             own = any(attributes[name] for name in (*_HOOKS, "forward") if name in attributes)
             quiet = quiet and not part.training and not own
         self.only_computes = self.knows_all and quiet
-        self.is_counted = not any(each.is_inference() or is_shared(each) for each in self.tensors())
         self._sizes, self._slot_sizes = _sizes(self._held), _sizes(self._slots)
-        self._parts, self._objects, self._plain = map(_columns, (self._parts, self._objects, self._plain))
+        self._parts, self._objects = _References(self._parts), _References(self._objects)
+        self._plain = _columns(self._plain, 3)
+        held, names, references, *facts = _columns(self._tensors, 6)
+        self._tensors = _References(zip(held, names, references, strict=True))
+        self._storages, self._addresses, self._versions = map(list, facts)
+        self.is_counted = not any(each.is_inference() or is_shared(each) for each in self.tensors())
 
     def _look_at(self, attributes, known):
         for name, value in attributes.items():
@@ -74,7 +79,7 @@ class Watched:
 
     def is_set_as_before(self):
         """Hooks and attributes."""
-        if _sizes(self._held) != self._sizes or not _are_held(*self._objects):
+        if _sizes(self._held) != self._sizes or not self._objects.are_held():
             return False
         held, names, values = self._plain
         now = list(map(dict.get, held, names, held))
@@ -84,22 +89,49 @@ class Watched:
 
     def lies_as_before(self, counted=False):
         """Each part and each tensor, in the same memory; `counted` asks whether it was written to as well."""
-        if _sizes(self._slots) != self._slot_sizes or not _are_held(*self._parts):
+        if _sizes(self._slots) != self._slot_sizes or not (self._parts.are_held() and self._tensors.are_held()):
             return False
-        for held, name, reference, storage, address, version in self._tensors:
-            tensor = held.get(name)
-            if tensor is None or tensor is not reference() or tensor.data_ptr() != address:
-                return False
-            # the weak reference keeps the storage's own address from being used again, but not that of its data
-            if counted and (tensor._version != version or tensor.untyped_storage()._cdata != storage.cdata):
-                return False
-        return True
+        tensors = self.tensors()
+        if [tensor.data_ptr() for tensor in tensors] != self._addresses:
+            return False
+        if not counted:
+            return True
+        if [tensor._version for tensor in tensors] != self._versions:
+            return False
+        # a weak reference keeps the storage's own address from being used again, but not that of its data
+        return [tensor.untyped_storage()._cdata for tensor in tensors] == [storage.cdata for storage in self._storages]
+
+    def has_its_memory(self):
+        """Whether what reads the tensors by their addresses still may, whatever else has changed: a quick answer."""
+        try:
+            return [tensor.data_ptr() for tensor in self._tensors.values()] == self._addresses
+        except AttributeError:  # None has none: a tensor is gone
+            return False
 
     def tensors(self):
-        return [tensor for held, name, *_ in self._tensors if (tensor := held.get(name)) is not None]
+        """Those that are in the places of the known ones."""
+        return [tensor for tensor in map(dict.get, *self._tensors.places) if tensor is not None]
 
     def needs_gradient(self):
         return any(tensor.requires_grad for tensor in self.tensors())
+
+
+class _References:
+    """What was in some places, (the dict, the key) of each: None, or something that is not kept alive by this."""
+
+    def __init__(self, rows):
+        *self.places, self._references = _columns(rows, 3)
+        self._absent = [reference is _nothing for reference in self._references]
+
+    def values(self):
+        """None for those that are gone."""
+        return [reference() for reference in self._references]
+
+    def are_held(self):
+        """Whether they still are there."""
+        values = self.values()
+        now = map(dict.get, *self.places)
+        return all(map(operator.is_, now, values)) and [value is None for value in values] == self._absent
 
 
 def is_shared(tensor):
@@ -111,8 +143,8 @@ def _sizes(held):
     return list(map(len, held))
 
 
-def _columns(rows):
-    return tuple(zip(*rows, strict=True)) or ((), (), ())
+def _columns(rows, number):
+    return tuple(zip(*rows, strict=True)) or ((),) * number
 
 
 def _is_equal(now, value):
@@ -166,14 +198,6 @@ def _referred(reference):
 
 def _elements(container):
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
-
-
-def _are_held(held, names, references):
-    return _are_same(list(map(dict.get, held, names)), list(map(_referred, references)))
-
-
-def _are_same(now, before):
-    return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
 def _facts(tensor):

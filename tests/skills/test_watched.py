@@ -1,0 +1,109 @@
+"""What a module was when it was looked at, and whether what reads its weights by address still may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests import assets
+
+
+class Scaled(nn.Module):
+    """Has a part, a weight, a place for another, a buffer, and attributes of every kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Linear(2, 2, bias=False)
+        self.register_buffer("shift", torch.ones(2))
+        self.register_parameter("later", None)
+        self.scale, self.sizes, self.settings = 2, [1, 2], object()
+
+
+@pytest.fixture
+def module() -> Scaled:
+    return Scaled().eval()
+
+
+@pytest.fixture
+def watched(module: Scaled) -> Any:
+    return assets.load("amd-kernel-optimization", "watched").Watched(module)
+
+
+def replace_part(module: Scaled) -> object:
+    before, module.part = module.part, nn.Linear(2, 2, bias=False)
+    return before
+
+
+def replace_weight(module: Scaled) -> object:
+    before, module.part.weight = module.part.weight, nn.Parameter(torch.ones(2, 2))
+    return before
+
+
+def replace_data(module: Scaled) -> object:
+    before, module.part.weight.data = module.part.weight.data, torch.ones(2, 2)
+    return before
+
+
+def add_weight(module: Scaled) -> object:
+    module.later = nn.Parameter(torch.ones(2))
+    return None
+
+
+def remove_part(module: Scaled) -> object:
+    before = module.part
+    module._modules["part"] = None
+    return before
+
+
+def write(module: Scaled) -> object:
+    with torch.no_grad():
+        module.part.weight.add_(1)
+    return None
+
+
+@pytest.mark.parametrize("deed", [replace_part, replace_weight, replace_data, add_weight, remove_part])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_where_weights_and_parts_lie(
+    module: Scaled, watched: Any, deed: Callable[[Scaled], object], keeps: bool
+) -> None:
+    assert watched.is_unchanged() and watched.has_its_memory()
+    before = deed(module)
+    if not keeps:
+        before = None
+    assert not watched.lies_as_before() and not watched.is_unchanged(), before
+    # the memory of what was a part is kept until somebody looks again
+    assert watched.has_its_memory() == (deed is not replace_data and (keeps or deed is not replace_weight))
+
+
+def test_what_is_written_to_lies_where_it_lay(module: Scaled, watched: Any) -> None:
+    write(module)
+    assert watched.has_its_memory() and watched.lies_as_before() and watched.is_set_as_before()
+    assert not watched.lies_as_before(counted=True) and not watched.is_unchanged()
+
+
+SETTINGS: dict[str, Callable[[Scaled], object]] = {
+    "another value": lambda m: setattr(m, "scale", 3),
+    "the same value of another type": lambda m: setattr(m, "scale", 2.0),
+    "in a container": lambda m: m.sizes.append(3),
+    "another object": lambda m: setattr(m, "settings", object()),
+    "an object that is gone": lambda m: setattr(m, "settings", None),
+    "one attribute more": lambda m: setattr(m, "more", 1),
+    "training": lambda m: m.part.train(),
+    "a hook": lambda m: m.part.register_forward_hook(lambda *given: None),
+}
+
+
+@pytest.mark.parametrize("deed", SETTINGS.values(), ids=SETTINGS)
+def test_how_it_is_set(module: Scaled, watched: Any, deed: Callable[[Scaled], object]) -> None:
+    deed(module)
+    assert not watched.is_set_as_before() and not watched.is_unchanged()
+    assert watched.lies_as_before() and watched.has_its_memory()
+
+
+def test_a_module_without_anything() -> None:
+    watched = assets.load("amd-kernel-optimization", "watched").Watched(nn.Identity().eval())
+    assert watched.is_unchanged() and watched.has_its_memory() and watched.only_computes
