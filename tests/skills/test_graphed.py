@@ -47,6 +47,18 @@ def test_on_a_cpu_the_plain_call_runs() -> None:
     assert list(net.state_dict()) == ["seen", "layer.weight", "layer.bias"]
 
 
+def test_small_tensors_of_one_type_are_copied_at_once() -> None:
+    small = [torch.randn(3, 4), torch.randn(2, 8).t(), torch.randn(1, 2).expand(5, 2), torch.empty(0, 3)]
+    large, whole = torch.randn(graphed.SMALL // 4 + 1), [torch.arange(3), torch.arange(4)]
+    leaves = [small[0], 7, whole[0], *small[1:], None, large, whole[1], torch.randn(2, dtype=torch.float64)]
+    groups = graphed._at_once(leaves)
+    assert [places for places, _ in groups] == [[0, 3, 4, 5], [2, 8], [7], [9]]
+    for places, tensors in groups:
+        copies = [torch.empty_like(tensor) for tensor in tensors]
+        graphed._copy(copies, tensors)
+        assert all(torch.equal(one, leaves[place]) for one, place in zip(copies, places, strict=True))
+
+
 def test_whoever_listens_to_calls_of_modules_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     original = nn.Module.__call__
@@ -256,6 +268,31 @@ def test_on_a_device_that_is_not_the_current_one_the_plain_call_runs(net: Any) -
             x = torch.randn(2, 16, device="cuda:1")
             torch.testing.assert_close(net(x)["y"], expected(net, x))
     assert recordings(net) == 1
+
+
+@pytest.mark.gpu
+def test_many_inputs_and_outputs_are_each_the_right_ones_and_last() -> None:
+    @graphed.graphed
+    class Splitter(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            values, order = torch.sort(x + y, dim=-1)
+            parts = [values[:, n : n + 1] * 2 for n in range(4)]
+            return values, order, order[:, places], values > 0, *parts, values.t(), values[:1].expand(3, -1)
+
+    def draw() -> list[torch.Tensor]:
+        x, y = torch.randn(2, 3, 16, device="cuda")
+        return [x, y.clone(), torch.randint(0, 16, (5,), device="cuda")]
+
+    net = Splitter().eval()
+    drawn = [draw() for _ in range(6)]
+    with torch.no_grad():
+        made = [net(*each) for each in drawn]
+        wanted = [Splitter.forward(net, *each) for each in drawn]
+    assert recordings(net) == 1
+    for out, right_out in zip(made, wanted, strict=True):
+        assert [(t.shape, t.dtype) for t in out] == [(t.shape, t.dtype) for t in right_out]
+        assert all(torch.equal(one, other) for one, other in zip(out, right_out, strict=True))
+        assert len({t.untyped_storage().data_ptr() for t in out}) == len(out)
 
 
 @pytest.mark.gpu

@@ -33,9 +33,11 @@ from .watched import Watched
 
 MAX_GRAPHS = 8
 MAX_CHANGES = 16
+SMALL = 1 << 20  # bytes: copying so much takes the device less time than the host takes to ask for it
 WARM_UP_CALLS = 3  # on the stream that records: library handles and workspaces belong to a stream
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
+_TOGETHER = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
 _recorders = weakref.WeakKeyDictionary()  # no attribute of the module, so that deepcopy and pickle leave it out
 
 
@@ -161,18 +163,23 @@ class _Graph:
         plain_tuple = type(out) is tuple and _are_tensors(out)
         self.outputs, self.structure = (out, tuple) if plain_tuple else pytree.tree_flatten(out)
         self.wrote = versions != [_version(leaf) for leaf in self.inputs]
+        self.given, self.made = _at_once(self.inputs), _at_once(self.outputs)
         if not self.recording.holds():
             raise RuntimeError("what is remembered was written to, or is not the same outside of the call")
         if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in self.outputs):
             raise RuntimeError("the outputs are more than tensors and plain values")
 
     def replay(self, leaves):
-        for mine, given in zip(self.inputs, leaves, strict=True):
-            if isinstance(mine, torch.Tensor):
-                mine.copy_(given)
+        for places, mine in self.given:
+            _copy(mine, [leaves[place] for place in places])
         self.graph.replay()
         # the next replay writes over the recording's outputs, and the caller may still hold these
-        out = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in self.outputs]
+        out = list(self.outputs)
+        for places, made in self.made:
+            copies = [torch.empty_like(tensor) for tensor in made]
+            _copy(copies, made)
+            for place, tensor in zip(places, copies, strict=True):
+                out[place] = tensor
         return _unflatten(out, self.structure)
 
 
@@ -220,6 +227,24 @@ def _are_tensors(values):
     return all(type(value) is torch.Tensor for value in values)
 
 
+def _at_once(leaves):
+    """[(places, tensors)] of the tensors among the leaves, with those together that one launch can copy."""
+    groups = {}
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            together = leaf.dtype in _TOGETHER and leaf.layout == torch.strided
+            together = together and leaf.numel() * leaf.element_size() <= SMALL
+            groups.setdefault((leaf.dtype, leaf.device) if together else place, []).append(place)
+    return [(places, [leaves[place] for place in places]) for places in groups.values()]
+
+
+def _copy(targets, sources):
+    if len(targets) == 1:
+        targets[0].copy_(sources[0])
+    else:
+        torch._foreach_copy_(targets, sources)
+
+
 def _form(leaves, structure):
     """What must be equal for a recording to serve; None for inputs that cannot be copied into place."""
     parts, memory, current = [structure], set(), torch.cuda.current_device()
@@ -245,7 +270,9 @@ def _is_dense(tensor):
     """Whether every element has a place of its own and there are no gaps."""
     if tensor.layout != torch.strided or tensor.numel() == 0:
         return False
-    return tensor.is_contiguous() or tensor.numel() == 1 + sum([(n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)])
+    if tensor.is_contiguous():
+        return True
+    return tensor.numel() == 1 + sum([(n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)])
 
 
 def _own(tensor):
