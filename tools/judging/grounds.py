@@ -1,7 +1,6 @@
 """What every verdict rests on and no candidate may touch: noticed by manifests, whatever sandbox let it happen.
 
-Refuses to undo a change: after one to what all share, nothing more can be judged. What any start of Python beside the
-run may add, its sources compiled, is no change.
+Refuses to undo a change: after one to what all share, nothing more can be judged.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.compiled_python import without_compiled
 from tools.errors import GroundsChanged
 from tools.integrity import Manifest
 from tools.judging.worker import Build
@@ -35,8 +33,7 @@ class Grounds:
         """One line for each change, to what all share and to the trees and caches of these builds."""
         roots = [root for build in builds for root in (build.tree, build.cache) if root is not None]
         watched = [self.shared, *(self._own[root] for root in roots if root in self._own)]
-        found = [change for manifest in watched for change in Manifest.take(manifest.roots).changes(manifest)]
-        return without_compiled(found)
+        return [change for manifest in watched for change in Manifest.take(manifest.roots).changes(manifest)]
 
     def check(self) -> None:
         """Raises: GroundsChanged, for which a candidate, if it was one, has its verdict."""
