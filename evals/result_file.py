@@ -33,14 +33,14 @@ class ResultFile:
     def write(self, result: BaseModel, page: str) -> None:
         if not self._is_ours:
             self._take_a_name()
-        write_atomically(self.stem.with_suffix(".json"), portable(result.model_dump_json(indent=1)) + "\n")
-        write_atomically(self.stem.with_suffix(".md"), portable(page))
+        write_atomically(Path(f"{self.stem}.json"), portable(result.model_dump_json(indent=1)) + "\n")
+        write_atomically(Path(f"{self.stem}.md"), portable(page))
 
     def _take_a_name(self) -> None:
         first = self.stem
         for number in itertools.count(2):
             with contextlib.suppress(FileExistsError):
-                self.stem.with_suffix(".json").touch(exist_ok=False)
+                Path(f"{self.stem}.json").touch(exist_ok=False)
                 break
             self.stem = first.with_name(f"{first.name}-{number}")
         self._is_ours = True

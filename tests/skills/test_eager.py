@@ -88,6 +88,12 @@ def test_what_agrees(agree: Any, dtype: torch.dtype) -> None:
     assert not agree(wanted * float("nan"), wanted)
 
 
+def test_nothing_agrees_with_infinity_and_nothing_with_nothing(agree: Any) -> None:
+    wanted = torch.tensor([float("inf"), 1.0])
+    assert not agree(torch.tensor([5.0, 7.0]), wanted) and not agree(wanted.clone(), wanted)
+    assert agree(torch.empty(0, 3), torch.empty(0, 3))
+
+
 def test_float64_is_compared_in_float64(agree: Any) -> None:
     wanted = torch.ones(4, dtype=torch.float64)
     assert not agree(wanted + 1e-9, wanted)

@@ -12,10 +12,8 @@ import itertools
 import operator
 
 import torch
-from torch import overrides
-from torch.utils import _device
 
-from .eager import is_capturing, is_plain
+from .eager import default_devices, is_capturing, is_plain
 from .exporting import is_exporting
 
 MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
@@ -65,7 +63,7 @@ def _slot(build, *arguments):
 
 def _find(build, arguments):
     values = [repr(a) if type(a) is float else a for a in arguments]  # 0.0 is -0.0
-    key = (build, *values, *map(type, arguments), torch.get_default_dtype(), *_default_devices())
+    key = (build, *values, *map(type, arguments), torch.get_default_dtype(), *default_devices())
     if not all(isinstance(a, _PLAIN) for a in arguments):
         return None
     if not is_plain():
@@ -77,15 +75,6 @@ def _find(build, arguments):
         if tensor._version != version:
             return _forget(build)
     return slot
-
-
-def _default_devices():
-    """(the one that was set, if any, the GPU that is meant where no number is given, if any)."""
-    gpu = torch.cuda.current_device() if torch.cuda.is_initialized() else None
-    if not torch._C._len_torch_function_stack():
-        return None, gpu
-    modes = overrides._get_current_function_mode_stack()  # the innermost decides; modes of other kinds change no result
-    return next((mode.device for mode in reversed(modes) if isinstance(mode, _device.DeviceContext)), None), gpu
 
 
 def _keep(build, arguments, key):

@@ -35,3 +35,12 @@ def is_watched():
 
 def is_capturing():
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def default_devices():
+    """(the one that was set, if any, the GPU that is meant where no number is given, if any)."""
+    gpu = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+    if not torch._C._len_torch_function_stack():
+        return None, gpu
+    modes = overrides._get_current_function_mode_stack()  # the innermost decides; modes of other kinds change no result
+    return next((mode.device for mode in reversed(modes) if isinstance(mode, _device.DeviceContext)), None), gpu

@@ -26,8 +26,7 @@ import sys
 import torch
 from torch.utils import _python_dispatch, _pytree
 
-from .constants import _default_devices
-from .eager import is_capturing, is_plain
+from .eager import default_devices, is_capturing, is_plain
 from .exporting import is_exporting
 
 MOST = 16  # results kept of one `build`
@@ -212,7 +211,7 @@ def _key(arguments):
         facts = tuple(map(_facts, arguments))
     except _Untold:
         return None
-    return torch.get_default_dtype(), *_default_devices(), torch.is_grad_enabled(), same, facts
+    return torch.get_default_dtype(), *default_devices(), torch.is_grad_enabled(), same, facts
 
 
 def _facts(argument):

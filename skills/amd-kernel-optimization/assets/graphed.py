@@ -27,7 +27,7 @@ import weakref
 import torch
 from torch.utils import _pytree as pytree
 
-from .eager import is_capturing, is_plain, is_watched
+from .eager import default_devices, is_capturing, is_plain, is_watched
 from .recording import Recording
 from .watched import Watched
 
@@ -80,11 +80,11 @@ class _Recorder:
         if form is None:
             return plain(*args, **kwargs)
         elsewhere = self.state is None or self.stream.device.index != torch.cuda.current_device()
-        if elsewhere or not self.state.has_its_memory():
+        if elsewhere or not self.state.lies_as_before():  # a replay would read memory that is gone, or beside its end
             self._begin(module)
         graph = self.graphs.get(form)
         if graph is None:
-            if not self._is_as_before():
+            if not self.state.is_set_as_before():
                 self._begin(module)
             if self.failed or not self.recordable:
                 return plain(*args, **kwargs)
@@ -94,14 +94,11 @@ class _Recorder:
         if graph is None or not graph.recording.refresh(leaves):
             return plain(*args, **kwargs)
         out = graph.replay(leaves)
-        if self._is_as_before():  # asked while the device works: a replay leaves nothing behind
+        if self.state.is_set_as_before():  # asked while the device works; a replay leaves nothing behind
             return out
         torch.cuda.current_stream().synchronize()
         self._begin(module)
         return plain(*args, **kwargs)
-
-    def _is_as_before(self):
-        return self.state.lies_as_before() and self.state.is_set_as_before()
 
     def _begin(self, module):
         """Without recordings, for the module as it is now."""
@@ -130,7 +127,7 @@ class _Recorder:
         except (RuntimeError, UserWarning):  # it cannot be recorded; the plain call still can be made
             torch.cuda.synchronize()
             return self._give_up()
-        changed = graph.wrote or not self._is_as_before()
+        changed = graph.wrote or not (self.state.lies_as_before() and self.state.is_set_as_before())
         return self._give_up() if changed or _versions(self.state, ()) != before else graph
 
     def _give_up(self):
@@ -171,14 +168,15 @@ class _Graph:
 
     def replay(self, leaves):
         for places, mine in self.given:
-            _copy(mine, [leaves[place] for place in places])
+            if len(mine) > 1:
+                torch._foreach_copy_(mine, [leaves[place] for place in places])
+            else:
+                mine[0].copy_(leaves[places[0]])
         self.graph.replay()
         # the next replay writes over the recording's outputs, and the caller may still hold these
         out = list(self.outputs)
         for places, made in self.made:
-            copies = [torch.empty_like(tensor) for tensor in made]
-            _copy(copies, made)
-            for place, tensor in zip(places, copies, strict=True):
+            for place, tensor in zip(places, _copies(made), strict=True):
                 out[place] = tensor
         return _unflatten(out, self.structure)
 
@@ -232,25 +230,33 @@ def _at_once(leaves):
     groups = {}
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
-            together = leaf.dtype in _TOGETHER and leaf.layout == torch.strided
+            together = type(leaf) is torch.Tensor and leaf.dtype in _TOGETHER
+            together = together and leaf.layout == torch.strided and not leaf.is_nested
             together = together and leaf.numel() * leaf.element_size() <= SMALL
             groups.setdefault((leaf.dtype, leaf.device) if together else place, []).append(place)
     return [(places, [leaves[place] for place in places]) for places in groups.values()]
 
 
-def _copy(targets, sources):
-    if len(targets) == 1:
-        targets[0].copy_(sources[0])
-    else:
-        torch._foreach_copy_(targets, sources)
+def _copies(tensors):
+    if len(tensors) == 1:
+        return [tensors[0].clone()]
+    copies = [torch.empty_like(tensor) for tensor in tensors]
+    torch._foreach_copy_(copies, tensors)
+    return copies
 
 
 def _form(leaves, structure):
     """What must be equal for a recording to serve; None for inputs that cannot be copied into place."""
-    parts, memory, current = [structure], set(), torch.cuda.current_device()
+    parts, memory, current = (
+        [structure, torch.get_default_dtype(), *default_devices()],
+        set(),
+        torch.cuda.current_device(),
+    )
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
-            if type(leaf) is not torch.Tensor or not leaf.is_cuda or leaf.requires_grad or not _is_dense(leaf):
+            if type(leaf) is not torch.Tensor or not leaf.is_cuda or leaf.requires_grad or leaf.is_nested:
+                return None
+            if not _is_dense(leaf):
                 return None
             if leaf.device.index != current:  # whose streams are not those that are recorded
                 return None

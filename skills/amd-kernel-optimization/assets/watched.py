@@ -57,6 +57,7 @@ class Watched:
         held, names, references, *facts = _columns(self._tensors, 6)
         self._tensors = _References(zip(held, names, references, strict=True))
         self._storages, self._addresses, self._versions = map(list, facts)
+        self._layouts = list(map(_layout, self.tensors()))
         self.is_counted = not any(each.is_inference() or is_shared(each) for each in self.tensors())
 
     def _look_at(self, attributes, known):
@@ -75,10 +76,13 @@ class Watched:
 
     def is_unchanged(self):
         """Asked in each call, of hundreds of parts: most is compared without a line of Python for each."""
-        return self.is_set_as_before() and self.lies_as_before(counted=True)
+        return self._has_its_attributes() and self.lies_as_before(counted=True)
 
     def is_set_as_before(self):
-        """Hooks and attributes."""
+        """Hooks, attributes, and how each tensor is laid out in its memory."""
+        return self._has_its_attributes() and list(map(_layout, self.tensors())) == self._layouts
+
+    def _has_its_attributes(self):
         if _sizes(self._held) != self._sizes or not self._objects.are_held():
             return False
         held, names, values = self._plain
@@ -88,7 +92,7 @@ class Watched:
         return all(_looks_like(held.get(name), looks) for held, name, looks in self._contents)
 
     def lies_as_before(self, counted=False):
-        """Each part and each tensor, in the same memory; `counted` asks whether it was written to as well."""
+        """Each part and each tensor, in the same memory. `counted`: not written to, and laid out in the same way, too."""
         if _sizes(self._slots) != self._slot_sizes or not (self._parts.are_held() and self._tensors.are_held()):
             return False
         tensors = self.tensors()
@@ -96,17 +100,10 @@ class Watched:
             return False
         if not counted:
             return True
-        if [tensor._version for tensor in tensors] != self._versions:
+        if list(map(_version, tensors)) != self._versions or list(map(_layout, tensors)) != self._layouts:
             return False
         # a weak reference keeps the storage's own address from being used again, but not that of its data
         return [tensor.untyped_storage()._cdata for tensor in tensors] == [storage.cdata for storage in self._storages]
-
-    def has_its_memory(self):
-        """Whether what reads the tensors by their addresses still may, whatever else has changed: a quick answer."""
-        try:
-            return [tensor.data_ptr() for tensor in self._tensors.values()] == self._addresses
-        except AttributeError:  # None has none: a tensor is gone
-            return False
 
     def tensors(self):
         """Those that are in the places of the known ones."""
@@ -201,5 +198,12 @@ def _elements(container):
 
 
 def _facts(tensor):
-    version = None if tensor.is_inference() else tensor._version
-    return weakref.ref(tensor), StorageWeakRef(tensor.untyped_storage()), tensor.data_ptr(), version
+    return weakref.ref(tensor), StorageWeakRef(tensor.untyped_storage()), tensor.data_ptr(), _version(tensor)
+
+
+def _version(tensor):
+    return None if tensor.is_inference() else tensor._version
+
+
+def _layout(tensor):
+    return tensor.shape, tensor.stride(), tensor.dtype
