@@ -5,7 +5,7 @@
     @graphed
     class Model(nn.Module): ...
 
-A form (shapes, strides, dtypes, and the values of what is no tensor) is recorded the second time it is seen. A replay
+A form (shapes, strides, dtypes, the values of what is no tensor, and torch's defaults) is recorded the second time it is seen. A replay
 copies the inputs into the recording's own and returns copies of its outputs, so that a caller may keep them. Weights
 are read where they lie: what is written into them is seen, and recordings are thrown away when one has moved or was
 replaced, or when an attribute or a hook of any part has changed (see watched.py). Copies of the module, and subclasses,
@@ -247,11 +247,8 @@ def _copies(tensors):
 
 def _form(leaves, structure):
     """What must be equal for a recording to serve; None for inputs that cannot be copied into place."""
-    parts, memory, current = (
-        [structure, torch.get_default_dtype(), *default_devices()],
-        set(),
-        torch.cuda.current_device(),
-    )
+    parts = [structure, torch.get_default_dtype(), *default_devices()]
+    memory, current = set(), torch.cuda.current_device()
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             if type(leaf) is not torch.Tensor or not leaf.is_cuda or leaf.requires_grad or leaf.is_nested:
