@@ -5,11 +5,12 @@
     @graphed
     class Model(nn.Module): ...
 
-A form (shapes, strides, dtypes, the values of what is no tensor, and torch's defaults) is recorded the second time it is seen. A replay
-copies the inputs into the recording's own and returns copies of its outputs, so that a caller may keep them. Weights
-are read where they lie: what is written into them is seen, and recordings are thrown away when one has moved or was
-replaced, or when an attribute or a hook of any part has changed (see watched.py). Copies of the module, and subclasses,
-start without recordings. What `remembered` remembers of the inputs is an input itself, looked up before each replay.
+A form (shapes, strides, dtypes, the values of what is no tensor, and torch's defaults) is recorded the second time it
+is seen. A replay copies the inputs into the recording's own and returns copies of its outputs, so that a caller may
+keep them. Weights are read where they lie: what is written into them is seen, and recordings are thrown away when one
+has moved or was replaced, or when an attribute or a hook of any part has changed (see watched.py). Copies of the
+module, and subclasses, start without recordings. What `remembered` remembers of the inputs is an input itself, looked
+up before each replay.
 
 The plain call runs instead: on a CPU and on a device that is not the current one, with gradients, in training mode of
 any part, under autocast or anything that looks at operations or modules, while compiling or capturing, for inputs that

@@ -92,7 +92,7 @@ class Watched:
         return all(_looks_like(held.get(name), looks) for held, name, looks in self._contents)
 
     def lies_as_before(self, counted=False):
-        """Each part and each tensor, in the same memory; `counted`: not written to and laid out in the same way, too."""
+        """Each part and each tensor, in the same memory; `counted`: not written to, and laid out as it was."""
         if _sizes(self._slots) != self._slot_sizes or not (self._parts.are_held() and self._tensors.are_held()):
             return False
         tensors = self.tensors()
