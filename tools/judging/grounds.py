@@ -40,6 +40,6 @@ class Grounds:
         if changes := self.changes():
             raise GroundsChanged(
                 f"What every verdict rests on was changed while the run went on: {changes[0]}.",
-                hint="Put it back (an installed package: install it again) and start a new run; what was proven before "
-                "is kept.",
+                hint="Put it back (an installed package: install it again; compiled Python that another process added: "
+                "remove it) and start a new run; what was proven before is kept.",
             )
