@@ -64,9 +64,7 @@ def _slot(build, *arguments):
 def _find(build, arguments):
     values = [repr(a) if type(a) is float else a for a in arguments]  # 0.0 is -0.0
     key = (build, *values, *map(type, arguments), torch.get_default_dtype(), *default_devices())
-    if not all(isinstance(a, _PLAIN) for a in arguments):
-        return None
-    if not is_plain():
+    if not all(isinstance(a, _PLAIN) for a in arguments) or not is_plain():
         return None
     slot = _slots.get(key)
     if slot is None:

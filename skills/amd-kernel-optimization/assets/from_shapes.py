@@ -55,7 +55,7 @@ def _is_to_be_one_graph():
 
 @torch.compiler.disable
 def _from_shapes(build, arguments):
-    key = None if not is_plain() else _key(arguments)
+    key = _key(arguments) if is_plain() else None
     if key is None:
         return build(*arguments)
     known = _kept.setdefault(build, {})

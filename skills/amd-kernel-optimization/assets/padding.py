@@ -69,7 +69,7 @@ def _shortened(module, usual, args, kwargs, names, mask, padding):
 def _needed(given, usual, names, mask, padding):
     """How many positions some row needs, rounded up; None where nothing is cut off."""
     by = given.get(mask)
-    if not isinstance(by, torch.Tensor) or by.dim() != 2 or by.numel() == 0 or _cannot_be_read(by):
+    if not isinstance(by, torch.Tensor) or _cannot_be_read(by) or by.dim() != 2 or by.numel() == 0:
         return None
     if _kind(by) is not type(padding) or not all(_may_be_there(n, v, by, usual, names) for n, v in given.items()):
         return None

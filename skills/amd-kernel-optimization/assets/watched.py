@@ -120,13 +120,9 @@ class _References:
         *self.places, self._references = _columns(rows, 3)
         self._absent = [reference is _nothing for reference in self._references]
 
-    def values(self):
-        """None for those that are gone."""
-        return [reference() for reference in self._references]
-
     def are_held(self):
         """Whether they still are there."""
-        values = self.values()
+        values = [reference() for reference in self._references]  # None for those that are gone
         now = map(dict.get, *self.places)
         return all(map(operator.is_, now, values)) and [value is None for value in values] == self._absent
 
