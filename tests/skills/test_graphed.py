@@ -47,6 +47,27 @@ def test_on_a_cpu_the_plain_call_runs() -> None:
     assert list(net.state_dict()) == ["seen", "layer.weight", "layer.bias"]
 
 
+CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((torch.ones(1), torch.ones(2)), {}),
+    ((torch.ones(1),), {"y": torch.ones(2)}),
+    ((), {"x": torch.ones(1), "y": torch.ones(2)}),
+    ((), {"y": torch.ones(2), "x": torch.ones(1)}),
+    ((torch.ones(1), 2), {"y": None}),
+    (([torch.ones(1), {"of": torch.ones(2)}],), {"y": (3, "a")}),
+    ((), {}),
+]
+
+
+def test_arguments_are_taken_apart_and_put_together_as_they_were() -> None:
+    structures = []
+    for args, kwargs in CALLS:
+        leaves, structure = graphed._flatten(args, kwargs)
+        given = graphed._given(list(leaves), structure)
+        assert repr((tuple(given[0]), given[1])) == repr((args, kwargs))
+        structures.append(structure)
+    assert all(one != other for number, one in enumerate(structures) for other in structures[:number])
+
+
 def test_small_tensors_of_one_type_are_copied_at_once() -> None:
     small = [torch.randn(3, 4), torch.randn(2, 8).t(), torch.randn(1, 2).expand(5, 2), torch.empty(0, 3)]
     large, whole = torch.randn(graphed.SMALL // 4 + 1), [torch.arange(3), torch.arange(4)]
@@ -292,6 +313,26 @@ def test_many_inputs_and_outputs_are_each_the_right_ones_and_last() -> None:
         assert [(t.shape, t.dtype) for t in out] == [(t.shape, t.dtype) for t in right_out]
         assert all(torch.equal(one, other) for one, other in zip(out, right_out, strict=True))
         assert len({t.untyped_storage().data_ptr() for t in out}) == len(out)
+
+
+@pytest.mark.gpu
+def test_arguments_by_place_by_name_and_in_containers_are_each_the_right_ones() -> None:
+    @graphed.graphed
+    class Difference(nn.Module):
+        def forward(self, x: Any, y: Any = None, scale: float = 1.0) -> torch.Tensor:
+            x, y = x if y is None else (x, y)
+            return (x - y) * scale
+
+    def calls(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        named, by_name = net(x, y, 3.0), net(y=y, scale=3.0, x=x)
+        return [named, by_name, net(x, scale=3.0, y=y), net([x, y], scale=3.0), net((x, y), None, 3.0)]
+
+    net = Difference().eval()
+    with torch.no_grad():
+        for _ in range(4):
+            x, y = torch.randn(4, device="cuda"), torch.randn(4, device="cuda")
+            assert all(torch.equal(each, (x - y) * 3.0) for each in calls(x, y))
+    assert recordings(net) == 5
 
 
 @pytest.mark.gpu

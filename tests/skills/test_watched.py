@@ -48,11 +48,6 @@ def replace_data(module: Scaled) -> object:
     return before
 
 
-def add_weight(module: Scaled) -> object:
-    module.later = nn.Parameter(torch.ones(2))
-    return None
-
-
 def remove_part(module: Scaled) -> object:
     before = module.part
     module._modules["part"] = None
@@ -65,7 +60,24 @@ def write(module: Scaled) -> object:
     return None
 
 
-@pytest.mark.parametrize("deed", [replace_part, replace_weight, replace_data, add_weight, remove_part])
+class Alike(nn.Linear):
+    """Says of itself that it is equal to any other."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Alike)
+
+    __hash__ = nn.Linear.__hash__
+
+
+def test_a_part_that_is_equal_is_another() -> None:
+    module = nn.Sequential(Alike(2, 2)).eval()
+    watched = assets.load("amd-kernel-optimization", "watched").Watched(module)
+    assert watched.is_unchanged()
+    module[0] = Alike(2, 2)
+    assert not watched.lies_as_before() and not watched.is_unchanged()
+
+
+@pytest.mark.parametrize("deed", [replace_part, replace_weight, replace_data, remove_part])
 @pytest.mark.parametrize("keeps", [False, True])
 def test_where_weights_and_parts_lie(
     module: Scaled, watched: Any, deed: Callable[[Scaled], object], keeps: bool
@@ -80,7 +92,7 @@ def test_where_weights_and_parts_lie(
 def test_what_is_written_to_lies_where_it_lay(module: Scaled, watched: Any) -> None:
     write(module)
     assert watched.lies_as_before() and watched.is_set_as_before()
-    assert not watched.lies_as_before(counted=True) and not watched.is_unchanged()
+    assert not watched.holds_as_before() and not watched.is_unchanged()
 
 
 SETTINGS: dict[str, Callable[[Scaled], object]] = {
@@ -102,6 +114,20 @@ def test_how_it_is_set(module: Scaled, watched: Any, deed: Callable[[Scaled], ob
     assert watched.lies_as_before()
 
 
+PLACES: dict[str, Callable[[Scaled], object]] = {
+    "a weight where there was none": lambda m: setattr(m, "later", nn.Parameter(torch.ones(2))),
+    "another weight": lambda m: m.part.register_parameter("more", nn.Parameter(torch.ones(2))),
+    "another buffer": lambda m: m.register_buffer("more", torch.ones(2)),
+    "a part of what had none": lambda m: m.part.add_module("more", nn.Identity()),
+}
+
+
+@pytest.mark.parametrize("deed", PLACES.values(), ids=PLACES)
+def test_places_that_were_empty(module: Scaled, watched: Any, deed: Callable[[Scaled], object]) -> None:
+    deed(module)
+    assert not watched.is_set_as_before() and not watched.holds_as_before() and not watched.is_unchanged()
+
+
 LAYOUTS: dict[str, Callable[[nn.Parameter], object]] = {
     "transposed": lambda p: setattr(p, "data", p.data.t()),
     "shorter": lambda p: setattr(p, "data", p.data[:1]),
@@ -116,7 +142,7 @@ def test_the_same_memory_read_in_another_way(
     module.part.weight.requires_grad_(False)
     deed(module.part.weight)
     assert watched.lies_as_before() and not watched.is_set_as_before()
-    assert not watched.lies_as_before(counted=True) and not watched.is_unchanged()
+    assert not watched.holds_as_before() and not watched.is_unchanged()
 
 
 def test_weights_whose_changes_are_not_counted() -> None:

@@ -75,7 +75,7 @@ class _Frozen:
     def call(self, module, plain, args, kwargs):
         if self.left < 0:
             return plain(*args, **kwargs)
-        begins = self.compiled is None or not self.state.lies_as_before(counted=True)
+        begins = self.compiled is None or not self.state.holds_as_before()
         if (begins and not self._begin(module)) or any(self.hooks):
             return plain(*args, **kwargs)
         errors = torch._dynamo.exc
@@ -94,7 +94,7 @@ class _Frozen:
             self._give_up()
         if self.left < 0:
             return plain(*args, **kwargs)
-        if begins and not self.state.lies_as_before(counted=True):
+        if begins and not self.state.holds_as_before():
             self._give_up()
         return result
 

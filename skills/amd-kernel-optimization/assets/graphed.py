@@ -38,6 +38,7 @@ SMALL = 1 << 20  # bytes: copying so much takes the device less time than the ho
 WARM_UP_CALLS = 3  # on the stream that records: library handles and workspaces belong to a stream
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
+_LEAVES = frozenset((torch.Tensor, *_PLAIN))
 _TOGETHER = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
 _recorders = weakref.WeakKeyDictionary()  # no attribute of the module, so that deepcopy and pickle leave it out
 
@@ -142,8 +143,7 @@ class _Graph:
         self.inputs = [_own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.recording = Recording(self.inputs)
         versions = [_version(leaf) for leaf in self.inputs]
-        given = _unflatten(self.inputs, structure)
-        args, kwargs = (given, {}) if structure is tuple else given
+        args, kwargs = _given(self.inputs, structure)
         stream.wait_stream(torch.cuda.current_stream())
         with self.recording.being_made(), torch.cuda.stream(stream):
             for _ in range(WARM_UP_CALLS - 1):
@@ -161,14 +161,14 @@ class _Graph:
         plain_tuple = type(out) is tuple and _are_tensors(out)
         self.outputs, self.structure = (out, tuple) if plain_tuple else pytree.tree_flatten(out)
         self.wrote = versions != [_version(leaf) for leaf in self.inputs]
-        self.given, self.made = _at_once(self.inputs), _at_once(self.outputs)
+        self.taken, self.made = _at_once(self.inputs), _at_once(self.outputs)
         if not self.recording.holds():
             raise RuntimeError("what is remembered was written to, or is not the same outside of the call")
         if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in self.outputs):
             raise RuntimeError("the outputs are more than tensors and plain values")
 
     def replay(self, leaves):
-        for places, mine in self.given:
+        for places, mine in self.taken:
             if len(mine) > 1:
                 torch._foreach_copy_(mine, [leaves[place] for place in places])
             else:
@@ -214,8 +214,19 @@ def _mended(stream):
 
 
 def _flatten(args, kwargs):
-    """(leaves, structure). Where all arguments are tensors there is nothing to walk: that takes as long as a copy."""
-    return (args, tuple) if not kwargs and _are_tensors(args) else pytree.tree_flatten((args, kwargs))
+    """(leaves, structure). Where nothing contains others there is nothing to walk: that takes as long as a copy."""
+    leaves = (*args, *kwargs.values())
+    if all(type(leaf) in _LEAVES for leaf in leaves):
+        return leaves, (len(args), *kwargs)
+    return pytree.tree_flatten((args, kwargs))
+
+
+def _given(leaves, structure):
+    """(args, kwargs) of the leaves."""
+    if type(structure) is not tuple:
+        return pytree.tree_unflatten(leaves, structure)
+    number, *names = structure
+    return leaves[:number], dict(zip(names, leaves[number:], strict=True))
 
 
 def _unflatten(leaves, structure):

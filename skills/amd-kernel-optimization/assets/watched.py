@@ -33,7 +33,7 @@ class Watched:
     """
 
     def __init__(self, module, leave_out=()):
-        self._held, self._slots, self._parts, self._tensors = [], [], [], []
+        self._held, self._slots, self._children, self._empty, self._tensors = [], [], [], [], []
         self._objects, self._plain, self._contents = [], [], []
         self.knows_all, quiet = True, True
         known = {id(each) for each in (*module.modules(), *module.parameters(), *module.buffers())}
@@ -43,17 +43,17 @@ class Watched:
             attributes = vars(part)
             self._held += [attributes, *(attributes[name] for name in _HOOKS)]
             self._slots += [part._modules, part._parameters, part._buffers]
-            self._parts += [(part._modules, name, _reference(child)) for name, child in part._modules.items()]
+            self._children += [(part._modules, name, child) for name, child in part._modules.items()]
             for held in (part._parameters, part._buffers):
                 self._tensors += [(held, name, *_facts(tensor)) for name, tensor in held.items() if tensor is not None]
-                self._parts += [(held, name, _nothing) for name, tensor in held.items() if tensor is None]
+                self._empty += [(held, name) for name, tensor in held.items() if tensor is None]
             self._look_at(attributes, known)
             own = any(attributes[name] for name in (*_HOOKS, "forward") if name in attributes)
             quiet = quiet and not part.training and not own
         self.only_computes = self.knows_all and quiet
         self._sizes, self._slot_sizes = _sizes(self._held), _sizes(self._slots)
-        self._parts, self._objects = _References(self._parts), _References(self._objects)
-        self._plain = _columns(self._plain, 3)
+        self._objects = _References(self._objects)
+        self._children, self._plain = _columns(self._children, 3), _columns(self._plain, 3)
         held, names, references, *facts = _columns(self._tensors, 6)
         self._tensors = _References(zip(held, names, references, strict=True))
         self._storages, self._addresses, self._versions = map(list, facts)
@@ -76,11 +76,35 @@ class Watched:
 
     def is_unchanged(self):
         """Asked in each call, of hundreds of parts: most is compared without a line of Python for each."""
-        return self._has_its_attributes() and self.lies_as_before(counted=True)
+        return self.holds_as_before() and self._has_its_attributes()
+
+    def lies_as_before(self):
+        """Whether each part and each tensor is in its place, and in the same memory. The quickest of the questions: it
+        may be asked before a device begins, and `is_set_as_before` while it works.
+        """
+        held, names, children = self._children
+        if not all(map(operator.is_, map(dict.get, held, names), children)) or not self._tensors.are_held():
+            return False
+        return [tensor.data_ptr() for tensor in self.tensors()] == self._addresses
 
     def is_set_as_before(self):
-        """Hooks, attributes, and how each tensor is laid out in its memory."""
-        return self._has_its_attributes() and list(map(_layout, self.tensors())) == self._layouts
+        """Hooks, attributes, places that were empty, and how each tensor is laid out in its memory."""
+        return self._has_its_attributes() and self._is_laid_out_as_before(self.tensors())
+
+    def holds_as_before(self):
+        """Whether parts and tensors are those that were there, laid out as they were, and none was written to."""
+        if not self.lies_as_before():
+            return False
+        tensors = self.tensors()
+        if list(map(_version, tensors)) != self._versions or not self._is_laid_out_as_before(tensors):
+            return False
+        # a weak reference keeps the storage's own address from being used again, but not that of its data
+        return [tensor.untyped_storage()._cdata for tensor in tensors] == [storage.cdata for storage in self._storages]
+
+    def _is_laid_out_as_before(self, tensors):
+        if _sizes(self._slots) != self._slot_sizes or any(held.get(name) is not None for held, name in self._empty):
+            return False
+        return list(map(_layout, tensors)) == self._layouts
 
     def _has_its_attributes(self):
         if _sizes(self._held) != self._sizes or not self._objects.are_held():
@@ -90,20 +114,6 @@ class Watched:
         if not all(map(operator.is_, now, values)) and not all(map(_is_equal, now, values)):
             return False
         return all(_looks_like(held.get(name), looks) for held, name, looks in self._contents)
-
-    def lies_as_before(self, counted=False):
-        """Each part and each tensor, in the same memory; `counted`: not written to, and laid out as it was."""
-        if _sizes(self._slots) != self._slot_sizes or not (self._parts.are_held() and self._tensors.are_held()):
-            return False
-        tensors = self.tensors()
-        if [tensor.data_ptr() for tensor in tensors] != self._addresses:
-            return False
-        if not counted:
-            return True
-        if list(map(_version, tensors)) != self._versions or list(map(_layout, tensors)) != self._layouts:
-            return False
-        # a weak reference keeps the storage's own address from being used again, but not that of its data
-        return [tensor.untyped_storage()._cdata for tensor in tensors] == [storage.cdata for storage in self._storages]
 
     def tensors(self):
         """Those that are in the places of the known ones."""
