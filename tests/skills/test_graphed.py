@@ -312,6 +312,7 @@ def test_many_inputs_and_outputs_are_each_the_right_ones_and_last() -> None:
     for out, right_out in zip(made, wanted, strict=True):
         assert [(t.shape, t.dtype) for t in out] == [(t.shape, t.dtype) for t in right_out]
         assert all(torch.equal(one, other) for one, other in zip(out, right_out, strict=True))
+    for out in made[1:]:  # the first was a plain call, in which some are views of others
         assert len({t.untyped_storage().data_ptr() for t in out}) == len(out)
 
 
