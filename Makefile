@@ -18,8 +18,8 @@ demo: setup ## make the example model in evals/tasks/decoder faster (in a copy w
 	@$(VENV)/agent run --target .demo/decoder --entry bench.py --python $(VENV)/python --budget-minutes 7 --yes
 
 test: setup ## run the tests: two at a time, then those that must have the machine or its GPU for themselves
-	@$(VENV)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder -m "not alone and not gpu"
-	@$(VENV)/python -m pytest -m "alone or gpu"
+	@$(VENV)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=40 --durations-min=10 -m "not alone and not gpu"
+	@$(VENV)/python -m pytest --durations=20 --durations-min=10 -m "alone or gpu"
 
 lint: setup ## check the style
 	@$(VENV)/ruff check .

@@ -52,12 +52,12 @@ class Watched:
             quiet = quiet and not part.training and not own
         self.only_computes = self.knows_all and quiet
         self._sizes, self._slot_sizes = _sizes(self._held), _sizes(self._slots)
-        self._objects = _References(self._objects)
         self._children, self._plain = _columns(self._children, 3), _columns(self._plain, 3)
+        self._objects = _columns(self._objects, 3)
         held, names, references, *facts = _columns(self._tensors, 6)
-        self._tensors = _References(zip(held, names, references, strict=True))
+        self._places, self._references = (held, names), references
         self._storages, self._addresses, self._versions = map(list, facts)
-        self._layouts = list(map(_layout, self.tensors()))
+        self._layouts = _layouts(self.tensors())
         self.is_counted = not any(each.is_inference() or is_shared(each) for each in self.tensors())
 
     def _look_at(self, attributes, known):
@@ -83,9 +83,13 @@ class Watched:
         may be asked before a device begins, and `is_set_as_before` while it works.
         """
         held, names, children = self._children
-        if not all(map(operator.is_, map(dict.get, held, names), children)) or not self._tensors.are_held():
+        if not all(map(operator.is_, map(dict.get, held, names), children)):
             return False
-        return [tensor.data_ptr() for tensor in self.tensors()] == self._addresses
+        tensors = list(map(dict.get, *self._places))
+        if not all(map(operator.is_, tensors, [reference() for reference in self._references])):
+            return False
+        # of one that is gone, nothing refers to nothing: the list is shorter
+        return [tensor.data_ptr() for tensor in tensors if tensor is not None] == self._addresses
 
     def is_set_as_before(self):
         """Hooks, attributes, places that were empty, and how each tensor is laid out in its memory."""
@@ -104,10 +108,14 @@ class Watched:
     def _is_laid_out_as_before(self, tensors):
         if _sizes(self._slots) != self._slot_sizes or any(held.get(name) is not None for held, name in self._empty):
             return False
-        return list(map(_layout, tensors)) == self._layouts
+        return _layouts(tensors) == self._layouts
 
     def _has_its_attributes(self):
-        if _sizes(self._held) != self._sizes or not self._objects.are_held():
+        if _sizes(self._held) != self._sizes:
+            return False
+        held, names, references = self._objects
+        objects = [reference() for reference in references]  # None for those that are gone
+        if not all(map(operator.is_, map(dict.get, held, names), objects)) or any(each is None for each in objects):
             return False
         held, names, values = self._plain
         now = list(map(dict.get, held, names, held))
@@ -117,24 +125,10 @@ class Watched:
 
     def tensors(self):
         """Those that are in the places of the known ones."""
-        return [tensor for tensor in map(dict.get, *self._tensors.places) if tensor is not None]
+        return [tensor for tensor in map(dict.get, *self._places) if tensor is not None]
 
     def needs_gradient(self):
         return any(tensor.requires_grad for tensor in self.tensors())
-
-
-class _References:
-    """What was in some places, (the dict, the key) of each: None, or something that is not kept alive by this."""
-
-    def __init__(self, rows):
-        *self.places, self._references = _columns(rows, 3)
-        self._absent = [reference is _nothing for reference in self._references]
-
-    def are_held(self):
-        """Whether they still are there."""
-        values = [reference() for reference in self._references]  # None for those that are gone
-        now = map(dict.get, *self.places)
-        return all(map(operator.is_, now, values)) and [value is None for value in values] == self._absent
 
 
 def is_shared(tensor):
@@ -211,5 +205,5 @@ def _version(tensor):
     return None if tensor.is_inference() else tensor._version
 
 
-def _layout(tensor):
-    return tensor.shape, tensor.stride(), tensor.dtype
+def _layouts(tensors):
+    return [(tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors]
