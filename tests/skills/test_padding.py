@@ -217,5 +217,5 @@ def test_compiled_and_recorded_it_cuts_off_as_much() -> None:
             sums, kept = model(x, mask)
             assert kept.shape == (2, left)
             torch.testing.assert_close(sums, (x * mask).sum(1))
-    recorder = assets.beside(asset, "graphed")._recorders[model]
+    recorder = assets.beside(asset, "graphed")._recorders.get(model)
     assert len(recorder.graphs) == 3 and all(recorder.graphs.values()) and not recorder.failed

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 from tests import assets
 
@@ -20,7 +22,7 @@ class Scaled(nn.Module):
         self.part = nn.Linear(2, 2, bias=False)
         self.register_buffer("shift", torch.ones(2))
         self.register_parameter("later", None)
-        self.scale, self.sizes, self.settings = 2, [1, 2], object()
+        self.scale, self.shift_by, self.sizes, self.settings = 2, 0.0, [1, 2], object()
 
 
 @pytest.fixture
@@ -95,15 +97,22 @@ def test_what_is_written_to_lies_where_it_lay(module: Scaled, watched: Any) -> N
     assert not watched.holds_as_before() and not watched.is_unchanged()
 
 
+def replace_hooks(module: Scaled) -> object:
+    module.part._forward_hooks = OrderedDict()
+    return module.part.register_forward_hook(lambda *given: None)
+
+
 SETTINGS: dict[str, Callable[[Scaled], object]] = {
     "another value": lambda m: setattr(m, "scale", 3),
     "the same value of another type": lambda m: setattr(m, "scale", 2.0),
+    "zero of another sign": lambda m: setattr(m, "shift_by", -0.0),
     "in a container": lambda m: m.sizes.append(3),
     "another object": lambda m: setattr(m, "settings", object()),
     "an object that is gone": lambda m: setattr(m, "settings", None),
     "one attribute more": lambda m: setattr(m, "more", 1),
     "training": lambda m: m.part.train(),
     "a hook": lambda m: m.part.register_forward_hook(lambda *given: None),
+    "a hook in another place for hooks": replace_hooks,
 }
 
 
@@ -114,7 +123,13 @@ def test_how_it_is_set(module: Scaled, watched: Any, deed: Callable[[Scaled], ob
     assert watched.lies_as_before()
 
 
+def swap_places(module: Scaled) -> object:
+    del module.later
+    return module.register_parameter("latest", nn.Parameter(torch.ones(2)))
+
+
 PLACES: dict[str, Callable[[Scaled], object]] = {
+    "a weight for an empty place": swap_places,
     "a weight where there was none": lambda m: setattr(m, "later", nn.Parameter(torch.ones(2))),
     "another weight": lambda m: m.part.register_parameter("more", nn.Parameter(torch.ones(2))),
     "another buffer": lambda m: m.register_buffer("more", torch.ones(2)),
@@ -126,6 +141,38 @@ PLACES: dict[str, Callable[[Scaled], object]] = {
 def test_places_that_were_empty(module: Scaled, watched: Any, deed: Callable[[Scaled], object]) -> None:
     deed(module)
     assert not watched.is_set_as_before() and not watched.holds_as_before() and not watched.is_unchanged()
+
+
+def test_parts_in_another_order() -> None:
+    module = nn.Sequential(OrderedDict(one=nn.Identity(), other=nn.ReLU())).eval()
+    watched = assets.load("amd-kernel-optimization", "watched").Watched(module)
+    one = module.one
+    del module.one
+    module.one = one
+    assert watched.lies_as_before() and not watched.is_set_as_before() and not watched.is_unchanged()
+
+
+@pytest.mark.parametrize("number", [3, 2000])
+def test_tensors_in_containers_are_not_all_that_is_known(number: int) -> None:
+    module = Scaled().eval()
+    module.sizes = [torch.ones(1)] * number
+    assert not assets.load("amd-kernel-optimization", "watched").Watched(module).knows_all
+
+
+@pytest.mark.parametrize("kind", ["all are swapped", "one that wraps others"])
+def test_weights_that_torch_swaps_can_still_be_swapped(module: Scaled, kind: str) -> None:
+    load = assets.load("amd-kernel-optimization", "watched")
+    if kind == "one that wraps others":
+        wrapping = TwoTensor(torch.ones(2, 2), torch.ones(2, 2))
+        module.part.weight = nn.Parameter(wrapping, requires_grad=False)
+    torch.__future__.set_swap_module_params_on_conversion(kind == "all are swapped")
+    try:
+        watched = load.Watched(module)
+        assert watched.lies_as_before() and not watched.knows_all and not watched.only_computes
+        module.double()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert not watched.is_unchanged()
 
 
 LAYOUTS: dict[str, Callable[[nn.Parameter], object]] = {

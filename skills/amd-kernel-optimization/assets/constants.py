@@ -15,10 +15,9 @@ import torch
 
 from .eager import default_devices, is_capturing, is_plain
 from .exporting import is_exporting
+from .plain import PLAIN, exactly
 
 MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
-
-_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
 
 
 class _Values:
@@ -62,9 +61,8 @@ def _slot(build, *arguments):
 
 
 def _find(build, arguments):
-    values = [repr(a) if type(a) is float else a for a in arguments]  # 0.0 is -0.0
-    key = (build, *values, *map(type, arguments), torch.get_default_dtype(), *default_devices())
-    if not all(isinstance(a, _PLAIN) for a in arguments) or not is_plain():
+    key = (build, *map(exactly, arguments), torch.get_default_dtype(), *default_devices())
+    if not all(isinstance(a, PLAIN) for a in arguments) or not is_plain():
         return None
     slot = _slots.get(key)
     if slot is None:

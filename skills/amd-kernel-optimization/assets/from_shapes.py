@@ -28,11 +28,11 @@ from torch.utils import _python_dispatch, _pytree
 
 from .eager import default_devices, is_capturing, is_plain
 from .exporting import is_exporting
+from .plain import PLAIN
 
 MOST = 16  # results kept of one `build`
 DEEPEST = 8  # containers in containers
 
-_PLAIN = {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
 _CONTAINERS = {list, tuple, set, frozenset}
 _kept = {}  # build -> {key: _Kept, or None where it runs in every call}; recorded graphs may read it, so it stays
 
@@ -96,7 +96,7 @@ def _copied(tensor, memory):
 def _found_out(build, arguments):
     """What `build` gives by facts alone; None where it needs more."""
     asked, value = [], None
-    others = {id(a): _in_place_of(a, asked) for a in arguments if type(a) not in _PLAIN}
+    others = {id(a): _in_place_of(a, asked) for a in arguments if type(a) not in PLAIN}
     generators = _generators()
     before = [get() for get, _ in generators]
     gradients = torch.set_grad_enabled(torch.is_grad_enabled())  # which leaving inference mode would change
@@ -116,7 +116,7 @@ def _found_out(build, arguments):
 
 def _may_be_kept(out):
     if type(out) is not torch.Tensor or out.layout != torch.strided or out.is_nested:
-        return type(out) in _PLAIN
+        return type(out) in PLAIN
     special = out.is_quantized or out.is_conj() or out.is_neg()  # more than memory, offset, shape and strides
     return not (special or out.requires_grad or out.is_inference() or vars(out))
 
@@ -205,7 +205,7 @@ class _Untold(Exception):
 
 def _key(arguments):
     """All that a result may depend on; None where that cannot be told."""
-    objects = [id(a) for a in arguments if type(a) not in _PLAIN]
+    objects = [id(a) for a in arguments if type(a) not in PLAIN]
     same = tuple(map(objects.index, objects))
     try:
         facts = tuple(map(_facts, arguments))
@@ -220,7 +220,7 @@ def _facts(argument):
         if not plain or argument.requires_grad:
             raise _Untold
         return argument.shape, argument.stride(), argument.dtype, argument.device
-    if type(argument) in _PLAIN:
+    if type(argument) in PLAIN:
         return _value(argument)
     if not _is_settings(argument):
         raise _Untold
@@ -232,7 +232,7 @@ class _Attributes:
 
 
 def _is_settings(argument):
-    if isinstance(argument, (*_PLAIN, torch.Tensor)) or type(argument).__basicsize__ != _Attributes.__basicsize__:
+    if isinstance(argument, (*PLAIN, torch.Tensor)) or type(argument).__basicsize__ != _Attributes.__basicsize__:
         return False
     return hasattr(argument, "__weakref__") and hasattr(argument, "__dict__")
 
@@ -242,7 +242,7 @@ def _value(value, depth=0):
     kind = type(value)
     if kind in (float, complex):
         return kind, repr(value)  # in which 0.0 is not -0.0, and nan is itself
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return kind, value
     if depth >= DEEPEST or not (kind is dict or kind in _CONTAINERS):
         raise _Untold

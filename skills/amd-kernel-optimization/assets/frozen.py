@@ -20,19 +20,19 @@ module called from several threads at a time.
 
 import functools
 import importlib
-import weakref
 
 import torch
 from torch.utils import _pytree
 
 from .eager import is_capturing, is_watched, means_more
+from .per_module import PerModule
 from .watched import Watched
 
 CHANGES = 4
 
 _IMPL = "_compiled_call_impl"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_states = weakref.WeakKeyDictionary()  # no attribute of the module, so that deepcopy and pickle leave it out
+_states = PerModule()
 
 
 def frozen(**settings):

@@ -10,7 +10,8 @@ is seen. A replay copies the inputs into the recording's own and returns copies 
 keep them. Weights are read where they lie: what is written into them is seen, and recordings are thrown away when one
 has moved or was replaced, or when an attribute or a hook of any part has changed (see watched.py). Copies of the
 module, and subclasses, start without recordings. What `remembered` remembers of the inputs is an input itself, looked
-up before each replay.
+up before each replay. An attribute or a part that is new, and makes inputs valid that were not, is seen only after a
+replay with them; a replay that is thrown away has drawn its random numbers.
 
 The plain call runs instead: on a CPU and on a device that is not the current one, with gradients, in training mode of
 any part, under autocast or anything that looks at operations or modules, while compiling or capturing, for inputs that
@@ -23,12 +24,13 @@ import contextlib
 import functools
 import threading
 import warnings
-import weakref
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .eager import default_devices, is_capturing, is_plain, is_watched
+from .per_module import PerModule
+from .plain import PLAIN, exactly
 from .recording import Recording
 from .watched import Watched
 
@@ -37,10 +39,9 @@ MAX_CHANGES = 16
 SMALL = 1 << 20  # bytes: copying so much takes the device less time than the host takes to ask for it
 WARM_UP_CALLS = 3  # on the stream that records: library handles and workspaces belong to a stream
 
-_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
-_LEAVES = frozenset((torch.Tensor, *_PLAIN))
+_LEAVES = frozenset((torch.Tensor, *PLAIN))
 _TOGETHER = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
-_recorders = weakref.WeakKeyDictionary()  # no attribute of the module, so that deepcopy and pickle leave it out
+_recorders = PerModule()
 
 
 def graphed(cls):
@@ -82,11 +83,11 @@ class _Recorder:
         if form is None:
             return plain(*args, **kwargs)
         elsewhere = self.state is None or self.stream.device.index != torch.cuda.current_device()
-        if elsewhere or not self.state.lies_as_before():  # a replay would read memory that is gone, or beside its end
+        if elsewhere or not self.state.lies_as_before():  # a replay would read memory that is gone
             self._begin(module)
         graph = self.graphs.get(form)
         if graph is None:
-            if not self.state.is_set_as_before():
+            if not (self.failed or self._is_set_as_before()):
                 self._begin(module)
             if self.failed or not self.recordable:
                 return plain(*args, **kwargs)
@@ -96,7 +97,7 @@ class _Recorder:
         if graph is None or not graph.recording.refresh(leaves):
             return plain(*args, **kwargs)
         out = graph.replay(leaves)
-        if self.state.is_set_as_before():  # asked while the device works; a replay leaves nothing behind
+        if self._is_set_as_before():  # asked while the device works; a replay only draws random numbers
             return out
         torch.cuda.current_stream().synchronize()
         self._begin(module)
@@ -110,8 +111,13 @@ class _Recorder:
         self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         elsewhere = any(t.is_cuda and t.device != self.stream.device for t in self.state.tensors())
         self.recordable = self.state.only_computes and not elsewhere
+        self.on_host = _versions_on_host(self.state)
         if self.changes > MAX_CHANGES:
             self._give_up()
+
+    def _is_set_as_before(self):
+        """Also what is recorded by its value: a tensor on a CPU."""
+        return self.state.is_set_as_before() and _versions_on_host(self.state) == self.on_host
 
     def _first(self, form, plain, leaves, args, kwargs):
         before = _versions(self.state, leaves)
@@ -129,11 +135,11 @@ class _Recorder:
         except (RuntimeError, UserWarning):  # it cannot be recorded; the plain call still can be made
             torch.cuda.synchronize()
             return self._give_up()
-        changed = graph.wrote or not (self.state.lies_as_before() and self.state.is_set_as_before())
+        changed = graph.wrote or not (self.state.lies_as_before() and self._is_set_as_before())
         return self._give_up() if changed or _versions(self.state, ()) != before else graph
 
     def _give_up(self):
-        self.failed, self.graphs = True, {}
+        self.failed, self.graphs, self.state = True, {}, None
 
 
 class _Graph:
@@ -159,12 +165,12 @@ class _Graph:
             with graph:
                 out = plain(*args, **kwargs)
         plain_tuple = type(out) is tuple and _are_tensors(out)
-        self.outputs, self.structure = (out, tuple) if plain_tuple else pytree.tree_flatten(out)
+        self.outputs, self.structure = (out, None) if plain_tuple else pytree.tree_flatten(out)
         self.wrote = versions != [_version(leaf) for leaf in self.inputs]
         self.taken, self.made = _at_once(self.inputs), _at_once(self.outputs)
         if not self.recording.holds():
             raise RuntimeError("what is remembered was written to, or is not the same outside of the call")
-        if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in self.outputs):
+        if not all(isinstance(leaf, (torch.Tensor, *PLAIN)) for leaf in self.outputs):
             raise RuntimeError("the outputs are more than tensors and plain values")
 
     def replay(self, leaves):
@@ -179,7 +185,7 @@ class _Graph:
         for places, made in self.made:
             for place, tensor in zip(places, _copies(made), strict=True):
                 out[place] = tensor
-        return _unflatten(out, self.structure)
+        return tuple(out) if self.structure is None else pytree.tree_unflatten(out, self.structure)
 
 
 @contextlib.contextmanager
@@ -229,10 +235,6 @@ def _given(leaves, structure):
     return leaves[:number], dict(zip(names, leaves[number:], strict=True))
 
 
-def _unflatten(leaves, structure):
-    return tuple(leaves) if structure is tuple else pytree.tree_unflatten(leaves, structure)
-
-
 def _are_tensors(values):
     return all(type(value) is torch.Tensor for value in values)
 
@@ -274,8 +276,8 @@ def _form(leaves, structure):
                 return None
             memory.add(storage)
             parts.append((leaf.shape, leaf.stride(), leaf.dtype, leaf.device))
-        elif isinstance(leaf, _PLAIN):
-            parts.append((type(leaf), leaf))
+        elif isinstance(leaf, PLAIN):
+            parts.append(exactly(leaf))
         else:
             return None
     return tuple(parts) if memory else None
@@ -298,6 +300,10 @@ def _own(tensor):
 
 def _versions(state, leaves):
     return [_version(each) for each in (*state.tensors(), *leaves)]
+
+
+def _versions_on_host(state):
+    return [_version(each) for each in state.tensors() if not each.is_cuda]
 
 
 def _version(value):

@@ -16,7 +16,6 @@ code for all is not what each gives by itself. While a program is exported or tr
 
 import copy
 import threading
-import weakref
 
 import torch
 from torch import nn
@@ -26,12 +25,14 @@ from .agreement import agree
 from .eager import is_capturing
 from .exporting import is_exporting
 from .packed_linear import PackedLinear
-from .watched import _OF_EACH, _PLAIN, Watched, is_shared
+from .per_module import PerModule
+from .plain import PLAIN
+from .watched import _OF_EACH, Watched, is_shared
 
 WASTE = 3  # times the rows that there are: what is computed at most, when all experts take as many rows as the busiest
 ALIGNED = 8  # elements: a grouped product wants rows that begin at multiples of 16 bytes
 JAGGED_DEVICES = ("cuda",)  # what PyTorch calls AMD's GPUs as well
-_groups = weakref.WeakKeyDictionary()  # ModuleList -> _Group
+_groups = PerModule()  # a _Group of each ModuleList
 _sorted = threading.local()  # .rows: where those of each expert end, and whose each is, while a group's code runs
 
 
@@ -205,8 +206,8 @@ def _form(module):
         linear = type(part) is nn.Linear
         if not linear and (part._parameters or part._buffers):
             return None
-        own = {n: v for n, v in vars(part).items() if n not in _OF_EACH or isinstance(v, _PLAIN)}
-        facts = tuple(sorted((n, repr(v) if isinstance(v, _PLAIN) else str(id(v))) for n, v in own.items()))
+        own = {n: v for n, v in vars(part).items() if n not in _OF_EACH or isinstance(v, PLAIN)}
+        facts = tuple(sorted((n, repr(v) if isinstance(v, PLAIN) else str(id(v))) for n, v in own.items()))
         shape = (*part.weight.shape, part.weight.dtype, part.bias is None) if linear else ()
         found.append((name, type(part), facts, shape))
     return tuple(found)

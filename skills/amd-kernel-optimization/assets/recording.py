@@ -14,8 +14,8 @@ import torch
 from torch.utils import _pytree
 
 from .eager import is_capturing
+from .plain import PLAIN, exactly
 
-_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 _state = threading.local()
 
 
@@ -54,7 +54,10 @@ class Recording:
                 return None
             outs, out_form = self._outside(key, self._inputs)
             devices = {leaf.device for leaf in self._inputs if isinstance(leaf, torch.Tensor)}
-            if not all(out.device in devices if isinstance(out, torch.Tensor) else _is_plain(out) for out in outs):
+            tensors = [out for out in outs if isinstance(out, torch.Tensor)]
+            if not all(isinstance(out, (torch.Tensor, *PLAIN)) for out in outs):
+                return None
+            if not all(tensor.device in devices for tensor in tensors):
                 return None
             found = _Result(key, outs, out_form)
             self._results.append(found)
@@ -71,10 +74,10 @@ class Recording:
         return all(result.holds(*self._found(result.key, self._inputs)) for result in self._results)
 
     def _named(self, leaf):
-        """("input", its place) or (type, value); None for what is neither an input nor a plain value."""
+        """("input", its place, None) or ("value", itself, what it says); None for what is neither."""
         if isinstance(leaf, torch.Tensor):
-            return next((("input", place) for place, mine in enumerate(self._inputs) if mine is leaf), None)
-        return (type(leaf), leaf) if _is_plain(leaf) else None
+            return next((("input", place, None) for place, mine in enumerate(self._inputs) if mine is leaf), None)
+        return ("value", leaf, exactly(leaf)) if isinstance(leaf, PLAIN) else None
 
     def _found(self, key, inputs):
         """As `_outside`; of no form when the module is gone."""
@@ -82,7 +85,7 @@ class Recording:
 
     def _outside(self, key, inputs):
         compute, module, form, given = key
-        leaves = [inputs[value] if kind == "input" else value for kind, value in given]
+        leaves = [inputs[value] if kind == "input" else value for kind, value, _ in given]
         args, kwargs = _pytree.tree_unflatten(leaves, form)
         before, _state.recording = current(), None
         try:
@@ -122,13 +125,9 @@ class _Result:
         return form == self._form and all(map(_alike, outs, self._mine))
 
 
-def _is_plain(value):
-    return isinstance(value, _PLAIN)
-
-
 def _alike(out, mine):
     if not isinstance(mine, torch.Tensor):
-        return type(out) is type(mine) and out == mine
+        return exactly(out) == exactly(mine)
     facts = (mine.shape, mine.dtype, mine.device)
     return isinstance(out, torch.Tensor) and (out.shape, out.dtype, out.device) == facts
 

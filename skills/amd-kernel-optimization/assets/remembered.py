@@ -20,14 +20,15 @@ from torch.utils import _pytree
 
 from .eager import is_capturing, is_plain
 from .exporting import is_exporting
+from .per_module import PerModule
+from .plain import PLAIN, exactly
 from .recording import current
 from .watched import Watched, is_shared
 
 MOST = 4  # results kept of one module, such as those with and without a condition
 MISSES = 16  # in a row, after which a module or its inputs are taken to change always
 
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
-_kept = weakref.WeakKeyDictionary()  # module -> _Results
+_kept = PerModule()  # the _Results of each
 
 
 def remembered(module, *args, **kwargs):
@@ -113,13 +114,13 @@ class _Entry:
     def take(self, result):
         self.outs, self.out_form = _pytree.tree_flatten(result)
         self.usable = all(
-            isinstance(out, _PLAIN) or (type(out) is torch.Tensor and not out.requires_grad) for out in self.outs
+            isinstance(out, PLAIN) or (type(out) is torch.Tensor and not out.requires_grad) for out in self.outs
         )
         self.versions = [_version(out) if isinstance(out, torch.Tensor) else None for out in self.outs]
 
     def is_for(self, leaves):
         return all(
-            given.is_same(leaf) if isinstance(given, _Given) else type(given) is type(leaf) and given == leaf
+            given.is_same(leaf) if isinstance(given, _Given) else exactly(given) == exactly(leaf)
             for given, leaf in zip(self.given, leaves, strict=True)
         )
 
@@ -177,6 +178,6 @@ def _random_states(leaves):
 
 
 def _can_be_told(leaf):
-    if isinstance(leaf, _PLAIN):
+    if isinstance(leaf, PLAIN):
         return True
     return type(leaf) is torch.Tensor and not leaf.requires_grad and leaf.layout == torch.strided

@@ -4,22 +4,27 @@
 
 Each call looks at each of them, so it is for modules that take much longer. What writes to the memory of a weight
 behind torch's back (`p.data.mul_()`, a kernel of one's own) is not seen; what replaces a weight or its data is. Of
-attributes that are objects of other classes, such as a configuration, only another object is seen. What was a part is
-kept until its user looks anew; a weight that was replaced is not.
+attributes that are objects of other classes, such as a configuration, only another object is seen; of classes, of dicts
+of weights or parts that are put in the place of others, and of conjugate bits nothing. What was a part is kept until
+its user looks anew; a weight that was replaced is not.
 """
 
+import itertools
 import operator
 import weakref
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from .per_module import NAME
+from .plain import PLAIN, exactly
 
 MOST_ELEMENTS = 1000  # of a container that is looked into at each call; what is larger is a vocabulary, say
 MOST_DEEP = 8
 
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_OF_EACH = frozenset(vars(torch.nn.Module()))  # what every module has
+_OF_EACH = frozenset((*vars(torch.nn.Module()), NAME))  # what every module has, and what is known of it
 _CONTAINERS = (list, tuple, set, dict)
 
 
@@ -27,13 +32,14 @@ class Watched:
     """A module as it is now. `leave_out` are classes of parts that somebody else watches.
 
     `knows_all` says whether every weight is looked at: no list or other container holds weights or parts that the
-    module does not know. `is_counted` says whether each change of one is counted: none is an inference tensor or lies
-    in memory that processes share. `only_computes` says whether a call computes from what is known, and does no more:
-    nothing in it is hooked or is in training, and no part has a `forward` of its own that is not its class's.
+    module does not know, and torch swaps none for another. `is_counted` says whether each change of one is counted:
+    none is an inference tensor or lies in memory that processes share. `only_computes` says whether a call computes
+    from what is known, and does no more: nothing in it is hooked or is in training, and no part has a `forward` of its
+    own that is not its class's.
     """
 
     def __init__(self, module, leave_out=()):
-        self._held, self._slots, self._children, self._empty, self._tensors = [], [], [], [], []
+        self._attributes, self._slots, self._children, self._empty, self._tensors = [], [], [], [], []
         self._objects, self._plain, self._contents = [], [], []
         self.knows_all, quiet = True, True
         known = {id(each) for each in (*module.modules(), *module.parameters(), *module.buffers())}
@@ -41,17 +47,18 @@ class Watched:
             if isinstance(part, leave_out) or getattr(type(part), "watches_itself", False):
                 continue
             attributes = vars(part)
-            self._held += [attributes, *(attributes[name] for name in _HOOKS)]
+            self._attributes.append(attributes)
             self._slots += [part._modules, part._parameters, part._buffers]
             self._children += [(part._modules, name, child) for name, child in part._modules.items()]
             for held in (part._parameters, part._buffers):
-                self._tensors += [(held, name, *_facts(tensor)) for name, tensor in held.items() if tensor is not None]
+                self._tensors += [(held, name, *_facts(held, name)) for name in held if held[name] is not None]
                 self._empty += [(held, name) for name, tensor in held.items() if tensor is None]
             self._look_at(attributes, known)
             own = any(attributes[name] for name in (*_HOOKS, "forward") if name in attributes)
             quiet = quiet and not part.training and not own
+        self.knows_all = self.knows_all and not any(_may_be_swapped(held[name]) for held, name, *_ in self._tensors)
         self.only_computes = self.knows_all and quiet
-        self._sizes, self._slot_sizes = _sizes(self._held), _sizes(self._slots)
+        self._sizes, self._names = self._sizes_now(), _names(self._slots)
         self._children, self._plain = _columns(self._children, 3), _columns(self._plain, 3)
         self._objects = _columns(self._objects, 3)
         held, names, references, *facts = _columns(self._tensors, 6)
@@ -62,10 +69,10 @@ class Watched:
 
     def _look_at(self, attributes, known):
         for name, value in attributes.items():
-            if isinstance(value, _PLAIN):
+            if isinstance(value, PLAIN):
                 self._plain.append((attributes, name, value))
             elif isinstance(value, torch.Tensor):
-                self._tensors.append((attributes, name, *_facts(value)))
+                self._tensors.append((attributes, name, *_facts(attributes, name)))
             elif name in _OF_EACH:
                 continue
             elif isinstance(value, _CONTAINERS):
@@ -79,8 +86,9 @@ class Watched:
         return self.holds_as_before() and self._has_its_attributes()
 
     def lies_as_before(self):
-        """Whether each part and each tensor is in its place, and in the same memory. The quickest of the questions: it
-        may be asked before a device begins, and `is_set_as_before` while it works.
+        """Whether each part and each tensor is in its place, and in the same memory; what is new beside them is not
+        seen. The quickest of the questions: it may be asked before a device begins, and `is_set_as_before` while it
+        works.
         """
         held, names, children = self._children
         if not all(map(operator.is_, map(dict.get, held, names), children)):
@@ -106,12 +114,12 @@ class Watched:
         return [tensor.untyped_storage()._cdata for tensor in tensors] == [storage.cdata for storage in self._storages]
 
     def _is_laid_out_as_before(self, tensors):
-        if _sizes(self._slots) != self._slot_sizes or any(held.get(name) is not None for held, name in self._empty):
+        if _names(self._slots) != self._names or any(held.get(name) is not None for held, name in self._empty):
             return False
         return _layouts(tensors) == self._layouts
 
     def _has_its_attributes(self):
-        if _sizes(self._held) != self._sizes:
+        if self._sizes_now() != self._sizes:
             return False
         held, names, references = self._objects
         objects = [reference() for reference in references]  # None for those that are gone
@@ -122,6 +130,11 @@ class Watched:
         if not all(map(operator.is_, now, values)) and not all(map(_is_equal, now, values)):
             return False
         return all(_looks_like(held.get(name), looks) for held, name, looks in self._contents)
+
+    def _sizes_now(self):
+        """(attributes of each part, hooks of each kind of each part)"""
+        hooks = itertools.chain.from_iterable(map(operator.itemgetter(*_HOOKS), self._attributes))
+        return [len(each) - (NAME in each) for each in self._attributes], list(map(len, hooks))
 
     def tensors(self):
         """Those that are in the places of the known ones."""
@@ -136,8 +149,8 @@ def is_shared(tensor):
     return tensor.device.type == "cpu" and tensor.is_shared()
 
 
-def _sizes(held):
-    return list(map(len, held))
+def _names(slots):
+    return list(map(tuple, slots))
 
 
 def _columns(rows, number):
@@ -145,7 +158,7 @@ def _columns(rows, number):
 
 
 def _is_equal(now, value):
-    return type(now) is type(value) and now == value
+    return now is value or exactly(now) == exactly(value)
 
 
 def _nothing():
@@ -175,15 +188,17 @@ def _looks_like(now, looks):
         now_held = _elements(now) if type(now) is kind else ()
         return type(now) is kind and len(now_held) == len(elements) and all(map(_looks_like, now_held, elements))
     before = _referred(looks)
-    return now is before or (isinstance(now, _PLAIN) and _is_equal(now, before))
+    return now is before or (isinstance(now, PLAIN) and _is_equal(now, before))
 
 
 def _holds_only(value, known, depth=0):
     """Whether a container, of others perhaps, holds no weights or parts but those that are known."""
     if isinstance(value, (torch.Tensor, torch.nn.Module)):
         return id(value) in known
-    if not isinstance(value, _CONTAINERS) or len(value) > MOST_ELEMENTS:
+    if not isinstance(value, _CONTAINERS):
         return True
+    if len(value) > MOST_ELEMENTS:
+        return not any(isinstance(element, (torch.Tensor, torch.nn.Module)) for element in _elements(value))
     return depth <= MOST_DEEP and all(_holds_only(element, known, depth + 1) for element in _elements(value))
 
 
@@ -197,8 +212,21 @@ def _elements(container):
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
 
 
-def _facts(tensor):
-    return weakref.ref(tensor), StorageWeakRef(tensor.untyped_storage()), tensor.data_ptr(), _version(tensor)
+def _facts(held, name):
+    tensor = held[name]
+    reference = _by_number(held, name) if _may_be_swapped(tensor) else weakref.ref(tensor)
+    return reference, StorageWeakRef(tensor.untyped_storage()), tensor.data_ptr(), _version(tensor)
+
+
+def _may_be_swapped(tensor):
+    """Whether torch puts another tensor in its place where others write into it: it refuses what is weakly referred."""
+    return torch.__future__.get_swap_module_params_on_conversion() or is_traceable_wrapper_subclass(tensor)
+
+
+def _by_number(held, name):
+    """What answers with the tensor while it is there, as a reference would, but for one that got its number."""
+    number = id(held[name])
+    return lambda: now if id(now := held.get(name)) == number else None
 
 
 def _version(tensor):
