@@ -28,7 +28,7 @@ from torch.utils import _python_dispatch, _pytree
 
 from .eager import default_devices, is_capturing, is_plain
 from .exporting import is_exporting
-from .plain import PLAIN
+from .plain import PLAIN, exactly
 
 MOST = 16  # results kept of one `build`
 DEEPEST = 8  # containers in containers
@@ -240,10 +240,8 @@ def _is_settings(argument):
 def _value(value, depth=0):
     """Plain data by value, type and order, as a key."""
     kind = type(value)
-    if kind in (float, complex):
-        return kind, repr(value)  # in which 0.0 is not -0.0, and nan is itself
     if kind in PLAIN:
-        return kind, value
+        return exactly(value)
     if depth >= DEEPEST or not (kind is dict or kind in _CONTAINERS):
         raise _Untold
     return kind, tuple([_value(part, depth + 1) for part in (value.items() if kind is dict else value)])
