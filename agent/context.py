@@ -346,6 +346,7 @@ class RunContext:
             recording_pays=known is not None and self.platform.device == "cuda"
             and known.recording_pays(self.referee.delta),
             compile_endless=known is not None and known.compile_endless,
+            compile_breaks=None if known is None else known.compile_breaks,
         )  # fmt: skip
 
     def judged_on(self, base: str) -> set[str]:

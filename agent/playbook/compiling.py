@@ -49,7 +49,7 @@ def propose(request: ProposalRequest) -> Answer:
             return [], str(reason)
         if hopeless:
             drafts.reasons.append(f"compiling {site.module_class} {hopeless}")
-        if request.recording_pays and not (hopeless or present is not None or graphs.obstacle(request)):
+        if request.recording_pays and not (hopeless or present is not None or graphs.obstacle(request, compiled=True)):
             _recorded(drafts, site, ways[0])
         for text in () if hopeless else ways:
             if text == present or (kept and "mode=" not in text):

@@ -9,11 +9,15 @@ from agent.proposers import ProposalRequest
 from tools.rewrite import compile_model, wrap_calls
 
 
-def obstacle(request: ProposalRequest) -> str:
-    """Why no call can be recorded; empty where nothing is known against it."""
+def obstacle(request: ProposalRequest, compiled: bool = False) -> str:
+    """Why no call can be recorded; empty where nothing is known against it.
+
+    What eager code reads, to choose its way, is not read where torch.compile follows that code without a break.
+    """
     if request.platform.device != "cuda":
         return "a CPU has no graphs to capture: its calls are not launched on a device"
-    if reads := request.observation.host_reads:
+    unbroken = compiled and request.compile_breaks == 0
+    if (reads := request.observation.host_reads) and not unbroken:
         places = ", ".join(f"{f.file}:{f.line}" for read in reads[:3] for f in read.frames[:1])
         return f"Python reads values of tensors during the call ({places}), so a recording would not follow them"
     return ""

@@ -35,6 +35,7 @@ class SessionStart(BaseModel):
     compile_screened: dict[str, Comparison] = Field(default_factory=dict)
     compile_failed: dict[str, str] = Field(default_factory=dict)
     compile_endless: bool = False  # in each mode: it came to no end, or began anew for each input
+    compile_breaks: int | None = None  # places where it gave up and went on in Python; None where that is not known
 
     def best_compile(self) -> str:
         """The mode with the largest speedup over eager; empty when none was measured."""
@@ -71,6 +72,12 @@ class Screened(BaseModel):
     """Plain torch.compile against eager in a few restarts, by mode: says which modes are worth more."""
 
     modes: dict[str, Comparison]
+
+
+class GraphBreaks(BaseModel):
+    """Of plain torch.compile; None where nobody counted them."""
+
+    count: int | None
 
 
 class Whole(BaseModel):

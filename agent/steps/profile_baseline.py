@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from statistics import median
 from typing import Any
 
 from agent.context import RunContext
 from agent.records import measurements
 from agent.records.atomic_file import write_atomically
-from agent.records.measurements import Screened, SessionStart
-from agent.reporting.progress import Note
+from agent.records.measurements import GraphBreaks, Screened, SessionStart
+from agent.reporting.progress import Judging, Note
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
 from tools.judging import accept
@@ -197,7 +197,7 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     try:
         for wave in waves:
             futures |= {mode: pool.submit(ctx.filled, pending[mode]) for mode in wave}
-            _wait_for(ctx, futures.values())
+            _wait_for(ctx, wave, futures)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     endless = 0
@@ -208,19 +208,27 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
             _failed(ctx, found, mode, str(fault))
             endless += fault.kind in ("compiles_again", "hangs")
     found.compile_endless = endless == len(pending) > 0
+    counted = [build.graph_breaks for build in builds.values() if build.graph_breaks is not None]
+    found.compile_breaks = measurements.once(ctx.run_dir / "session" / "graph-breaks.json", GraphBreaks,
+                                             lambda: GraphBreaks(count=max(counted, default=None))).count  # fmt: skip
     ctx.compile_baselines.update(builds)
     return builds
 
 
-def _wait_for(ctx: RunContext, filling: Collection[Future[Build]]) -> None:
+def _wait_for(ctx: RunContext, wave: Collection[str], filling: dict[str, Future[Build]]) -> None:
     """Who stops meanwhile does not wait for minutes of tuning, but until what was compiled by then is put away."""
+    left = {filling[mode] for mode in wave}
     try:
-        wait(filling)
+        while left:
+            over, left = wait(left, return_when=FIRST_COMPLETED)
+            phase = f"compiling: {', '.join(mode for mode in wave if filling[mode] in over)} done"
+            done, modes = len(filling) - len(left), len(ctx.compile_baselines)
+            ctx.progress.emit(Judging(ctx.subject, phase, done, modes, "modes"))
     except KeyboardInterrupt:
-        for waiting in filling:
+        for waiting in filling.values():
             waiting.cancel()
         ctx.end_running()
-        wait(filling, PUT_AWAY_S)
+        wait(filling.values(), PUT_AWAY_S)
         raise
 
 

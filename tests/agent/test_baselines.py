@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from agent.guard import Stopped
 from agent.records import measurements
 from agent.records.measurements import SessionStart
+from agent.reporting.progress import Event, Judging
 from agent.steps import profile_baseline
 from agent.time_slice import TimeSlice
 from tools.judging.check import Checked
@@ -74,12 +76,13 @@ def measured(
     end_running: Callable[[], None] = lambda: None,
     later: Sequence[Callable[[Any], object]] = (),
     rocm: bool = False,
+    tell: Callable[[Event], object] = lambda event: None,
 ) -> tuple[SessionStart, Referee]:
     referee = Referee(gains, wrong)
     if run_dir is None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "session").mkdir()
-            return measured(gains, wrong, Path(folder), end_running, later, rocm)
+            return measured(gains, wrong, Path(folder), end_running, later, rocm, tell)
     builds = {mode: Build(mode, Path("/nowhere")) for mode in gains}
     ctx: Any = SimpleNamespace(
         run_dir=run_dir,
@@ -90,7 +93,7 @@ def measured(
         pristine_checked=lambda: Checked(Finding(None, ""), PRISTINE),
         workload=SimpleNamespace(fits=lambda copies: True),
         platform=SimpleNamespace(device="cuda", rocm=rocm),
-        progress=SimpleNamespace(emit=lambda event: None),
+        progress=SimpleNamespace(emit=tell),
         say=lambda *said: None,
         time_slice=TimeSlice(),
         end_running=end_running,
@@ -118,6 +121,17 @@ def test_a_run_that_goes_on_screens_no_modes_again(tmp_path: Path) -> None:
     first, _ = measured(gains, run_dir=tmp_path)
     again, referee = measured(gains, run_dir=tmp_path)
     assert again == first and [purpose for purpose, _ in referee.asked] == ["baselines"]
+
+
+def test_a_run_that_goes_on_knows_what_broke_the_graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of caches that were kept nobody counts it again."""
+    gains = {"default": 5.1, "max-autotune": 5.2}
+    (tmp_path / "session").mkdir()
+    assert measured(gains)[0].compile_breaks is None
+    monkeypatch.setattr(Referee, "fill", lambda self, build: replace(build, graph_breaks=len(build.key)))
+    assert [measured(gains, run_dir=tmp_path)[0].compile_breaks for _ in range(2)] == [12, 12]
+    monkeypatch.setattr(Referee, "fill", lambda self, build: build)
+    assert measured(gains, run_dir=tmp_path)[0].compile_breaks == 12
 
 
 def test_a_best_mode_that_plainly_pays_is_measured_in_full_when_nothing_was_kept() -> None:
@@ -196,11 +210,11 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(monkeypatch: pyt
 
     waits = iter([Stopped(signal.SIGALRM)])
 
-    def wait(filling: Collection[Future[Build]], timeout: float | None = None) -> object:
+    def wait(filling: Collection[Future[Build]], timeout: float | None = None, **how: str) -> object:
         assert begun.wait(10)
         for stop in waits:
             raise stop
-        return futures.wait(filling, timeout)
+        return futures.wait(filling, timeout, **how)
 
     monkeypatch.setattr(Referee, "fill", fill)
     monkeypatch.setattr(profile_baseline, "wait", wait)
@@ -208,6 +222,25 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(monkeypatch: pyt
     with pytest.raises(Stopped):
         measured({"default": 2.0, "max-autotune": 5.2}, end_running=ended_ours.set)
     assert put_away == ["max-autotune"]
+
+
+@pytest.mark.parametrize("rocm", [False, True])
+def test_each_mode_is_told_of_when_it_is_compiled(monkeypatch: pytest.MonkeyPatch, rocm: bool) -> None:
+    """Tuning takes minutes, in which nothing else is said."""
+    told, first_told = list[str](), threading.Event()
+
+    def fill(self: Referee, build: Build) -> Build:
+        assert build.key == "default" or first_told.wait(60)
+        return build
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Judging) and event.unit == "modes":
+            told.append(f"{event.phase}, {event.done} of {event.of}")
+            first_told.set()
+
+    monkeypatch.setattr(Referee, "fill", fill)
+    measured({"default": 2.0, "max-autotune-no-cudagraphs": 5.2}, rocm=rocm, tell=tell)
+    assert told == ["compiling: default done, 1 of 2", "compiling: max-autotune-no-cudagraphs done, 2 of 2"]
 
 
 @pytest.mark.parametrize("rocm", [False, True])

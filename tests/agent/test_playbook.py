@@ -184,7 +184,9 @@ def test_where_recorded_calls_pay_compiling_and_recording_are_one_change(decoder
     again = replace(asked, base=after.tree, tree=after.tree, step="capture_graph")
     assert Playbook().propose(again) == ([], "Capture whole calls of Decoder as graphs: Decoder is captured already")
     read = seen.model_copy(update={"host_reads": [HostRead.model_construct(frames=[])]})
-    assert "record" not in Playbook().propose(replace(asked, observation=read))[0][0].title
+    reads = [replace(asked, observation=read, compile_breaks=breaks) for breaks in (None, 1, 0)]
+    assert ["record" in Playbook().propose(each)[0][0].title for each in reads] == [False, False, True]
+    assert "reads values" in Playbook().propose(replace(reads[2], step="capture_graph"))[1], "eager, it still would"
     assert "record" not in Playbook().propose(replace(asked, platform=CPU))[0][0].title
 
 

@@ -148,7 +148,8 @@ class Checks:
             return Checked(_finding(fault), build)
 
     def fill(self, build: Build, halfway: Halfway = lambda compiled: None) -> Build:
-        """The build with its compile cache filled by a few calls of every case; says nothing about correctness.
+        """The build with its compile cache filled by a few calls of every case, and its graph breaks; says nothing
+        about correctness.
 
         Who stops it gets what was compiled until then. Raises: WorkerFault when it does not run, or compiles itself for
         a long time for each of them.
@@ -164,8 +165,9 @@ class Checks:
                     with contextlib.suppress(WorkerFault, DiskFull, OSError):  # it would be for another time
                         halfway(_finished_files(self._cache_of(build, worker)))
                 raise
+            compiled = worker.ask_for(Compiled, "compiled")
             worker.stop()
-            return self._with_cache(build, worker)
+            return replace(self._with_cache(build, worker), graph_breaks=compiled.graph_breaks)
 
     def _call_all(self, build: Build, worker: Worker) -> None:
         worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))

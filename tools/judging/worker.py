@@ -59,6 +59,7 @@ class Build:
     cache: Path | None = None  # template of TORCHINDUCTOR and Triton caches; copied for every worker
     compile_options: dict[str, Any] | None = None
     handed_on: Path | None = None  # where it has no cache of its own yet: that of the build it was made from
+    graph_breaks: int | None = None  # of torch.compile, while its cache was filled; None where that was not counted
 
 
 class WorkerFault(Exception):
