@@ -24,8 +24,6 @@ def obstacle(request: ProposalRequest, compiled: bool = False) -> str:
 
 
 def propose(request: ProposalRequest) -> Answer:
-    if why := obstacle(request):
-        return [], why
     drafts = Drafts(request, "capture_graph")
     sites = compile_model.find(request.observation)
     for site in sites:
@@ -36,4 +34,6 @@ def propose(request: ProposalRequest) -> Answer:
             "device need not wait for the host.",
             partial(wrap_calls.capture, request.tree, site),
         )
+    if (why := obstacle(request)) and (drafts.candidates or request.platform.device != "cuda"):
+        return [], why  # not of what is captured already, compiled
     return drafts.answer("" if sites else "the outermost module is third-party code, where nothing is captured for now")

@@ -187,6 +187,7 @@ def test_where_recorded_calls_pay_compiling_and_recording_are_one_change(decoder
     reads = [replace(asked, observation=read, compile_breaks=breaks) for breaks in (None, 1, 0)]
     assert ["record" in Playbook().propose(each)[0][0].title for each in reads] == [False, False, True]
     assert "reads values" in Playbook().propose(replace(reads[2], step="capture_graph"))[1], "eager, it still would"
+    assert Playbook().propose(replace(again, observation=read)) == Playbook().propose(again), "it is captured"
     assert "record" not in Playbook().propose(replace(asked, platform=CPU))[0][0].title
 
 
