@@ -87,8 +87,6 @@ class Whole(BaseModel):
     over_eager: Comparison
     over_compile: Comparison | None = None
     default_malloc: Comparison | None = None
-    failed: str = ""
-    """Why none of it counts: the stack failed while it was timed, or its timed outputs were wrong."""
 
 
 def once(path: Path, form: type[_Model], measure: Callable[[], _Model]) -> _Model:

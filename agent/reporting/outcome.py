@@ -85,10 +85,8 @@ def compose(
     assert session is not None, "a walk that came to its end has measured the baseline"
     if whole is not None and whole.top != ctx.stack.top:
         whole = None
-    failed = whole.failed if whole else ""
-    whole = None if failed else whole
     delta = ctx.referee.delta
-    notes = [*_notes(ctx, folder, exported, failed), session.own_tests.note]
+    notes = [*_notes(ctx, folder, exported, whole), session.own_tests.note]
     again = _afresh(ctx, state)
     if again:
         kept, idle = (sum(each.outcome == outcome for each in again) for outcome in ("kept", afresh.NOT_JUDGED))
@@ -128,7 +126,7 @@ def compose(
     )
 
 
-def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, failed: str) -> list[str]:
+def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, whole: Whole | None) -> list[str]:
     facts = TargetFacts.model_validate_json((folder.path / "target.json").read_bytes())
     found = target_notes(folder.path, ctx.stack)
     notes = [*found, exported.note]
@@ -139,8 +137,9 @@ def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, failed: str) 
     noise = ctx.referee.noise
     if noise is not None and not noise.usable:
         notes.append(f"This machine is too noisy to keep anything: {noise.reason}.")
-    if failed:
-        notes.append(f"The whole stack failed when it was measured in the end: {failed}.")
+    if whole is not None and whole.over_eager.pace:
+        counted = "slow restarts of the original count as if they had been as fast as beside its own copies"
+        notes.append(f"When the whole was measured, {whole.over_eager.pace}; {counted}.")
     after = _profile_after(ctx)
     if after is not None and after.other_path:
         notes.append("Under the profiler the stack's code seems to take another path: where its time goes is unknown.")

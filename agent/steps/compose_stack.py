@@ -66,7 +66,7 @@ def _measure_whole(ctx: RunContext) -> None:
         return
     if known is None or known.top != ctx.stack.top:
         known = _compare_whole(ctx)
-    if known is not None and not known.failed:  # last: the report can do without it, and a stop may come meanwhile
+    if known is not None:  # last: the report can do without it, and a stop may come meanwhile
         ctx.subject = "the whole stack"
         ctx.profile(stack_profile(ctx.stack.top), ctx.top_build())
 
@@ -82,9 +82,6 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     beside = {"stack": top, **({best: ctx.compile_baseline(best)} if best else {})}
     measured = ctx.referee.report_on("whole stack", pristine, beside)
     over_eager = measured.comparisons["stack"]
-    if over_eager.unsettled:
-        whole = Whole(top=ctx.stack.top, over_eager=over_eager, failed=over_eager.unsettled)
-        return measurements.keep(whole, ctx.run_dir / "whole.json")
     verdict = ctx.referee.check_whole(over_eager, measured.outputs_of("stack"))
     if verdict.name != "kept":
         _give_up(ctx, verdict)

@@ -24,6 +24,7 @@ from tools.judging.worker import Build
 FACTORS = {"PackedLinear(": 0.8, ".clone()": 1.25, ".contiguous()": 1.15}
 COMPILED = "SYNTHETIC_COMPILED"  # what a call takes of it under torch.compile; set, it waits for it as on a GPU
 NO_GAIN = "SYNTHETIC_NO_GAIN"  # words: a comparison made for a purpose that has them finds no difference
+UNSTEADY = "SYNTHETIC_UNSTEADY"  # words: in one with a purpose that has them, the incumbent is ten times as slow
 
 
 class SyntheticClock:
@@ -39,9 +40,11 @@ class SyntheticClock:
             jitter = 0.001 * math.sin(len(found.case_log_ratios))
             gain = 0.0 if os.environ.get(NO_GAIN, "none") in request.purpose else math.log(before / after)
             found.case_log_ratios.append([gain + jitter])
-            found.case_total_log_ratios.append(found.case_log_ratios[-1])
+            found.case_total_log_ratios.append([gain + jitter])
             found.incumbent_us.append([before])
             found.candidate_us.append([after * math.exp(-jitter)])
+        if os.environ.get(UNSTEADY, "none") in request.purpose:
+            found.count_at([before / 10], "the machine changes its pace")
         return found
 
     def know(self, found: Comparison) -> None:

@@ -14,7 +14,7 @@ import pytest
 from agent.repository.private_git import PrivateGit
 from agent.repository.target import tree_hash
 from tests.agent.hostile import set_traps
-from tests.agent.synthetic_clock import NO_GAIN
+from tests.agent.synthetic_clock import NO_GAIN, UNSTEADY
 from tests.agent.whole_runs import COPIES, ROOT, TWO_BRANCHES, Ran, agent, git
 from tests.files import write_files
 
@@ -106,6 +106,17 @@ def test_gains_that_are_gone_when_the_whole_is_measured_once_more_are_not_handed
     last = ran.report.attempts[-1]
     assert last.verdict == "neutral" and "not shown to be faster than the original in 12 restarts" in last.why
     assert "kept, later dropped" in (ran.run_dir / "report.md").read_text()
+
+
+def test_what_is_measured_at_an_unsteady_pace_is_counted_low_and_handed_over(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    shutil.copy(TASK, target)
+    ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,audit_compute", **{UNSTEADY: "whole stack"})
+    assert ran.status == 0, ran.message
+    assert ran.report.kept and ran.report.result is not None, "each was proven when it was made"
+    assert ran.report.speedup is not None and ran.report.speedup.ci_high < 1
+    assert any("the machine changes its pace; slow restarts of the original" in note for note in ran.report.notes)
 
 
 def test_a_commit_that_is_worth_nothing_in_the_whole_is_dropped_and_said_to_be(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Whether a candidate slows the incumbent down, by what that takes beside the candidate and beside its own copies.
 
-Refuses to take a machine that changes its pace for a cheat.
+Refuses to take a machine that changes its pace for a cheat, and to count what that gave a candidate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ AGREEMENT = 1.1
 TURNS = 3  # restarts beside its own copies; as many again where those do not settle it
 Known = dict[str, list[list[float]]]  # by the key of a build: microseconds of a call, by worker and case
 Cause = Literal["fails beside it", "slowed down", "pace"]
-REPEATS: dict[Cause, int] = {"fails beside it": 1, "slowed down": 1, "pace": 3}  # of a comparison that is doubted
 
 
 class Doubt(NamedTuple):
@@ -28,10 +27,12 @@ class Doubt(NamedTuple):
 
     cause: Cause
     why: str
+    pace_us: Sequence[float] = ()  # of the incumbent beside its own copies, by case
 
     def tell(self, comparison: Comparison) -> None:
+        """Nobody is to blame for the machine's pace, and nobody gains by it."""
         if self.cause == "pace":
-            comparison.unsettled = self.why
+            comparison.count_at(self.pace_us, self.why)
         else:
             comparison.refused = comparison.refused or self.why
 
@@ -82,7 +83,8 @@ def _doubt(seen: list[list[float]], among: list[list[float]]) -> Doubt | None:
     took = f"beside this candidate the incumbent takes {with_it:.0f} us a call, beside its own copies {without:.0f} us"
     if apart:
         return Doubt("slowed down", f"{took}: it is being slowed down")
-    return Doubt("pace", f"{took}, but not in every restart: the machine changes its pace")
+    pace_us = [median(case) for case in zip(*among, strict=True)]
+    return Doubt("pace", f"{took}, but not in every restart: the machine changes its pace", pace_us)
 
 
 def _slower(seen: list[list[float]], known: list[list[float]]) -> list[tuple[Sequence[float], Sequence[float]]]:

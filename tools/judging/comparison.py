@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -38,13 +41,13 @@ class Comparison(BaseModel):
     """Why a tripwire fired; empty when none did."""
     broken: str = ""
     """What failed in the candidate while it was timed."""
-    unsettled: str = ""
-    """Why nothing can be decided by it, though nobody is to blame: the machine changed its pace again and again."""
+    pace: str = ""
+    """How the machine changed its pace, where that may have slowed the incumbent down: see `count_at`."""
 
     @property
     def failed(self) -> str:
         """Why it counts for nothing; empty when it counts."""
-        return self.refused or self.broken or self.unsettled
+        return self.refused or self.broken
 
     @property
     def log_ratios(self) -> list[float]:
@@ -89,6 +92,39 @@ class Comparison(BaseModel):
             wall_s=self.wall_s,
             prepared_s=self.prepared_s,
         )
+
+    def summary(self, delta: float) -> dict[str, Any]:
+        """As evidence: every restart's number, and the medians of both sides."""
+        if not self.case_log_ratios:
+            return {"purpose": self.purpose, "restarts": 0}
+        loads = {f"{side}_load_us": self.median_load_us(side) for side in ("incumbent", "candidate")}
+        return {
+            "purpose": self.purpose,
+            **self.interval(delta).model_dump(),
+            "log_ratios": [round(value, 6) for value in self.log_ratios],
+            "total_log_ratios": [round(value, 6) for value in self.total_log_ratios],
+            "incumbent_us": self.median_us("incumbent"),
+            "candidate_us": self.median_us("candidate"),
+            "incumbent_stage_us": self.median_stage_us("incumbent"),
+            "candidate_stage_us": self.median_stage_us("candidate"),
+            **{name: medians for name, medians in loads.items() if any(medians)},
+            **({"pace": self.pace} if self.pace else {}),
+            "cases": [interval.model_dump() for interval in self.cases(delta)],
+            "wall_s": round(self.wall_s, 1),
+            "prepared_s": round(self.prepared_s, 1),
+            "devices": [state.model_dump() for state in self.devices_after],
+        }
+
+    def count_at(self, pace_us: Sequence[float], why: str) -> None:
+        """Count each restart in which the incumbent took longer than this, by case, as if it had not.
+
+        What a machine that slowed down gave to the candidate is taken from it. The times stay as they were measured.
+        """
+        self.pace = why
+        for took, *rows in zip(self.incumbent_us, self.case_log_ratios, self.case_total_log_ratios, strict=True):
+            slower = [max(0.0, math.log(us / pace)) for us, pace in zip(took, pace_us, strict=True)]
+            for row in rows:
+                row[:] = [ratio - given for ratio, given in zip(row, slower, strict=True)]
 
     def followed_by(self, more: Comparison) -> Comparison:
         """This one with the restarts of a later one of the same builds."""

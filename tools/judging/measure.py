@@ -21,7 +21,7 @@ from typing import Protocol
 from sandbox.errors import DiskFull
 from tools.errors import IncumbentFails
 from tools.judging import accept, agreement, device_state, disk
-from tools.judging.agreement import REPEATS, Doubt
+from tools.judging.agreement import Doubt
 from tools.judging.clock import (
     INCUMBENT,
     Session,
@@ -59,6 +59,7 @@ class Request:
     progress: Callable[[int], None] = lambda restarts: None
     doing: Callable[[str], None] = lambda what: None  # told what takes long between restarts
     fewest: int = accept.SCREEN_RESTARTS  # it will hardly be enough before: so many are prepared at once, at most
+    hurried: Callable[[float], bool] = lambda seconds: False  # whether there is no time for so many seconds more
     to_come: int = 0  # restarts of the same builds that may follow in the same series, and may be prepared with these
 
     def blank(self, name: str) -> Comparison:
@@ -181,6 +182,7 @@ class LiveClock:
             left = {name: request.blank(name) for name in request.candidates if name not in failed}
             outputs: list[TimedOutput] = []
             doubt: Doubt | None
+            begun = time.monotonic()
             if not left:
                 return Measured(failed)
             try:
@@ -202,11 +204,15 @@ class LiveClock:
                 if disk.is_full(self.setting.scratch):
                     raise
                 doubt = Doubt("fails beside it", "beside it the disk gets full, which by itself has room")
-            if doubt is not None and doubted[doubt.cause] < REPEATS[doubt.cause]:
-                doubted[doubt.cause] += 1
-                request.doing(f"measuring anew: {doubt.why}")
-                continue
             if doubt is not None:
+                # a change of pace blames nobody, and can be counted against the candidate
+                no_time = doubt.cause == "pace" and request.hurried(time.monotonic() - begun)
+                if not doubted[doubt.cause] and not no_time:
+                    doubted[doubt.cause] += 1
+                    request.doing(f"measuring anew: {doubt.why}")
+                    continue
+                if doubt.cause == "pace":
+                    request.doing(f"{doubt.why}: restarts in which it was slower count as if it had not been")
                 for each in left.values():
                     doubt.tell(each)
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)

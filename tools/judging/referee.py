@@ -161,7 +161,7 @@ class Referee:
         if self.hurried(self.aa.wall_s / known * (most - known)):
             return self.noise
         more = self._against_itself("aa, longer", lambda ratios: known + len(ratios) >= most, known)
-        return self.noise if more.failed else self.use_noise(self.aa.followed_by(more))
+        return self.noise if more.failed or more.pace else self.use_noise(self.aa.followed_by(more))
 
     def _against_itself(self, purpose: str, enough: Callable[[Sequence[float]], bool], known: int = 0) -> Comparison:
         request = Request(
@@ -190,6 +190,7 @@ class Referee:
             incumbent,
             {"candidate": candidate},
             enough_for(self.delta, self.hurried),
+            hurried=self.hurried,
             progress=lambda n: self.say("confirming", n, accept.next_look(n)),
             doing=self._doing,
             fewest=min(accept.LOOKS),
@@ -213,6 +214,7 @@ class Referee:
             candidates,
             enough_for_report(self.delta, self.hurried) if malloc else lambda ratios: len(ratios) >= min(accept.LOOKS),
             malloc,
+            hurried=self.hurried,
             progress=lambda n: self.say(f"measuring {purpose}", n, 6 if n <= 6 else 12),
             doing=self._doing,
             fewest=min(accept.LOOKS),
@@ -239,6 +241,9 @@ class Referee:
             verdict = self._time_once(again, incumbent, f"{purpose} again")
             verdict.evidence["before_quarantine"] = first.evidence
         verdict.evidence["wall_s"] = round(time.monotonic() - begun, 1)
+        pace = verdict.evidence.get("confirmation", {}).get("pace")
+        if pace and verdict.name in ("neutral", "slower"):  # what was taken from it may have been a gain
+            return verdict.model_copy(update={"name": "inconclusive", "reason": pace})
         return verdict
 
     def _hides(self, verdict: Verdict) -> bool:
@@ -262,7 +267,7 @@ class Referee:
         with self.clock.series():
             measured = self.clock.compare(request)
             screened, outputs = measured.only, measured.outputs
-            evidence["screen"] = summary(screened, self.delta)
+            evidence["screen"] = screened.summary(self.delta)
             failed = _failed(screened, evidence)
             if failed:
                 return failed
@@ -271,7 +276,7 @@ class Referee:
                 return self._by_time(outcome, screened, evidence, "in a screen")
             measured = self.confirm(purpose, incumbent, checked.build)
         confirmed, more = measured.only, measured.outputs
-        evidence["confirmation"] = summary(confirmed, self.delta)
+        evidence["confirmation"] = confirmed.summary(self.delta)
         failed = _failed(confirmed, evidence)
         if failed:
             return failed
@@ -338,12 +343,12 @@ class Referee:
 
     def check_whole(self, found: Comparison, outputs: Sequence[TimedOutput]) -> Verdict:
         """The verdict on a whole stack, from its last comparison with the original: kept when it still is faster."""
-        evidence: dict[str, Any] = {"whole": summary(found, self.delta)}
+        evidence: dict[str, Any] = {"whole": found.summary(self.delta)}
         failed = _failed(found, evidence)
         if failed:
             return failed
         interval = found.interval(self.delta)
-        if not accept.holds(found.log_ratios):
+        if not (accept.holds(found.log_ratios) or found.pace):  # it is no loss what the machine's pace took from it
             reason = f"not shown to be faster than the original in {len(found.log_ratios)} restarts more"
             return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
         reason = "faster when it was measured once more"
@@ -371,28 +376,4 @@ def _failed(found: Comparison, evidence: dict[str, Any]) -> Verdict | None:
         return Verdict(name="refused", reason=found.refused, evidence=evidence)
     if found.broken:
         return Verdict(name="broken", reason=found.broken, evidence=evidence)
-    if found.unsettled:
-        return Verdict(name="inconclusive", reason=found.unsettled, evidence=evidence)
     return None
-
-
-def summary(found: Comparison, delta: float) -> dict[str, Any]:
-    """A comparison as evidence: every restart's number, and the medians of both sides."""
-    if not found.case_log_ratios:
-        return {"purpose": found.purpose, "restarts": 0}
-    loads = {f"{side}_load_us": found.median_load_us(side) for side in ("incumbent", "candidate")}
-    return {
-        "purpose": found.purpose,
-        **found.interval(delta).model_dump(),
-        "log_ratios": [round(value, 6) for value in found.log_ratios],
-        "total_log_ratios": [round(value, 6) for value in found.total_log_ratios],
-        "incumbent_us": found.median_us("incumbent"),
-        "candidate_us": found.median_us("candidate"),
-        "incumbent_stage_us": found.median_stage_us("incumbent"),
-        "candidate_stage_us": found.median_stage_us("candidate"),
-        **{name: medians for name, medians in loads.items() if any(medians)},
-        "cases": [interval.model_dump() for interval in found.cases(delta)],
-        "wall_s": round(found.wall_s, 1),
-        "prepared_s": round(found.prepared_s, 1),
-        "devices": [state.model_dump() for state in found.devices_after],
-    }

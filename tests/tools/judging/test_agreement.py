@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tools.errors import IncumbentFails
-from tools.judging.agreement import REPEATS, TURNS, Cause, Doubt, check, is_in_question
+from tools.judging import accept
+from tools.judging.agreement import TURNS, Cause, Doubt, check, is_in_question
 from tools.judging.clock import Session, SideFault, Tripwire
 from tools.judging.comparison import Comparison
 from tools.judging.measure import LiveClock, Request
@@ -47,6 +48,7 @@ def compared(*incumbent_us: float) -> Comparison:
     return Comparison(
         purpose="confirm", incumbent=BUILD.key, candidate="candidate", incumbent_us=[[us] for us in incumbent_us],
         candidate_us=[[us / 2] for us in incumbent_us], case_log_ratios=[[math.log(2)] for _ in incumbent_us],
+        case_total_log_ratios=[[math.log(2)] for _ in incumbent_us],
     )  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def test_slow_beside_its_copies_too_is_the_machines_new_pace(clock: LiveClock) -
 def test_restarts_as_slow_as_one_beside_its_copies_blame_nobody(clock: LiveClock) -> None:
     found = compared(130.0, 150.0, 150.0)
     doubt = check(found, session(100.0, 140.0, *[100.0] * (2 * TURNS - 2)), clock.known_us)
-    assert doubt is not None and doubt.cause == "pace"
+    assert doubt is not None and doubt.cause == "pace" and list(doubt.pace_us) == [100.0]
     assert "150 us a call, beside its own copies 100 us, but not in every restart" in doubt.why
     assert found.failed == ""
 
@@ -113,28 +115,58 @@ def test_what_fails_beside_its_own_copies_fails_by_itself(clock: LiveClock, monk
         check(compared(150.0), session(), clock.known_us)
 
 
-@pytest.mark.parametrize(
-    ("cause", "verdict"), [("pace", "inconclusive"), ("slowed down", "refused"), ("fails beside it", "refused")]
-)
+@pytest.mark.parametrize("cause", ["slowed down", "fails beside it"])
 @pytest.mark.parametrize("settles", [True, False])
-def test_what_is_doubted_is_measured_anew_and_then_decided(
-    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, cause: Cause, verdict: str, settles: bool
+def test_what_blames_is_measured_anew_and_then_decided_however_little_time_there_is(
+    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, cause: Cause, settles: bool
 ) -> None:
-    doubt, most = Doubt(cause, "why"), REPEATS[cause]
-    doubting(monkeypatch, [doubt] * (most if settles else most + 1))
-    told: list[str] = []
-    found = clock.compare(Request("doubted", BUILD, {"candidate": BUILD}, bool, doing=told.append)).only
-    assert told == ["measuring anew: why"] * most
+    doubting(monkeypatch, [Doubt(cause, "why")] * (1 if settles else 2))
+    told, found = asked(clock, hurried=True)
+    assert told == ["measuring anew: why"]
     failed = _failed(found, {})
-    assert (failed.name if failed else None) == (None if settles else verdict)
+    assert (failed.name if failed else None) == (None if settles else "refused")
+
+
+COUNTED = "pace: restarts in which it was slower count as if it had not been"
+
+
+@pytest.mark.parametrize(
+    ("hurried", "doubts", "expected"),
+    [(False, 1, ["measuring anew: pace"]), (False, 2, ["measuring anew: pace", COUNTED]), (True, 1, [COUNTED])],
+)
+def test_a_change_of_pace_is_measured_anew_where_there_is_time_and_then_counted_against_the_candidate(
+    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, hurried: bool, doubts: int, expected: list[str]
+) -> None:
+    doubting(monkeypatch, [Doubt("pace", "pace", [100.0])] * doubts)
+    told, found = asked(clock, hurried=hurried)
+    assert told == expected and found.failed == ""
+    assert found.pace == ("pace" if COUNTED in told else "")
+
+
+def test_what_a_slow_machine_gave_to_the_candidate_is_taken_from_it() -> None:
+    found = compared(90.0, 100.0, 150.0, 200.0)
+    Doubt("pace", "why", [100.0]).tell(found)
+    for rows in (found.case_log_ratios, found.case_total_log_ratios):
+        assert [math.exp(ratio) for (ratio,) in rows] == pytest.approx([2.0, 2.0, 2.0 / 1.5, 1.0])
+    assert found.incumbent_us == [[90.0], [100.0], [150.0], [200.0]], "what was measured stays"
+
+
+def test_each_case_is_counted_at_its_own_pace_and_what_cancels_still_does() -> None:
+    stack, compiled = (
+        Comparison(purpose=name, incumbent=BUILD.key, candidate=name, incumbent_us=[[100.0, 20.0]],
+                   case_log_ratios=[[gain, gain]], case_total_log_ratios=[[gain, gain]])
+        for name, gain in (("stack", 2.0), ("compiled", 1.5))
+    )  # fmt: skip
+    for each in (stack, compiled):
+        each.count_at([50.0, 40.0], "why")
+    assert stack.case_log_ratios == [[pytest.approx(2.0 - math.log(2)), 2.0]]
+    assert stack.over(compiled).case_log_ratios == [[pytest.approx(0.5), pytest.approx(0.5)]]
 
 
 def test_a_change_of_pace_is_no_first_sign_of_slowing_down(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    pace, slowed = Doubt("pace", "pace"), Doubt("slowed down", "slowed down")
-    doubting(monkeypatch, [pace, pace, slowed])
-    told: list[str] = []
-    found = clock.compare(Request("doubted", BUILD, {"candidate": BUILD}, bool, doing=told.append)).only
-    assert told == [f"measuring anew: {why}" for why in ("pace", "pace", "slowed down")] and found.failed == ""
+    doubting(monkeypatch, [Doubt("pace", "pace", [100.0]), Doubt("slowed down", "slowed down")])
+    told, found = asked(clock)
+    assert told == [f"measuring anew: {why}" for why in ("pace", "slowed down")] and found.failed == ""
 
 
 @dataclass
@@ -151,34 +183,49 @@ class Scattered(Session):
 
 
 @pytest.mark.parametrize(
-    ("scatter", "slowed", "verdicts"),
-    [(0.03, 1.0, {None}), (0.1, 1.0, {None}), (0.25, 1.0, {None, "inconclusive"}), (0.03, 1.3, {"refused"}),
-     (0.1, 2.0, {"refused"}), (0.25, 2.0, {"refused"})],
+    ("scatter", "gain", "slowed", "verdicts"),
+    [(0.03, 2.0, 1.0, {"kept"}), (0.1, 2.0, 1.0, {"kept"}), (0.25, 2.0, 1.0, {"kept"}),
+     (0.03, 1.0, 1.3, {"refused"}), (0.1, 1.0, 2.0, {"refused"}), (0.25, 1.0, 2.0, {"refused", "neutral", "continue"})],
 )  # fmt: skip
 def test_of_hundreds_of_comparisons(
-    monkeypatch: pytest.MonkeyPatch, clock: LiveClock, scatter: float, slowed: float, verdicts: set[str | None]
+    monkeypatch: pytest.MonkeyPatch, clock: LiveClock, scatter: float, gain: float, slowed: float, verdicts: set[str]
 ) -> None:
-    """None refuses a candidate because a machine scatters, and none overlooks one that slows the incumbent down."""
+    """None refuses a candidate because a machine scatters, and none keeps one that slows the incumbent down."""
     builds = {INCUMBENT: BUILD, "candidate": Build("candidate", Path("/nowhere"))}
     session = Scattered(UNUSED, UNUSED, builds, UNUSED, UNUSED, scatter=scatter, drawn=random.Random(7))
 
-    def incumbent_us(restarts: int) -> list[list[float]]:
-        timed = [session.restart().sides[INCUMBENT] for _ in range(restarts)]
-        return [[side.median_us(case) for case in range(3)] for side in timed]
+    def times_us(restarts: int) -> list[tuple[list[float], list[float]]]:
+        """Of both sides, as they are alone."""
+        timed = [session.restart().sides for _ in range(restarts)]
+        incumbent, candidate = (
+            [[sides[name].median_us(case) for case in range(3)] for sides in timed] for name in builds
+        )
+        return list(zip(incumbent, candidate, strict=True))
 
     def measure(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> Doubt | None:
         only = found["candidate"]
-        only.incumbent_us = [[slowed * us for us in row] for row in incumbent_us(6)]
-        only.case_log_ratios = [[math.log(2)] * 3] * 6
+        for incumbent, candidate in times_us(6):
+            only.incumbent_us.append([slowed * us for us in incumbent])
+            ratios = [math.log(slowed * i / (c / gain)) for i, c in zip(incumbent, candidate, strict=True)]
+            only.case_log_ratios.append(ratios)
+            only.case_total_log_ratios.append(list(ratios))
         return check(only, session, self.known_us)
 
     monkeypatch.setattr(LiveClock, "_measure", measure)
     seen = set()
     for _ in range(300):
-        clock.known_us = {BUILD.key: incumbent_us(12)}
-        failed = _failed(clock.compare(Request("", BUILD, {"candidate": builds["candidate"]}, bool)).only, {})
-        seen.add(failed.name if failed else None)
+        clock.known_us = {BUILD.key: [incumbent for incumbent, _ in times_us(12)]}
+        found = clock.compare(Request("", BUILD, {"candidate": builds["candidate"]}, bool)).only
+        failed = _failed(found, {})
+        seen.add(failed.name if failed else accept.look(found.log_ratios, 0.02))
     assert seen == verdicts
+
+
+def asked(clock: LiveClock, *, hurried: bool = False) -> tuple[list[str], Comparison]:
+    """What was told of a comparison, and the comparison."""
+    told: list[str] = []
+    request = Request("doubted", BUILD, {"candidate": BUILD}, bool, doing=told.append, hurried=lambda seconds: hurried)
+    return told, clock.compare(request).only
 
 
 def doubting(monkeypatch: pytest.MonkeyPatch, doubts: list[Doubt]) -> None:
