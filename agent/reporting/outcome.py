@@ -293,7 +293,9 @@ def _advice(ctx: RunContext, session: SessionStart, whole: Whole | None) -> Sequ
     """What only the user can do, as far as it was measured: one line of torch.compile in the entry."""
     top, base = ctx.stack.top, ctx.stack.base
     changes = "" if top == base else ctx.stack.diff(top, since=base)
-    advice = [*overlay.advice(changes, ctx.config.entry), *ctx.advice()]
+    advice = overlay.advice(changes, ctx.config.entry)
+    if not any(kept.step == "compile_model" for kept in _kept(ctx)):  # no word on compiling, which may cost a look
+        advice += ctx.advice()
     if whole is None or whole.over_compile is None or whole.over_compile.interval().ci_low <= 1:
         advice += compile_advice(session.compile, ctx.referee.delta)
     return advice
