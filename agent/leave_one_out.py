@@ -81,7 +81,7 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
         return Verdict(name="broken", reason=f"the stack does not run without it: {fault}")
     request = Request(f"leave out {attempt_id}", smaller, {"top": top}, enough_to_weigh(delta, ctx.budget.too_dear),
                       progress=lambda n: ctx.say("measuring its worth", n, _next_look(n)),
-                      doing=ctx.say, hurried=ctx.budget.too_dear)  # fmt: skip
+                      doing=ctx.say)  # fmt: skip
     try:
         found = ctx.referee.clock.compare(request).only
     except IncumbentFails as failure:
@@ -89,8 +89,6 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
     evidence = {"worth": found.summary(delta)}
     if found.failed:
         return Verdict(name="broken", reason=found.failed, evidence=evidence)
-    if found.pace:
-        return Verdict(name="inconclusive", reason=f"it stays: {found.pace}", evidence=evidence)
     if accept.still_worth(found.log_ratios, delta) == "dropped":  # by a floor that may be wider than it need be
         delta = ctx.referee.narrow_noise().delta
         measurements.keep_noise(ctx.run_dir, ctx.referee.aa)

@@ -128,7 +128,7 @@ def _judge(referee: Referee, effect: Effect, checked: Checked, incumbent: Build)
         assert interval is not None, "a verdict by time has an interval"
     else:
         comparison = referee.confirm(effect.name, incumbent, checked.build).only
-        failed = [name for name in ("refused", "broken") if getattr(comparison, name)]
+        failed = [name for name in ("refused", "broken", "unsettled") if getattr(comparison, name)]
         said = failed[0] if failed else accept.look(comparison.log_ratios, referee.delta)
         restarts, comparisons, interval = len(comparison.log_ratios), [comparison], comparison.interval(referee.delta)
     return Judged(effect=effect.name, kept=said == "kept", verdict=said, restarts=restarts, interval=interval,

@@ -13,6 +13,7 @@ from typing import TypeVar
 from pydantic import BaseModel, Field
 
 from agent.records.atomic_file import write_atomically
+from tools.judging import accept
 from tools.judging.comparison import Comparison
 from tools.judging.own_tests import OwnTests
 from tools.profiler.result import Profile
@@ -87,6 +88,14 @@ class Whole(BaseModel):
     over_eager: Comparison
     over_compile: Comparison | None = None
     default_malloc: Comparison | None = None
+
+    def counted(self) -> Comparison | None:
+        """The stack over the original as it counts; None where the machine's pace may be all that was gained."""
+        found = self.over_eager
+        if not found.unsettled:
+            return found
+        counted = found.at_pace() if found.pace_us else None
+        return counted if counted is not None and accept.holds(counted.log_ratios) else None
 
 
 def once(path: Path, form: type[_Model], measure: Callable[[], _Model]) -> _Model:

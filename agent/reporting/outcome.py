@@ -85,8 +85,10 @@ def compose(
     assert session is not None, "a walk that came to its end has measured the baseline"
     if whole is not None and whole.top != ctx.stack.top:
         whole = None
+    unsettled, counted = (whole.over_eager.unsettled, whole.counted()) if whole else ("", None)
+    whole = whole.model_copy(update={"over_eager": counted}) if whole and counted else None
     delta = ctx.referee.delta
-    notes = [*_notes(ctx, folder, exported, whole), session.own_tests.note]
+    notes = [*_notes(ctx, folder, exported, _of_the_pace(unsettled, whole)), session.own_tests.note]
     again = _afresh(ctx, state)
     if again:
         kept, idle = (sum(each.outcome == outcome for each in again) for outcome in ("kept", afresh.NOT_JUDGED))
@@ -126,7 +128,7 @@ def compose(
     )
 
 
-def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, whole: Whole | None) -> list[str]:
+def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, of_the_pace: str) -> list[str]:
     facts = TargetFacts.model_validate_json((folder.path / "target.json").read_bytes())
     found = target_notes(folder.path, ctx.stack)
     notes = [*found, exported.note]
@@ -137,15 +139,24 @@ def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, whole: Whole 
     noise = ctx.referee.noise
     if noise is not None and not noise.usable:
         notes.append(f"This machine is too noisy to keep anything: {noise.reason}.")
-    if whole is not None and whole.over_eager.pace:
-        counted = "slow restarts of the original count as if they had been as fast as beside its own copies"
-        notes.append(f"When the whole was measured, {whole.over_eager.pace}; {counted}.")
+    if of_the_pace:
+        notes.append(of_the_pace)
     after = _profile_after(ctx)
     if after is not None and after.other_path:
         notes.append("Under the profiler the stack's code seems to take another path: where its time goes is unknown.")
     for note in notes[len(found) :]:
         ctx.progress.emit(Note(note))
     return notes
+
+
+def _of_the_pace(unsettled: str, whole: Whole | None) -> str:
+    """What is to be said of a whole that was measured while the machine changed its pace."""
+    if not unsettled:
+        return ""
+    if whole is None:
+        return f"The whole could not be measured: {unsettled}."
+    counted = "restarts in which the original was slow count as if it had not been"
+    return f"Gains over the unmodified target are counted low: {unsettled}; {counted}."
 
 
 def _profile_after(ctx: RunContext) -> Profile | None:

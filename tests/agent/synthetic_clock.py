@@ -24,7 +24,9 @@ from tools.judging.worker import Build
 FACTORS = {"PackedLinear(": 0.8, ".clone()": 1.25, ".contiguous()": 1.15}
 COMPILED = "SYNTHETIC_COMPILED"  # what a call takes of it under torch.compile; set, it waits for it as on a GPU
 NO_GAIN = "SYNTHETIC_NO_GAIN"  # words: a comparison made for a purpose that has them finds no difference
-UNSTEADY = "SYNTHETIC_UNSTEADY"  # words: in one with a purpose that has them, the incumbent is ten times as slow
+# words, and a number: in one with a purpose that has them the machine changes its pace, and the gain is counted so many
+# times lower
+UNSTEADY, TAKEN = "SYNTHETIC_UNSTEADY", "SYNTHETIC_TAKEN"
 
 
 class SyntheticClock:
@@ -44,7 +46,8 @@ class SyntheticClock:
             found.incumbent_us.append([before])
             found.candidate_us.append([after * math.exp(-jitter)])
         if os.environ.get(UNSTEADY, "none") in request.purpose:
-            found.count_at([before / 10], "the machine changes its pace")
+            found.unsettled = "the machine changes its pace"
+            found.pace_us = [before / float(os.environ[TAKEN])]
         return found
 
     def know(self, found: Comparison) -> None:

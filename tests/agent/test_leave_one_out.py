@@ -13,7 +13,6 @@ from agent.budget import Budget
 from agent.repository.stack import StackCommit
 from tools.errors import IncumbentFails
 from tools.judging.measure import Measured, Request, enough_to_weigh
-from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
 
 
@@ -64,27 +63,8 @@ def test_a_commit_without_which_the_stack_ends_while_it_is_timed_stays() -> None
         def compare(self, request: Request) -> Measured:
             raise IncumbentFails("it ended with exit status 1")
 
-    verdict = judged(Fails())
-    assert (verdict.name, "exit status 1" in verdict.reason) == ("broken", True)
-
-
-def test_a_commit_whose_worth_the_machines_pace_may_hide_stays() -> None:
-    class Unsteady:
-        def compare(self, request: Request) -> Measured:
-            (name,) = request.candidates
-            found = request.blank(name)
-            found.case_log_ratios, found.incumbent_us = [[0.3] for _ in range(6)], [[100.0] for _ in range(6)]
-            found.case_total_log_ratios = [[0.3] for _ in range(6)]
-            found.count_at([50.0], "the machine changes its pace")
-            return Measured({name: found})
-
-    verdict = judged(Unsteady())
-    assert (verdict.name, verdict.reason) == ("inconclusive", "it stays: the machine changes its pace")
-
-
-def judged(clock: object) -> Verdict:
-    """The verdict on a stack without one commit."""
     build = Build("smaller", Path("smaller"))
-    referee = SimpleNamespace(delta=0.02, clock=clock)
+    referee = SimpleNamespace(delta=0.02, clock=Fails())
     ctx: Any = SimpleNamespace(referee=referee, build_of=lambda commit: build, say=lambda *said: None, budget=Budget())
-    return leave_one_out._judge(ctx, "audit_compute-1", "0" * 40, build)
+    verdict = leave_one_out._judge(ctx, "audit_compute-1", "0" * 40, build)
+    assert (verdict.name, "exit status 1" in verdict.reason) == ("broken", True)

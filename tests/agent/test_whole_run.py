@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.records import measurements
 from agent.repository.private_git import PrivateGit
 from agent.repository.target import tree_hash
 from tests.agent.hostile import set_traps
-from tests.agent.synthetic_clock import NO_GAIN, UNSTEADY
+from tests.agent.synthetic_clock import NO_GAIN, TAKEN, UNSTEADY
 from tests.agent.whole_runs import COPIES, ROOT, TWO_BRANCHES, Ran, agent, git
 from tests.files import write_files
 
@@ -108,15 +109,26 @@ def test_gains_that_are_gone_when_the_whole_is_measured_once_more_are_not_handed
     assert "kept, later dropped" in (ran.run_dir / "report.md").read_text()
 
 
-def test_what_is_measured_at_an_unsteady_pace_is_counted_low_and_handed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("taken", [1.05, 10.0])
+def test_a_whole_that_is_measured_at_an_unsteady_pace_is_handed_over_and_counted_low_or_not_at_all(
+    tmp_path: Path, taken: float
+) -> None:
     target = tmp_path / "target"
     target.mkdir()
     shutil.copy(TASK, target)
-    ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,audit_compute", **{UNSTEADY: "whole stack"})
+    unsteady = {UNSTEADY: "whole stack", TAKEN: str(taken)}
+    ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,audit_compute", **unsteady)
     assert ran.status == 0, ran.message
     assert ran.report.kept and ran.report.result is not None, "each was proven when it was made"
-    assert ran.report.speedup is not None and ran.report.speedup.ci_high < 1
-    assert any("the machine changes its pace; slow restarts of the original" in note for note in ran.report.notes)
+    whole = measurements.whole(ran.run_dir)
+    assert whole is not None and whole.over_eager.interval().ci_low > 1.1, "what was measured stays"
+    (note,) = [note for note in ran.report.notes if "the machine changes its pace" in note]
+    if taken > 1.1:
+        assert ran.report.speedup is None and note.startswith("The whole could not be measured")
+    else:
+        assert ran.report.speedup is not None
+        assert ran.report.speedup.median == pytest.approx(whole.over_eager.interval().median / taken)
+        assert note.startswith("Gains over the unmodified target are counted low")
 
 
 def test_a_commit_that_is_worth_nothing_in_the_whole_is_dropped_and_said_to_be(tmp_path: Path) -> None:

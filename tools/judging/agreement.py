@@ -1,6 +1,6 @@
 """Whether a candidate slows the incumbent down, by what that takes beside the candidate and beside its own copies.
 
-Refuses to take a machine that changes its pace for a cheat, and to count what that gave a candidate.
+Refuses to take a machine that changes its pace for a cheat, or for a gain.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ AGREEMENT = 1.1
 TURNS = 3  # restarts beside its own copies; as many again where those do not settle it
 Known = dict[str, list[list[float]]]  # by the key of a build: microseconds of a call, by worker and case
 Cause = Literal["fails beside it", "slowed down", "pace"]
+REPEATS: dict[Cause, int] = {"fails beside it": 1, "slowed down": 1, "pace": 3}  # of a comparison that is doubted
 
 
 class Doubt(NamedTuple):
@@ -27,12 +28,11 @@ class Doubt(NamedTuple):
 
     cause: Cause
     why: str
-    pace_us: Sequence[float] = ()  # of the incumbent beside its own copies, by case
+    pace_us: Sequence[float] = ()  # of the incumbent where nothing else was timed beside it, by case
 
     def tell(self, comparison: Comparison) -> None:
-        """Nobody is to blame for the machine's pace, and nobody gains by it."""
         if self.cause == "pace":
-            comparison.count_at(self.pace_us, self.why)
+            comparison.unsettled, comparison.pace_us = self.why, list(self.pace_us)
         else:
             comparison.refused = comparison.refused or self.why
 
@@ -54,7 +54,7 @@ def check(found: Comparison, beside: Session, known_us: Known) -> Doubt | None:
     if not is_in_question(found, known_us):
         return None
     beside.doing("the stack below it was slower than before: timing that beside its own copies")
-    build = beside.builds[INCUMBENT]
+    build, known = beside.builds[INCUMBENT], known_us[found.incumbent]
     copies = {INCUMBENT: build, **{f"copy {number}": build for number in range(1, len(beside.builds))}}
     among: list[list[float]] = []
     with contextlib.closing(replace(beside, builds=copies, keep=None, outputs=[])) as control:
@@ -66,10 +66,10 @@ def check(found: Comparison, beside: Session, known_us: Known) -> Doubt | None:
             if turn >= TURNS and not _slower(found.incumbent_us, among):
                 break
     known_us[found.incumbent] = among
-    return _doubt(found.incumbent_us, among)
+    return _doubt(found.incumbent_us, among, known)
 
 
-def _doubt(seen: list[list[float]], among: list[list[float]]) -> Doubt | None:
+def _doubt(seen: list[list[float]], among: list[list[float]], known: list[list[float]]) -> Doubt | None:
     """Slow in every restart beside the candidate and in none among its copies, it is being slowed down.
 
     A machine can keep such a rhythm for once, so that the comparison is made anew before anybody is to blame. Slow in
@@ -83,7 +83,8 @@ def _doubt(seen: list[list[float]], among: list[list[float]]) -> Doubt | None:
     took = f"beside this candidate the incumbent takes {with_it:.0f} us a call, beside its own copies {without:.0f} us"
     if apart:
         return Doubt("slowed down", f"{took}: it is being slowed down")
-    pace_us = [median(case) for case in zip(*among, strict=True)]
+    # the machine may be slower by now, or may have been slower then
+    pace_us = [min(pair) for pair in zip(_medians(among), _medians(known), strict=True)]
     return Doubt("pace", f"{took}, but not in every restart: the machine changes its pace", pace_us)
 
 
@@ -91,6 +92,10 @@ def _slower(seen: list[list[float]], known: list[list[float]]) -> list[tuple[Seq
     """The times of the cases that are slower than they are known to be, and what is known of them."""
     cases = zip(zip(*seen, strict=True), zip(*known, strict=True), strict=True)
     return [(s, k) for s, k in cases if median(s) > AGREEMENT * median(k)]
+
+
+def _medians(rows: list[list[float]]) -> list[float]:
+    return [median(case) for case in zip(*rows, strict=True)]
 
 
 def _times_us(restart: Restart) -> list[list[float]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -41,13 +40,15 @@ class Comparison(BaseModel):
     """Why a tripwire fired; empty when none did."""
     broken: str = ""
     """What failed in the candidate while it was timed."""
-    pace: str = ""
-    """How the machine changed its pace, where that may have slowed the incumbent down: see `count_at`."""
+    unsettled: str = ""
+    """Why nothing can be decided by it, though nobody is to blame: the machine changed its pace again and again."""
+    pace_us: list[float] = Field(default_factory=list)
+    """Of one that is unsettled: what the incumbent takes, by case, where nothing else is timed beside it."""
 
     @property
     def failed(self) -> str:
         """Why it counts for nothing; empty when it counts."""
-        return self.refused or self.broken
+        return self.refused or self.broken or self.unsettled
 
     @property
     def log_ratios(self) -> list[float]:
@@ -108,23 +109,22 @@ class Comparison(BaseModel):
             "incumbent_stage_us": self.median_stage_us("incumbent"),
             "candidate_stage_us": self.median_stage_us("candidate"),
             **{name: medians for name, medians in loads.items() if any(medians)},
-            **({"pace": self.pace} if self.pace else {}),
             "cases": [interval.model_dump() for interval in self.cases(delta)],
             "wall_s": round(self.wall_s, 1),
             "prepared_s": round(self.prepared_s, 1),
             "devices": [state.model_dump() for state in self.devices_after],
         }
 
-    def count_at(self, pace_us: Sequence[float], why: str) -> None:
-        """Count each restart in which the incumbent took longer than this, by case, as if it had not.
-
-        What a machine that slowed down gave to the candidate is taken from it. The times stay as they were measured.
+    def at_pace(self) -> Comparison:
+        """Of one that is unsettled: each restart in which the incumbent took longer than `pace_us` counts as if it had
+        not. So what a machine that slowed down gave to the candidate is taken from it; the times stay as measured.
         """
-        self.pace = why
-        for took, *rows in zip(self.incumbent_us, self.case_log_ratios, self.case_total_log_ratios, strict=True):
-            slower = [max(0.0, math.log(us / pace)) for us, pace in zip(took, pace_us, strict=True)]
-            for row in rows:
-                row[:] = [ratio - given for ratio, given in zip(row, slower, strict=True)]
+        slower = [
+            [max(0.0, math.log(us / pace)) for us, pace in zip(took, self.pace_us, strict=True)]
+            for took in self.incumbent_us
+        ]
+        counted = {name: _over(getattr(self, name), slower) for name in ("case_log_ratios", "case_total_log_ratios")}
+        return self.model_copy(update=counted)
 
     def followed_by(self, more: Comparison) -> Comparison:
         """This one with the restarts of a later one of the same builds."""

@@ -21,7 +21,7 @@ from typing import Protocol
 from sandbox.errors import DiskFull
 from tools.errors import IncumbentFails
 from tools.judging import accept, agreement, device_state, disk
-from tools.judging.agreement import Doubt
+from tools.judging.agreement import REPEATS, Doubt
 from tools.judging.clock import (
     INCUMBENT,
     Session,
@@ -59,7 +59,7 @@ class Request:
     progress: Callable[[int], None] = lambda restarts: None
     doing: Callable[[str], None] = lambda what: None  # told what takes long between restarts
     fewest: int = accept.SCREEN_RESTARTS  # it will hardly be enough before: so many are prepared at once, at most
-    hurried: Callable[[float], bool] = lambda seconds: False  # whether there is no time for so many seconds more
+    hurried: Callable[[float], bool] = lambda seconds: False  # whether it is not measured anew for the machine's pace
     to_come: int = 0  # restarts of the same builds that may follow in the same series, and may be prepared with these
 
     def blank(self, name: str) -> Comparison:
@@ -205,16 +205,14 @@ class LiveClock:
                     raise
                 doubt = Doubt("fails beside it", "beside it the disk gets full, which by itself has room")
             if doubt is not None:
-                # a change of pace blames nobody, and can be counted against the candidate
-                no_time = doubt.cause == "pace" and request.hurried(time.monotonic() - begun)
-                if not doubted[doubt.cause] and not no_time:
+                enough = doubt.cause == "pace" and request.hurried(time.monotonic() - begun)
+                if doubted[doubt.cause] < REPEATS[doubt.cause] and not enough:
                     doubted[doubt.cause] += 1
                     request.doing(f"measuring anew: {doubt.why}")
                     continue
-                if doubt.cause == "pace":
-                    request.doing(f"{doubt.why}: restarts in which it was slower count as if it had not been")
-                for each in left.values():
-                    doubt.tell(each)
+                for name, each in left.items():
+                    if doubt.cause != "pace" or is_judged(name, request):
+                        doubt.tell(each)
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
 
     def know(self, found: Comparison) -> None:
@@ -275,8 +273,7 @@ class LiveClock:
                         for name, each in found.items():
                             each.add(restart, name)
                         request.progress(restarts)
-                    # the original under torch.compile slows nobody down
-                    judged = [found[name] for name in found if builds[name].compile_options is None]
+                    judged = [found[name] for name in found if is_judged(name, request)]
                     # what is only screened is kept by nothing, and measured afresh where it may be
                     asked = [] if request.to_come else [
                         each for each in judged if agreement.is_in_question(each, self.known_us)
@@ -291,7 +288,7 @@ class LiveClock:
         after: list[DeviceState] = read()
         for each in found.values():
             each.devices_before, each.devices_after = before, after
-            if not each.refused and not request.to_come:
+            if not each.refused and not request.to_come and doubt is None:
                 self.know(each)
         return doubt
 
@@ -315,6 +312,14 @@ class LiveClock:
         most_workers = self.cores.count * 5 // 4  # each starts on one core most of the time, and nothing is timed then
         together = (n for n in wanted if n * sides <= most_workers and self.workload.fits(n * sides))
         return next(together, 1)
+
+
+def is_judged(name: str, request: Request) -> bool:
+    """Whether this candidate could gain by slowing the incumbent down: the original under torch.compile, and a copy of
+    the incumbent, slow nobody down.
+    """
+    candidate = request.candidates[name]
+    return candidate.compile_options is None and candidate.key != request.incumbent.key
 
 
 def _blame(found: Comparison, fault: SideFault) -> None:

@@ -161,7 +161,7 @@ class Referee:
         if self.hurried(self.aa.wall_s / known * (most - known)):
             return self.noise
         more = self._against_itself("aa, longer", lambda ratios: known + len(ratios) >= most, known)
-        return self.noise if more.failed or more.pace else self.use_noise(self.aa.followed_by(more))
+        return self.noise if more.failed else self.use_noise(self.aa.followed_by(more))
 
     def _against_itself(self, purpose: str, enough: Callable[[Sequence[float]], bool], known: int = 0) -> Comparison:
         request = Request(
@@ -190,7 +190,6 @@ class Referee:
             incumbent,
             {"candidate": candidate},
             enough_for(self.delta, self.hurried),
-            hurried=self.hurried,
             progress=lambda n: self.say("confirming", n, accept.next_look(n)),
             doing=self._doing,
             fewest=min(accept.LOOKS),
@@ -241,9 +240,6 @@ class Referee:
             verdict = self._time_once(again, incumbent, f"{purpose} again")
             verdict.evidence["before_quarantine"] = first.evidence
         verdict.evidence["wall_s"] = round(time.monotonic() - begun, 1)
-        pace = verdict.evidence.get("confirmation", {}).get("pace")
-        if pace and verdict.name in ("neutral", "slower"):  # what was taken from it may have been a gain
-            return verdict.model_copy(update={"name": "inconclusive", "reason": pace})
         return verdict
 
     def _hides(self, verdict: Verdict) -> bool:
@@ -342,13 +338,16 @@ class Referee:
         return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
 
     def check_whole(self, found: Comparison, outputs: Sequence[TimedOutput]) -> Verdict:
-        """The verdict on a whole stack, from its last comparison with the original: kept when it still is faster."""
+        """The verdict on a whole stack, from its last comparison with the original: kept when it still is faster.
+
+        Each of its changes was proven where the machine kept its pace: no whole is given up because it does not.
+        """
         evidence: dict[str, Any] = {"whole": found.summary(self.delta)}
-        failed = _failed(found, evidence)
+        failed = _failed(found.model_copy(update={"unsettled": ""}), evidence)
         if failed:
             return failed
         interval = found.interval(self.delta)
-        if not (accept.holds(found.log_ratios) or found.pace):  # it is no loss what the machine's pace took from it
+        if not accept.holds(found.log_ratios):
             reason = f"not shown to be faster than the original in {len(found.log_ratios)} restarts more"
             return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
         reason = "faster when it was measured once more"
@@ -376,4 +375,6 @@ def _failed(found: Comparison, evidence: dict[str, Any]) -> Verdict | None:
         return Verdict(name="refused", reason=found.refused, evidence=evidence)
     if found.broken:
         return Verdict(name="broken", reason=found.broken, evidence=evidence)
+    if found.unsettled:
+        return Verdict(name="inconclusive", reason=found.unsettled, evidence=evidence)
     return None

@@ -7,22 +7,24 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tools.errors import IncumbentFails
-from tools.judging import accept
-from tools.judging.agreement import TURNS, Cause, Doubt, check, is_in_question
+from tools.judging.agreement import REPEATS, TURNS, Cause, Doubt, check, is_in_question
 from tools.judging.clock import Session, SideFault, Tripwire
 from tools.judging.comparison import Comparison
+from tools.judging.correctness import Finding
 from tools.judging.measure import LiveClock, Request
-from tools.judging.referee import _failed
+from tools.judging.referee import Referee, _failed
 from tools.judging.timings import INCUMBENT, Restart, Side
 from tools.judging.worker import Build
 
 KNOWN_US = 100.0
 BUILD = Build("incumbent", Path("/nowhere"))
+CANDIDATE = Build("candidate", Path("/nowhere"))
 UNUSED: Any = None
 
 
@@ -40,7 +42,7 @@ class Paced(Session):
 
 
 def session(*among_us: float) -> Paced:
-    builds = {INCUMBENT: BUILD, "candidate": Build("candidate", Path("/nowhere"))}
+    builds = {INCUMBENT: BUILD, "candidate": CANDIDATE}
     return Paced(UNUSED, UNUSED, builds, UNUSED, UNUSED, among_us=list(among_us))
 
 
@@ -115,58 +117,96 @@ def test_what_fails_beside_its_own_copies_fails_by_itself(clock: LiveClock, monk
         check(compared(150.0), session(), clock.known_us)
 
 
-@pytest.mark.parametrize("cause", ["slowed down", "fails beside it"])
-@pytest.mark.parametrize("settles", [True, False])
-def test_what_blames_is_measured_anew_and_then_decided_however_little_time_there_is(
-    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, cause: Cause, settles: bool
-) -> None:
-    doubting(monkeypatch, [Doubt(cause, "why")] * (1 if settles else 2))
-    told, found = asked(clock, hurried=True)
-    assert told == ["measuring anew: why"]
-    failed = _failed(found, {})
-    assert (failed.name if failed else None) == (None if settles else "refused")
-
-
-COUNTED = "pace: restarts in which it was slower count as if it had not been"
-
-
 @pytest.mark.parametrize(
-    ("hurried", "doubts", "expected"),
-    [(False, 1, ["measuring anew: pace"]), (False, 2, ["measuring anew: pace", COUNTED]), (True, 1, [COUNTED])],
+    ("cause", "verdict"), [("pace", "inconclusive"), ("slowed down", "refused"), ("fails beside it", "refused")]
 )
-def test_a_change_of_pace_is_measured_anew_where_there_is_time_and_then_counted_against_the_candidate(
-    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, hurried: bool, doubts: int, expected: list[str]
+@pytest.mark.parametrize("settles", [True, False])
+def test_what_is_doubted_is_measured_anew_and_then_decided(
+    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, cause: Cause, verdict: str, settles: bool
 ) -> None:
-    doubting(monkeypatch, [Doubt("pace", "pace", [100.0])] * doubts)
-    told, found = asked(clock, hurried=hurried)
-    assert told == expected and found.failed == ""
-    assert found.pace == ("pace" if COUNTED in told else "")
-
-
-def test_what_a_slow_machine_gave_to_the_candidate_is_taken_from_it() -> None:
-    found = compared(90.0, 100.0, 150.0, 200.0)
-    Doubt("pace", "why", [100.0]).tell(found)
-    for rows in (found.case_log_ratios, found.case_total_log_ratios):
-        assert [math.exp(ratio) for (ratio,) in rows] == pytest.approx([2.0, 2.0, 2.0 / 1.5, 1.0])
-    assert found.incumbent_us == [[90.0], [100.0], [150.0], [200.0]], "what was measured stays"
-
-
-def test_each_case_is_counted_at_its_own_pace_and_what_cancels_still_does() -> None:
-    stack, compiled = (
-        Comparison(purpose=name, incumbent=BUILD.key, candidate=name, incumbent_us=[[100.0, 20.0]],
-                   case_log_ratios=[[gain, gain]], case_total_log_ratios=[[gain, gain]])
-        for name, gain in (("stack", 2.0), ("compiled", 1.5))
-    )  # fmt: skip
-    for each in (stack, compiled):
-        each.count_at([50.0, 40.0], "why")
-    assert stack.case_log_ratios == [[pytest.approx(2.0 - math.log(2)), 2.0]]
-    assert stack.over(compiled).case_log_ratios == [[pytest.approx(0.5), pytest.approx(0.5)]]
+    doubt, most = Doubt(cause, "why", [100.0]), REPEATS[cause]
+    doubting(monkeypatch, [doubt] * (most if settles else most + 1))
+    told: list[str] = []
+    found = clock.compare(Request("doubted", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append)).only
+    assert told == ["measuring anew: why"] * most
+    failed = _failed(found, {})
+    assert (failed.name if failed else None) == (None if settles else verdict)
 
 
 def test_a_change_of_pace_is_no_first_sign_of_slowing_down(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    doubting(monkeypatch, [Doubt("pace", "pace", [100.0]), Doubt("slowed down", "slowed down")])
-    told, found = asked(clock)
-    assert told == [f"measuring anew: {why}" for why in ("pace", "slowed down")] and found.failed == ""
+    pace, slowed = Doubt("pace", "pace"), Doubt("slowed down", "slowed down")
+    doubting(monkeypatch, [pace, pace, slowed])
+    told: list[str] = []
+    found = clock.compare(Request("doubted", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append)).only
+    assert told == [f"measuring anew: {why}" for why in ("pace", "pace", "slowed down")] and found.failed == ""
+
+
+@pytest.mark.parametrize(("cause", "repeats"), [("pace", 0), ("slowed down", 1), ("fails beside it", 1)])
+def test_where_there_is_no_time_nothing_is_measured_anew_for_the_pace(
+    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, cause: Cause, repeats: int
+) -> None:
+    doubting(monkeypatch, [Doubt(cause, "why", [100.0])] * 2)
+    told, asked = list[str](), list[float]()
+
+    def hurried(seconds: float) -> bool:
+        asked.append(seconds)
+        return True
+
+    request = Request("doubted", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append, hurried=hurried)
+    found = clock.compare(request).only
+    assert told == ["measuring anew: why"] * repeats and bool(found.unsettled) is (cause == "pace")
+    assert all(seconds > 0 for seconds in asked) and bool(asked) is (cause == "pace"), "as long as it took"
+
+
+def test_only_who_could_gain_by_it_is_told_of_the_pace(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = replace(BUILD, key="incumbent+compile", compile_options={})
+    candidates = {"candidate": CANDIDATE, "compiled": compiled, "copy": BUILD}
+    for cause, blamed in (("pace", ["candidate"]), ("slowed down", list(candidates))):
+        doubting(monkeypatch, [Doubt(cause, "why", [100.0])] * 4)
+        found = clock.compare(Request("doubted", BUILD, candidates, bool)).comparisons
+        assert [name for name, each in found.items() if each.failed] == blamed
+
+
+def test_what_the_machines_pace_may_have_given_is_taken_from_what_counts() -> None:
+    found = compared(90.0, 100.0, 150.0, 200.0)
+    Doubt("pace", "why", [100.0]).tell(found)
+    counted = found.at_pace()
+    for rows in (counted.case_log_ratios, counted.case_total_log_ratios):
+        assert [math.exp(ratio) for (ratio,) in rows] == pytest.approx([2.0, 2.0, 2.0 / 1.5, 1.0])
+    assert found.log_ratios == [math.log(2)] * 4 and counted.incumbent_us == found.incumbent_us, "as it was measured"
+
+
+@pytest.mark.parametrize(("known_us", "among_us", "pace_us"), [(100.0, 120.0, 100.0), (130.0, 120.0, 120.0)])
+def test_the_pace_is_the_quicker_of_what_was_known_and_what_was_seen_beside_its_copies(
+    known_us: float, among_us: float, pace_us: float
+) -> None:
+    known = {BUILD.key: [[known_us]]}
+    doubt = check(compared(110.0, 150.0, 160.0), session(*[among_us] * 2 * TURNS), known)
+    assert doubt is not None and (doubt.cause, list(doubt.pace_us)) == ("pace", [pace_us])
+
+
+@pytest.mark.parametrize("unsettled", ["", "the pace"])
+@pytest.mark.parametrize(("gain", "name"), [(2.0, "kept"), (0.9, "neutral")])
+def test_a_whole_is_given_up_for_what_was_measured_and_not_for_the_pace(gain: float, name: str, unsettled: str) -> None:
+    judge: Any = Referee(UNUSED, UNUSED, BUILD, UNUSED, Path("/nowhere"), UNUSED)
+    judge.noise = SimpleNamespace(delta=0.02)
+    judge.workload = SimpleNamespace(cases=[SimpleNamespace(name="the case")])
+    judge.check_timed = lambda outputs: Finding(None, "")
+    found = compared(*[100.0] * 6)
+    found.case_log_ratios = [[math.log(gain)] for _ in range(6)]
+    found.unsettled = unsettled
+    assert judge.check_whole(found, []).name == name
+
+
+def test_only_a_whole_is_told_how_little_time_there_is() -> None:
+    """A change that the machine's pace may have made look good is measured anew, or not kept."""
+    asked = list[Request]()
+    clock: Any = SimpleNamespace(compare=asked.append)
+    judge: Any = Referee(UNUSED, UNUSED, BUILD, clock, Path("/nowhere"), UNUSED, hurried=lambda seconds: True)
+    judge.noise = SimpleNamespace(delta=0.02)
+    judge.confirm("confirm", BUILD, CANDIDATE)
+    judge.report_on("whole stack", BUILD, {"stack": CANDIDATE})
+    assert [(each.purpose, each.hurried(0.0)) for each in asked] == [("confirm", False), ("whole stack", True)]
 
 
 @dataclass
@@ -183,49 +223,34 @@ class Scattered(Session):
 
 
 @pytest.mark.parametrize(
-    ("scatter", "gain", "slowed", "verdicts"),
-    [(0.03, 2.0, 1.0, {"kept"}), (0.1, 2.0, 1.0, {"kept"}), (0.25, 2.0, 1.0, {"kept"}),
-     (0.03, 1.0, 1.3, {"refused"}), (0.1, 1.0, 2.0, {"refused"}), (0.25, 1.0, 2.0, {"refused", "neutral", "continue"})],
+    ("scatter", "slowed", "verdicts"),
+    [(0.03, 1.0, {None}), (0.1, 1.0, {None}), (0.25, 1.0, {None, "inconclusive"}), (0.03, 1.3, {"refused"}),
+     (0.1, 2.0, {"refused"}), (0.25, 2.0, {"refused"})],
 )  # fmt: skip
 def test_of_hundreds_of_comparisons(
-    monkeypatch: pytest.MonkeyPatch, clock: LiveClock, scatter: float, gain: float, slowed: float, verdicts: set[str]
+    monkeypatch: pytest.MonkeyPatch, clock: LiveClock, scatter: float, slowed: float, verdicts: set[str | None]
 ) -> None:
-    """None refuses a candidate because a machine scatters, and none keeps one that slows the incumbent down."""
+    """None refuses a candidate because a machine scatters, and none overlooks one that slows the incumbent down."""
     builds = {INCUMBENT: BUILD, "candidate": Build("candidate", Path("/nowhere"))}
     session = Scattered(UNUSED, UNUSED, builds, UNUSED, UNUSED, scatter=scatter, drawn=random.Random(7))
 
-    def times_us(restarts: int) -> list[tuple[list[float], list[float]]]:
-        """Of both sides, as they are alone."""
-        timed = [session.restart().sides for _ in range(restarts)]
-        incumbent, candidate = (
-            [[sides[name].median_us(case) for case in range(3)] for sides in timed] for name in builds
-        )
-        return list(zip(incumbent, candidate, strict=True))
+    def incumbent_us(restarts: int) -> list[list[float]]:
+        timed = [session.restart().sides[INCUMBENT] for _ in range(restarts)]
+        return [[side.median_us(case) for case in range(3)] for side in timed]
 
     def measure(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> Doubt | None:
         only = found["candidate"]
-        for incumbent, candidate in times_us(6):
-            only.incumbent_us.append([slowed * us for us in incumbent])
-            ratios = [math.log(slowed * i / (c / gain)) for i, c in zip(incumbent, candidate, strict=True)]
-            only.case_log_ratios.append(ratios)
-            only.case_total_log_ratios.append(list(ratios))
+        only.incumbent_us = [[slowed * us for us in row] for row in incumbent_us(6)]
+        only.case_log_ratios = [[math.log(2)] * 3] * 6
         return check(only, session, self.known_us)
 
     monkeypatch.setattr(LiveClock, "_measure", measure)
     seen = set()
     for _ in range(300):
-        clock.known_us = {BUILD.key: [incumbent for incumbent, _ in times_us(12)]}
-        found = clock.compare(Request("", BUILD, {"candidate": builds["candidate"]}, bool)).only
-        failed = _failed(found, {})
-        seen.add(failed.name if failed else accept.look(found.log_ratios, 0.02))
+        clock.known_us = {BUILD.key: incumbent_us(12)}
+        failed = _failed(clock.compare(Request("", BUILD, {"candidate": builds["candidate"]}, bool)).only, {})
+        seen.add(failed.name if failed else None)
     assert seen == verdicts
-
-
-def asked(clock: LiveClock, *, hurried: bool = False) -> tuple[list[str], Comparison]:
-    """What was told of a comparison, and the comparison."""
-    told: list[str] = []
-    request = Request("doubted", BUILD, {"candidate": BUILD}, bool, doing=told.append, hurried=lambda seconds: hurried)
-    return told, clock.compare(request).only
 
 
 def doubting(monkeypatch: pytest.MonkeyPatch, doubts: list[Doubt]) -> None:

@@ -31,10 +31,10 @@ CHANGED = Checked(Finding(None, ""), Build("changed", Path("changed")))
 
 class Clock:
     """Answers with these log ratios, by the purpose; asks as the rule does when enough has been seen. What is made for
-    an `unsteady` purpose is measured while the machine changes its pace.
+    an `unsettled` purpose decides nothing.
     """
 
-    unsteady = ""
+    unsettled = ""
 
     def __init__(self, ratios: Mapping[str, Sequence[float]]) -> None:
         self.ratios, self.asked = ratios, list[tuple[str, int]]()
@@ -47,7 +47,7 @@ class Clock:
             found.case_total_log_ratios.append(found.case_log_ratios[-1])
             found.incumbent_us.append([100.0])
             found.candidate_us.append([100.0])
-        found.pace = "the machine changes its pace" if request.purpose == self.unsteady else ""
+        found.unsettled = "the machine changes its pace" if request.purpose == self.unsettled else ""
         found.wall_s = 10.0 * len(found.log_ratios)
         self.asked.append((request.purpose, len(found.log_ratios)))
         return Measured({name: found})
@@ -87,20 +87,9 @@ def test_a_gain_that_a_wide_floor_hides_is_timed_anew_above_a_narrower_one(tmp_p
 
 def test_where_the_machine_changes_its_pace_meanwhile_the_floor_stays_as_it_is(tmp_path: Path) -> None:
     judge, clock = referee(tmp_path, aa=TWELVE, screen_it=[0.035] * 3, it=[0.035] * 6, aa_longer=EIGHTEEN)
-    before, clock.unsteady = judge.noise, "aa, longer"
+    before, clock.unsettled = judge.noise, "aa, longer"
     assert judge.time(CHANGED, ORIGINAL, "it").name == "neutral"
     assert judge.noise == before and clock.asked[-1][0] == "aa, longer"
-
-
-@pytest.mark.parametrize(("ratio", "name"), [(0.5, "kept"), (0.0, "inconclusive"), (-0.5, "inconclusive")])
-def test_what_the_machines_pace_took_from_it_is_no_verdict_on_a_candidate(
-    tmp_path: Path, ratio: float, name: str
-) -> None:
-    judge, clock = referee(tmp_path, aa=[0.001, -0.001] * 6, screen_it=[0.5] * 3, it=[ratio] * 6)
-    clock.unsteady = "it"
-    verdict = judge.time(CHANGED, ORIGINAL, "it")
-    assert verdict.name == name
-    assert (verdict.reason == "the machine changes its pace") is (name == "inconclusive")
 
 
 def test_it_is_not_made_narrower_where_there_is_no_time_for_that(tmp_path: Path) -> None:
