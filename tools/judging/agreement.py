@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from tools.errors import IncumbentFails
 from tools.judging.clock import Session, SideFault
-from tools.judging.comparison import Comparison
+from tools.judging.comparison import Comparison, medians
 from tools.judging.timings import INCUMBENT, Restart
 
 AGREEMENT = 1.1
@@ -84,7 +84,7 @@ def _doubt(seen: list[list[float]], among: list[list[float]], known: list[list[f
     if apart:
         return Doubt("slowed down", f"{took}: it is being slowed down")
     # the machine may be slower by now, or may have been slower then
-    pace_us = [min(pair) for pair in zip(_medians(among), _medians(known), strict=True)]
+    pace_us = [min(pair) for pair in zip(medians(among), medians(known), strict=True)]
     return Doubt("pace", f"{took}, but not in every restart: the machine changes its pace", pace_us)
 
 
@@ -92,10 +92,6 @@ def _slower(seen: list[list[float]], known: list[list[float]]) -> list[tuple[Seq
     """The times of the cases that are slower than they are known to be, and what is known of them."""
     cases = zip(zip(*seen, strict=True), zip(*known, strict=True), strict=True)
     return [(s, k) for s, k in cases if median(s) > AGREEMENT * median(k)]
-
-
-def _medians(rows: list[list[float]]) -> list[float]:
-    return [median(case) for case in zip(*rows, strict=True)]
 
 
 def _times_us(restart: Restart) -> list[list[float]]:

@@ -41,7 +41,7 @@ class Comparison(BaseModel):
     broken: str = ""
     """What failed in the candidate while it was timed."""
     unsettled: str = ""
-    """Why nothing can be decided by it, though nobody is to blame: the machine changed its pace again and again."""
+    """Why nothing can be decided by it, and nobody is to blame: the machine changed its pace, the last time too."""
     pace_us: list[float] = Field(default_factory=list)
     """Of one that is unsettled: what the incumbent takes, by case, where nothing else is timed beside it."""
 
@@ -66,15 +66,15 @@ class Comparison(BaseModel):
         return [accept.speedup_interval(column, delta) for column in zip(*self.case_log_ratios, strict=True)]
 
     def median_us(self, side: str) -> list[float]:
-        return _medians(self.incumbent_us if side == "incumbent" else self.candidate_us)
+        return medians(self.incumbent_us if side == "incumbent" else self.candidate_us)
 
     def median_stage_us(self, side: str) -> list[float]:
         """What it takes to stage an input, by case."""
-        return _medians(self.incumbent_stage_us if side == "incumbent" else self.candidate_stage_us)
+        return medians(self.incumbent_stage_us if side == "incumbent" else self.candidate_stage_us)
 
     def median_load_us(self, side: str) -> list[float]:
         """What it takes to load an input before it is staged, by case; 0 where that is part of staging."""
-        return _medians(self.incumbent_load_us if side == "incumbent" else self.candidate_load_us)
+        return medians(self.incumbent_load_us if side == "incumbent" else self.candidate_load_us)
 
     def over(self, other: Comparison) -> Comparison:
         """This candidate over another that was timed in the same restarts, beside the same incumbent."""
@@ -150,7 +150,8 @@ class Comparison(BaseModel):
         self.prepared_s += restart.prepared_s
 
 
-def _medians(rows: list[list[float]]) -> list[float]:
+def medians(rows: list[list[float]]) -> list[float]:
+    """By case."""
     return [median(column) for column in zip(*rows, strict=True)]
 
 

@@ -59,12 +59,17 @@ class Request:
     progress: Callable[[int], None] = lambda restarts: None
     doing: Callable[[str], None] = lambda what: None  # told what takes long between restarts
     fewest: int = accept.SCREEN_RESTARTS  # it will hardly be enough before: so many are prepared at once, at most
-    hurried: Callable[[float], bool] = lambda seconds: False  # whether it is not measured anew for the machine's pace
+    hurried: Callable[[float], bool] = lambda seconds: False  # whether so long is too long to measure anew for the pace
     to_come: int = 0  # restarts of the same builds that may follow in the same series, and may be prepared with these
 
     def blank(self, name: str) -> Comparison:
         purpose = self.purpose if len(self.candidates) == 1 else f"{self.purpose}: {name}"
         return Comparison(purpose=purpose, incumbent=self.incumbent.key, candidate=self.candidates[name].key)
+
+    def may_slow_the_incumbent(self, name: str) -> bool:
+        """The original under torch.compile, and the incumbent beside itself, slow nobody down."""
+        candidate = self.candidates[name]
+        return candidate.compile_options is None and candidate is not self.incumbent
 
 
 @dataclass(frozen=True)
@@ -205,13 +210,13 @@ class LiveClock:
                     raise
                 doubt = Doubt("fails beside it", "beside it the disk gets full, which by itself has room")
             if doubt is not None:
-                enough = doubt.cause == "pace" and request.hurried(time.monotonic() - begun)
-                if doubted[doubt.cause] < REPEATS[doubt.cause] and not enough:
+                no_time = doubt.cause == "pace" and request.hurried(time.monotonic() - begun)
+                if doubted[doubt.cause] < REPEATS[doubt.cause] and not no_time:
                     doubted[doubt.cause] += 1
                     request.doing(f"measuring anew: {doubt.why}")
                     continue
                 for name, each in left.items():
-                    if doubt.cause != "pace" or is_judged(name, request):
+                    if doubt.cause != "pace" or request.may_slow_the_incumbent(name):
                         doubt.tell(each)
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
 
@@ -273,7 +278,7 @@ class LiveClock:
                         for name, each in found.items():
                             each.add(restart, name)
                         request.progress(restarts)
-                    judged = [found[name] for name in found if is_judged(name, request)]
+                    judged = [found[name] for name in found if request.may_slow_the_incumbent(name)]
                     # what is only screened is kept by nothing, and measured afresh where it may be
                     asked = [] if request.to_come else [
                         each for each in judged if agreement.is_in_question(each, self.known_us)
@@ -312,14 +317,6 @@ class LiveClock:
         most_workers = self.cores.count * 5 // 4  # each starts on one core most of the time, and nothing is timed then
         together = (n for n in wanted if n * sides <= most_workers and self.workload.fits(n * sides))
         return next(together, 1)
-
-
-def is_judged(name: str, request: Request) -> bool:
-    """Whether this candidate could gain by slowing the incumbent down: the original under torch.compile, and a copy of
-    the incumbent, slow nobody down.
-    """
-    candidate = request.candidates[name]
-    return candidate.compile_options is None and candidate.key != request.incumbent.key
 
 
 def _blame(found: Comparison, fault: SideFault) -> None:

@@ -150,7 +150,7 @@ class Referee:
     def narrow_noise(self) -> NoiseFloor:
         """The same with as many restarts as it has at most, where its floor is a wide one and there is time for them.
 
-        It stays as it is where the machine changes its pace meanwhile. Raises: IncumbentFails.
+        It stays as it is where that fails. Raises: IncumbentFails.
         """
         assert self.noise is not None, "measure_noise comes first"
         if self.aa is None:  # a floor that was set

@@ -31,10 +31,10 @@ CHANGED = Checked(Finding(None, ""), Build("changed", Path("changed")))
 
 class Clock:
     """Answers with these log ratios, by the purpose; asks as the rule does when enough has been seen. What is made for
-    an `unsettled` purpose decides nothing.
+    a `broken` purpose fails.
     """
 
-    unsettled = ""
+    broken = ""
 
     def __init__(self, ratios: Mapping[str, Sequence[float]]) -> None:
         self.ratios, self.asked = ratios, list[tuple[str, int]]()
@@ -47,7 +47,7 @@ class Clock:
             found.case_total_log_ratios.append(found.case_log_ratios[-1])
             found.incumbent_us.append([100.0])
             found.candidate_us.append([100.0])
-        found.unsettled = "the machine changes its pace" if request.purpose == self.unsettled else ""
+        found.broken = "it ended" if request.purpose == self.broken else ""
         found.wall_s = 10.0 * len(found.log_ratios)
         self.asked.append((request.purpose, len(found.log_ratios)))
         return Measured({name: found})
@@ -85,9 +85,9 @@ def test_a_gain_that_a_wide_floor_hides_is_timed_anew_above_a_narrower_one(tmp_p
     assert judge.narrow_noise() is judge.noise and len(clock.asked) == 6, "once"
 
 
-def test_where_the_machine_changes_its_pace_meanwhile_the_floor_stays_as_it_is(tmp_path: Path) -> None:
+def test_where_the_longer_one_fails_the_floor_stays_as_it_is(tmp_path: Path) -> None:
     judge, clock = referee(tmp_path, aa=TWELVE, screen_it=[0.035] * 3, it=[0.035] * 6, aa_longer=EIGHTEEN)
-    before, clock.unsettled = judge.noise, "aa, longer"
+    before, clock.broken = judge.noise, "aa, longer"
     assert judge.time(CHANGED, ORIGINAL, "it").name == "neutral"
     assert judge.noise == before and clock.asked[-1][0] == "aa, longer"
 
