@@ -155,12 +155,18 @@ def test_arguments_go_to_the_image_that_takes_them(
         (["cpu", "--tag", "Upper Case:1"], "is no name for an image"),
         (["cpu", "--tag", "no-tag"], "is no name for an image"),
         (["cpu", "--arg", "UNHEARD=of"], "there is no argument UNHEARD"),
-        (["--for", "/nowhere"], "there is no folder /nowhere"),
+        (["--for", "nowhere"], "there is no folder nowhere"),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(
-    options: list[str], said: str, local_images: Images, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    said: str,
+    local_images: Images,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     try:
         status = image("build", *options)
     except SystemExit as end:

@@ -288,7 +288,7 @@ def test_calls_that_cannot_be_made_again_are_counted_and_left_out(tmp_path: Path
 
 
 def test_a_script_that_fails_after_its_calls_is_judged_by_them(tmp_path: Path) -> None:
-    played = Played(tmp_path, LOOP + "    open('/nowhere/results.json', 'w')\n")
+    played = Played(tmp_path, LOOP + f"    open('{tmp_path}/nowhere/results.json', 'w')\n")
     assert played.labels == ["4x16"]
     assert any("ended with an error after 10 calls" in note for note in played.told["notes"])
 

@@ -187,8 +187,10 @@ def test_the_pace_is_the_quicker_of_what_was_known_and_what_was_seen_beside_its_
 
 @pytest.mark.parametrize("unsettled", ["", "the pace"])
 @pytest.mark.parametrize(("gain", "name"), [(2.0, "kept"), (0.9, "neutral")])
-def test_a_whole_is_given_up_for_what_was_measured_and_not_for_the_pace(gain: float, name: str, unsettled: str) -> None:
-    judge: Any = Referee(UNUSED, UNUSED, BUILD, UNUSED, Path("/nowhere"), UNUSED)
+def test_a_whole_is_given_up_for_what_was_measured_and_not_for_the_pace(
+    gain: float, name: str, unsettled: str, tmp_path: Path
+) -> None:
+    judge: Any = Referee(UNUSED, UNUSED, BUILD, UNUSED, tmp_path, UNUSED)
     judge.noise = SimpleNamespace(delta=0.02)
     judge.workload = SimpleNamespace(cases=[SimpleNamespace(name="the case")])
     judge.check_timed = lambda outputs: Finding(None, "")
@@ -198,11 +200,11 @@ def test_a_whole_is_given_up_for_what_was_measured_and_not_for_the_pace(gain: fl
     assert judge.check_whole(found, []).name == name
 
 
-def test_only_a_whole_is_told_how_little_time_there_is() -> None:
+def test_only_a_whole_is_told_how_little_time_there_is(tmp_path: Path) -> None:
     """A change that the machine's pace may have made look good is measured anew, or not kept."""
     asked = list[Request]()
     clock: Any = SimpleNamespace(compare=asked.append)
-    judge: Any = Referee(UNUSED, UNUSED, BUILD, clock, Path("/nowhere"), UNUSED, hurried=lambda seconds: True)
+    judge: Any = Referee(UNUSED, UNUSED, BUILD, clock, tmp_path, UNUSED, hurried=lambda seconds: True)
     judge.noise = SimpleNamespace(delta=0.02)
     judge.confirm("confirm", BUILD, CANDIDATE)
     judge.report_on("whole stack", BUILD, {"stack": CANDIDATE})
