@@ -17,7 +17,7 @@ from tools.candidate import Candidate
 from tools.errors import IncumbentFails
 from tools.judging import accept
 from tools.judging.measure import Request, enough_to_weigh
-from tools.judging.verdict import Verdict
+from tools.judging.verdict import Verdict, of_failed
 from tools.judging.worker import Build, WorkerFault
 
 STEP = "compose_stack"
@@ -87,8 +87,8 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
     except IncumbentFails as failure:
         return Verdict(name="broken", reason=f"the stack does not run for long without it: {failure}")
     evidence = {"worth": found.summary(delta)}
-    if found.failed:
-        return Verdict(name="broken", reason=found.failed, evidence=evidence)
+    if failed := of_failed(found, evidence):
+        return failed
     if accept.still_worth(found.log_ratios, delta) == "dropped":  # by a floor that may be wider than it need be
         delta = ctx.referee.narrow_noise().delta
         measurements.keep_noise(ctx.run_dir, ctx.referee.aa)

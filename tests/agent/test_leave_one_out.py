@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,9 @@ from agent import leave_one_out
 from agent.budget import Budget
 from agent.repository.stack import StackCommit
 from tools.errors import IncumbentFails
+from tools.judging.comparison import Comparison
 from tools.judging.measure import Measured, Request, enough_to_weigh
+from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
 
 
@@ -58,13 +61,26 @@ def test_what_may_spoil_compiling_is_weighed_also_when_the_time_is_over(monkeypa
     assert weighed(monkeypatch, *TOGETHER, late=True, behind=True) == ["fused"]
 
 
-def test_a_commit_without_which_the_stack_ends_while_it_is_timed_stays() -> None:
-    class Fails:
-        def compare(self, request: Request) -> Measured:
-            raise IncumbentFails("it ended with exit status 1")
-
+def judged(compare: Callable[[Request], Measured]) -> Verdict:
     build = Build("smaller", Path("smaller"))
-    referee = SimpleNamespace(delta=0.02, clock=Fails())
+    referee = SimpleNamespace(delta=0.02, clock=SimpleNamespace(compare=compare))
     ctx: Any = SimpleNamespace(referee=referee, build_of=lambda commit: build, say=lambda *said: None, budget=Budget())
-    verdict = leave_one_out._judge(ctx, "audit_compute-1", "0" * 40, build)
+    return leave_one_out._judge(ctx, "audit_compute-1", "0" * 40, build)
+
+
+def test_a_commit_without_which_the_stack_ends_while_it_is_timed_stays() -> None:
+    def fails(request: Request) -> Measured:
+        raise IncumbentFails("it ended with exit status 1")
+
+    verdict = judged(fails)
     assert (verdict.name, "exit status 1" in verdict.reason) == ("broken", True)
+
+
+@pytest.mark.parametrize(
+    ("field", "name"), [("unsettled", "inconclusive"), ("broken", "broken"), ("refused", "refused")]
+)
+def test_a_commit_whose_worth_cannot_be_told_stays(field: str, name: str) -> None:
+    found = Comparison(purpose="leave out", incumbent="smaller", candidate="top", case_log_ratios=[[0.0]] * 6)
+    doubted = found.model_copy(update={field: "why"})
+    verdict = judged(lambda request: Measured({"top": doubted}, []))
+    assert (verdict.name, verdict.reason) == (name, "why")

@@ -33,7 +33,7 @@ from tools.judging.measure import (
     enough_for_screen,
 )
 from tools.judging.own_tests import OwnTests
-from tools.judging.verdict import Verdict
+from tools.judging.verdict import Verdict, of_failed
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 
@@ -264,7 +264,7 @@ class Referee:
             measured = self.clock.compare(request)
             screened, outputs = measured.only, measured.outputs
             evidence["screen"] = screened.summary(self.delta)
-            failed = _failed(screened, evidence)
+            failed = of_failed(screened, evidence)
             if failed:
                 return failed
             outcome = accept.screen(screened.log_ratios, self.delta)
@@ -273,7 +273,7 @@ class Referee:
             measured = self.confirm(purpose, incumbent, checked.build)
         confirmed, more = measured.only, measured.outputs
         evidence["confirmation"] = confirmed.summary(self.delta)
-        failed = _failed(confirmed, evidence)
+        failed = of_failed(confirmed, evidence)
         if failed:
             return failed
         outcome = accept.look(confirmed.log_ratios, self.delta)
@@ -343,7 +343,7 @@ class Referee:
         Each of its changes was proven where the machine kept its pace: no whole is given up because it does not.
         """
         evidence: dict[str, Any] = {"whole": found.summary(self.delta)}
-        failed = _failed(found.model_copy(update={"unsettled": ""}), evidence)
+        failed = of_failed(found.model_copy(update={"unsettled": ""}), evidence)
         if failed:
             return failed
         interval = found.interval(self.delta)
@@ -368,13 +368,3 @@ class Referee:
         if outputs:
             self.say("checking timed outputs", 0, 0)
         return timed_outputs.check(self.setting, self.workload, self.pristine, outputs)
-
-
-def _failed(found: Comparison, evidence: dict[str, Any]) -> Verdict | None:
-    if found.refused:
-        return Verdict(name="refused", reason=found.refused, evidence=evidence)
-    if found.broken:
-        return Verdict(name="broken", reason=found.broken, evidence=evidence)
-    if found.unsettled:
-        return Verdict(name="inconclusive", reason=found.unsettled, evidence=evidence)
-    return None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from tools.judging.accept import SpeedupInterval
+from tools.judging.comparison import Comparison
 from tools.plain_text import plain, plain_values
 
 VerdictName = Literal["kept", "right", "neutral", "slower", "wrong", "broken", "refused", "inconclusive"]
@@ -28,3 +29,9 @@ class Verdict(BaseModel):
     """One line for a person."""
     speedup: SpeedupInterval | None = None
     evidence: Annotated[dict[str, Any], BeforeValidator(plain_values)] = Field(default_factory=dict)
+
+
+def of_failed(found: Comparison, evidence: dict[str, Any]) -> Verdict | None:
+    """The verdict on a candidate whose comparison counts for nothing; None where it counts."""
+    names: dict[VerdictName, str] = {"refused": found.refused, "broken": found.broken, "inconclusive": found.unsettled}
+    return next((Verdict(name=name, reason=why, evidence=evidence) for name, why in names.items() if why), None)

@@ -18,8 +18,9 @@ from tools.judging.clock import Session, SideFault, Tripwire
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
 from tools.judging.measure import LiveClock, Request
-from tools.judging.referee import Referee, _failed
+from tools.judging.referee import Referee
 from tools.judging.timings import INCUMBENT, Restart, Side
+from tools.judging.verdict import of_failed
 from tools.judging.worker import Build
 
 KNOWN_US = 100.0
@@ -129,7 +130,7 @@ def test_what_is_doubted_is_measured_anew_and_then_decided(
     told: list[str] = []
     found = clock.compare(Request("doubted", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append)).only
     assert told == ["measuring anew: why"] * most
-    failed = _failed(found, {})
+    failed = of_failed(found, {})
     assert (failed.name if failed else None) == (None if settles else verdict)
 
 
@@ -250,7 +251,7 @@ def test_of_hundreds_of_comparisons(
     seen = set()
     for _ in range(300):
         clock.known_us = {BUILD.key: incumbent_us(12)}
-        failed = _failed(clock.compare(Request("", BUILD, {"candidate": builds["candidate"]}, bool)).only, {})
+        failed = of_failed(clock.compare(Request("", BUILD, {"candidate": builds["candidate"]}, bool)).only, {})
         seen.add(failed.name if failed else None)
     assert seen == verdicts
 
