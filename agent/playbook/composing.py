@@ -16,7 +16,8 @@ from tools.candidate import Candidate
 from tools.rewrite import projections
 
 STEP = "compose_stack"
-_AGAIN = ("right", "neutral", "slower", "broken")
+RETRIED = ("right", "neutral", "slower", "broken")  # verdicts of what may gain on another stack
+AGAIN = ", on the whole stack"  # the end of its title then
 Step = Callable[[ProposalRequest], Answer]
 
 
@@ -26,7 +27,7 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
     fresh = replace(request, attempts=(), tune=None)
     tried = [a for a in request.attempts if a.step != STEP]
     # what was wrong on changes that were given up may be right without them
-    retried = {a.title for a in tried if a.verdict in _AGAIN or (a.verdict == "wrong" and a.unproven_below)}
+    retried = {a.title for a in tried if a.verdict in RETRIED or (a.verdict == "wrong" and a.unproven_below)}
     retried -= {a.title for a in request.attempts if a.verdict == "kept" or a.stacked}
     compiled = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
     for step in steps:
@@ -63,7 +64,7 @@ def _late(drafts: Drafts) -> list[Candidate]:
 
 
 def _again(candidate: Candidate) -> Candidate:
-    return candidate.model_copy(update={"step": STEP, "title": f"{candidate.title}, on the whole stack"})
+    return candidate.model_copy(update={"step": STEP, "title": f"{candidate.title}{AGAIN}"})
 
 
 def _together(drafts: Drafts, retried: set[str]) -> None:
@@ -81,4 +82,4 @@ def _together(drafts: Drafts, retried: set[str]) -> None:
         partial(projections.rewrite, drafts.request.tree, sites),
     )  # fmt: skip
     # what holds both halves is tried first: if it is kept, neither is left to try alone
-    drafts.candidates.sort(key=lambda c: c.title.endswith("on the whole stack"))
+    drafts.candidates.sort(key=lambda c: c.title.endswith(AGAIN))

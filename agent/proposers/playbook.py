@@ -13,7 +13,21 @@ from agent.playbook.drafts import Answer
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
 from tools.rewrite import attention as attention_sites
-from tools.rewrite import copies, experts, fused_kernels, hoist, padding, positions, remember, repeat_kv
+from tools.rewrite import (
+    copies,
+    decisions,
+    epilogues,
+    experts,
+    fused_kernels,
+    hoist,
+    loops,
+    padding,
+    positions,
+    remember,
+    repeat_kv,
+    route_attention,
+    zeros,
+)
 from tools.rewrite import kernels as kernel_sites
 from tools.rewrite import projections as projection_sites
 
@@ -49,8 +63,8 @@ class Playbook:
 
     def sites(self, request: ProposalRequest) -> list[Site]:
         """Everything known to be worth changing, the largest share of a call first."""
-        finders = (padding, remember, positions, repeat_kv, copies, kernel_sites, fused_kernels, projection_sites,
-                   attention_sites)  # fmt: skip
+        finders = (padding, decisions, remember, positions, loops, repeat_kv, copies, zeros, kernel_sites,
+                   fused_kernels, projection_sites, attention_sites, route_attention, epilogues)  # fmt: skip
         found = [site for finder in finders for site in finder.find(request.observation)]
         found += hoist.sites(request.tree, request.observation)
         found += experts.find(request.tree, request.observation)

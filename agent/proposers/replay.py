@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from agent.playbook.composing import AGAIN, RETRIED, STEP
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
 from tools.diff.patch import FileState, OutOfReach, Reader, make_diff, tree_reader
@@ -18,9 +19,6 @@ from tools.judging.accept import SpeedupInterval
 from tools.rewrite import overlay
 from tools.rewrite.ops_package import PACKAGE
 
-COMPOSE = "compose_stack"
-AGAIN = ", on the whole stack"
-_RETRIED = ("right", "neutral", "slower", "broken")
 Files = Mapping[str, tuple[FileState | None, FileState | None]]  # by path
 _IMPORTED = re.compile(rf"{PACKAGE}\.(\w+) import|^\s*from \. import ([\w, ]+)|^\s*from \.(\w+) import", re.MULTILINE)
 Merge = Callable[[bytes, bytes, bytes], bytes | None]  # (here, before, after) of a file; None for a conflict
@@ -68,12 +66,12 @@ class Replay:
         """What this step has not tried yet; the last one tries again what did nothing where it came first."""
         tried = {past.title for past in request.attempts if past.step == request.step}
         due = [(c.candidate, c) for c in self.changes if c.candidate.step == request.step]
-        if request.step == COMPOSE:
+        if request.step == STEP:
             verdicts = {past.title: past.verdict for past in request.attempts}
             due += [
                 (_by_itself(c.candidate), c)
                 for c in self.changes
-                if verdicts.get(c.candidate.title) in _RETRIED and c.candidate.step != COMPOSE
+                if verdicts.get(c.candidate.title) in RETRIED and c.candidate.step != STEP
             ]
         return [(candidate, change) for candidate, change in due if candidate.title not in tried]
 
@@ -101,7 +99,7 @@ class Replay:
 
 
 def _by_itself(candidate: Candidate) -> Candidate:
-    return candidate.model_copy(update={"step": COMPOSE, "title": candidate.title + AGAIN, "timed_with": ""})
+    return candidate.model_copy(update={"step": STEP, "title": candidate.title + AGAIN, "timed_with": ""})
 
 
 def _needed(contents: Mapping[str, bytes | None], runtime: Mapping[str, bytes], read: Reader) -> dict[str, bytes]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agent.proposers.replay import AGAIN, PastChange
+from agent.playbook.composing import AGAIN
+from agent.proposers.replay import PastChange
 from agent.records.attempts import ON_ENABLERS, ON_WAITING, left_out
 from agent.records.ledger import LedgerRow
 from agent.reporting.report import Afresh

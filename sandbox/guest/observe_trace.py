@@ -145,10 +145,10 @@ class Trace(TorchFunctionMode):
         self.ops.append(op)
 
     def _note_changes(self, op, name, args, kwargs, flags):
-        in_place = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__")) or "out" in kwargs
-        if not in_place:
+        named = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+        if not (named or "out" in kwargs or kwargs.get("inplace")):
             return None
-        target = kwargs.get("out", args[0] if args else None)
+        target = kwargs.get("out", args[0] if args else kwargs.get("input"))
         if not isinstance(target, torch.Tensor):
             return None
         root = self.values[self._known_tag(target)].root

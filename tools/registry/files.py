@@ -96,7 +96,7 @@ class EditFile(Request):
 def edit_file(session: HasWorktree, request: EditFile) -> Result:
     text = session.worktree.read(request.path)
     old, new = request.old, request.new
-    if old not in text and "\r\n" in text:
+    if 0 < text.count("\r\n") == text.count("\n"):
         old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
     count = text.count(old)
     if not count:

@@ -14,7 +14,7 @@ from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import dotted, find_all, methods, statements
+from tools.rewrite.syntax import dotted, find_all, is_docstring, methods, statements
 
 REGION_SHARE = 0.3  # of a call; less is not worth a graph of its own
 
@@ -71,7 +71,8 @@ def rewrite(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
     if existing is not None:
         source.replace(existing, cst.parse_expression(line, source.module.config_for_parsing))
     elif init is None:
-        source.insert(_new_init(source, line), before=owner.body.body[0])
+        first = statements(owner)[0]
+        source.insert(_new_init(source, line), **({"after": first} if is_docstring(first) else {"before": first}))
     else:
         last = statements(init)[-1]
         if find_all(init, cst.Return):

@@ -12,8 +12,9 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Copies, Observation
 from tools.rewrite import CannotRewrite, spelling
+from tools.rewrite.escapes import handed_out, touched, with_others
 from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import assigned, base_name, find_all, handed_out, simple_statements, touched, walk
+from tools.rewrite.syntax import assigned, base_name, find_all, simple_statements, walk
 
 # what takes any strides, so that a dense copy before it is only a matter of speed
 _OPERATIONS = """
@@ -92,8 +93,9 @@ def _check_clone(
     returned = [r.value for r in simple_statements(statement, cst.Return)]
     if call in returned or any(isinstance(r, (cst.Tuple, cst.List, cst.Dict)) for r in returned):
         raise CannotRewrite("the copy is returned")
-    for other in (s for s in walk(function.body) if isinstance(s, cst.SimpleStatementLine)):
-        if names & touched(other):
-            raise CannotRewrite(f"{', '.join(sorted(names))} is changed in place")
-        if names & handed_out(other):
-            raise CannotRewrite(f"{', '.join(sorted(names))} leaves the function")
+    lines = find_all(function.body, cst.SimpleStatementLine)
+    changed, left = ({name for line in lines for name in of(line)} for of in (touched, handed_out))
+    if names & with_others(changed, function.body):
+        raise CannotRewrite(f"{', '.join(sorted(names))} is changed in place")
+    if names & with_others(left, function.body):
+        raise CannotRewrite(f"{', '.join(sorted(names))} leaves the function")

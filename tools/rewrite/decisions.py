@@ -20,6 +20,7 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Frame, HostRead, Observation
 from tools.rewrite import CannotRewrite
+from tools.rewrite.escapes import escaping, touched
 from tools.rewrite.flow import Statement
 from tools.rewrite.ops_package import FROM_SHAPES, use
 from tools.rewrite.pure_operations import FACTORIES, PLAIN_FUNCTIONS, PURE
@@ -27,14 +28,12 @@ from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import (
     assigned,
     base_name,
-    escaping,
     find_all,
     find_blocks,
     free_name,
     imported_names,
     parameters,
     statements,
-    touched,
     walk,
 )
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import libcst as cst
 
+from tools.rewrite.escapes import escaping, touched
 from tools.rewrite.kinds import Env, Kind, Kinds
 from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import assigned, escaping, find_all, find_blocks, simple_statements, touched
+from tools.rewrite.syntax import assigned, find_all, find_blocks, simple_statements
 
 _OPERATIONS = (cst.Call, cst.BinaryOperation, cst.Subscript)
 

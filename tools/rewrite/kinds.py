@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 
 from tools.rewrite import CannotRewrite
+from tools.rewrite.escapes import touched
 from tools.rewrite.pure_operations import (
     CONSTANTS,
     FACTORIES,
@@ -35,7 +36,6 @@ from tools.rewrite.syntax import (
     parameters,
     statements,
     target_names,
-    touched,
     walk,
 )
 

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 import libcst as cst
 
 from tools.rewrite import CannotRewrite, overlay
+from tools.rewrite.importers import other_way
 from tools.rewrite.source import SourceFile
 from tools.rewrite.syntax import find_all, imported_names, is_docstring, simple_statements
 
@@ -90,6 +91,8 @@ def use(source: SourceFile, asset: Asset, module_name: str) -> Used:
     Raises: CannotRewrite.
     """
     folder, prefix = _place(source, module_name)
+    if other := "" if overlay.root_of(source.path) else other_way(source.tree, source.path, "." in module_name):
+        raise CannotRewrite(f"{source.path} is imported as {module_name} here and in another way in {other}")
     init = source.tree / folder / "__init__.py"
     if (source.tree / folder).exists() and (
         not init.is_file() or not init.read_text(encoding="utf-8", errors="replace").startswith(MARK)

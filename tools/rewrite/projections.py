@@ -83,6 +83,13 @@ def _setup(source: SourceFile, owner: cst.ClassDef, names: list[str]) -> cst.Bas
                 last = statement
     if wanted or last is None:
         raise CannotRewrite(f"{', '.join(sorted(wanted))} is not made in {owner.name.value}.__init__")
+    for other in find_all(source.module, cst.ClassDef):
+        own = source.method(other, "__init__")
+        if own is None or owner.name.value not in {dotted(base.value) for base in other.bases}:
+            continue
+        calls = [source.code(call.func) for call in find_all(own, cst.Call)]
+        if not any(c.startswith(("super(", f"{owner.name.value}.")) and c.endswith(".__init__") for c in calls):
+            raise CannotRewrite(f"{other.name.value} is made without {owner.name.value}.__init__")
     return last
 
 

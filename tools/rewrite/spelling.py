@@ -124,7 +124,7 @@ def dropout(source: SourceFile, node: cst.CSTNode, modules: set[str]) -> tuple[c
         return None
     name = dotted(node.func)
     if name.removeprefix("self.") in modules and name.startswith("self.") and len(node.args) == 1:
-        return node.args[0].value, f"{name}.p if self.training else 0.0"
+        return node.args[0].value, f"{name}.p if {name}.training else 0.0"
     if source.qualified(node.func) != "torch.nn.functional.dropout":
         return None
     tensor, p, training = (argument(node, i, k) for i, k in ((0, "input"), (1, "p"), (2, "training")))

@@ -1,4 +1,4 @@
-"""Plain questions about pieces of syntax: what is below a node, which names a statement binds, changes or hands out.
+"""Plain questions about pieces of syntax: what is below a node, which names a statement binds or imports.
 
 It knows nothing of a file or its positions, and looks at no meaning beyond a name.
 """
@@ -38,10 +38,11 @@ def methods(owner: cst.ClassDef) -> list[cst.FunctionDef]:
     return [n for n in owner.body.body if isinstance(n, cst.FunctionDef)]
 
 
-def statements(node: cst.FunctionDef) -> Sequence[cst.BaseStatement]:
-    """The statements of a function's body. Raises: CannotRewrite for a body on the line of the `def`."""
+def statements(node: cst.FunctionDef | cst.ClassDef) -> Sequence[cst.BaseStatement]:
+    """The statements of a body. Raises: CannotRewrite for one on the line of the `def` or `class`."""
     if not isinstance(node.body, cst.IndentedBlock):
-        raise CannotRewrite(f"the body of {node.name.value} is on the line of its def")
+        kind = "class" if isinstance(node, cst.ClassDef) else "def"
+        raise CannotRewrite(f"the body of {node.name.value} is on the line of its {kind}")
     return node.body.body
 
 
@@ -76,61 +77,11 @@ def find_blocks(statement: cst.CSTNode) -> list[cst.IndentedBlock]:
     return blocks
 
 
-def touched(statement: cst.CSTNode) -> set[str]:
-    """Names whose tensors a statement changes in place."""
-    found = set()
-    for node in walk(statement):
-        if isinstance(node, cst.AugAssign) or (
-            isinstance(node, cst.AssignTarget) and isinstance(node.target, (cst.Subscript, cst.Attribute))
-        ):
-            found.add(base_name(node.target))
-        elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-            method = node.func.attr.value
-            if method.endswith("_") and not method.endswith("__"):
-                found.add(base_name(node.func.value))
-        if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "out":
-            found.add(base_name(node.value))
-    return found - {"", "self"}
-
-
 def base_name(node: cst.CSTNode) -> str:
     """`x` of `x`, `x[0]`, `x.view(-1)[1:]`."""
     while isinstance(node, (cst.Attribute, cst.Subscript, cst.Call)):
         node = node.func if isinstance(node, cst.Call) else node.value
     return node.value if isinstance(node, cst.Name) else ""
-
-
-def handed_out(statement: cst.CSTNode) -> set[str]:
-    """Names that a statement returns, yields or stores as they are."""
-    found: set[str] = set()
-    for returned in simple_statements(statement, cst.Return):
-        found |= plain_parts(returned.value) if returned.value is not None else set()
-    for node in find_all(statement, cst.Yield):
-        found |= plain_parts(node.value) if isinstance(node.value, cst.BaseExpression) else set()
-    for assign in simple_statements(statement, cst.Assign):
-        if any(isinstance(t.target, (cst.Attribute, cst.Subscript)) for t in assign.targets):
-            found |= plain_parts(assign.value)
-    return found
-
-
-def escaping(body: cst.CSTNode, inside: set[int]) -> set[str]:
-    """Names whose tensors a line changes in place, or hands out as they are. Lines with an id of `inside` may."""
-    lines = [line for line in find_all(body, cst.SimpleStatementLine) if id(line) not in inside]
-    return {name for line in lines for name in touched(line) | handed_out(line)}
-
-
-def plain_parts(value: cst.BaseExpression) -> set[str]:
-    if isinstance(value, cst.Name):
-        return {value.value}
-    if isinstance(value, (cst.Tuple, cst.List)):
-        return {n for e in value.elements for n in plain_parts(e.value)}
-    if isinstance(value, cst.Dict):
-        return {n for e in value.elements for n in plain_parts(e.value)}
-    if isinstance(value, cst.Subscript):
-        return {base_name(value)}
-    if isinstance(value, cst.IfExp):
-        return plain_parts(value.body) | plain_parts(value.orelse)
-    return set()
 
 
 def imported_names(statement: cst.CSTNode) -> set[str]:

@@ -99,8 +99,9 @@ def test_what_depends_on_data_or_chance_is_no_constant(tmp_path: Path, body: str
     assert used == []
 
 
-def test_a_constant_written_to_after_its_use_says_so(tmp_path: Path) -> None:
-    seen = observe(tmp_path, "m = torch.ones(16)\nx = x + m\nm.add_(1)\nreturn x * m")
+@pytest.mark.parametrize("write", ["m.add_(1)", "torch.nn.functional.relu(m, inplace=True)", "torch.relu_(input=m)"])
+def test_a_constant_written_to_after_its_use_says_so(tmp_path: Path, write: str) -> None:
+    seen = observe(tmp_path, f"m = torch.ones(16)\nx = x + m\n{write}\nreturn x * m")
     assert any(r["mutated"] for r in seen["constants"])
 
 

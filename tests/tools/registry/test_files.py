@@ -110,6 +110,8 @@ def test_edits_become_a_diff(session: Any) -> None:
     said(session, "remove_file", path="new/kernel.py")
     assert "new/kernel.py" not in said(session, "diff")
     assert (session.worktree.base / "model.py").read_text() == MODEL
+    said(session, "edit_file", path="pkg/a.py", old="B = 2", new="B = 2\nC = 3")
+    assert session.worktree.read("pkg/a.py") == "A = 3\r\nB = 2\r\nC = 3\r\n"
 
 
 def test_an_edit_must_name_one_place(session: Any) -> None:

@@ -142,6 +142,16 @@ def test_what_a_fused_call_does_not_compute_is_left_alone(tmp_path: Path, body: 
             attention.rewrite(target.tree, site, "plain")
 
 
+@pytest.mark.parametrize("drops", [True, False])
+def test_dropout_is_that_of_its_own_module(tmp_path: Path, drops: bool) -> None:
+    body = "        att = q @ k.mT / math.sqrt(k.size(-1))\n        y = self.drop(F.softmax(att, -1)) @ v"
+    with fused(model(tmp_path, body)).built() as (built, draw):
+        built.train(not drops)
+        built.drop.train(drops)
+        (x,) = draw()
+        assert built(x).equal(built(x)) != drops
+
+
 GROUPED = """
         k, v = k[:, :2], v[:, :2]
         k = repeat_kv(k, 2)

@@ -159,6 +159,31 @@ def test_a_result_that_is_returned_stays_its_callers_own(tmp_path: Path) -> None
         hoisted(model(tmp_path, body))
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "return dict(x=x, m=m)", "return Found(x, m=m)", "return x, m.unsqueeze(0)", "return torch.reshape(m, (-1,))",
+        "self.kept = m.view(-1)", "self.kept: object = m.T", "self.seen.append(m)", "return x, (m if n else x)",
+        "v = m.view(-1)\n        return x, v", "v = w = m[0]\n        w.add_(1.0)", "return x, (v := m)",
+        "F.relu(m, inplace=True)", "torch.relu_(m)", "for row in m:\n            row.zero_()",
+    ],
+)  # fmt: skip
+def test_so_does_what_shares_its_memory(tmp_path: Path, end: str) -> None:
+    text = HEAD.replace("from torch import nn", "import torch.nn.functional as F\nfrom torch import nn\n\nFound = dict")
+    text = text.replace("self.size = 16", "self.size = 16\n        self.seen = []")
+    text = text.replace("{body}", f"        m = torch.ones(n, d)\n        x = x + m\n        {end}")
+    target = Target.of_model(tmp_path / "tree", text.replace("Found(x, m=m)", "Found(x=x, m=m)"))
+    with pytest.raises(CannotRewrite):
+        hoisted(target)
+
+
+@pytest.mark.parametrize("end", ["return x * m", "return x, m.cos()", "return x, m.shape", "self.width = m.shape[1]"])
+def test_what_only_was_computed_from_it_may_be_handed_out(tmp_path: Path, end: str) -> None:
+    before = model(tmp_path, f"        m = torch.ones(n, d)\n        x = x + m\n        {end}")
+    after = hoisted(before)
+    assert "m = constant(" in after.text()
+
+
 def test_each_group_can_be_hoisted_alone(tmp_path: Path) -> None:
     body = """
         a = torch.arange(n, device=x.device).cos()

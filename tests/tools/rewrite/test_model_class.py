@@ -64,6 +64,26 @@ def test_a_class_without_its_own_init_gets_one(tmp_path: Path) -> None:
     assert same_results(target, after)
 
 
+def test_a_class_keeps_its_docstring(tmp_path: Path) -> None:
+    body = '    """What it is for."""\n\n    size = 16\n\n'
+    target = Target.of_model(
+        tmp_path / "tree", MODEL.replace("class Model", "class Base") + f"\n\nclass Model(Base):\n{body}"
+    )
+    site = only(compile_model.find(target.observe()))
+    after = target.with_files(compile_model.rewrite(target.tree, site, 'backend="eager"'))
+    assert same_results(target, after)
+    with after.built() as (model, _):
+        assert type(model).__doc__ == "What it is for." and model._compiled_call_impl is not None
+
+
+def test_a_class_on_one_line_is_left_alone(tmp_path: Path) -> None:
+    text = MODEL.replace("class Model", "class Base") + "\n\nclass Model(Base): pass\n"
+    target = Target.of_model(tmp_path / "tree", text)
+    site = only(compile_model.find(target.observe()))
+    with pytest.raises(CannotRewrite, match="on the line of its class"):
+        compile_model.rewrite(target.tree, site, "")
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -115,6 +115,22 @@ def test_layers_made_elsewhere_are_left_alone(tmp_path: Path) -> None:
         packed(target)
 
 
+@pytest.mark.parametrize(("init", "left"), [("nn.Module", True), ("Model", False), ("super()", False)])
+def test_a_class_whose_parts_another_one_makes_is_left_alone(tmp_path: Path, init: str, left: bool) -> None:
+    body = "        return self.out(torch.cat([self.q(x), self.k(x), self.v(x)], -1))"
+    this = "" if init == "super()" else "self"
+    text = (
+        MODEL.replace("{body}", body)
+        + f"\n\nclass Other(Model):\n    def __init__(self):\n        {init}.__init__({this})\n"
+    )
+    target = Target.of_model(tmp_path / "tree", text)
+    if not left:
+        assert "self.packed_q_k_v = " in packed(target).text()
+        return
+    with pytest.raises(CannotRewrite, match=r"Other is made without Model.__init__"):
+        packed(target)
+
+
 def test_a_hooked_layer_is_no_site(tmp_path: Path) -> None:
     text = MODEL.replace("    def forward", "        self.k.register_forward_hook(lambda *a: None)\n\n    def forward")
     body = "        return self.out(torch.cat([self.q(x), self.k(x), self.v(x)], -1))"
