@@ -73,6 +73,23 @@ def test_a_mask_that_was_written_to_is_looked_at_again(blocks: Any) -> None:
     assert len(blocks._known) == 0
 
 
+def test_another_stream_waits_for_what_is_kept(blocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[tuple[str, list[int]]] = []
+
+    class Computed:
+        def __init__(self, tensors: Any) -> None:
+            happened.append(("computed", list(map(id, tensors))))
+
+        def for_here(self, tensors: Any) -> None:
+            happened.append(("waited", list(map(id, tensors))))
+
+    monkeypatch.setattr(blocks, "Computed", Computed)
+    mask = window()
+    found = blocks._blocks(mask, ROWS, KEYS)
+    assert blocks._blocks(mask, ROWS, KEYS) is found
+    assert happened == [("computed", list(map(id, found))), ("waited", list(map(id, found)))]
+
+
 def test_it_pays_where_a_quarter_of_the_blocks_is_empty(blocks: Any) -> None:
     assert blocks.pay(window(), ROWS, KEYS) and blocks.pay(numbers(), ROWS, KEYS)
     assert not blocks.pay(window(300), ROWS, KEYS)

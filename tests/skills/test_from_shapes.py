@@ -194,6 +194,15 @@ def test_who_writes_to_what_he_was_given_changes_nothing_of_others(pack: Any) ->
     assert build.runs == 1
 
 
+def test_what_is_kept_is_waited_for_once_and_what_is_not_never(pack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Any] = []
+    monkeypatch.setattr(pack, "wait_for", waited.append)
+    for _ in range(3):
+        pack.from_shapes(positions, X)
+        pack.from_shapes(_two, X)
+    assert [[tensor.tolist() for tensor in tensors] for tensors in waited] == [[[0, 1, 2, 3, 4]]]
+
+
 def test_what_a_recorded_graph_may_still_read_stays(pack: Any) -> None:
     settings = Settings()
     for settings.kind in ("causal", "full", "causal"):

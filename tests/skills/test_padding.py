@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -158,6 +160,53 @@ def test_what_might_see_it_gets_everything(without_padding: Any) -> None:
     other = More()
     other(x, mask)
     assert other.met == hooked.met == inside.met == 64
+
+
+def test_what_sees_every_module_gets_everything(without_padding: Any) -> None:
+    mean, x, mask = mean_of(without_padding)(), torch.randn(2, 64), mask_of(3, 20)
+    mean(x, mask)
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda module, args: None)
+    try:
+        mean(x, mask)
+        assert mean.met == 64
+    finally:
+        hook.remove()
+    mean(x, mask)
+    assert mean.met == 24
+
+
+def test_parts_that_come_and_go_are_looked_at(without_padding: Any) -> None:
+    mean, x, mask = mean_of(without_padding)(), torch.randn(2, 64), mask_of(3, 20)
+
+    def hooked() -> nn.Module:
+        part = nn.Sequential(nn.Identity())
+        part[0].register_forward_hook(lambda module, args, out: None)
+        return part
+
+    def met() -> int:
+        mean(x, mask)
+        return int(mean.met)
+
+    assert met() == 24
+    mean.part = hooked()
+    assert met() == 64
+    mean.part = nn.Sequential(nn.Identity())
+    assert met() == 24
+    mean.part.append(hooked())
+    assert met() == 64
+    del mean.part[1]
+    mean.more = None
+    assert met() == 24
+
+
+def test_a_hook_of_the_module_itself_does_not_keep_it(without_padding: Any) -> None:
+    mean: Any = mean_of(without_padding)()
+    mean(torch.randn(2, 64), mask_of(3, 20))
+    mean.part.register_forward_hook(mean._get_name)
+    gone = weakref.ref(mean)
+    del mean
+    gc.collect()
+    assert gone() is None
 
 
 def test_what_follows_is_compiled_once_for_all_lengths(without_padding: Any) -> None:

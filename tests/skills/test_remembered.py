@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -257,6 +258,80 @@ def test_a_module_that_writes_to_its_input_still_does(remembered: Any) -> None:
         for times in (2.0, 4.0, 8.0):
             remembered(Writing().eval(), x)
             assert torch.equal(x, torch.full((4, 8), times))
+
+
+FILLS: dict[str, Callable[[Any, Any], Any]] = {
+    "a list": lambda kept, y: kept["list"].append(y),
+    "in place of another": lambda kept, y: kept.update(old=y),
+    "under a new name": lambda kept, y: kept.update(new=y),
+}
+
+
+@pytest.mark.parametrize("fill", FILLS.values(), ids=list(FILLS))
+def test_a_module_that_writes_into_a_container_still_does(remembered: Any, fill: Callable[[Any, Any], Any]) -> None:
+    class Keeping(Counting):
+        def forward(self, x: torch.Tensor, kept: Any) -> torch.Tensor:  # type: ignore[override]
+            fill(kept, x * 2)
+            return super().forward(x)
+
+    module, x = Keeping().eval(), torch.ones(4, 8)
+    for runs in (1, 2, 3):
+        kept: dict[str, Any] = {"list": [], "old": torch.zeros(())}
+        remembered(module, x, kept)
+        wanted: dict[str, Any] = {"list": [], "old": torch.zeros(())}
+        fill(wanted, x * 2)
+        assert repr(kept) == repr(wanted) and module.runs.count == runs
+
+
+def test_containers_that_are_only_read_are_no_obstacle(remembered: Any) -> None:
+    class Reading(Counting):
+        def forward(self, x: torch.Tensor, more: Any) -> torch.Tensor:  # type: ignore[override]
+            return super().forward(x, mask=more["masks"][0])
+
+    module, x, mask = Reading().eval(), torch.ones(4, 8), torch.ones(8)
+    for _ in range(3):
+        remembered(module, x, {"masks": [mask], "n": 1000})
+    assert module.runs.count == 1
+
+
+def test_another_stream_waits_before_it_reads_anything(
+    remembered: Any, module: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[Any] = []
+
+    class Computed:
+        def __init__(self, tensors: Any) -> None:
+            happened.append(("computed", module.runs.count, len(tensors)))
+
+        def for_here(self, tensors: Any) -> None:
+            happened.append(("waited", len(tensors)))
+
+    asset = importlib.import_module(remembered.__module__)
+    equal = torch.equal
+    monkeypatch.setattr(asset, "Computed", Computed)
+    monkeypatch.setattr(torch, "equal", lambda *given: happened.append("compared") or equal(*given))
+    x = torch.randn(4, 8)
+    for given in (x, x, x.clone()):
+        remembered(module, given)
+    assert happened == [("computed", 1, 2), ("waited", 1), ("waited", 1), "compared"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("same_tensor", [True, False])
+def test_a_result_is_right_on_another_stream(remembered: Any, same_tensor: bool) -> None:
+    layer, x = nn.Linear(8, 8).cuda().eval(), torch.randn(4, 8, device="cuda")
+    wanted, other = layer(x), x if same_tensor else x.clone()
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    with torch.cuda.stream(streams[0]):
+        torch.cuda._sleep(100_000_000)
+        first = remembered(layer, x)
+    with torch.cuda.stream(streams[1]):
+        second = remembered(layer, other)
+        found = second.clone()
+    streams[1].synchronize()
+    torch.testing.assert_close(found, wanted)
+    assert second.data_ptr() == first.data_ptr(), "it is what was kept"
 
 
 def test_what_others_write_to_is_compared_by_its_values(remembered: Any, module: Counting) -> None:

@@ -3,8 +3,9 @@
 """Attention that computes only the blocks in which a mask lets something through, by torch's FlexAttention.
 
 It is compiled for each shape, which takes seconds. Which blocks these are is computed anew for every mask, without
-waiting for the device, and kept while the mask lives and torch counts no change of it. Rows in which a mask of numbers
-excludes everything are computed like the others, since there its numbers decide. Without gradients.
+waiting for the device, and kept while the mask lives and torch counts no change of it; another stream waits for them.
+Rows in which a mask of numbers excludes everything are computed like the others, since there its numbers decide.
+Without gradients.
 """
 
 import functools
@@ -15,12 +16,13 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from .eager import is_capturing
+from .streams import Computed
 
 SIZE = 128  # of a block, in rows and keys
 WORTH = 0.25  # of all blocks must be empty
 LEAST = -1e30  # kernels multiply by log2(e), where the least float32 becomes -inf: no row of it would be an average
 
-_known = WeakTensorKeyDictionary()  # mask -> (its version, rows, keys, the blocks)
+_known = WeakTensorKeyDictionary()  # mask -> (its version, rows, keys, the blocks, when they are computed)
 
 
 def pay(mask, rows, keys):
@@ -62,10 +64,13 @@ def _blocks(mask, rows, keys):
     version = None if mask.is_inference() or (mask.is_cuda and is_capturing()) else mask._version
     known = _known.get(mask)
     if version is None or known is None or known[:3] != (version, rows, keys):
-        known = (version, rows, keys, _listed(mask, rows, keys))
+        blocks = _listed(mask, rows, keys)
         if version is not None:
-            _known[mask] = known
-    return known[3]
+            _known[mask] = (version, rows, keys, blocks, Computed(blocks))
+        return blocks
+    *_, blocks, computed = known
+    computed.for_here(blocks)
+    return blocks
 
 
 def _listed(mask, rows, keys):

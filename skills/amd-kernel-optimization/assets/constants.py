@@ -4,8 +4,10 @@
 
 `constant(build, *arguments)` is `build(*arguments)`, remembered. It refuses to remember anything while other code
 looks at or changes what operations mean (autocast, fake tensors, function transforms, graph capture), for arguments
-that are no plain values, and for a result that somebody changed in place. At most MAX_KEYS results are kept for each
-`build`; after that, compiled code builds them inline again, so that it need not be specialised on ever more shapes.
+that are no plain values, and for a result that somebody changed in place, which is noticed in eager calls only:
+compiled code reads what is kept as it is. At most MAX_KEYS results are kept for each `build`; after that, compiled code
+builds them inline again, so that it need not be specialised on ever more shapes. A result on a GPU is waited for when
+it is built, so that any stream may read it.
 """
 
 import itertools
@@ -16,6 +18,7 @@ import torch
 from .eager import default_devices, is_capturing, is_plain
 from .exporting import is_exporting
 from .plain import PLAIN, exactly
+from .streams import wait_for
 
 MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
 
@@ -86,9 +89,11 @@ def _keep(build, arguments, key):
     if not all(type(part) in (torch.Tensor, int) for part in parts):
         _varying.add(build)
         return None
+    tensors = [part for part in parts if type(part) is torch.Tensor]
+    wait_for(tensors)
     slot = f"slot{next(_numbers)}"
     setattr(_values, slot, value)
-    _tensors[slot] = tuple((t, t._version) for t in parts if type(t) is torch.Tensor)
+    _tensors[slot] = tuple((tensor, tensor._version) for tensor in tensors)
     _counts[build] = _counts.get(build, 0) + 1
     _slots[key] = slot
     return slot

@@ -8,7 +8,8 @@ shape, strides, dtype and device, which of them are the same, torch's own defaul
 That it depends on nothing else of tensors is seen, not believed: at first `build` gets stand-ins for them, which have
 no data, and copies of the settings. Where it asks for any data or what only one tensor carries, draws random numbers,
 changes the settings or gives back what is neither plain nor a plain tensor, it runs in every call, as it would without
-this. So it does while other code looks at or changes what operations mean. Each caller gets tensors of its own.
+this. So it does while other code looks at or changes what operations mean. Each caller gets tensors of its own, on any
+stream: what is kept on a GPU is waited for when it is built.
 
 What is not seen: that `build` reads what others change (globals, classes of settings, context variables, modes of torch
 functions, inference mode), asks for the type of a tensor, or does more than compute, which happens once, or once too
@@ -29,6 +30,7 @@ from torch.utils import _python_dispatch, _pytree
 from .eager import default_devices, is_capturing, is_plain
 from .exporting import is_exporting
 from .plain import PLAIN, exactly
+from .streams import wait_for
 
 MOST = 16  # results kept of one `build`
 DEEPEST = 8  # containers in containers
@@ -111,7 +113,10 @@ def _found_out(build, arguments):
     if len(_generators()) != len(generators):  # nobody knows what was drawn from one that was not there before
         asked.append("another generator")
     changed = any(_key([others[id(a)]]) != _key([a]) for a in arguments if _is_settings(a))
-    return value if value is not None and not asked and not changed and all(map(_may_be_kept, value.outs)) else None
+    if value is None or asked or changed or not all(map(_may_be_kept, value.outs)):
+        return None
+    wait_for([out for out in value.outs if isinstance(out, torch.Tensor)])
+    return value
 
 
 def _may_be_kept(out):

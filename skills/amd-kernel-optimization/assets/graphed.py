@@ -15,13 +15,14 @@ replay with them; a replay that is thrown away has drawn its random numbers.
 
 The plain call runs instead: on a CPU and on a device that is not the current one, with gradients, in training mode of
 any part, under autocast or anything that looks at operations or modules, while compiling or capturing, for inputs that
-share memory, for more than MAX_GRAPHS forms, and for good once a recording has failed, a call wrote to a buffer or to
-an input, or the module has changed more than MAX_CHANGES times. Not for modules that keep state elsewhere from call to
-call, nor for one module called from several threads or streams at a time.
+share memory, for more than MAX_GRAPHS forms, and for good once a recording has failed, a call wrote to a buffer, to an
+input or into a container of inputs, or the module has changed more than MAX_CHANGES times. Not for modules that keep
+state elsewhere from call to call, nor for one module called from several threads or streams at a time.
 """
 
 import contextlib
 import functools
+import operator
 import threading
 import warnings
 
@@ -92,7 +93,7 @@ class _Recorder:
             if self.failed or not self.recordable:
                 return plain(*args, **kwargs)
             if form not in self.graphs:
-                return self._first(form, plain, leaves, args, kwargs)
+                return self._first(form, plain, leaves, structure, args, kwargs)
             graph = self.graphs[form] = self._record(plain, leaves, structure)
         if graph is None or not graph.recording.refresh(leaves):
             return plain(*args, **kwargs)
@@ -119,10 +120,10 @@ class _Recorder:
         """Also what is recorded by its value: a tensor on a CPU."""
         return self.state.is_set_as_before() and _versions_on_host(self.state) == self.on_host
 
-    def _first(self, form, plain, leaves, args, kwargs):
+    def _first(self, form, plain, leaves, structure, args, kwargs):
         before = _versions(self.state, leaves)
         out = plain(*args, **kwargs)
-        if _versions(self.state, leaves) != before:
+        if _versions(self.state, leaves) != before or not _hold(args, kwargs, leaves, structure):
             self._give_up()
         elif len(self.graphs) < MAX_GRAPHS:
             self.graphs[form] = None
@@ -148,7 +149,7 @@ class _Graph:
     def __init__(self, plain, leaves, structure, stream, pool):
         self.inputs = [_own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.recording = Recording(self.inputs)
-        versions = [_version(leaf) for leaf in self.inputs]
+        versions = list(map(_version, self.inputs))
         args, kwargs = _given(self.inputs, structure)
         stream.wait_stream(torch.cuda.current_stream())
         with self.recording.being_made(), torch.cuda.stream(stream):
@@ -166,7 +167,7 @@ class _Graph:
                 out = plain(*args, **kwargs)
         plain_tuple = type(out) is tuple and _are_tensors(out)
         self.outputs, self.structure = (out, None) if plain_tuple else pytree.tree_flatten(out)
-        self.wrote = versions != [_version(leaf) for leaf in self.inputs]
+        self.wrote = versions != list(map(_version, self.inputs)) or not _hold(args, kwargs, self.inputs, structure)
         self.taken, self.made = _at_once(self.inputs), _at_once(self.outputs)
         if not self.recording.holds():
             raise RuntimeError("what is remembered was written to, or is not the same outside of the call")
@@ -235,6 +236,14 @@ def _given(leaves, structure):
     return leaves[:number], dict(zip(names, leaves[number:], strict=True))
 
 
+def _hold(args, kwargs, leaves, structure):
+    """Whether containers still hold what was in them: a replay would write into none."""
+    if type(structure) is tuple:
+        return True
+    now, form = pytree.tree_flatten((args, kwargs))
+    return form == structure and all(map(operator.is_, now, leaves))
+
+
 def _are_tensors(values):
     return all(type(value) is torch.Tensor for value in values)
 
@@ -289,7 +298,13 @@ def _is_dense(tensor):
         return False
     if tensor.is_contiguous():
         return True
-    return tensor.numel() == 1 + sum([(n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)])
+    place = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride != place:
+                return False
+            place *= size
+    return True
 
 
 def _own(tensor):

@@ -8,10 +8,16 @@ and state dicts are the same, and the memory grows by 256 bytes a row. The weigh
 checkpoint format that asks for that (safetensors) needs `.contiguous()` first. Weights that are assigned instead of
 copied when a state dict is loaded, and those of a deepcopy, lie as they come. Nothing is padded where processes work
 together: who flattens weights to share them out (FSDP) takes them as contiguous.
+
+The layers are of a subclass from then on, on every device: what looks for `type(layer) is nn.Linear` (an initialiser
+that is called later, `quantize_dynamic`, a PackedLinear or a group of experts made later) passes them by. Those that a
+PackedLinear packs already stay as they are.
 """
 
 import torch
 from torch import nn
+
+from .plain_linears import plain_linears
 
 PERIOD_BYTES = 512
 GAP_BYTES = 256
@@ -19,10 +25,9 @@ DEVICES = ("cuda",)  # what PyTorch calls AMD's GPUs as well
 
 
 def pad_linears(module):
-    for layer in module.modules():
-        if type(layer) is nn.Linear:
-            layer.__class__ = PaddedLinear
-            layer.pad()
+    for layer in plain_linears(module):
+        layer.__class__ = PaddedLinear
+        layer.pad()
 
 
 def _work_together():

@@ -13,22 +13,26 @@ up to STEP positions, so that they meet fewer sizes. Compiled code around the mo
 Nothing is cut off where it might be seen or mean something else: where the mask is of another kind than `padding`
 (False of a bool, 0 of integers, 0.0 of floats that are not negative) or keeps nothing of a row, where an argument as
 wide as the mask is not named or cannot be cut, where one that is no tensor is not what it is by default, of subclasses,
-under hooks and with a `forward` of the module's own. Nor where the mask cannot be read: in a program that is exported
-or traced, under modes and transforms, and in a graph that is captured.
+under hooks on calls (of the module, of a part, of all modules at once) and with a `forward` of the module's own. Nor
+where the mask cannot be read: in a program that is exported or traced, under modes and transforms, and in a graph that
+is captured.
 """
 
 import functools
 import inspect
-import weakref
+import itertools
+import operator
 
 import torch
 
-from .eager import is_capturing, means_more
+from .eager import is_capturing, is_watched, means_more
 from .exporting import is_exporting
+from .per_module import PerModule
 
 STEP = 8
 
-_hooks = weakref.WeakKeyDictionary()  # module -> where those of its parts would be
+_known = PerModule()  # the _Parts of each
+_values = operator.methodcaller("values")
 
 
 def without_padding(*names, mask, padding=0):
@@ -107,11 +111,28 @@ def _cannot_be_read(mask):
 
 def _is_seen(module):
     """Whether a hook on it, or on a part of it, would see what it is called with."""
-    hooks = _hooks.get(module)
-    if hooks is None:
+    parts = _known.get(module)
+    if parts is None or not parts.are_the_same():
+        parts = _known[module] = _Parts(module)
+    return is_watched() or any(parts.hooks)
+
+
+class _Parts:
+    """Those of a module, and where the hooks of each would be."""
+
+    def __init__(self, module):
         parts = list(module.modules())
-        hooks = _hooks[module] = [held for p in parts for held in (p._forward_hooks, p._forward_pre_hooks)]
-    return any(hooks)
+        self.hooks = [held for part in parts for held in (part._forward_hooks, part._forward_pre_hooks)]
+        self.places = [part._modules for part in parts]
+        self.known = self._now()
+
+    def are_the_same(self):
+        """Asked in each call, of hundreds of parts: without a line of Python for each."""
+        now = self._now()
+        return len(now) == len(self.known) and all(map(operator.is_, now, self.known))
+
+    def _now(self):
+        return list(itertools.chain.from_iterable(map(_values, self.places)))
 
 
 def _cut(tensor, length):

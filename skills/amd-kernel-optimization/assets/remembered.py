@@ -5,14 +5,16 @@
 `remembered(module, *args, **kwargs)` is `module(*args, **kwargs)`, kept under everything that it depends on: the values
 of its tensors, its plain arguments, the weights, buffers and attributes of the module and of those in it (see
 watched.py). It remembers nothing while training or where gradients are recorded, in autocast, under function
-transforms, dispatch modes and hooks, of a call that draws random numbers or writes to what it is given, and for results
-that are no tensors; a result that somebody wrote to is computed anew. Where a call is recorded by `graphed`, what is
+transforms, dispatch modes and hooks, of a call that draws random numbers or writes to what it is given (a tensor, or a
+list or dict with the arguments in it), and for results that are no plain tensors; a result that somebody wrote to is
+computed anew, and another stream than it was computed on waits for it. Where a call is recorded by `graphed`, what is
 remembered of its inputs is an input, too; in other recordings it is recorded. Hooks on all modules at once are not
 called where no module is, and code around it that is compiled breaks there. A tensor that is the same object is taken
 as unchanged when torch counts no change of it, but for one in memory of NumPy or of several processes, whose values are
 compared: what writes to memory behind torch's back (`.data`, a kernel of one's own) is not seen.
 """
 
+import operator
 import weakref
 
 import torch
@@ -23,6 +25,7 @@ from .exporting import is_exporting
 from .per_module import PerModule
 from .plain import PLAIN, exactly
 from .recording import current
+from .streams import Computed
 from .watched import Watched, is_shared
 
 MOST = 4  # results kept of one module, such as those with and without a condition
@@ -33,7 +36,7 @@ _kept = PerModule()  # the _Results of each
 
 def remembered(module, *args, **kwargs):
     """The result of `module(*args, **kwargs)`. Do not change it in place."""
-    if is_exporting() or torch.jit.is_scripting() or torch.jit.is_tracing():
+    if is_exporting() or torch.jit.is_tracing():
         return module(*args, **kwargs)
     return _remembered(module, args, kwargs)
 
@@ -64,7 +67,9 @@ def _remembered(module, args, kwargs):
         results.give_up()
         return module(*args, **kwargs)
     entry.take(result)
-    only_computed = entry.has_the_same(leaves) and random == _random_states(leaves)
+    now, form_now = _pytree.tree_flatten((args, kwargs))
+    held = form_now == form and all(map(operator.is_, now, leaves))
+    only_computed = held and entry.has_the_same(leaves) and random == _random_states(leaves)
     return entry.result() if results.add(entry, only_computed) else result
 
 
@@ -113,12 +118,13 @@ class _Entry:
 
     def take(self, result):
         self.outs, self.out_form = _pytree.tree_flatten(result)
-        self.usable = all(
-            isinstance(out, PLAIN) or (type(out) is torch.Tensor and not out.requires_grad) for out in self.outs
-        )
-        self.versions = [_version(out) if isinstance(out, torch.Tensor) else None for out in self.outs]
+        self.tensors = [out for out in self.outs if isinstance(out, torch.Tensor)]
+        self.usable = all(map(_can_be_told, self.outs))
+        self.versions = list(map(_version, self.tensors))
+        self.computed = Computed([*self.tensors, *[each.values for each in self.given if isinstance(each, _Given)]])
 
     def is_for(self, leaves):
+        self.computed.for_here(self.tensors)
         return all(
             given.is_same(leaf) if isinstance(given, _Given) else exactly(given) == exactly(leaf)
             for given, leaf in zip(self.given, leaves, strict=True)
@@ -130,7 +136,7 @@ class _Entry:
         return all(given.version == _version(leaf) for given, leaf in pairs)
 
     def is_intact(self):
-        return all(v is None or _version(out) == v for out, v in zip(self.outs, self.versions, strict=True))
+        return list(map(_version, self.tensors)) == self.versions
 
     def result(self):
         """In containers of its own; on a CPU in memory of its own, too, which NumPy may write to uncounted."""
@@ -180,4 +186,5 @@ def _random_states(leaves):
 def _can_be_told(leaf):
     if isinstance(leaf, PLAIN):
         return True
-    return type(leaf) is torch.Tensor and not leaf.requires_grad and leaf.layout == torch.strided
+    plain = type(leaf) is torch.Tensor and leaf.layout == torch.strided and not leaf.is_nested
+    return plain and not leaf.requires_grad

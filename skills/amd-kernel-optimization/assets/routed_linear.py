@@ -7,6 +7,10 @@ PyTorch's own product, the same with the bias added afterwards, and, where AMD's
 of 16-bit types, with the weights as they are or shuffled for it. A shape is what counts: rows, features, type and bias.
 What is taken, and when, fastest.py says.
 
+The layers are of a subclass from then on, on every device: what looks for `type(layer) is nn.Linear` (an initialiser
+that is called later, `quantize_dynamic`, a PackedLinear or a group of experts made later) passes them by. Those that a
+PackedLinear packs already stay as they are.
+
 PyTorch's own is taken with gradients or autocast, on a CPU, for a shape that is first seen while a graph is captured,
 and for all shapes after the first 64.
 Shuffled weights are a second copy, made anew when the layer's own have changed (through `.data` nobody sees it).
@@ -22,6 +26,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import fastest
 from .eager import is_capturing
+from .plain_linears import plain_linears
 
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has an operator of its own
 _chosen = {}  # shape -> way
@@ -29,9 +34,8 @@ _shuffled = WeakTensorKeyDictionary()  # weight -> (its version and address, the
 
 
 def route_linears(module):
-    for layer in module.modules():
-        if type(layer) is nn.Linear:
-            layer.__class__ = RoutedLinear
+    for layer in plain_linears(module):
+        layer.__class__ = RoutedLinear
 
 
 class RoutedLinear(nn.Linear):

@@ -1,0 +1,105 @@
+"""A call that writes into its arguments is never replayed, and inputs are told to be dense exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests import assets
+
+graphed = assets.load("amd-kernel-optimization", "graphed")
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """On a CPU, what records and replays is a stand-in: a replay does nothing."""
+    if request.param == "cpu":
+        stream = SimpleNamespace(
+            device=SimpleNamespace(index=0), wait_stream=lambda other: None, synchronize=lambda: None
+        )
+        stand_ins: dict[str, Any] = {
+            "Stream": lambda: stream,
+            "current_stream": lambda: stream,
+            "stream": lambda stream: contextlib.nullcontext(),
+            "graph": lambda graph, **settings: contextlib.nullcontext(),
+            "graph_pool_handle": lambda: 0,
+            "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None),
+            "current_device": lambda: 0,
+            "synchronize": lambda: None,
+            "get_sync_debug_mode": lambda: 0,
+            "set_sync_debug_mode": lambda mode: None,
+        }
+        for name, stand_in in stand_ins.items():
+            monkeypatch.setattr(torch.cuda, name, stand_in)
+        monkeypatch.setattr(graphed, "_applies", lambda module: True)
+        monkeypatch.setattr(graphed, "_form", lambda leaves, structure: (structure, len(leaves)))
+    with torch.no_grad():
+        yield request.param
+
+
+@graphed.graphed
+class Keeping(nn.Module):
+    """Writes into what it is given from a call on, counted from 0."""
+
+    def __init__(self, write: Any, begins: int = 0) -> None:
+        super().__init__()
+        self.write, self.begins = write, begins
+
+    def forward(self, x: torch.Tensor, kept: Any) -> torch.Tensor:
+        if len(CALLS) >= self.begins:
+            self.write(kept, x * 2)
+        CALLS.append(1)
+        return x + 1
+
+
+CALLS: list[int] = []
+WRITES: dict[str, tuple[Any, Any]] = {
+    "a list": (lambda kept, y: kept["list"].append(y), lambda kept: kept["list"][-1]),
+    "in place of another": (lambda kept, y: kept.update(old=y), lambda kept: kept["old"]),
+    "under a new name": (lambda kept, y: kept.update(new=y), lambda kept: kept["new"]),
+}
+
+
+@pytest.mark.parametrize("begins", [0, 2], ids=["from the first call on", "while it is recorded"])
+@pytest.mark.parametrize(("write", "written"), WRITES.values(), ids=list(WRITES))
+def test_what_a_call_writes_into_a_container_is_there_after_each(
+    device: str, write: Any, written: Any, begins: int
+) -> None:
+    CALLS.clear()
+    module = Keeping(write, begins).eval()
+    for number in range(6):
+        x = torch.full((3,), float(number), device=device)
+        kept: dict[str, Any] = {"list": [], "old": torch.zeros(3, device=device)}
+        assert torch.equal(module(x, kept), x + 1)
+        if number >= begins:
+            assert torch.equal(written(kept), x * 2) and len(kept["list"]) <= 1
+    assert graphed._recorders.get(module).failed
+
+
+def test_a_call_that_only_reads_containers_is_recorded(device: str) -> None:
+    module = Keeping(lambda kept, y: kept["list"][0] + y).eval()
+    for _ in range(3):
+        x, y = torch.ones(2, 3, device=device)
+        module(x, {"list": [y.clone(), 3]})
+    assert [type(graph).__name__ for graph in graphed._recorders.get(module).graphs.values()] == ["_Graph"]
+
+
+SIZES, STRIDES = list(itertools.product((1, 2, 3), repeat=3)), list(itertools.product((0, 1, 2, 3, 4, 6, 9), repeat=3))
+
+
+def test_dense_is_what_fills_its_memory_and_each_place_once() -> None:
+    memory, found = torch.arange(100), set[bool]()
+    for shape, strides in itertools.product(SIZES, STRIDES):
+        tensor = memory.as_strided(shape, strides)
+        dense = sorted(tensor.flatten().tolist()) == list(range(tensor.numel()))
+        assert graphed._is_dense(tensor) is dense
+        found.add(dense)
+        if dense:
+            assert torch.equal(graphed._own(tensor), tensor)
+    assert found == {False, True} and not graphed._is_dense(memory.as_strided((2, 2), (3, 0)))
