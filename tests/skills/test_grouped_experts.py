@@ -82,9 +82,9 @@ def test_it_is_the_loop(grouped: Any, rows: int, many: int, count: int, bias: bo
     assert together(grouped, experts, *given)
 
 
-def test_no_rows_are_no_work(grouped: Any) -> None:
-    x, chosen, weights = draw(4, 2, 4)
-    assert grouped(make(), x[:0], chosen[:0], weights[:0]).shape == (0, 8)
+def test_no_rows_are_as_wide_as_the_experts_make_them(grouped: Any) -> None:
+    experts, given = make(), [each[:0] for each in draw(4, 2, 4)]
+    assert agree(grouped, experts, *given) and together(grouped, experts, *given)
 
 
 def test_few_rows_and_busy_experts_are_called_by_themselves(grouped: Any) -> None:

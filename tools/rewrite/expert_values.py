@@ -104,6 +104,9 @@ class Values:
                 return self.source.code(node.func.value), given[2]
         raise CannotRewrite("a statement that is not understood")
 
+    def calls_expert(self, node: cst.CSTNode) -> bool:
+        return any(self.of(call.func).kind == "expert" for call in find_all(node, cst.Call))
+
     # -- expressions
 
     def of(self, node: cst.BaseExpression) -> Part:

@@ -1,7 +1,8 @@
 """Run a mixture of experts without a loop over its experts: rows are sorted by expert once.
 
-It recognises the loop by what it does with the choice of experts, whatever its names are. It refuses loops in which
-anything else happens.
+It recognises the loop by what it does with the choice of experts, whatever its names are. Where the loop calls experts
+without rows too, the call says so: their weights get gradients of zeros then. It refuses loops in which anything else
+happens.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Mixture:
     chosen: str
     weights: str
     into: str
+    all_called: bool  # experts without rows too
 
 
 def find(tree: Path, observation: Observation) -> list[Site]:
@@ -58,7 +60,8 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     for loop, mixture in _loops(source, source.class_named(site.module_class, site.line)):
         if source.lines(loop)[0] == site.line:
             used = use(source, GROUPED_EXPERTS, site.detail["module"])
-            operands = ", ".join((mixture.experts, mixture.tokens, mixture.chosen, mixture.weights))
+            given = [mixture.experts, mixture.tokens, mixture.chosen, mixture.weights]
+            operands = ", ".join([*given, "all_called=True"] if mixture.all_called else given)
             line = cst.parse_statement(f"{mixture.into} += {used.name}({operands})", source.module.config_for_parsing)
             source.replace(loop, line.with_changes(leading_lines=loop.leading_lines))
             return {**used.files, source.path: source.result()}
@@ -80,6 +83,8 @@ class _Reader:
     source: SourceFile
     values: Values
     added: list[tuple[str, Part]] = field(default_factory=list)
+    has_rows: bool = False  # whether what is read now happens only for experts with rows
+    all_called: bool = False
 
     def mixture(self, function: cst.FunctionDef, loop: cst.For) -> Mixture:
         if loop.orelse is not None or loop.asynchronous is not None or not isinstance(loop.body, cst.IndentedBlock):
@@ -92,7 +97,7 @@ class _Reader:
         if used_later & self.values.bound:
             raise CannotRewrite("what it computes is used after it")
         into, made = self.added[0]
-        return Mixture(self.values.experts, made.tokens, made.chosen, made.weights, into)
+        return Mixture(self.values.experts, made.tokens, made.chosen, made.weights, into, self.all_called)
 
     def _block(self, body: Sequence[cst.BaseStatement]) -> None:
         for statement in body:
@@ -109,9 +114,15 @@ class _Reader:
         body = statement.body.body
         if some is None or statement.orelse is not None or not isinstance(statement.body, cst.IndentedBlock):
             raise CannotRewrite("a condition that is not about the number of rows")
+        if self.all_called:
+            raise CannotRewrite("experts without rows are called for nothing")
         if some:
+            before, self.has_rows = self.has_rows, True
             self._block(statement.body.body)
-        elif not (len(body) == 1 and simple_statements(body[0], cst.Continue)):
+            self.has_rows = before
+        elif len(body) == 1 and simple_statements(body[0], cst.Continue):
+            self.has_rows = True
+        else:
             raise CannotRewrite("something is done for an expert without rows")
 
     def _line(self, statement: cst.SimpleStatementLine) -> None:
@@ -126,6 +137,7 @@ class _Reader:
             self._add(into, value)
         else:
             raise CannotRewrite("a statement that is not understood")
+        self.all_called |= not self.has_rows and self.values.calls_expert(line)
 
     def _add(self, into: str, value: cst.BaseExpression) -> None:
         made = self.values.of(value)

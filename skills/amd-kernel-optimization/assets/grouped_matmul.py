@@ -15,9 +15,11 @@ def grouped_matmul(a, b):
 
     The heads of one group are stacked along the rows, which is where a matrix product has room for them.
     """
-    if a.dim() != 4 or b.dim() != 4 or a.shape[1] == b.shape[1]:
+    if a.dim() != 4 or b.dim() != 4:
         return torch.matmul(a, b)
     batch, heads, m, k = a.shape
     groups = b.shape[1]
+    if heads == groups or not groups or heads % groups:
+        return torch.matmul(a, b)
     out = torch.matmul(a.reshape(batch, groups, heads // groups * m, k), b)
-    return out.view(batch, heads, m, b.shape[-1])
+    return out.view(out.shape[0], heads, m, b.shape[-1])  # a batch of 1 may be that of the other operand

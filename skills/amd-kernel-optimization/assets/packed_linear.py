@@ -6,11 +6,13 @@
 
 The layers stay where they are and keep their parameters: their weights become views into one packed storage, so
 memory is not doubled, names and checkpoints stay as they were, and whatever is written into a weight is seen here.
-It refuses to replace a layer that is more than a plain Linear (hooks, adapters, quantisation, parametrisation), and
-to fuse when a weight needs a gradient, while the call is traced or under function transforms: then the layers are
-called one by one. So they are after a weight was replaced or moved by `.data = ...`, because who does that may own the
-memory it lies in; that is noticed outside compiled code only. `.to()`, `load_state_dict` (assign=True too), deepcopy
-and pickle pack again, but not what processes share.
+It refuses to replace a layer that is more than a plain Linear (hooks, adapters, a `forward` of its own, quantisation,
+parametrisation), and to fuse when a weight or a bias needs a gradient, while the call is traced or under function
+transforms: then the layers are called one by one. So they are after a weight or a bias was replaced or moved by
+`.data = ...`, because who does that may own the memory it lies in; that is noticed outside compiled code only, and the
+next call there lets go of what was packed. `.to()`, `load_state_dict` (assign=True too), deepcopy and pickle pack
+again, but not what processes share, and nothing where processes work together: who flattens weights to share them out
+(FSDP) moves them anyway.
 """
 
 import copy
@@ -52,59 +54,98 @@ class PackedLinear(nn.Module):
         """The quick answer of nearly every call: same layers, same parameters, same memory, nothing hooked."""
         if torch.is_grad_enabled() or self._weight is None or means_more():
             return False
-        for linear, (known, weight, bias, address) in zip(linears, self._known, strict=True):
-            if linear is not known or type(linear) is not nn.Linear:
+        for linear, (known, weight, bias, at, size, bias_at, bias_size) in zip(linears, self._places, strict=True):
+            own = linear.__dict__
+            if linear is not known or type(linear) is not nn.Linear or "forward" in own:
                 return False
-            held = linear._parameters
-            if held.get("weight") is not weight or held.get("bias") is not bias or weight.data_ptr() != address:
+            held = own["_parameters"]
+            if held.get("weight") is not weight or held.get("bias") is not bias:
                 return False
-            if linear._forward_hooks or linear._forward_pre_hooks:
+            if weight.data_ptr() != at or weight.numel() != size or not weight.is_contiguous():
+                return False
+            if bias is not None and (bias.data_ptr() != bias_at or bias.numel() != bias_size):
+                return False
+            if own["_forward_hooks"] or own["_forward_pre_hooks"]:
                 return False
         return True
 
     def _is_current(self, linears):
         """Whether the packed weights are those of the layers handed in, as far as compiled code can see."""
-        for linear, (known, weight, bias, _) in zip(linears, self._known, strict=True):
+        if self._weight is None:
+            return False
+        for linear, (known, weight, bias) in zip(linears, self._known, strict=True):
             # the module that calls hands in its layers: one that was replaced or wrapped is seen here
             if linear is not known or linear.weight is not weight or linear.bias is not bias or not _is_plain(linear):
                 return False
-        return self._weight is not None and not (torch.is_grad_enabled() and self._needs_grad(linears))
+        return not (torch.is_grad_enabled() and self._needs_grad())
 
     def _is_followed(self, linears):
-        """Whether the packed weights are those of the layers handed in; `_is_unchanged`, without its haste."""
-        return not means_more() and self._is_current(linears) and self._is_aliased()
+        """`_is_unchanged`, without its haste. It lets go of what was packed when the layers have left it."""
+        if means_more():
+            return False
+        if self._weight is not None and (self._is_replaced(linears) or not self._is_aliased()):
+            self._let_go()
+        if self._weight is None:
+            self.__dict__["_linears"] = linears  # to be packed when the module is moved; nn.Module's setattr is slow
+        return self._is_current(linears)
 
     def _follow(self):
         """Pack again where the layers have new parameters or the parameters new memory."""
         if not (self._is_current(self._linears) and self._is_aliased()):
             self._pack()
 
-    def _needs_grad(self, linears):
-        return any(linear.weight.requires_grad for linear in linears)
+    def _needs_grad(self):
+        return any(weight.requires_grad or (bias is not None and bias.requires_grad) for _, weight, bias in self._known)
 
     def _is_aliased(self):
         """Whether the parameters still are views into what was packed; `.data = ...` moves them away."""
-        aliased = all(tensor.data_ptr() == part.data_ptr() for tensor, part in self._pairs)
+        aliased = all(
+            weight.is_set_to(rows) and (bias is None or bias.is_set_to(shift))
+            for (_, weight, bias), (rows, shift) in zip(self._known, self._parts, strict=True)
+        )
         if aliased:  # shared memory moves the whole
             self._remember()
         return aliased
 
+    def _is_replaced(self, linears):
+        """Whether no layer handed in is known, or none has its weight. A tensor that is no Parameter is there for one
+        call only (torch.func.functional_call).
+        """
+        for linear, (known, weight, _) in zip(linears, self._known, strict=True):
+            held = known._parameters.get("weight")
+            if linear is known and (held is weight or not (held is None or isinstance(held, nn.Parameter))):
+                return False
+        return True
+
+    def _let_go(self):
+        self._weight = self._bias = None
+        self._known, self._parts, self._places, self._sizes = [], [], [], []
+
     def _remember(self):
-        self._known = [(m, m.weight, m.bias, m.weight.data_ptr()) for m in self._linears]
+        """What the quick answer compares. Sizes beside addresses: `.data = weight.data[:k]` stays where it was."""
+        self._places = [
+            (linear, weight, bias, *_place(rows), *_place(shift))
+            for (linear, weight, bias), (rows, shift) in zip(self._known, self._parts, strict=True)
+        ]
 
     def _pack(self, packs=True):
         """Make the weights views into one tensor, where that is possible as they are now."""
-        self._weight = self._bias = None
-        self._pairs, self._sizes = [], [linear.out_features for linear in self._linears]
-        if packs and all(map(_is_plain, self._linears)):
-            weights = [linear.weight for linear in self._linears]
-            biases = [linear.bias for linear in self._linears]
-            given = [bias for bias in biases if bias is not None]
-            if _packable(weights) and (not given or _packable(given)):
-                with torch.inference_mode(False), torch.no_grad():
-                    self._weight = self._pack_rows(weights)
-                    self._bias = self._pack_rows(biases) if given else None
-        self._remember()
+        self._let_go()
+        if not packs or work_together() or not all(map(_is_plain, self._linears)):
+            return
+        weights = [linear.weight for linear in self._linears]
+        biases = [linear.bias for linear in self._linears]
+        given = [bias for bias in biases if bias is not None]
+        if _packable(weights) and (not given or _packable(given)):
+            self._sizes = [len(weight) for weight in weights]
+            with torch.inference_mode(False), torch.no_grad():
+                self._weight = self._pack_rows(weights)
+                self._bias = self._pack_rows(biases) if given else None
+                rows = self._weight.split(self._sizes)
+                shifts = self._bias.split(self._sizes) if given else [None] * len(rows)
+            self._parts = list(zip(rows, shifts, strict=True))
+            self._known = list(zip(self._linears, weights, biases, strict=True))
+            self._remember()
 
     def _pack_rows(self, tensors):
         """One tensor of all rows; a missing bias counts as zeros."""
@@ -114,7 +155,6 @@ class PackedLinear(nn.Module):
             if tensor is not None:
                 part.copy_(tensor)
                 tensor.data = part
-                self._pairs.append((tensor, part))
         return packed
 
     def _apply(self, fn, recurse=True):
@@ -147,8 +187,17 @@ def _rebuilt(linears):
     return PackedLinear(*linears, packs=not any(t.is_shared() for t in tensors if not t.is_meta))
 
 
+def _place(tensor):
+    return (None, None) if tensor is None else (tensor.data_ptr(), tensor.numel())
+
+
+def work_together():
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _is_plain(linear):
-    return type(linear) is nn.Linear and not (
+    """Whether it is a Linear and no more."""
+    return (type(linear) is nn.Linear and "forward" not in linear.__dict__) and not (
         linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks or linear._backward_pre_hooks
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.observed import Target, only, same_results
 from tools.rewrite import experts
@@ -37,11 +38,28 @@ class Model(nn.Module):
 {loop}
         return out.view(batch, tokens, size)
 """
-LOOPS = {
+ALL_CALLED = {
     "enumerated, added to rows": """
         for i, expert in enumerate(self.experts):
             rows, nth = torch.where(chosen == i)
             out[rows] += weights[rows, nth, None] * expert(x[rows])""",
+    "by a mask of all experts": """
+        mask = F.one_hot(chosen, num_classes=4).permute(2, 1, 0)
+        for index in range(self.count):
+            layer = self.experts[index]
+            idx, top_x = torch.where(mask[index])
+            state = x[None, top_x].reshape(-1, size)
+            made = layer(state) * weights[top_x, idx, None]
+            out.index_add_(0, top_x, made.to(x.dtype))""",
+    "a condition that ends before the call": """
+        for i, expert in enumerate(self.experts):
+            rows, nth = torch.where(chosen == i)
+            if len(rows):
+                given = x[rows]
+            given = x[rows]
+            out[rows] += weights[rows, nth, None] * expert(given)""",
+}
+SKIPPING = {
     "those without rows left out": """
         for e in range(self.count):
             token_idx, k_idx = (chosen == e).nonzero(as_tuple=True)
@@ -56,15 +74,8 @@ LOOPS = {
             if hit.any():
                 rows, nth = torch.nonzero(hit, as_tuple=True)
                 out.index_add_(0, rows, self.experts[i](x.index_select(0, rows)) * weights[rows, nth][:, None])""",
-    "by a mask of all experts": """
-        mask = F.one_hot(chosen, num_classes=4).permute(2, 1, 0)
-        for index in range(self.count):
-            layer = self.experts[index]
-            idx, top_x = torch.where(mask[index])
-            state = x[None, top_x].reshape(-1, size)
-            made = layer(state) * weights[top_x, idx, None]
-            out.index_add_(0, top_x, made.to(x.dtype))""",
 }
+LOOPS = ALL_CALLED | SKIPPING
 OTHERS = {
     "something else happens": """
         seen = []
@@ -95,6 +106,13 @@ OTHERS = {
             if rows.numel() == 0:
                 out = out + 1.0
             out[rows] += weights[rows, nth, None] * expert(x[rows])""",
+    "those without rows are left out after they were called": """
+        for i, expert in enumerate(self.experts):
+            rows, nth = torch.where(chosen == i)
+            made = expert(x[rows])
+            if len(rows) == 0:
+                continue
+            out[rows] += weights[rows, nth, None] * made""",
     "a loop over layers": """
         for i, expert in enumerate(self.experts):
             out = out + expert(x)""",
@@ -112,10 +130,35 @@ def test_loops_over_experts_become_one_call(tmp_path: Path, loop: str) -> None:
     site = only(experts.find(before.tree, before.observe()))
     assert (site.module_class, site.kind) == ("Model", "experts")
     after = before.with_files(experts.rewrite(before.tree, site))
-    assert "out += grouped_experts(self.experts, x, chosen, weights)\n" in after.text()
+    more = ", all_called=True" if loop in ALL_CALLED.values() else ""
+    assert f"out += grouped_experts(self.experts, x, chosen, weights{more})\n" in after.text()
     assert "for " not in after.text().partition("zeros_like")[2]
     assert same_results(before, after)
     assert experts.find(after.tree, after.observe()) == []
+
+
+def gradients(target: Target, tokens: int) -> list[torch.Tensor | None]:
+    """Those of the experts' weights, where every token chooses the first two."""
+    with target.built() as (model, _), torch.enable_grad():
+        torch.nn.init.zeros_(model.router.weight)
+        model.router.bias.data = torch.tensor([2.0, 1.0, -1.0, -2.0])
+        out = model(torch.linspace(-1, 1, tokens * 16).view(1, tokens, 16))
+        (out.sum() + model.router.bias.sum()).backward()
+        return [parameter.grad for parameter in model.experts.parameters()]
+
+
+@pytest.mark.parametrize("tokens", [0, 3])
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=list(LOOPS))
+def test_weights_of_experts_without_rows_get_the_gradients_that_they_got(
+    tmp_path: Path, loop: str, tokens: int
+) -> None:
+    before = target(tmp_path, loop)
+    after = before.with_files(experts.rewrite(before.tree, only(experts.find(before.tree, before.observe()))))
+    wanted, made = gradients(before, tokens), gradients(after, tokens)
+    assert [each is None for each in made] == [each is None for each in wanted]
+    assert any(each is None for each in wanted) == (loop in SKIPPING.values())
+    for one, other in zip(made, wanted, strict=True):
+        assert one is other is None or torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("loop", OTHERS.values(), ids=list(OTHERS))
