@@ -20,10 +20,12 @@ def add_norms(traces, where, formula, total_s):
             added = None if known is None else _added(trace, call)
             if added is None:
                 continue
-            value = trace.values[added.outs[0]]
+            if str(trace.values[added.outs[0]].dtype) != f"torch.{known['dtype']}":
+                continue  # its numbers were seen in another
+            cls = type(call.module)
             row = rows.setdefault((call.frames, added.frames[0], call.attribute), {
-                **known, "class": type(call.module).__qualname__, "attribute": call.attribute, "count": 0,
-                "add_line": added.frames[0][1], "dtype": str(value.dtype).removeprefix("torch."),
+                **known, "class": f"{cls.__module__}.{cls.__qualname__}", "attribute": call.attribute, "count": 0,
+                "add_line": added.frames[0][1],
                 "hooked": bool(call.module._forward_hooks or call.module._forward_pre_hooks), "seconds": 0.0,
             })  # fmt: skip
             row["count"] += 1

@@ -4,12 +4,15 @@
     layer    y = w * (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) + b      with or without b
 
 It looks only at modules without children that hold one or two vectors of the last dimension's size. A copy with weights
-drawn at random is asked, on inputs small enough for eps to matter; what does not agree is not reported.
+drawn at random is asked, on inputs small enough for eps to matter; what does not agree is not reported. Nor is a class
+whose `forward` reads anything else of the module, as a flag, or one that a function makes anew each time: with another
+value of that it may compute something else.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 
 import torch
@@ -47,14 +50,14 @@ class NormProbe:
 
     def formula(self, cls):
         """What modules of a class compute, see `identify`; None for what is no norm or was not called."""
-        if cls in self._seen and cls not in self._formulas:
+        if cls in self._seen and cls not in self._formulas and "<locals>" not in cls.__qualname__:
             module, _, dtype, device = self._seen[cls]
             self._formulas[cls] = identify(module, dtype, device)
         return self._formulas.get(cls)
 
     def found(self, times):
         rows = []
-        for cls, (_, shape, dtype, _) in self._seen.items():
+        for cls, (_, shape, _, _) in self._seen.items():
             formula = self.formula(cls)
             if formula is None or cls.__module__.partition(".")[0] == "torch":
                 continue  # torch has kernels for its own
@@ -62,13 +65,13 @@ class NormProbe:
             rows.append({
                 **self.where.describe_class(cls), **formula,
                 "paths": [self.where.path(m) for m in modules[:MAX_PATHS]], "count": len(modules),
-                "shape": list(shape), "dtype": str(dtype).removeprefix("torch."), "share": times.share(modules),
+                "shape": list(shape), "share": times.share(modules),
             })  # fmt: skip
         return rows
 
 
 def identify(module, dtype, device):
-    """{"kind", "weight", "bias", "eps", "eps_value", "offset", "order"} of a norm, else None.
+    """{"kind", "weight", "bias", "eps", "eps_value", "offset", "order", "dtype"} of a norm, else None.
 
     `eps` is an attribute, or empty; so is `bias`.
     """
@@ -84,14 +87,35 @@ def identify(module, dtype, device):
         for name, vector in vectors.items():
             getattr(clone, name).data = vector
         try:
-            out = clone(x)
-        except Exception:  # whatever a module raises for an input that it was not made for
+            out, read = clone(x), _read(clone, x)
+        except Exception:  # whatever a module raises for an input that it was not made for, or for being looked at
             return None
-        for eps_name, eps in _eps_candidates(clone):
+        for eps_name, eps in _eps_candidates(clone, read):
             found = _rms(out, x, vectors, eps) or _layer(out, x, vectors, eps)
-            if found:
-                return {**found, "eps": eps_name, "eps_value": eps}
+            if found and read <= {*vectors, eps_name}:
+                return {**found, "eps": eps_name, "eps_value": eps, "dtype": str(dtype).removeprefix("torch.")}
     return None
+
+
+def _read(clone, x):
+    """Names of what `forward` reads of a module, a copy that is of no further use. Not those of the class's methods, in
+    which it is followed, and not that of the shape of its vectors, which they have themselves.
+    """
+    names, cls = set(), type(clone)
+    shape = next(iter(clone.parameters())).shape
+
+    class Noting(cls):
+        def __getattribute__(self, name):
+            names.add(name)
+            return super().__getattribute__(name)
+
+    clone.__class__ = Noting
+    clone.forward(x)
+    clone.__class__ = cls
+    held = vars(clone)
+    shapes = {name for name, value in held.items() if isinstance(value, (tuple, list)) and tuple(value) == shape}
+    methods = {name for name in names - held.keys() if inspect.isroutine(inspect.getattr_static(cls, name, None))}
+    return names - shapes - methods - {"__class__", "__dict__"}
 
 
 def _rms(out, x, vectors, eps):
@@ -142,8 +166,8 @@ def _error(out, expected):
     return ((out.float() - expected.float()).abs() / scale).max().item()
 
 
-def _eps_candidates(module):
-    named = [(n, v) for n, v in vars(module).items() if isinstance(v, float) and 0 < v < 1e-2]
+def _eps_candidates(module, read):
+    named = [(n, v) for n, v in vars(module).items() if n in read and isinstance(v, float) and 0 < v < 1e-2]
     return named + [("", eps) for eps in _EPS]
 
 

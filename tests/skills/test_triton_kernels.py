@@ -89,7 +89,11 @@ def test_compiled_code_sees_through_those_of_several_results(dtype: torch.dtype)
     def call(x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, ...]:
         h, total = add.add_layer_norm(x + 1, residual, weight, None, 1e-5)
         h, total = add.add_rms_norm(h * 2, total, weight, 1e-6)
-        return total, norm.layer_norm(h - 1, weight, bias, 1e-5), *router.softmax_topk(total + 1, 5, True)
+        return (
+            total,
+            norm.layer_norm(h - 1, weight, bias, 1e-5),
+            *router.softmax_topk(total + 1, 5, True, torch.float32),
+        )
 
     x, residual = torch.randn(2, 5, 256, device="cuda", dtype=dtype)
     with torch.no_grad():
@@ -124,6 +128,34 @@ def test_a_gradient_goes_the_plain_way() -> None:
     x, weight = torch.randn(2, 8, device="cuda", requires_grad=True), torch.rand(8, device="cuda")
     assert set(answers(x, weight).values()) == {None}
     with torch.no_grad():
+        assert None not in answers(x, weight).values()
+
+
+@pytest.mark.gpu
+def test_a_traced_program_holds_the_plain_operations() -> None:
+    norm, gate = load("rms_norm"), load("gated_mul")
+
+    def call(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        h = norm.rms_norm(x, weight, 1e-6)
+        h = torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6) if h is None else h
+        y: torch.Tensor = gate.gated_mul(h, x)
+        return y
+
+    x, weight = torch.randn(5, 64, device="cuda"), torch.rand(64, device="cuda")
+    with torch.no_grad():
+        traced = torch.jit.trace(call, (x, weight), check_trace=False)
+        assert "aten::silu" in str(traced.graph) and "aten::empty" not in str(traced.graph)
+        assert worst(traced(x + 1, weight), call(x + 1, weight).double()) <= TOLERANCE["torch.float32"]
+
+
+@pytest.mark.gpu
+def test_tensors_on_another_device_than_the_current_one_go_the_plain_way() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    x, weight = torch.randn(2, 8, device="cuda:1"), torch.rand(8, device="cuda:1")
+    assert set(answers(x, weight).values()) == {None}
+    assert torch.equal(load("gated_mul").gated_mul(x, x), torch.nn.functional.silu(x) * x)
+    with torch.cuda.device(1):
         assert None not in answers(x, weight).values()
 
 

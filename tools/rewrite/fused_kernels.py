@@ -1,8 +1,9 @@
 """Put one Triton kernel in the place of several operations of a function: a sum with its norm, rotary embeddings, the
 top of a softmax.
 
-The function's own operations stay for where a kernel does not apply. It refuses sums that are not assigned or given to
-the norm as they are, and values that something else reads.
+The function's own operations stay for where a kernel does not apply, and for a norm of another class than the one whose
+numbers were seen. It refuses sums that are not assigned or given to the norm as they are, values that something else
+reads, and rotations by what a configuration may choose.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from tools.observation import AddNorm, Observation, Rotary, TopK
 from tools.rewrite import CannotRewrite
 from tools.rewrite.flow import Block
 from tools.rewrite.kernels import norm_arguments
-from tools.rewrite.ops_package import ADD_LAYER_NORM, ADD_RMS_NORM, ROTARY, SOFTMAX_TOPK, use
+from tools.rewrite.ops_package import ADD_LAYER_NORM, ADD_RMS_NORM, IS_EXACTLY, ROTARY, SOFTMAX_TOPK, use
 from tools.rewrite.source import SourceFile
 from tools.rewrite.spelling import argument, integer, method
-from tools.rewrite.syntax import assigned, dotted, find_all, free_name, walk
+from tools.rewrite.syntax import assigned, dotted, find_all, free_name, parameters, walk
 
 NAMES = {
     "add_rms": "Sum and RMS normalisation", "add_layer": "Sum and layer normalisation", "rotary": "Rotary embedding",
@@ -71,23 +72,30 @@ def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict
     at = block.index(call)
     if not isinstance(block.body[at], cst.SimpleStatementLine):  # a loop's condition is computed more than once
         raise CannotRewrite(f"{norm} is called in the head of a compound statement")
+    exactly = use(source, IS_EXACTLY, site.detail["module"])
     used = use(source, ADD_RMS_NORM if site.kind == "add_rms" else ADD_LAYER_NORM, site.detail["module"])
+    arguments = norm_arguments(site.detail, norm)
     names = _Fresh(function)
     fused, normed = names("fused"), names("normed")
     given = call.args[0].value
     if isinstance(given, cst.BinaryOperation):
         lines, left, right = _operands(source, given, names)
-        kernel = f"{used.name}({left}, {right}, {norm_arguments(site.detail, norm)})"
-        lines += [f"{fused} = {kernel}", f"{normed} = {norm}({left} + {right}) if {fused} is None else {fused}[0]"]
+        lines += [
+            f"{fused} = None",
+            f'if {exactly.name}({norm}, "{site.detail["name"]}"):\n'
+            f"    {fused} = {used.name}({left}, {right}, {arguments})",
+            f"{normed} = {norm}({left} + {right}) if {fused} is None else {fused}[0]",
+        ]
         for line in _parsed(source, *lines):
             source.insert(line, before=block.body[at])
     else:
         total, added = _sum_before(block, given, at)
         lines, left, right = _operands(source, added, names)
-        kernel = f"{used.name}({left}, {right}, {norm_arguments(site.detail, norm)})"
         own = names("total")
         lines += [
-            f"{fused} = {kernel}",
+            f"{fused} = None",
+            f'if {exactly.name}({norm}, "{site.detail["name"]}"):\n'
+            f"    {fused} = {used.name}({left}, {right}, {arguments})",
             f"if {fused} is None:\n    {own} = {left} + {right}\n    {fused} = {norm}({own}), {own}",
             f"{normed}, {total} = {fused}",
         ]
@@ -95,7 +103,7 @@ def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict
         new = _parsed(source, *lines)
         source.replace(before, new[0].with_changes(leading_lines=getattr(before, "leading_lines", ())), *new[1:])
     source.replace(call, cst.Name(normed))
-    return {**used.files, source.path: source.result()}
+    return {**exactly.files, **used.files, source.path: source.result()}
 
 
 def _call_at(source: SourceFile, function: cst.FunctionDef, name: str, line: int) -> cst.Call:
@@ -151,7 +159,7 @@ class _Fresh:
 
 def _rotary(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[str, str]:
     used, fused = use(source, ROTARY, site.detail["module"]), _Fresh(function)("fused")
-    done = 0
+    done, own = 0, source.stores(function) | {parameter.name.value for parameter in parameters(function)}
     for added in find_all(function, cst.BinaryOperation):
         first, last = source.lines(added)
         if not isinstance(added.operator, cst.Add) or not any(first <= line <= last for line in site.detail["lines"]):
@@ -159,7 +167,10 @@ def _rotary(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[s
         parts = _rotated(added.left, added.right) or _rotated(added.right, added.left)
         if parts is None:
             continue
-        kernel = f"{fused} := {used.name}({', '.join(parts)})"
+        *tensors, turn = parts
+        if turn.partition(".")[0] in own:  # `self` among them
+            raise CannotRewrite(f"{turn} may be another function in another call")
+        kernel = f"{fused} := {used.name}({', '.join(tensors)})"
         text = f"({fused} if ({kernel}) is not None else {source.code(added)})"
         source.replace(added, cst.parse_expression(text, source.module.config_for_parsing))
         done += 1
@@ -168,15 +179,15 @@ def _rotary(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[s
     return {**used.files, source.path: source.result()}
 
 
-def _rotated(plain: cst.BaseExpression, turned: cst.BaseExpression) -> tuple[str, str, str] | None:
-    """(x, cos, sin) of `x * cos` and `rotate_half(x) * sin`."""
+def _rotated(plain: cst.BaseExpression, turned: cst.BaseExpression) -> tuple[str, str, str, str] | None:
+    """(x, cos, sin, rotate_half) of `x * cos` and `rotate_half(x) * sin`."""
     for x, cos in _factors(plain):
         for rotated, sin in _factors(turned):
             if not isinstance(rotated, cst.Call) or len(rotated.args) != 1 or not dotted(rotated.func):
                 continue
             names = dotted(x), dotted(cos), dotted(sin)
             if all(names) and dotted(rotated.args[0].value) == names[0]:
-                return names
+                return *names, dotted(rotated.func)
     return None
 
 

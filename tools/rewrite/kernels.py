@@ -1,6 +1,7 @@
 """Put Triton kernels in the place of modules and products that run as several operations: norms and gates.
 
-The class keeps its parameters and its own code, which still runs where the kernel does not apply. It refuses what
+The class keeps its parameters and its own code, which still runs where the kernel does not apply: for other dtypes
+than the one in which a norm's numbers were seen, and where a configuration chooses another activation. It refuses what
 was not proved by its numbers, and gates that are not one product on one line.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 import libcst as cst
 
 from tools.candidate import Site
-from tools.observation import Observation
+from tools.observation import Frame, Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import GATED_MUL, LAYER_NORM, RMS_NORM, is_used, use
 from tools.rewrite.source import SourceFile
@@ -21,7 +22,7 @@ from tools.rewrite.syntax import after_docstring, dotted, find_all, free_name
 
 _FORMULA = {"kind", "weight", "bias", "eps", "eps_value", "offset", "order", "module", "count", "dtype"}
 _ACTIVATIONS = {("silu", "none"): "silu", ("gelu", "none"): "gelu", ("gelu", "tanh"): "gelu_tanh"}
-_FUNCTIONS = ("torch.nn.functional.silu", "torch.nn.functional.gelu")
+_FUNCTIONS = {"torch.nn.functional.silu": "silu", "torch.nn.functional.gelu": "gelu"}
 NAMES = {
     "rms_norm": "RMS normalisation", "layer_norm": "Layer normalisation", "gated_activation": "Gated activation",
 }  # fmt: skip
@@ -48,11 +49,22 @@ def find(observation: Observation) -> list[Site]:
                 module_class=frame.owner, third_party=frame.third_party, share=gated.share,
                 detail={
                     "module": frame.module, "count": gated.count, "activation": activation,
-                    "attribute": gated.attribute,
+                    "attribute": gated.attribute, "class": _class_of(observation, frame, gated.attribute),
                 },
             )
         )  # fmt: skip
     return sorted(found, key=lambda site: -(site.share or 0))
+
+
+def _class_of(observation: Observation, frame: Frame, attribute: str) -> str:
+    """The full name of the class of a module that modules of a frame's class hold. Empty for one of torch's own, one
+    that a function makes anew each time, and where they do not all hold the same.
+    """
+    owners = [row for row in observation.classes if (row.module, row.name) == (frame.module, frame.owner)]
+    held = {f"{path}.{attribute}".removeprefix(".") for row in owners for path in row.paths} if attribute else set()
+    names = {f"{row.module}.{row.name}" for row in observation.classes if held.intersection(row.paths)}
+    (name,) = names if len(names) == 1 else ("",)
+    return "" if name.startswith("torch.") or "<locals>" in name else name
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
@@ -62,15 +74,19 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
 
 
 def norm_arguments(formula: Mapping[str, Any], owner: str) -> str:
-    """What our kernels take after their tensors, for a norm of a formula whose module is `owner` in the source."""
+    """What our kernels take after their tensors, for a norm of a formula whose module is `owner` in the source.
+
+    The formula holds in the dtype in which its numbers were seen: in another the class may round elsewhere, or not at
+    all. In float32 no order of rounding can be seen.
+    """
     eps = f"{owner}.{formula['eps']}" if formula["eps"] else repr(formula["eps_value"])
     if formula["kind"] == "layer":
         bias = f"{owner}.{formula['bias']}" if formula["bias"] else "None"
-        return f"{owner}.{formula['weight']}, {bias}, {eps}"
+        return f'{owner}.{formula["weight"]}, {bias}, {eps}, only="{formula["dtype"]}"'
     extra = "" if not formula["offset"] else f", offset={formula['offset']!r}"
     if formula["dtype"] not in ("float32", "float64") and formula["order"] != "cast_then_weight":
         extra += ", cast_first=False"
-    return f"{owner}.{formula['weight']}, {eps}{extra}"
+    return f'{owner}.{formula["weight"]}, {eps}{extra}, only="{formula["dtype"]}"'
 
 
 def _norm(source: SourceFile, site: Site) -> dict[str, str]:
@@ -88,7 +104,10 @@ def _norm(source: SourceFile, site: Site) -> dict[str, str]:
     this, x = plain
     taken = {n.value for n in find_all(forward, cst.Name)}
     result = free_name("fused", taken)
-    call = f"{result} = {used.name}({x}, {norm_arguments(site.detail, this)})"
+    read = {n.attr.value for n in find_all(forward, cst.Attribute) if dotted(n.value) == this}
+    helped = "super" in taken or read - {site.detail[name] for name in ("weight", "bias", "eps")}
+    exactly = f" if type({this}) is __class__ else None" if helped else ""  # a subclass may replace what helps
+    call = f"{result} = {used.name}({x}, {norm_arguments(site.detail, this)}){exactly}"
     text = f"{call}\nif {result} is not None:\n    return {result}\n"
     first = after_docstring(forward)
     for line in cst.parse_module(text, source.module.config_for_parsing).body:
@@ -103,25 +122,39 @@ def _gated(source: SourceFile, site: Site) -> dict[str, str]:
         if not isinstance(product.operator, cst.Multiply) or not first <= site.line <= last:
             continue
         for activated, other in ((product.left, product.right), (product.right, product.left)):
-            gate = _gate(source, activated, site.detail["attribute"])
+            gate = _gate(source, activated, site)
             if gate is None:
                 continue
             used = use(source, GATED_MUL, site.detail["module"])
-            activation = site.detail["activation"]
-            extra = "" if activation == "silu" else f', "{activation}"'
-            text = f"{used.name}({source.code(gate)}, {source.code(other)}{extra})"
+            text = f"{used.name}({source.code(gate[0])}, {source.code(other)}{gate[1]})"
             source.replace(product, cst.parse_expression(text, source.module.config_for_parsing))
             return {**used.files, source.path: source.result()}
     raise CannotRewrite(f"the gate at {source.path}:{site.line} is not one product on one line")
 
 
-def _gate(source: SourceFile, node: cst.BaseExpression, attribute: str) -> cst.BaseExpression | None:
-    """x of act(x), where act is the function of torch, or the module that was seen to compute it."""
+def _gate(source: SourceFile, node: cst.BaseExpression, site: Site) -> tuple[cst.BaseExpression, str] | None:
+    """(x, what our function takes after its tensors) of act(x), where act is a function of torch that is what was seen,
+    or the module that was seen to compute it: the function looks at that in each call.
+    """
     if not isinstance(node, cst.Call) or not node.args or node.args[0].star or node.args[0].keyword is not None:
         return None
-    if any(argument.keyword is None or argument.keyword.value != "approximate" for argument in node.args[1:]):
+    activation, attribute = site.detail["activation"], site.detail["attribute"]
+    function = _FUNCTIONS.get(source.qualified(node.func), "")
+    if function:
+        if _ACTIVATIONS.get((function, _approximate(node))) != activation:
+            return None
+        return node.args[0].value, "" if activation == "silu" else f', "{activation}"'
+    if not attribute or dotted(node.func) != f"self.{attribute}" or len(node.args) > 1:
         return None
-    name = dotted(node.func)
-    if source.qualified(node.func) in _FUNCTIONS or (attribute and name.removeprefix("self.") == attribute):
-        return node.args[0].value
-    return None
+    known = f', {activation}="{site.detail["class"]}"' if site.detail["class"] else ""
+    return node.args[0].value, f", self.{attribute}{known}"
+
+
+def _approximate(call: cst.Call) -> str:
+    """As the call says it; empty where that is no constant, or where it says more than that."""
+    if len(call.args) == 1:
+        return "none"
+    more = call.args[1]
+    named = len(call.args) == 2 and more.keyword is not None and more.keyword.value == "approximate"
+    value = more.value.evaluated_value if named and isinstance(more.value, cst.SimpleString) else ""
+    return value if isinstance(value, str) else ""

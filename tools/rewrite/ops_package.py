@@ -67,6 +67,7 @@ GROUPED_EXPERTS = Asset("amd-kernel-optimization", "grouped_experts", "grouped_e
 PADDING = Asset("amd-kernel-optimization", "padding", "without_padding")
 FROM_SHAPES = Asset("amd-kernel-optimization", "from_shapes", "from_shapes")
 REMEMBERED = Asset("amd-kernel-optimization", "remembered", "remembered")
+IS_EXACTLY = Asset("triton-on-rocm", "exactly", "is_exactly")
 RMS_NORM = Asset("triton-on-rocm", "rms_norm", "rms_norm")
 LAYER_NORM = Asset("triton-on-rocm", "layer_norm", "layer_norm")
 ADD_RMS_NORM = Asset("triton-on-rocm", "add_norm", "add_rms_norm")

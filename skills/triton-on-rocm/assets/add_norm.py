@@ -13,7 +13,12 @@
 
 Each of x and residual is read once, each of y and total written once. The functions answer None where the kernels do
 not apply, and the caller's own code runs: off the GPU, where a gradient is needed, for float64, for rows that are not
-contiguous or wider than MAX_TILE, for x and residual of different shapes, and where dtypes or devices differ.
+contiguous or wider than MAX_TILE, for x and residual of different shapes, where dtypes or devices differ, and for an
+eps that is no number. Outside of compiled code also on a GPU that is not the current one, on which Triton launches, for
+subclasses of tensors, and under tracing, dispatch modes, function transforms and forward-mode AD, none of which sees a
+launch.
+
+`only` is the dtype, by its name, that x must have: where the caller's own code is known to compute this in no other.
 """
 
 import torch
@@ -31,26 +36,28 @@ _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in anothe
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def add_rms_norm(x, residual, weight, eps, offset=0.0, cast_first=True):
+def add_rms_norm(x, residual, weight, eps, offset=0.0, cast_first=True, only=None):
     """x, residual: (..., n); weight: (n,). Returns (y, total) like x, contiguous, or None where this does not apply."""
-    if not _applies(x, residual, weight):
+    if weight is None or not _applies(x, residual, eps, only, weight):
         return None
     if torch.compiler.is_compiling():
         return _rms_operator(x, residual, weight, eps, offset, cast_first)
     return _run_rms(x, residual, weight, eps, offset, cast_first, _rms_kernel)
 
 
-def add_layer_norm(x, residual, weight, bias, eps):
+def add_layer_norm(x, residual, weight, bias, eps, only=None):
     """x, residual: (..., n); weight, bias: (n,) or None. Returns (y, total) like x, contiguous, or None (see above)."""
-    if not _applies(x, residual, weight, bias):
+    if not _applies(x, residual, eps, only, weight, bias):
         return None
     if torch.compiler.is_compiling():
         return _layer_operator(x, residual, weight, bias, eps)
     return _run_layer(x, residual, weight, bias, eps, _layer_kernel)
 
 
-def _applies(x, residual, *vectors):
-    if triton is None or not x.is_cuda or x.dtype not in _DTYPES or x.dim() == 0 or x.shape[-1] > MAX_TILE:
+def _applies(x, residual, eps, only, *vectors):
+    if triton is None or not x.is_cuda or not _may_launch(x) or (only is not None and x.dtype != getattr(torch, only)):
+        return False
+    if not isinstance(eps, (int, float)) or x.dtype not in _DTYPES or x.dim() == 0 or x.shape[-1] > MAX_TILE:
         return False
     if x.shape != residual.shape or x.stride(-1) != 1 or residual.stride(-1) != 1:
         return False
@@ -159,6 +166,20 @@ def _rows(kernel, x, residual):
     rows = x.reshape(-1, columns)
     launch = _launch(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8})
     return rows, residual.reshape(-1, columns), columns, {"TILE": tile, **launch}
+
+
+def _may_launch(x):
+    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
+    if torch.compiler.is_compiling():
+        return True
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
+        return False
+    return not (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+    )
 
 
 def _launch(kernel, rows, columns, rule):

@@ -6,14 +6,19 @@
     gelu         y = gate * (1 + erf(gate / sqrt(2))) / 2 * up
     gelu_tanh    y = gate * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 gate^3))) / 2 * up
 
-in float32, rounded once. Where the kernel does not apply (off the GPU, where a gradient is needed, float64, other
-shapes), torch computes it.
+in float32, rounded once. Where the kernel does not apply, the activation runs as it is, and then the product: off the
+GPU, where a gradient is needed, for float64 and other shapes, and for modules that are not known to compute one of
+these, or that have hooks. Outside of compiled code also on a GPU that is not the current one, on which Triton launches,
+for subclasses of tensors, and under tracing, dispatch modes, function transforms and forward-mode AD, none of which
+sees a launch.
 """
 
 from functools import partial
 
 import torch
 import torch.nn.functional as F
+from torch import nn
+from torch.nn.modules import module as module_hooks
 
 try:
     import triton
@@ -28,20 +33,46 @@ CHOICES = tuple(
 TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 _PLAIN = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh")}
 
 
-def gated_mul(gate, up, activation="silu"):
-    """gate, up: (..., n), rows may be strided. Returns act(gate) * up."""
-    if not _applies(gate, up):
-        return _PLAIN[activation](gate) * up
+def gated_mul(gate, up, activation="silu", *, silu="", gelu="", gelu_tanh=""):
+    """gate, up: (..., n), rows may be strided. Returns act(gate) * up.
+
+    activation: the name of one of the above, or a module, looked at in each call.
+    silu, gelu, gelu_tanh: the full name of a class of modules that computes it, as silu="package.activations.SiLU". A
+    class with a constructor of its own, by which modules of it may differ, is not believed to.
+    """
+    if isinstance(activation, str):
+        kind, plain = activation, _PLAIN[activation]
+    else:
+        kind, plain = _computed_by(activation, {silu: "silu", gelu: "gelu", gelu_tanh: "gelu_tanh"}), activation
+    if kind is None or not _applies(gate, up):
+        return plain(gate) * up
     if torch.compiler.is_compiling():
-        return _operator(gate, up, activation)
-    return _run(gate, up, activation, _kernel)
+        return _operator(gate, up, kind)
+    return _run(gate, up, kind, _kernel)
+
+
+def _computed_by(module, known):
+    """Which of the activations, where this is sure and nobody wants to see the call; else None."""
+    cls = type(module)
+    if cls is nn.SiLU:
+        kind = None if module.inplace else "silu"
+    elif cls is nn.GELU:
+        kind = _GELU.get(module.approximate)
+    else:
+        kind = known.get(f"{cls.__module__}.{cls.__qualname__}")
+        if kind is None or cls.__init__ is not nn.Module.__init__:
+            return None
+    hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
+    seen_by_all = module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks
+    return None if hooked or seen_by_all else kind
 
 
 def _applies(gate, up):
-    if triton is None or not gate.is_cuda or gate.dtype not in _DTYPES or gate.dim() == 0:
+    if triton is None or not gate.is_cuda or not _may_launch(gate) or gate.dtype not in _DTYPES or gate.dim() == 0:
         return False
     if gate.shape != up.shape or gate.dtype != up.dtype or gate.device != up.device:
         return False
@@ -90,6 +121,20 @@ def _run(gate, up, activation, kernel):
 def _rows(x, columns):
     """(rows, columns) with contiguous rows; slices of one packed tensor stay as they are."""
     return x.reshape(-1, columns) if x.stride(-1) == 1 else x.contiguous().view(-1, columns)
+
+
+def _may_launch(x):
+    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
+    if torch.compiler.is_compiling():
+        return True
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
+        return False
+    return not (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+    )
 
 
 def _launch(kernel, rows, columns, rule):

@@ -6,8 +6,10 @@
     y = d / sqrt(mean(d^2) + eps) * weight + bias
 
 in float32, rounded once. `layer_norm` answers None where the kernel does not apply, and the caller's own code runs: off
-the GPU, where a gradient is needed, for float64, for rows that are not contiguous, and for a weight or bias of another
-dtype, shape or device.
+the GPU, where a gradient is needed, for float64, for rows that are not contiguous, for a weight or bias of another
+dtype, shape or device, and for an eps that is no number. Outside of compiled code also on a GPU that is not the current
+one, on which Triton launches, for subclasses of tensors, and under tracing, dispatch modes, function transforms and
+forward-mode AD, none of which sees a launch.
 """
 
 import torch
@@ -25,17 +27,22 @@ _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in anothe
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def layer_norm(x, weight, bias, eps):
-    """x: (..., n); weight, bias: (n,) or None. Returns y like x and contiguous, or None where this does not apply."""
-    if not _applies(x, weight, bias):
+def layer_norm(x, weight, bias, eps, only=None):
+    """x: (..., n); weight, bias: (n,) or None. Returns y like x and contiguous, or None where this does not apply.
+
+    only: the dtype, by its name, that x must have: where the caller's own code is known to compute this in no other.
+    """
+    if not _applies(x, eps, only, weight, bias):
         return None
     if torch.compiler.is_compiling():
         return _operator(x, weight, bias, eps)
     return _run(x, weight, bias, eps, _kernel)
 
 
-def _applies(x, *vectors):
-    if triton is None or not x.is_cuda or x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
+def _applies(x, eps, only, *vectors):
+    if triton is None or not x.is_cuda or not _may_launch(x) or (only is not None and x.dtype != getattr(torch, only)):
+        return False
+    if not isinstance(eps, (int, float)) or x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
         return False
     given = [vector for vector in vectors if vector is not None]
     for vector in given:
@@ -108,6 +115,20 @@ def _run(x, weight, bias, eps, kernel):
         **_launch(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8}),
     )  # fmt: skip
     return y
+
+
+def _may_launch(x):
+    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
+    if torch.compiler.is_compiling():
+        return True
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
+        return False
+    return not (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+    )
 
 
 def _launch(kernel, rows, columns, rule):

@@ -7,7 +7,10 @@
     y = round((offset + w) * n)      not cast_first     Gemma has offset 1
 
 `rms_norm` answers None where the kernel does not apply, and the caller's own code runs: off the GPU, where a gradient
-is needed, for float64, for rows that are not contiguous, and for a weight that is not one vector of x's dtype.
+is needed, for float64, for rows that are not contiguous, for a weight that is not one vector of x's dtype, and for an
+eps that is no number. Outside of compiled code also on a GPU that is not the current one, on which Triton launches, for
+subclasses of tensors, and under tracing, dispatch modes, function transforms and forward-mode AD, none of which sees a
+launch.
 """
 
 import torch
@@ -25,9 +28,16 @@ _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in anothe
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def rms_norm(x, weight, eps, offset=0.0, cast_first=True):
-    """x: (..., n), weight: (n,). Returns y like x and contiguous, or None where this kernel does not apply."""
-    if triton is None or not x.is_cuda or x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
+def rms_norm(x, weight, eps, offset=0.0, cast_first=True, only=None):
+    """x: (..., n), weight: (n,). Returns y like x and contiguous, or None where this kernel does not apply.
+
+    only: the dtype, by its name, that x must have: where the caller's own code is known to compute this in no other.
+    """
+    if triton is None or not x.is_cuda or not _may_launch(x) or (only is not None and x.dtype != getattr(torch, only)):
+        return None
+    if x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
+        return None
+    if weight is None or not isinstance(eps, (int, float)):
         return None
     if weight.shape != x.shape[-1:] or weight.dtype != x.dtype or weight.device != x.device or weight.stride(0) != 1:
         return None
@@ -91,6 +101,20 @@ def _run(x, weight, eps, offset, cast_first, kernel):
         **_launch(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8}),
     )  # fmt: skip
     return y
+
+
+def _may_launch(x):
+    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
+    if torch.compiler.is_compiling():
+        return True
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
+        return False
+    return not (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+    )
 
 
 def _launch(kernel, rows, columns, rule):

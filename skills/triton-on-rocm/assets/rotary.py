@@ -9,7 +9,9 @@
 
 in float32, rounded once, where eager code rounds each product of 16-bit tensors. `rotary` answers None where the kernel
 does not apply, and the caller's own code runs: off the GPU, where a gradient is needed, for float64, for rows that are
-not contiguous, for more than four dims, and for tables of cos and sin that do not broadcast to x.
+not contiguous, for more than four dims, and for tables of cos and sin that do not broadcast to x. Outside of compiled
+code also on a GPU that is not the current one, on which Triton launches, for subclasses of tensors, and under tracing,
+dispatch modes, function transforms and forward-mode AD, none of which sees a launch.
 """
 
 import torch
@@ -46,7 +48,7 @@ def rotary(x, cos, sin, interleaved=False):
 
 
 def _applies(x, cos, sin):
-    if triton is None or not x.is_cuda or not 1 <= x.dim() <= 4 or x.numel() > MOST:
+    if triton is None or not x.is_cuda or not _may_launch(x) or not 1 <= x.dim() <= 4 or x.numel() > MOST:
         return False
     if x.shape[-1] % 2 or x.shape[-1] > 2 * BLOCK:
         return False
@@ -125,6 +127,20 @@ def _strides(tensor):
     """Of the three dims before the last, 0 where there is none or it is broadcast."""
     strides = [0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     return (0, 0, 0, *strides[:-1])[-3:]
+
+
+def _may_launch(x):
+    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
+    if torch.compiler.is_compiling():
+        return True
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
+        return False
+    return not (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+    )
 
 
 def _launch(kernel, rows, columns, rule):

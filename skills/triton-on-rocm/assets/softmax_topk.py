@@ -8,8 +8,10 @@
 
 A row whose softmax is NaN (it holds a NaN or +inf, or nothing but -inf) has NaN for weights, and the ids 0 to k - 1, so
 that ids are always those of experts. `softmax_topk` answers None where the kernel does not apply, and the caller's own
-code runs: off the GPU, where a gradient is needed, for float64, for rows that are not contiguous, for more than
-MOST_EXPERTS, and for a k below 1, above MOST_CHOSEN or above the number of experts.
+code runs: off the GPU, where a gradient is needed, for a softmax in another dtype than float32, for logits in float64,
+for rows that are not contiguous, for more than MOST_EXPERTS, and for a k below 1, above MOST_CHOSEN or above the number
+of experts. Outside of compiled code also on a GPU that is not the current one, on which Triton launches, for subclasses
+of tensors, and under tracing, dispatch modes, function transforms and forward-mode AD, none of which sees a launch.
 """
 
 import torch
@@ -28,9 +30,14 @@ _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in anothe
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def softmax_topk(logits, k, renormalize=False):
-    """logits: (..., experts). Returns float32 weights and int64 ids, both (..., k), or None (see above)."""
-    if triton is None or not logits.is_cuda or logits.dtype not in _DTYPES or logits.dim() == 0:
+def softmax_topk(logits, k, renormalize=False, dtype=None):
+    """logits: (..., experts). Returns float32 weights and int64 ids, both (..., k), or None (see above).
+
+    dtype: that of the softmax, as in torch.softmax: the one that the logits have, unless it is given.
+    """
+    if triton is None or not logits.is_cuda or not _may_launch(logits):
+        return None
+    if (logits.dtype if dtype is None else dtype) != torch.float32 or logits.dtype not in _DTYPES or logits.dim() == 0:
         return None
     if logits.stride(-1) != 1 or logits.shape[-1] > MOST_EXPERTS or not 1 <= k <= min(logits.shape[-1], MOST_CHOSEN):
         return None
@@ -86,6 +93,20 @@ def _run(logits, k, renormalize, kernel):
         **_launch(kernel, rows.shape[0], experts, {"num_warps": 1}),
     )  # fmt: skip
     return weights, ids
+
+
+def _may_launch(x):
+    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
+    if torch.compiler.is_compiling():
+        return True
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
+        return False
+    return not (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+    )
 
 
 def _launch(kernel, rows, columns, rule):

@@ -48,13 +48,14 @@ def sites(found: Target, kind: str) -> list[Site]:
 
 SUMS = [
     ("add_rms", ("x = x + self.a(x)", "return x + self.b(self.scale(x))"),
-     "fused = add_rms_norm(x, right, self.scale.gain, 1e-06)"),
+     'fused = add_rms_norm(x, right, self.scale.gain, 1e-06, only="float32")'),
     ("add_rms", ("residual = x", "x = self.a(x)", "# kept", "x = residual + x", "residual = x", "x = self.scale(x)",
-                 "return residual + self.b(x)"), "fused = add_rms_norm(residual, x, self.scale.gain, 1e-06)"),
+                 "return residual + self.b(x)"),
+     'fused = add_rms_norm(residual, x, self.scale.gain, 1e-06, only="float32")'),
     ("add_layer", ("h = self.a(x)", "return self.b(self.norm(h + x))"),
-     "fused = add_layer_norm(h, x, self.norm.weight, self.norm.bias, self.norm.eps)"),
+     'fused = add_layer_norm(h, x, self.norm.weight, self.norm.bias, self.norm.eps, only="float32")'),
     ("add_layer", ("fused = self.norm(self.a(x) + self.b(x))", "return fused * 2"),
-     "fused_ = add_layer_norm(left, right, self.norm.weight, self.norm.bias, self.norm.eps)"),
+     'fused_ = add_layer_norm(left, right, self.norm.weight, self.norm.bias, self.norm.eps, only="float32")'),
 ]  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def test_a_norm_is_recognised_by_its_numbers(tmp_path: Path, body: str, offset: 
     assert (site.module_class, site.detail["weight"], site.detail["eps"]) == ("Scale", "gain", "tiny")
     assert site.detail["offset"] == offset
     after = before.with_files(kernels.rewrite(before.tree, site))
-    call = "fused = rms_norm(h, self.gain, self.tiny" + (", offset=1.0)" if offset else ")")
+    call = "fused = rms_norm(h, self.gain, self.tiny" + (", offset=1.0" if offset else "") + ', only="float32")'
     assert f"{call}\n        if fused is not None:\n            return fused\n" in after.text()
     assert same_results(before, after), "off the GPU the class's own code runs"
 
@@ -78,7 +78,7 @@ def test_what_computes_something_else_is_no_norm(tmp_path: Path, body: str) -> N
         ("F.silu(self.a(h)) * self.b(h)", "gated_mul(self.a(h), self.b(h))"),
         ("F.gelu(self.a(h)) * self.b(h)", 'gated_mul(self.a(h), self.b(h), "gelu")'),
         ('self.b(h) * F.gelu(self.a(h), approximate="tanh")', 'gated_mul(self.a(h), self.b(h), "gelu_tanh")'),
-        ("self.b(h) * self.act(self.a(h))", "gated_mul(self.a(h), self.b(h))"),
+        ("self.b(h) * self.act(self.a(h))", "gated_mul(self.a(h), self.b(h), self.act)"),
     ],
 )
 def test_a_gate_becomes_one_call(tmp_path: Path, gate: str, wanted: str) -> None:
