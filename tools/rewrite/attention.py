@@ -12,13 +12,14 @@ import libcst as cst
 
 from tools.candidate import Site
 from tools.observation import Observation
-from tools.rewrite import CannotRewrite, spelling
-from tools.rewrite.attention_match import Attention, Mask, Matcher, Repeat, names_in, repeat_of
-from tools.rewrite.causal import causal, is_blocking, is_infinite
-from tools.rewrite.kinds import Kind, Kinds
+from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import CONSTANT, GROUPED_MATMUL, is_used
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import assigned, dotted
+from tools.rewrite.reading import spelling
+from tools.rewrite.reading.attention_match import Attention, Mask, Matcher, Repeat, names_in, repeat_of
+from tools.rewrite.reading.causal import causal, is_blocking, is_infinite
+from tools.rewrite.reading.kinds import Kind, Kinds
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import assigned, dotted
 
 
 def find(observation: Observation) -> list[Site]:

@@ -13,8 +13,8 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import dotted, find_all, is_docstring, methods, statements
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import dotted, find_all, is_docstring, methods, statements
 
 REGION_SHARE = 0.3  # of a call; less is not worth a graph of its own
 

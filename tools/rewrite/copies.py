@@ -11,10 +11,11 @@ import libcst as cst
 
 from tools.candidate import Site
 from tools.observation import Copies, Observation
-from tools.rewrite import CannotRewrite, spelling
-from tools.rewrite.escapes import handed_out, touched, with_others
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import assigned, base_name, find_all, simple_statements, walk
+from tools.rewrite import CannotRewrite
+from tools.rewrite.reading import spelling
+from tools.rewrite.reading.escapes import handed_out, touched, with_others
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import assigned, base_name, find_all, simple_statements, walk
 
 # what takes any strides, so that a dense copy before it is only a matter of speed
 _OPERATIONS = """

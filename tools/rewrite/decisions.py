@@ -20,12 +20,12 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Frame, HostRead, Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.escapes import escaping, touched
-from tools.rewrite.flow import Statement
 from tools.rewrite.ops_package import FROM_SHAPES, use
-from tools.rewrite.pure_operations import FACTORIES, PLAIN_FUNCTIONS, PURE
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import (
+from tools.rewrite.reading.escapes import escaping, touched
+from tools.rewrite.reading.flow import Statement
+from tools.rewrite.reading.pure_operations import FACTORIES, PLAIN_FUNCTIONS, PURE
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import (
     assigned,
     base_name,
     find_all,

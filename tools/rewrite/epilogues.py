@@ -13,11 +13,11 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.flow import Block
 from tools.rewrite.ops_package import ACTIVATED_LINEAR, use
-from tools.rewrite.source import SourceFile
-from tools.rewrite.spelling import method
-from tools.rewrite.syntax import assigned, dotted, find_all, statements
+from tools.rewrite.reading.flow import Block
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.spelling import method
+from tools.rewrite.reading.syntax import assigned, dotted, find_all, statements
 
 _FUNCTIONS = {"relu": ("relu", []), "gelu_tanh": ("gelu", ["approximate='tanh'"])}  # (name, further arguments)
 

@@ -17,10 +17,10 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.expert_values import Part, Values
 from tools.rewrite.ops_package import GROUPED_EXPERTS, use
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import find_all, methods, simple_statements
+from tools.rewrite.reading.expert_values import Part, Values
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import find_all, methods, simple_statements
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import AddNorm, Observation, Rotary, TopK
 from tools.rewrite import CannotRewrite
-from tools.rewrite.flow import Block
 from tools.rewrite.kernels import norm_arguments
 from tools.rewrite.ops_package import ADD_LAYER_NORM, ADD_RMS_NORM, IS_EXACTLY, ROTARY, SOFTMAX_TOPK, use
-from tools.rewrite.source import SourceFile
-from tools.rewrite.spelling import argument, integer, method
-from tools.rewrite.syntax import assigned, dotted, find_all, free_name, parameters, walk
+from tools.rewrite.reading.flow import Block
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.spelling import argument, integer, method
+from tools.rewrite.reading.syntax import assigned, dotted, find_all, free_name, parameters, walk
 
 NAMES = {
     "add_rms": "Sum and RMS normalisation", "add_layer": "Sum and layer normalisation", "rotary": "Rotary embedding",

@@ -16,12 +16,12 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.hoist_groups import Finder, Group
-from tools.rewrite.kinds import Kind, Kinds
-from tools.rewrite.lift import Lifted, lift, lift_expression
 from tools.rewrite.ops_package import CONSTANT, use
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import (
+from tools.rewrite.reading.hoist_groups import Finder, Group
+from tools.rewrite.reading.kinds import Kind, Kinds
+from tools.rewrite.reading.lift import Lifted, lift, lift_expression
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import (
     assigned,
     bind,
     find_all,

@@ -17,8 +17,8 @@ from tools.candidate import Site
 from tools.observation import Frame, Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import GATED_MUL, LAYER_NORM, RMS_NORM, is_used, use
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import after_docstring, dotted, find_all, free_name
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import after_docstring, dotted, find_all, free_name
 
 _FORMULA = {"kind", "weight", "bias", "eps", "eps_value", "offset", "order", "module", "count", "dtype"}
 _ACTIVATIONS = {("silu", "none"): "silu", ("gelu", "none"): "gelu", ("gelu", "tanh"): "gelu_tanh"}

@@ -17,14 +17,14 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.escapes import handed_out, touched
-from tools.rewrite.flow import Block, Statement
-from tools.rewrite.kinds import Kind, Kinds
-from tools.rewrite.lift import lift
 from tools.rewrite.ops_package import CONSTANT, use
-from tools.rewrite.pure_operations import PURE_IN_PLACE
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import assigned, base_name, dotted, find_all, free_name, simple_statements, walk
+from tools.rewrite.reading.escapes import handed_out, touched
+from tools.rewrite.reading.flow import Block, Statement
+from tools.rewrite.reading.kinds import Kind, Kinds
+from tools.rewrite.reading.lift import lift
+from tools.rewrite.reading.pure_operations import PURE_IN_PLACE
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import assigned, base_name, dotted, find_all, free_name, simple_statements, walk
 
 _NOT_UNDERSTOOD = "what the loop counts by is made or changed in a way that is not understood"
 _LEAVING = (cst.Break, cst.Continue, cst.Return, cst.Yield)

@@ -13,9 +13,9 @@ from pathlib import PurePosixPath
 import libcst as cst
 
 from tools.rewrite import CannotRewrite, overlay
-from tools.rewrite.importers import other_way
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import find_all, imported_names, is_docstring, simple_statements
+from tools.rewrite.reading.importers import other_way
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import find_all, imported_names, is_docstring, simple_statements
 
 PACKAGE = "ratchet_ops"
 MARK = "# Ratchet: "

@@ -11,8 +11,8 @@ from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite, wrap_calls
 from tools.rewrite.ops_package import FROZEN, GRAPHED, PADDING
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import parameters
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import parameters
 
 
 def find(observation: Observation) -> list[Site]:

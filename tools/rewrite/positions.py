@@ -13,9 +13,9 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.flow import Block
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import assigned, dotted, find_all
+from tools.rewrite.reading.flow import Block
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import assigned, dotted, find_all
 
 
 def find(observation: Observation) -> list[Site]:

@@ -15,8 +15,8 @@ from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import PACKED_LINEAR, use
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import dotted, find_all, find_blocks, free_name, methods, statements, walk
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import dotted, find_all, find_blocks, free_name, methods, statements, walk
 
 
 def find(observation: Observation) -> list[Site]:

@@ -14,8 +14,8 @@ from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import REMEMBERED, use
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import dotted, find_all, parameters
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import dotted, find_all, parameters
 
 WORTH = 0.01  # of a call: comparing takes its time
 

@@ -11,9 +11,10 @@ import libcst as cst
 
 from tools.candidate import Site
 from tools.observation import Observation
-from tools.rewrite import CannotRewrite, attention, spelling
+from tools.rewrite import CannotRewrite, attention
 from tools.rewrite.ops_package import GROUPED_MATMUL, use
-from tools.rewrite.source import SourceFile
+from tools.rewrite.reading import spelling
+from tools.rewrite.reading.source import SourceFile
 
 
 def find(observation: Observation) -> list[Site]:

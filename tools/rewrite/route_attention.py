@@ -13,8 +13,8 @@ from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import ROUTED_ATTENTION, use
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import find_all
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import find_all
 
 _FUSED = "torch.nn.functional.scaled_dot_product_attention"
 

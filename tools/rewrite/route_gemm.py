@@ -16,8 +16,8 @@ from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite import ops_package as ops
 from tools.rewrite.ops_package import Asset, is_used, use
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import find_all, statements
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import find_all, statements
 
 _CONVOLUTION = re.compile(r"^aten::.*conv(?!er)")
 

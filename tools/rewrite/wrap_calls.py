@@ -16,8 +16,8 @@ import libcst as cst
 from tools.candidate import Site
 from tools.rewrite import CannotRewrite, compile_model
 from tools.rewrite.ops_package import FROZEN, GRAPHED, Asset, is_used, use
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import dotted, methods
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import dotted, methods
 
 
 def capture(tree: Path, site: Site) -> dict[str, str]:

@@ -13,9 +13,9 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.flow import Block, Statement
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import assigned, find_all, simple_statements
+from tools.rewrite.reading.flow import Block, Statement
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import assigned, find_all, simple_statements
 
 _INSTEAD = {"zeros": "empty", "zeros_like": "empty_like", "new_zeros": "new_empty"}
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from tools.rewrite import CannotRewrite, spelling
-from tools.rewrite.flow import Block, Ref
-from tools.rewrite.kinds import Kind, Kinds
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import base_name, dotted, find_all, walk
+from tools.rewrite import CannotRewrite
+from tools.rewrite.reading import spelling
+from tools.rewrite.reading.flow import Block, Ref
+from tools.rewrite.reading.kinds import Kind, Kinds
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import base_name, dotted, find_all, walk
 
 
 @dataclass(frozen=True)

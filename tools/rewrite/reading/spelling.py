@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import dotted
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import dotted
 
 _CASTS = frozenset(["to", "float", "half", "bfloat16", "type", "type_as", "contiguous"])
 

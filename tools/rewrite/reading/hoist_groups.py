@@ -10,10 +10,10 @@ from typing import Any
 
 import libcst as cst
 
-from tools.rewrite.escapes import escaping, touched
-from tools.rewrite.kinds import Env, Kind, Kinds
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import assigned, find_all, find_blocks, simple_statements
+from tools.rewrite.reading.escapes import escaping, touched
+from tools.rewrite.reading.kinds import Env, Kind, Kinds
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import assigned, find_all, find_blocks, simple_statements
 
 _OPERATIONS = (cst.Call, cst.BinaryOperation, cst.Subscript)
 

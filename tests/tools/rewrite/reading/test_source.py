@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.rewrite import CannotRewrite
-from tools.rewrite.source import SourceFile
+from tools.rewrite.reading.source import SourceFile
 
 
 @pytest.mark.parametrize("path", ["../secret.py", "inside/../../secret.py", "link.py", "{absolute}"])

@@ -12,10 +12,10 @@ from typing import cast
 
 import libcst as cst
 
-from tools.rewrite.flow import Statement
-from tools.rewrite.kinds import Env, Kinds
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import find_all, free_name
+from tools.rewrite.reading.flow import Statement
+from tools.rewrite.reading.kinds import Env, Kinds
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import find_all, free_name
 
 
 @dataclass(frozen=True)

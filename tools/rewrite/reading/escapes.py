@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 import libcst as cst
 
-from tools.rewrite.syntax import base_name, dotted, find_all, simple_statements, walk
+from tools.rewrite.reading.syntax import base_name, dotted, find_all, simple_statements, walk
 
 # methods and functions whose result may lie in the memory of what they are given
 _NAMES = """

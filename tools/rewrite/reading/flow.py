@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from tools.rewrite.escapes import touched
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import assigned, dotted, find_blocks, simple_statements, statements, walk
+from tools.rewrite.reading.escapes import touched
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import assigned, dotted, find_blocks, simple_statements, statements, walk
 
 Statement = cst.BaseStatement | cst.SimpleStatementLine
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 
 from tools.rewrite import CannotRewrite
-from tools.rewrite.escapes import touched
-from tools.rewrite.pure_operations import (
+from tools.rewrite.reading.escapes import touched
+from tools.rewrite.reading.pure_operations import (
     CONSTANTS,
     FACTORIES,
     FINFO,
@@ -25,8 +25,8 @@ from tools.rewrite.pure_operations import (
     PURE_IN_PLACE,
     TENSOR_FACTS,
 )
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import (
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import (
     assigned,
     bind,
     dotted,

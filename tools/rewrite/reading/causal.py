@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tools.rewrite import CannotRewrite
-from tools.rewrite.flow import Block, Ref
 from tools.rewrite.ops_package import CONSTANT, is_used
-from tools.rewrite.source import SourceFile
-from tools.rewrite.spelling import argument, integer, masked_fill, method, where
-from tools.rewrite.syntax import bind, dotted, simple_statements, statements
+from tools.rewrite.reading.flow import Block, Ref
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.spelling import argument, integer, masked_fill, method, where
+from tools.rewrite.reading.syntax import bind, dotted, simple_statements, statements
 
 _WRAPPERS = frozenset(
     [

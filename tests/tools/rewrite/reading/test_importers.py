@@ -9,7 +9,7 @@ import pytest
 from tests.files import write_files
 from tests.observed import Target
 from tools.rewrite import CannotRewrite, hoist
-from tools.rewrite.importers import other_way
+from tools.rewrite.reading.importers import other_way
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Literal
 import libcst as cst
 
 from tools.rewrite import CannotRewrite
-from tools.rewrite.source import SourceFile
-from tools.rewrite.syntax import dotted, find_all, index_values, simple_statements, statements, target_names
+from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.syntax import dotted, find_all, index_values, simple_statements, statements, target_names
 
 Kind = Literal["other", "number", "expert", "hits", "rows", "slots", "tokens", "made", "weights", "weighted"]
 _CASTS = ("to", "type", "type_as", "float", "half", "bfloat16", "contiguous")

@@ -16,7 +16,15 @@ import libcst as cst
 from libcst.metadata import CodeRange, ExpressionContext, ExpressionContextProvider, MetadataWrapper, PositionProvider
 
 from tools.rewrite import CannotRewrite
-from tools.rewrite.syntax import dotted, find_all, import_table, imported_names, methods, simple_statements, walk
+from tools.rewrite.reading.syntax import (
+    dotted,
+    find_all,
+    import_table,
+    imported_names,
+    methods,
+    simple_statements,
+    walk,
+)
 
 Scope = cst.FunctionDef | cst.ClassDef
 _Node = TypeVar("_Node", bound=cst.CSTNode)
