@@ -103,3 +103,27 @@ def test_dense_is_what_fills_its_memory_and_each_place_once() -> None:
         if dense:
             assert torch.equal(graphed._own(tensor), tensor)
     assert found == {False, True} and not graphed._is_dense(memory.as_strided((2, 2), (3, 0)))
+
+
+@graphed.graphed
+class Settling(nn.Module):
+    """Its weight is moved in its third call, the first one that a recording makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        CALLS.append(1)
+        if len(CALLS) == 3:
+            self.weight.data = self.weight.data.clone()
+        return x * self.weight
+
+
+def test_weights_that_settle_while_it_is_recorded_are_recorded_after_that(device: str) -> None:
+    CALLS.clear()
+    module, x = Settling().to(device).eval(), torch.ones(4, device=device)
+    for _ in range(5):
+        assert torch.equal(module(x), x)
+    recorder = graphed._recorders.get(module)
+    assert not recorder.failed and [graph is not None for graph in recorder.graphs.values()] == [True]

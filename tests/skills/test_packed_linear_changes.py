@@ -110,9 +110,33 @@ def test_what_was_packed_is_let_go_when_the_layers_have_left_it(change: Callable
     before = storages(packed)
     change(packed)
     with torch.set_grad_enabled(gradients):
-        assert torch.equal(packed(x), one_by_one(packed, x))
+        for _ in range(2):
+            assert torch.equal(packed(x), one_by_one(packed, x))
     assert are_gone(before)
     assert torch.equal(packed(x), one_by_one(packed, x))
+
+
+def test_weights_that_come_back_after_one_call_are_still_packed() -> None:
+    plain, packed = pair((True, True, True))
+    mine = [weight.data for weight in packed.parameters()]
+    for _ in range(3):
+        assert agree(plain, packed) and fused(packed)
+        for weight in packed.parameters():
+            weight.data = weight.data + 1
+        assert not agree(plain, packed)
+        for weight, data in zip(packed.parameters(), mine, strict=True):
+            weight.data = data
+        assert agree(plain, packed)
+
+
+def test_weights_are_moved_where_nothing_lies_and_by_swapping() -> None:
+    _, packed = pair((True, True, True))
+    swaps = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        assert next(packed.to("meta").parameters()).is_meta
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(swaps)
 
 
 def test_layers_in_the_place_of_others_are_packed_when_the_module_is_moved() -> None:

@@ -117,6 +117,16 @@ def test_a_configuration_without_a_weight_or_with_no_number_for_eps_goes_its_own
         assert kernels.loaded["add_norm"].add_layer_norm(x, x, x[0], None, eps) is None
 
 
+def test_norms_under_autocast_are_wider(kernels: Kernels) -> None:
+    x = torch.randn(2, 8, dtype=torch.bfloat16)
+    before, autocast = kernels.launched(x), torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        assert before - kernels.launched(x) == {name for name in before if "norm" in name} != set()
+    finally:
+        torch.set_autocast_enabled("cuda", autocast)
+
+
 def test_a_softmax_in_another_dtype_than_float32_is_left_alone(kernels: Kernels) -> None:
     softmax_topk = kernels.loaded["softmax_topk"].softmax_topk
     narrow, wide = torch.randn(2, 8, dtype=torch.bfloat16), torch.randn(2, 8)

@@ -13,7 +13,7 @@ from tools.candidate import Site
 from tools.observation import Copies, Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.reading import spelling
-from tools.rewrite.reading.escapes import handed_out, touched, with_others
+from tools.rewrite.reading.escapes import changed, leaving
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import assigned, base_name, find_all, simple_statements, walk
 
@@ -94,9 +94,7 @@ def _check_clone(
     returned = [r.value for r in simple_statements(statement, cst.Return)]
     if call in returned or any(isinstance(r, (cst.Tuple, cst.List, cst.Dict)) for r in returned):
         raise CannotRewrite("the copy is returned")
-    lines = find_all(function.body, cst.SimpleStatementLine)
-    changed, left = ({name for line in lines for name in of(line)} for of in (touched, handed_out))
-    if names & with_others(changed, function.body):
+    if names & changed(function.body):
         raise CannotRewrite(f"{', '.join(sorted(names))} is changed in place")
-    if names & with_others(left, function.body):
+    if names & leaving(function.body):
         raise CannotRewrite(f"{', '.join(sorted(names))} leaves the function")

@@ -60,7 +60,7 @@ def _class_of(observation: Observation, frame: Frame, attribute: str) -> str:
     """The full name of the class of a module that modules of a frame's class hold. Empty for one of torch's own, one
     that a function makes anew each time, and where they do not all hold the same.
     """
-    owners = [row for row in observation.classes if (row.module, row.name) == (frame.module, frame.owner)]
+    owners = [row for row in observation.classes if row.name == frame.owner]  # its code may be another class's
     held = {f"{path}.{attribute}".removeprefix(".") for row in owners for path in row.paths} if attribute else set()
     names = {f"{row.module}.{row.name}" for row in observation.classes if held.intersection(row.paths)}
     (name,) = names if len(names) == 1 else ("",)

@@ -94,7 +94,7 @@ class _Recorder:
                 return plain(*args, **kwargs)
             if form not in self.graphs:
                 return self._first(form, plain, leaves, structure, args, kwargs)
-            graph = self.graphs[form] = self._record(plain, leaves, structure)
+            graph = self.graphs[form] = self._record(module, plain, leaves, structure)
         if graph is None or not graph.recording.refresh(leaves):
             return plain(*args, **kwargs)
         out = graph.replay(leaves)
@@ -129,15 +129,18 @@ class _Recorder:
             self.graphs[form] = None
         return out
 
-    def _record(self, plain, leaves, structure):
+    def _record(self, module, plain, leaves, structure):
+        """None where it serves no call: then the next one is recorded where only weights were moved meanwhile."""
         before = _versions(self.state, ())
         try:
             graph = _Graph(plain, leaves, structure, self.stream, self.pool)
         except (RuntimeError, UserWarning):  # it cannot be recorded; the plain call still can be made
             torch.cuda.synchronize()
             return self._give_up()
-        changed = graph.wrote or not (self.state.lies_as_before() and self._is_set_as_before())
-        return self._give_up() if changed or _versions(self.state, ()) != before else graph
+        if not graph.wrote and not self.state.lies_as_before():
+            return self._begin(module)
+        changed = graph.wrote or not self._is_set_as_before() or _versions(self.state, ()) != before
+        return self._give_up() if changed else graph
 
     def _give_up(self):
         self.failed, self.graphs, self.state = True, {}, None

@@ -4,15 +4,15 @@
 
     y_i = x W_i^T + b_i    for all i at once:    [y_1, y_2, ...] = x [W_1; W_2; ...]^T + [b_1, b_2, ...]
 
-The layers stay where they are and keep their parameters: their weights become views into one packed storage, so
-memory is not doubled, names and checkpoints stay as they were, and whatever is written into a weight is seen here.
-It refuses to replace a layer that is more than a plain Linear (hooks, adapters, a `forward` of its own, quantisation,
+The layers stay where they are and keep their parameters: their weights become views into one packed storage, so memory
+is not doubled, names and checkpoints stay as they were, and whatever is written into a weight is seen here. It refuses
+to replace a layer that is more than a plain Linear (hooks, adapters, a `forward` of its own, quantisation,
 parametrisation), and to fuse when a weight or a bias needs a gradient, while the call is traced or under function
-transforms: then the layers are called one by one. So they are after a weight or a bias was replaced or moved by
-`.data = ...`, because who does that may own the memory it lies in; that is noticed outside compiled code only, and the
-next call there lets go of what was packed. `.to()`, `load_state_dict` (assign=True too), deepcopy and pickle pack
-again, but not what processes share, and nothing where processes work together: who flattens weights to share them out
-(FSDP) moves them anyway.
+transforms: then the layers are called one by one. So they are after a weight or a bias was replaced or moved by `.data
+= ...`, because who does that may own the memory it lies in; that is noticed outside compiled code only, and the second
+such call there lets go of what was packed: weights of an average may be there for one call. `.to()`, `load_state_dict`
+(assign=True too), deepcopy and pickle pack again, but not what processes share, and nothing where processes work
+together: who flattens weights to share them out (FSDP) moves them anyway.
 """
 
 import copy
@@ -67,6 +67,8 @@ class PackedLinear(nn.Module):
                 return False
             if own["_forward_hooks"] or own["_forward_pre_hooks"]:
                 return False
+        if self._was_left:
+            self.__dict__.update(_was_left=False, _linears=linears)
         return True
 
     def _is_current(self, linears):
@@ -83,11 +85,13 @@ class PackedLinear(nn.Module):
         """`_is_unchanged`, without its haste. It lets go of what was packed when the layers have left it."""
         if means_more():
             return False
-        if self._weight is not None and (self._is_replaced(linears) or not self._is_aliased()):
+        left = self._weight is not None and (self._is_replaced(linears) or not self._is_aliased())
+        if left and self._was_left:
             self._let_go()
-        if self._weight is None:
-            self.__dict__["_linears"] = linears  # to be packed when the module is moved; nn.Module's setattr is slow
-        return self._is_current(linears)
+        self.__dict__["_was_left"] = left  # nn.Module's setattr is slow
+        if left or self._weight is None:
+            self.__dict__["_linears"] = linears  # to be packed when the module is moved
+        return not left and self._is_current(linears)
 
     def _follow(self):
         """Pack again where the layers have new parameters or the parameters new memory."""
@@ -100,7 +104,7 @@ class PackedLinear(nn.Module):
     def _is_aliased(self):
         """Whether the parameters still are views into what was packed; `.data = ...` moves them away."""
         aliased = all(
-            weight.is_set_to(rows) and (bias is None or bias.is_set_to(shift))
+            _is_view(weight, rows) and (bias is None or _is_view(bias, shift))
             for (_, weight, bias), (rows, shift) in zip(self._known, self._parts, strict=True)
         )
         if aliased:  # shared memory moves the whole
@@ -119,6 +123,7 @@ class PackedLinear(nn.Module):
 
     def _let_go(self):
         self._weight = self._bias = None
+        self._was_left = False
         self._known, self._parts, self._places, self._sizes = [], [], [], []
 
     def _remember(self):
@@ -178,13 +183,18 @@ class PackedLinear(nn.Module):
         return _rebuilt, (self._linears,)
 
     def extra_repr(self):
-        return f"out_features={self._sizes}, packed={self._weight is not None}"
+        sizes = [linear.out_features for linear in self._linears]
+        return f"out_features={sizes}, packed={self._weight is not None}"
 
 
 def _rebuilt(linears):
     """In another process, perhaps, that shares the weights."""
     tensors = [t for linear in linears for t in linear.parameters()]
     return PackedLinear(*linears, packs=not any(t.is_shared() for t in tensors if not t.is_meta))
+
+
+def _is_view(tensor, part):
+    return tensor.device == part.device and tensor.is_set_to(part)
 
 
 def _place(tensor):

@@ -13,10 +13,10 @@
 
 Each of x and residual is read once, each of y and total written once. The functions answer None where the kernels do
 not apply, and the caller's own code runs: off the GPU, where a gradient is needed, for float64, for rows that are not
-contiguous or wider than MAX_TILE, for x and residual of different shapes, where dtypes or devices differ, and for an
-eps that is no number. Outside of compiled code also on a GPU that is not the current one, on which Triton launches, for
-subclasses of tensors, and under tracing, dispatch modes, function transforms and forward-mode AD, none of which sees a
-launch.
+contiguous or wider than MAX_TILE, for x and residual of different shapes, where dtypes or devices differ, for an eps
+that is no number, and under autocast, in which torch's own norms give float32. Outside of compiled code also on a GPU
+that is not the current one, on which Triton launches, for subclasses of tensors, and under tracing, dispatch modes,
+function transforms and forward-mode AD, none of which sees a launch.
 
 `only` is the dtype, by its name, that x must have: where the caller's own code is known to compute this in no other.
 """
@@ -57,7 +57,9 @@ def add_layer_norm(x, residual, weight, bias, eps, only=None):
 def _applies(x, residual, eps, only, *vectors):
     if triton is None or not x.is_cuda or not _may_launch(x) or (only is not None and x.dtype != getattr(torch, only)):
         return False
-    if not isinstance(eps, (int, float)) or x.dtype not in _DTYPES or x.dim() == 0 or x.shape[-1] > MAX_TILE:
+    if torch.is_autocast_enabled("cuda") or not isinstance(eps, (int, float)):
+        return False
+    if x.dtype not in _DTYPES or x.dim() == 0 or x.shape[-1] > MAX_TILE:
         return False
     if x.shape != residual.shape or x.stride(-1) != 1 or residual.stride(-1) != 1:
         return False

@@ -7,9 +7,9 @@
 
 in float32, rounded once. `layer_norm` answers None where the kernel does not apply, and the caller's own code runs: off
 the GPU, where a gradient is needed, for float64, for rows that are not contiguous, for a weight or bias of another
-dtype, shape or device, and for an eps that is no number. Outside of compiled code also on a GPU that is not the current
-one, on which Triton launches, for subclasses of tensors, and under tracing, dispatch modes, function transforms and
-forward-mode AD, none of which sees a launch.
+dtype, shape or device, for an eps that is no number, and under autocast, in which torch's own gives float32. Outside of
+compiled code also on a GPU that is not the current one, on which Triton launches, for subclasses of tensors, and under
+tracing, dispatch modes, function transforms and forward-mode AD, none of which sees a launch.
 """
 
 import torch
@@ -42,7 +42,9 @@ def layer_norm(x, weight, bias, eps, only=None):
 def _applies(x, eps, only, *vectors):
     if triton is None or not x.is_cuda or not _may_launch(x) or (only is not None and x.dtype != getattr(torch, only)):
         return False
-    if not isinstance(eps, (int, float)) or x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
+    if torch.is_autocast_enabled("cuda") or not isinstance(eps, (int, float)):
+        return False
+    if x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
         return False
     given = [vector for vector in vectors if vector is not None]
     for vector in given:

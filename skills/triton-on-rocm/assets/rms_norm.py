@@ -7,10 +7,10 @@
     y = round((offset + w) * n)      not cast_first     Gemma has offset 1
 
 `rms_norm` answers None where the kernel does not apply, and the caller's own code runs: off the GPU, where a gradient
-is needed, for float64, for rows that are not contiguous, for a weight that is not one vector of x's dtype, and for an
-eps that is no number. Outside of compiled code also on a GPU that is not the current one, on which Triton launches, for
-subclasses of tensors, and under tracing, dispatch modes, function transforms and forward-mode AD, none of which sees a
-launch.
+is needed, for float64, for rows that are not contiguous, for a weight that is not one vector of x's dtype, for an eps
+that is no number, and under autocast, in which torch's own gives float32. Outside of compiled code also on a GPU that
+is not the current one, on which Triton launches, for subclasses of tensors, and under tracing, dispatch modes, function
+transforms and forward-mode AD, none of which sees a launch.
 """
 
 import torch
@@ -37,7 +37,7 @@ def rms_norm(x, weight, eps, offset=0.0, cast_first=True, only=None):
         return None
     if x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
         return None
-    if weight is None or not isinstance(eps, (int, float)):
+    if weight is None or not isinstance(eps, (int, float)) or torch.is_autocast_enabled("cuda"):
         return None
     if weight.shape != x.shape[-1:] or weight.dtype != x.dtype or weight.device != x.device or weight.stride(0) != 1:
         return None

@@ -165,6 +165,9 @@ def test_a_result_that_is_returned_stays_its_callers_own(tmp_path: Path) -> None
         "return dict(x=x, m=m)", "return Found(x, m=m)", "return x, m.unsqueeze(0)", "return torch.reshape(m, (-1,))",
         "self.kept = m.view(-1)", "self.kept: object = m.T", "self.seen.append(m)", "return x, (m if n else x)",
         "v = m.view(-1)\n        return x, v", "v = w = m[0]\n        w.add_(1.0)", "return x, (v := m)",
+        "outputs = (x,) + (m,)\n        return outputs", "found = ()\n        found += (m,)\n        return found",
+        "if n: return x, m", "if n: m += 1", "return tuple(t for t in (x, m))", "return [m for _ in range(2)]",
+        "extra = (m,)\n        return (x,) + extra if n else extra", "return F.dropout(m, 0.1, False)",
         "F.relu(m, inplace=True)", "torch.relu_(m)", "for row in m:\n            row.zero_()",
     ],
 )  # fmt: skip
@@ -177,11 +180,22 @@ def test_so_does_what_shares_its_memory(tmp_path: Path, end: str) -> None:
         hoisted(target)
 
 
-@pytest.mark.parametrize("end", ["return x * m", "return x, m.cos()", "return x, m.shape", "self.width = m.shape[1]"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "return x * m",
+        "return x, m.cos()",
+        "return x, m.shape",
+        "self.width = m.shape[1]",
+        "x += m\n        return x",
+        "return self.Mixed(m)",
+        "return self.mixed(x + m)",
+    ],
+)
 def test_what_only_was_computed_from_it_may_be_handed_out(tmp_path: Path, end: str) -> None:
-    before = model(tmp_path, f"        m = torch.ones(n, d)\n        x = x + m\n        {end}")
-    after = hoisted(before)
-    assert "m = constant(" in after.text()
+    text = HEAD.replace("self.size = 16", "self.size = 16\n        self.Mixed = self.mixed = nn.Linear(16, 16)")
+    text = text.replace("{body}", f"        m = torch.ones(n, d)\n        x = x + m\n        {end}")
+    assert "m = constant(" in hoisted(Target.of_model(tmp_path / "tree", text)).text()
 
 
 def test_each_group_can_be_hoisted_alone(tmp_path: Path) -> None:

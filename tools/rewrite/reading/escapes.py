@@ -7,6 +7,8 @@ it is given, and whether it answers with that, it does not know: such arguments 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import libcst as cst
 
@@ -23,6 +25,8 @@ _NAMES = """
 _SHARING = frozenset(_NAMES.split())
 _FACTS = frozenset(("shape", "dtype", "device", "ndim", "layout", "itemsize"))  # of a tensor: no part of its memory
 _KEEPING = frozenset(("append", "appendleft", "extend", "insert", "setdefault", "update"))
+_PERHAPS_NOTHING = ("drop", "identity")  # in the name of what may give back what it was given, as dropout does in eval
+_SIMPLE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _MODULES = frozenset(("torch", "F", "functional", "nn.functional", "torch.nn.functional"))
 
 
@@ -50,22 +54,24 @@ def _changed_by(call: cst.Call) -> list[cst.BaseExpression]:
     return found
 
 
-def handed_out(statement: cst.CSTNode) -> set[str]:
-    """Names whose memory is returned, yielded or stored by a statement, as they are or as part of something else."""
+def handed_out(statement: cst.CSTNode, lists: Collection[str] = ()) -> set[str]:
+    """Names whose memory is returned, yielded or stored by a statement, as they are or as part of something else.
+    `lists` are names of lists and tuples.
+    """
     found: set[str] = set()
     for returned in simple_statements(statement, cst.Return):
-        found |= _sharing(returned.value) if returned.value is not None else set()
+        found |= _sharing(returned.value, lists) if returned.value is not None else set()
     for node in walk(statement):
         if isinstance(node, cst.Yield) and isinstance(node.value, cst.BaseExpression):
-            found |= _sharing(node.value)
+            found |= _sharing(node.value, lists)
         elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _KEEPING:
-            found |= {name for argument in node.args for name in _sharing(argument.value)}
+            found |= {name for argument in node.args for name in _sharing(argument.value, lists)}
     for assign in simple_statements(statement, cst.Assign):
         if any(isinstance(t.target, (cst.Attribute, cst.Subscript)) for t in assign.targets):
-            found |= _sharing(assign.value)
+            found |= _sharing(assign.value, lists)
     for annotated in simple_statements(statement, cst.AnnAssign):
         if annotated.value is not None and isinstance(annotated.target, (cst.Attribute, cst.Subscript)):
-            found |= _sharing(annotated.value)
+            found |= _sharing(annotated.value, lists)
     return found
 
 
@@ -73,58 +79,131 @@ def escaping(body: cst.CSTNode, inside: Collection[int]) -> set[str]:
     """Names whose tensors a line changes in place or hands out, under that name or another. Lines with an id of
     `inside` may.
     """
-    lines = [line for line in find_all(body, cst.SimpleStatementLine) if id(line) not in inside]
-    return with_others({name for line in lines for name in touched(line) | handed_out(line)}, body, inside)
+    lines = [line for line in _lines(body) if line.number not in inside]
+    return _with_others({name for line in lines for name in line.touched | line.handed_out}, body, inside)
 
 
-def with_others(names: set[str], body: cst.CSTNode, inside: Collection[int] = ()) -> set[str]:
+def changed(body: cst.CSTNode) -> set[str]:
+    """Names whose tensors are changed in place, under that name or another."""
+    return _with_others({name for line in _lines(body) for name in line.touched}, body)
+
+
+def leaving(body: cst.CSTNode) -> set[str]:
+    """Names whose tensors are handed out, under that name or another."""
+    return _with_others({name for line in _lines(body) for name in line.handed_out}, body)
+
+
+def _with_others(names: set[str], body: cst.CSTNode, inside: Collection[int] = ()) -> set[str]:
     """The names, and all that may share memory with one of them."""
-    given = [pair for node in walk(body) if id(node) not in inside for pair in _given(node)]
-    names, before = set(names), 0
+    given = [(targets, shared) for number, targets, shared in _given(body) if number not in inside]
+    before = -1
     while len(names) != before:
         before = len(names)
-        names |= {name for targets, shared in given if targets & names for name in shared}
+        names = names.union(*(shared for targets, shared in given if targets & names))
     return names
 
 
-def _given(node: cst.CSTNode) -> list[tuple[set[str], set[str]]]:
-    """(names, what they may share memory with) that a node binds."""
+@dataclass(frozen=True)
+class _Line:
+    number: int
+    touched: set[str]
+    handed_out: set[str]
+
+
+@lru_cache(maxsize=256)
+def _lines(body: cst.CSTNode) -> list[_Line]:
+    lines, lists = [n for n in walk(body) if isinstance(n, _SIMPLE)], _lists(body)
+    return [_Line(id(line), touched(line), handed_out(line, lists)) for line in lines]
+
+
+@lru_cache(maxsize=256)
+def _given(body: cst.CSTNode) -> list[tuple[int, set[str], set[str]]]:
+    """(id of a node, names that it binds, what they may share memory with)"""
+    found, lists = [], _lists(body)
+    for node in walk(body):
+        targets, value = _bound(node)
+        if isinstance(node, cst.AugAssign) and not _is_list(node.value, lists):
+            continue  # of a tensor: that takes the values
+        if value is not None:
+            found.append((id(node), {n.value for t in targets for n in find_all(t, cst.Name)}, _sharing(value, lists)))
+    return found
+
+
+def _bound(node: cst.CSTNode) -> tuple[Sequence[cst.BaseExpression], cst.BaseExpression | None]:
     if isinstance(node, cst.Assign):
-        targets: Sequence[cst.BaseExpression] = [target.target for target in node.targets]
-        value: cst.BaseExpression | None = node.value
-    elif isinstance(node, (cst.AnnAssign, cst.NamedExpr)):
-        targets, value = [node.target], node.value
-    elif isinstance(node, cst.For):
-        targets, value = [node.target], node.iter
-    else:
-        return []
-    return [({n.value for t in targets for n in find_all(t, cst.Name)}, _sharing(value))] if value is not None else []
+        return [target.target for target in node.targets], node.value
+    if isinstance(node, (cst.AnnAssign, cst.NamedExpr, cst.AugAssign)):
+        return [node.target], node.value
+    return ([node.target], node.iter) if isinstance(node, (cst.For, cst.CompFor)) else ([], None)
 
 
-def _sharing(value: cst.BaseExpression) -> set[str]:
+@lru_cache(maxsize=256)
+def _lists(body: cst.CSTNode) -> set[str]:
+    """Names that are given a list or a tuple somewhere."""
+    bound = [_bound(node) for node in walk(body) if not isinstance(node, (cst.For, cst.CompFor))]
+    found: set[str] = set()
+    before = -1
+    while len(found) != before:
+        before = len(found)
+        given = [
+            target for targets, value in bound if value is not None and _is_list(value, found) for target in targets
+        ]
+        found |= {target.value for target in given if isinstance(target, cst.Name)}
+    return found
+
+
+def _is_list(value: cst.BaseExpression, lists: Collection[str]) -> bool:
+    if isinstance(value, cst.BinaryOperation):
+        return _is_list(value.left, lists) or _is_list(value.right, lists)
+    if isinstance(value, cst.IfExp):
+        return _is_list(value.body, lists) or _is_list(value.orelse, lists)
+    named = isinstance(value, cst.Name) and value.value in lists
+    made = isinstance(value, cst.Call) and dotted(value.func) in ("list", "tuple")
+    return named or made or isinstance(value, (cst.Tuple, cst.List, cst.ListComp))
+
+
+def _sharing(value: cst.BaseExpression, lists: Collection[str]) -> set[str]:
     """Names with whose tensors the value of an expression may share memory."""
     if isinstance(value, cst.Name):
         return {value.value}
-    if isinstance(value, (cst.Tuple, cst.List, cst.Set, cst.Dict)):
-        return {name for element in value.elements for name in _sharing(element.value)}
-    if isinstance(value, cst.IfExp):
-        return _sharing(value.body) | _sharing(value.orelse)
-    if isinstance(value, cst.BooleanOperation):
-        return _sharing(value.left) | _sharing(value.right)
-    if isinstance(value, cst.NamedExpr):
-        return _sharing(value.value)
     if isinstance(value, cst.Subscript):
-        return _sharing(value.value)
+        return _sharing(value.value, lists)
     if isinstance(value, cst.Attribute):
         return set() if value.attr.value in _FACTS else {base_name(value)} - {"self"}
-    return _sharing_with_call(value) if isinstance(value, cst.Call) else set()
+    if isinstance(value, cst.Call):
+        parts = _shared_by_call(value)
+    elif isinstance(value, cst.BinaryOperation):
+        parts = [value.left, value.right] if _is_list(value, lists) else []
+    else:
+        parts = _parts(value)
+    return {name for part in parts for name in _sharing(part, lists)}
 
 
-def _sharing_with_call(call: cst.Call) -> set[str]:
+def _parts(value: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Of an expression that is one of its parts, or holds them."""
+    if isinstance(value, (cst.Tuple, cst.List, cst.Set, cst.Dict)):
+        return [element.value for element in value.elements]
+    if isinstance(value, cst.IfExp):
+        return [value.body, value.orelse]
+    if isinstance(value, cst.BooleanOperation):
+        return [value.left, value.right]
+    if isinstance(value, cst.NamedExpr):
+        return [value.value]
+    if isinstance(value, cst.BaseSimpleComp):
+        return [value.elt, value.for_in.iter]
+    return [value.value, value.for_in.iter] if isinstance(value, cst.DictComp) else []
+
+
+def _shared_by_call(call: cst.Call) -> list[cst.BaseExpression]:
     owner = call.func.value if isinstance(call.func, cst.Attribute) else None
     name = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func)
-    if name[:1].isupper() or name in ("dict", "list", "tuple", "set"):  # a class, of outputs say
-        return {part for argument in call.args for part in _sharing(argument.value)}
+    given = [argument.value for argument in call.args]
+    if name in ("dict", "list", "tuple", "set"):
+        return given
+    if name[:1].isupper() and (owner is None or base_name(owner) != "self"):  # a class, of outputs say
+        return given
+    if any(word in name.lower() for word in _PERHAPS_NOTHING):
+        return given[:1]
     if owner is None or name not in _SHARING:
-        return set()
-    return _sharing(call.args[0].value) if dotted(owner) in _MODULES and call.args else _sharing(owner)
+        return []
+    return given[:1] if dotted(owner) in _MODULES else [owner]

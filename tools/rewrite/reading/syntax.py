@@ -58,8 +58,8 @@ def after_docstring(function: cst.FunctionDef) -> cst.BaseStatement:
 
 
 def simple_statements(statement: cst.CSTNode, kind: type[_Node]) -> list[_Node]:
-    """The small statements of one line that are of a kind."""
-    if not isinstance(statement, cst.SimpleStatementLine):
+    """The small statements of one line, or after a colon, that are of a kind."""
+    if not isinstance(statement, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
         return []
     return [s for s in statement.body if isinstance(s, kind)]
 

@@ -23,7 +23,8 @@ from tools.rewrite.reading.importers import other_way
         ("src/more/part.py", "from ..model import Model", True),
         ("src/train.py", "from model import Model", False),
         ("src/train.py", "import model as m", False),
-        ("scripts/train.py", "def main():\n    from model import Model", False),
+        ("src/train.py", "def main():\n    from model import (  # here\n        Model,\n    )", False),
+        ("src/part.py", "from . import (\n    other,\n    model,\n)", True),
     ],
 )
 def test_both_ways_are_told_apart(tmp_path: Path, importer: str, line: str, in_package: bool) -> None:
@@ -42,12 +43,18 @@ def test_both_ways_are_told_apart(tmp_path: Path, importer: str, line: str, in_p
         ("src/train.py", "from model import ("),
         (".venv/train.py", "from model import Model"),
         ("other/train.py", "from model import Model"),
+        ("train.py", "from model import Model"),
         ("train.py", "from ....src.model import Model"),
     ],
 )
 def test_what_does_not_import_it_does_not_count(tmp_path: Path, importer: str, text: str) -> None:
     write_files(tmp_path, {"src/model.py": "", "other/model.py": "", importer: f"{text}\n"})
     assert [other_way(tmp_path, "src/model.py", each) for each in (True, False)] == ["", ""]
+
+
+def test_a_module_of_the_standard_library_is_another_one(tmp_path: Path) -> None:
+    write_files(tmp_path, {"src/random.py": "", "src/train.py": "import random\n"})
+    assert other_way(tmp_path, "src/random.py", True) == ""
 
 
 def test_a_package_is_imported_by_its_name(tmp_path: Path) -> None:
