@@ -38,11 +38,10 @@ def offer(ctx: RunContext, step: str, *, only_checked: bool = False) -> Offer:
             return Offer(titled, below=waits)
     found, reason = ctx.propose(step)
     by_itself = [each for each in found if not each.timed_with]
-    if by_itself or not found:
-        checked = [each for each in found if each.timed_with] if only_checked else by_itself
-        return Offer(checked, reason)
+    if not found or (by_itself and not only_checked):
+        return Offer(by_itself, reason)
     if not waits:
-        return Offer(found)
+        return Offer([each for each in found if each.timed_with], reason)
     checked = [each for each in ctx.propose(step, waits, looking=True)[0] if each.timed_with]
     if checked or only_checked:
         return Offer(checked, below=waits)

@@ -32,7 +32,7 @@ _HOW = {
 def propose(request: ProposalRequest) -> Answer:
     drafts, timed_with = Drafts(request, STEP), timed_with_compile(request, STEP)
     for site in attention.find(request.observation):
-        titles = {variant: _title(site, variant) for variant in _variants(drafts, site)}
+        titles = {variant: _title(drafts, site, variant) for variant in _variants(drafts, site)}
         if timed_with:  # the likeliest one that works: it is not timed by itself
             titles = dict([item for item in titles.items() if not drafts.was_tried(item[1], "wrong", "broken")][:1])
         for variant, title in titles.items():
@@ -53,9 +53,9 @@ def propose(request: ProposalRequest) -> Answer:
     return drafts.answer("all attention seen is fused already" if fused else "no attention was seen")
 
 
-def _title(site: Site, variant: str) -> str:
+def _title(drafts: Drafts, site: Site, variant: str) -> str:
     how = f", {_HOW[variant]}" if _HOW[variant] else ""
-    return f"Fused attention in {site.module_class or site.file}{how}"
+    return f"Fused attention in {drafts.subject(site)}{how}"
 
 
 def routed(request: ProposalRequest) -> list[Candidate]:
@@ -71,7 +71,7 @@ def _routed(drafts: Drafts) -> None:
         if (site.share or 0.0) >= ROUTED_SHARE:
             drafts.add(
                 site,
-                f"Attend on line {site.line} of {site.file} with the kernel that is measured to be the fastest",
+                f"Attend in {drafts.code(site)} with the kernel that is measured to be the fastest",
                 f"{places(site)} takes {percent(site.share)}, by the kernel that PyTorch chooses by a rule. Which one "
                 "is the fastest differs from shape to shape. Each new shape is measured once.",
                 partial(route_attention.rewrite, request.tree, site),

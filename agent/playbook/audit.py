@@ -30,7 +30,7 @@ def propose(request: ProposalRequest) -> Answer:
     for site in loops.find(request.observation):
         drafts.add(
             site,
-            f"Count the steps of the loop on line {site.line} of {site.file} once",
+            f"Count the steps of {drafts.code(site)} once",
             f"{places(site)} asks the device in every step whether to go on, and waits for the answer "
             f"({site.detail['count']} times), although shapes and numbers decide it alone.",
             partial(loops.rewrite, request.tree, site),
@@ -41,7 +41,7 @@ def propose(request: ProposalRequest) -> Answer:
     for site in padding.find(request.observation):
         drafts.add(
             site,
-            f"Leave out padding before {site.module_class} computes anything",
+            f"Leave out padding before {drafts.subject(site)} computes anything",
             f"A mask of {site.module_class} excludes what lies behind the longest row; without it the result was the "
             f"same ({percent(site.share)} less). How long that is, is read from the mask of each call.",
             partial(padding.rewrite, request.tree, site),
@@ -54,7 +54,7 @@ def propose(request: ProposalRequest) -> Answer:
     for site in positions.find(request.observation):
         drafts.add(
             site,
-            f"Multiply only the positions that {site.module_class or site.detail['function']} uses",
+            f"Multiply only the positions that {drafts.subject(site)} uses",
             f"{places(site)} takes at most {100 * site.detail['kept']:.2g} % of the positions for which a linear layer "
             f"was computed ({percent(site.share)} for the others). Each position is computed by itself, so they can "
             "be taken before.",
@@ -91,7 +91,7 @@ def _copied(drafts: Drafts) -> None:
     for site in repeat_kv.find(request.observation):
         drafts.add(
             site,
-            f"Multiply with the key and value heads of {site.module_class or site.file} without repeating them",
+            f"Multiply with the key and value heads of {drafts.subject(site)} without repeating them",
             f"Each call copies the key and value heads of {places(site)} once for every query head they serve "
             f"({percent(site.share)}). The products take the heads as they are when the query heads of a group are "
             "stacked along the rows.",
@@ -102,7 +102,7 @@ def _copied(drafts: Drafts) -> None:
         what = listed([f"{c['operation']}() on line {c['line']}" for c in site.detail["copies"]])
         drafts.add(
             site,
-            f"Drop needless copies in {site.module_class or site.detail['function']}",
+            f"Drop needless copies in {drafts.subject(site)}",
             f"{what} of {site.file} copied or converted to no effect in every call seen ({percent(site.share)}).",
             partial(copies.rewrite, request.tree, site),
             gain=gain_without(site.share),
@@ -110,7 +110,7 @@ def _copied(drafts: Drafts) -> None:
     for site in zeros.find(request.observation):
         drafts.add(
             site,
-            f"Make memory without zeros in it on line {site.line} of {site.file}",
+            f"Make memory without zeros in it in {drafts.code(site)}",
             f"{places(site)} makes zeros, all of which are written to before anything reads them "
             f"({percent(site.share)}).",
             partial(zeros.rewrite, request.tree, site),
@@ -119,7 +119,7 @@ def _copied(drafts: Drafts) -> None:
 
 
 def _decide_once(drafts: Drafts, site: Site) -> None:
-    tree, where = drafts.request.tree, site.module_class or site.detail["function"]
+    tree, where = drafts.request.tree, drafts.subject(site)
     try:
         names = listed(decisions.outputs(tree, site))
     except CannotRewrite as reason:
@@ -141,7 +141,7 @@ def _remember(drafts: Drafts, site: Site) -> None:
     again = "whose result depends on constants and weights alone" if site.detail["constant"] else "on what it was given"
     drafts.add(
         site,
-        f"Remember what {names} of {site.module_class or site.detail['function']} gave",
+        f"Remember what {names} of {drafts.subject(site)} gave",
         f"{places(site)} calls {names} again, {again} before ({percent(site.share)}). Its result is kept under "
         "everything it depends on: the values of its input, weights, buffers and settings.",
         partial(remember.rewrite, drafts.request.tree, site),
@@ -151,9 +151,9 @@ def _remember(drafts: Drafts, site: Site) -> None:
 
 def _hoist(drafts: Drafts, site: Site) -> None:
     """All constants of a function together; one by one when together they were not kept."""
-    tree, where = drafts.request.tree, site.module_class or site.detail["function"]
-    if drafts.out_of_reach(site):
-        drafts.add(site, "", "", dict)
+    tree, where = drafts.request.tree, drafts.subject(site)
+    if why := drafts.out_of_reach(site):
+        drafts.reasons.append(why)
         return
     try:
         found = hoist.groups(tree, site)

@@ -72,7 +72,7 @@ def _together(drafts: Drafts, retried: set[str]) -> None:
     sites = [
         s
         for s in projections.find(drafts.request.observation)
-        if fusing.title(s) in retried and not drafts.out_of_reach(s)
+        if fusing.title(drafts, s) in retried and not drafts.out_of_reach(s)
     ]
     if len(sites) < 2 or len({s.file for s in sites}) > 1:
         return

@@ -14,6 +14,7 @@ from tools.diff.patch import make_diff
 from tools.rewrite import CannotRewrite, overlay
 
 Answer = tuple[list[Candidate], str]
+MOST_CODE = 60  # characters of a line in a title
 LAUNCHED = ("cuda",)  # devices on which a call of many small kernels waits for Python to launch them
 
 
@@ -55,6 +56,21 @@ class Drafts:
                     timed_with=timed_with,
                 )
             )
+
+    def subject(self, site: Site) -> str:
+        """The class or function of a site, with its file where another class of the model has that name."""
+        name = site.module_class or site.detail.get("function") or site.file
+        files = {row.file for row in self.request.observation.classes if row.name == site.module_class}
+        return f"{name} of {site.file}" if len(files) > 1 else str(name)
+
+    def code(self, site: Site) -> str:
+        """The line of a site, for titles: its number changes with every line that is added above it."""
+        try:
+            lines = (self.request.tree / site.file).read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return f"line {site.line} of {site.file}"
+        text = lines[site.line - 1].strip() if site.line <= len(lines) else ""
+        return f"`{text[:MOST_CODE]}{'…' if len(text) > MOST_CODE else ''}` of {site.file}"
 
     def out_of_reach(self, site: Site) -> str:
         """Why the file of a site may not be changed, empty when it may."""

@@ -5,6 +5,7 @@ Where torch.compile pays, not before it has merged what it can: it would merge a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from agent.playbook.drafts import PUT_OFF, Answer, Drafts, gain_without, percent, places, put_off
@@ -13,6 +14,11 @@ from tools.candidate import Site
 from tools.rewrite import fused_kernels, kernels, launches
 
 STEP = "write_kernels"
+
+
+def _name(names: Mapping[str, str], site: Site) -> str:
+    by = f" by {site.detail['attribute']}" if site.kind in ("add_rms", "add_layer") else ""  # a class may have two
+    return f"{names[site.kind]}{by}"
 
 
 def propose(request: ProposalRequest) -> Answer:
@@ -26,7 +32,7 @@ def propose(request: ProposalRequest) -> Answer:
     for rewriter, site in sorted(found, key=lambda pair: -(pair[1].share or 0)):
         drafts.add(
             site,
-            f"{rewriter.NAMES[site.kind]} of {site.module_class or site.file} as one Triton kernel",
+            f"{_name(rewriter.NAMES, site)} of {drafts.subject(site)} as one Triton kernel",
             f"{places(site)} reads and writes its tensor several times, {site.detail['count']} times in a call "
             f"({percent(site.share)}). One kernel reads it once.",
             partial(rewriter.rewrite, request.tree, site),

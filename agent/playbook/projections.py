@@ -51,13 +51,13 @@ def _layers(drafts: Drafts, timed_with: str = "") -> None:
     request = drafts.request
     for site in projections.find(request.observation):
         drafts.add(
-            site, title(site), rationale(site), partial(projections.rewrite, request.tree, [site]),
+            site, title(drafts, site), rationale(site), partial(projections.rewrite, request.tree, [site]),
             gain=gain_without(site.share, 0.3), timed_with=timed_with,
         )  # fmt: skip
 
 
-def title(site: Site) -> str:
-    return f"Run {listed(site.detail['names'])} of {site.module_class} as one matrix multiplication"
+def title(drafts: Drafts, site: Site) -> str:
+    return f"Run {listed(site.detail['names'])} of {drafts.subject(site)} as one matrix multiplication"
 
 
 def rationale(site: Site) -> str:

@@ -16,13 +16,13 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
         return finish(ctx, summary(state, ctx, step))
     if not start(ctx, step):
         return finish(ctx, ended(step, "skipped", "left out by --steps"))
-    if nothing_because:
-        return finish(ctx, ended(step, "skipped", nothing_because))
-    if out_of_time(ctx, step):
-        return finish(ctx, ended(step, "skipped", "the time budget was used up"))
-    if why := _too_little(ctx, step):
-        return finish(ctx, ended(step, "skipped", why))
-    return climb(step)
+    late = "the time budget was used up" if out_of_time(ctx, step) else ""
+    why = nothing_because or late or _too_little(ctx, step)
+    if not why:
+        return climb(step)
+    if any(row.step == step for row in ctx.ledger.rows):  # the run went back to it
+        return finish(ctx, summary({**state, "no_more": why}, ctx, step))
+    return finish(ctx, ended(step, "skipped", why))
 
 
 def _too_little(ctx: RunContext, step: str) -> str:

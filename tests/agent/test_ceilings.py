@@ -97,3 +97,13 @@ def test_a_step_that_could_show_nothing_is_left_out(step: str, ceiling: float, s
         assert update["results"][step]["at_most"] == pytest.approx(1.01)
     else:
         assert update["climbing"]
+
+
+def test_a_step_that_the_run_goes_back_to_keeps_what_it_found(tmp_path: Path) -> None:
+    ctx = context(tmp_path, {"compile_model": 1.01, "compose_stack": 4.0}, ("compile_model", "kept", 2.0))
+    for row in ctx.ledger.rows:
+        row.attempt_id = f"{row.step}-1"
+    assert climbing_step({}, ctx, "audit_compute", "nothing of it")["results"]["audit_compute"]["status"] == "skipped"
+    found = climbing_step({}, ctx, "compile_model", "nothing of it")["results"]["compile_model"]
+    assert (found["status"], found["kept"], found["attempts"]) == ("done", 1, 1)
+    assert found["reason"] == "nothing more to try: nothing of it"

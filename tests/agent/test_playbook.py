@@ -191,6 +191,7 @@ def test_where_recorded_calls_pay_compiling_and_recording_are_one_change(decoder
     assert "record" not in Playbook().propose(replace(asked, platform=CPU))[0][0].title
 
 
+FUSED_CALL = "F.scaled_dot_product_attention(x, x, x)"
 FUSED = """
 import torch.nn.functional as F
 from torch import nn
@@ -210,7 +211,7 @@ def test_fused_attention_is_routed_on_a_gpu_where_it_takes_a_tenth_of_a_call(tmp
         seen = found.model_copy(update={"attention": attention})
         return [c.title for c in Playbook().propose(request(target, "swap_attention", seen, platform))[0]]
 
-    assert titles(GPU, 0.2) == ["Attend on line 7 of model.py with the kernel that is measured to be the fastest"]
+    assert titles(GPU, 0.2) == [f"Attend in `return {FUSED_CALL}` of model.py with the kernel that is measured to be the fastest"]
     assert titles(GPU, 0.05) == titles(CPU, 0.2) == []
 
 

@@ -133,6 +133,9 @@ def test_in_a_hurry_only_what_is_checked_is_offered() -> None:
     assert offered(context({(): [alone, later]}), only_checked=True) == (["later"], ())
     assert offered(context({(): [alone]}), only_checked=True) == ([], ())
     assert offered(context({(): [later]}, WAITS), only_checked=True) == ([], ("a",))
+    on_it = candidate("later, made on a", "compile_model")
+    for first in ([later], [alone, later]):
+        assert offered(context({(): first, ("a",): [on_it]}, WAITS), only_checked=True) == ([on_it.title], ("a",))
 
 
 def test_the_step_that_is_waited_for_tries_all_of_it_first_and_then_by_itself() -> None:

@@ -77,7 +77,7 @@ def _setup(source: SourceFile, owner: cst.ClassDef, names: list[str]) -> cst.Bas
     last = None
     for statement in body:
         for assign in find_all(statement, cst.Assign):
-            targets = {dotted(t.target) for t in assign.targets}
+            targets = {dotted(node) for t in assign.targets for node in find_all(t, cst.Attribute)}
             if targets & wanted:
                 wanted -= targets
                 last = statement
