@@ -211,7 +211,8 @@ def test_fused_attention_is_routed_on_a_gpu_where_it_takes_a_tenth_of_a_call(tmp
         seen = found.model_copy(update={"attention": attention})
         return [c.title for c in Playbook().propose(request(target, "swap_attention", seen, platform))[0]]
 
-    assert titles(GPU, 0.2) == [f"Attend in `return {FUSED_CALL}` of model.py with the kernel that is measured to be the fastest"]
+    where = f"`return {FUSED_CALL}` of model.py"
+    assert titles(GPU, 0.2) == [f"Attend in {where} with the kernel that is measured to be the fastest"]
     assert titles(GPU, 0.05) == titles(CPU, 0.2) == []
 
 
