@@ -46,17 +46,17 @@ class Reference(Worker):
     def op_save_init(self, path):
         init = self.workload.init_inputs()
         if init is not None:
-            tensors.save(path, init)
+            tensors.save_flat(path, *tensors.given(init, of=" of Model"))
         return {"saved": init is not None}
 
     def op_draw(self, seeds, phase="", shape=None, variant="", keys=None):
         """Write fresh arguments to each path for its seed, sealed if it has a key. Constant arguments come from one
-        fixed seed.
+        fixed seed. Raises: WorkloadProblem where one cannot be handed over.
         """
         constants = self.workload.optional("constants")
         fixed = self.workload.inputs(phase, shape or {}, CONSTANT_SEED) if constants else None
         for path, seed in seeds.items():
-            structure, flat = tensors.flatten(self._drawn(phase, shape or {}, seed, fixed))
+            structure, flat = tensors.given(self._drawn(phase, shape or {}, seed, fixed))
             if variant:
                 flat = [VARIANTS[variant](tensor) for tensor in flat]
             tensors.save_flat(path, structure, flat, key=(keys or {}).get(path))

@@ -15,7 +15,7 @@ import types
 
 import torch
 
-from .script_calls import PLAIN, Cut, Recorder, Stop, at, parts_of, rebuilt
+from .script_calls import PLAIN, Cut, Recorder, Stop, at, holds_tensors, parts_of, rebuilt
 from .script_cases import REF, Recording
 from .workload import Workload, WorkloadProblem, guarded
 
@@ -75,6 +75,7 @@ class Observed(Workload):
             raise WorkloadProblem("not_deterministic", "another run of the script does not get as far as its module")
         self._templates = cut.templates
         self._reset()
+        _out_of_inference(cut.root)
         return cut.root
 
     def _reset(self):
@@ -148,13 +149,38 @@ def _execute(code, module, watcher):
             raise
 
 
+def _out_of_inference(root):
+    """Parameters and buffers that were made in inference mode refuse another state dict; equal ones take one."""
+    anew = {}
+    for module in root.modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in list(held.items()):
+                if tensor is not None and tensor.is_inference():
+                    if id(tensor) not in anew:
+                        anew[id(tensor)] = copy.deepcopy(tensor)
+                    setattr(module, name, anew[id(tensor)])  # recurrent layers keep lists of theirs
+
+
 def _answer(out):
-    """What counts of a result: not the objects that hold a state, which shows in the results of later calls."""
+    """What counts of a result: not the objects in it that hold a state, which shows in the results of later calls. An
+    object that is the whole result counts by its attributes, where it has tensors.
+    """
+    if _parts(out) is None and hasattr(out, "__dict__") and not callable(out):
+        attributes = {name: item for name, item in vars(out).items() if _counts(item)}
+        if holds_tensors(attributes):
+            return _counted(attributes)
+    return _counted(out)
+
+
+def _counted(out):
     if isinstance(out, (torch.Tensor, *PLAIN)):
         return out
-    parts = {key: item for key, item in (parts_of(out) or {}).items() if _counts(item)}
-    return {key: _answer(item) for key, item in parts.items()}
+    return {key: _counted(item) for key, item in (_parts(out) or {}).items() if _counts(item)}
 
 
 def _counts(item):
-    return isinstance(item, (torch.Tensor, *PLAIN)) or parts_of(item) is not None
+    return isinstance(item, (torch.Tensor, *PLAIN)) or _parts(item) is not None
+
+
+def _parts(out):
+    return dict(out) if isinstance(out, dict) else parts_of(out)

@@ -12,7 +12,10 @@ import weakref
 
 import torch
 
+from .digest import Digest
 from .on_device import synchronize
+from .tensors import attributes, is_plain, remade
+from .workload import WorkloadProblem
 
 MOST_CALLS = 512
 MOST_S = 60.0  # after the first call
@@ -68,7 +71,7 @@ class Recorder(_Watcher):
         self._begun = None
         self._objects = {}  # id -> (object, where it was seen first: ("arg" or "out", call, *path))
         self._tensors = {}  # id -> (weak reference, the same)
-        self._looks = {}  # (id, version) of a tensor -> (weak reference, `Looks`)
+        self._looks = {}  # (id, what tells its contents apart) of a tensor -> (weak reference, `Looks`)
 
     def __enter__(self):
         self._backward = torch.autograd.backward
@@ -115,25 +118,36 @@ class Recorder(_Watcher):
     def _seen(self, value, where, call):
         """A nesting of `Tensor`, `Ref` and plain values that says what was given."""
         if isinstance(value, torch.Tensor):
-            reference, first = self._tensors.get(id(value), (None, None))
-            if reference is None or reference() is not value:
-                first = where
-                self._tensors[id(value)] = (weakref.ref(value), first)
-            if first[0] == "out":
-                call.links.add(first[1])
-            return Tensor(first, self._looks_of(value))
+            return self._tensor(value, where, call)
         if isinstance(value, PLAIN):
             return value
         parts = parts_of(value)
         if parts is not None:
             return rebuilt(value, {key: self._seen(item, (*where, key), call) for key, item in parts.items()})
         held, first = self._objects.setdefault(id(value), (value, where))
-        if first[1] != call.number and _holds_tensors(held):
+        if first[1] != call.number and holds_tensors(held):
             call.links.add(first[1])
         return Ref(first)
 
+    def _tensor(self, value, where, call):
+        """Raises: WorkloadProblem."""
+        if not is_plain(value):
+            raise WorkloadProblem(
+                "bad_declaration",
+                f"it is given a {value.layout} tensor, which cannot be drawn anew; declare build() and inputs(seed) "
+                "instead, with its parts as arguments, of which the call makes it",
+            )
+        reference, first = self._tensors.get(id(value), (None, None))
+        if reference is None or reference() is not value:
+            first = where
+            self._tensors[id(value)] = (weakref.ref(value), first)
+        if first[0] == "out":
+            call.links.add(first[1])
+        return Tensor(first, self._looks_of(value))
+
     def _looks_of(self, value):
-        key = (id(value), value._version)
+        """The same `Looks` as long as the same tensor holds the same."""
+        key = (id(value), _contents(value))
         reference, looks = self._looks.get(key, (None, None))
         if reference is None or reference() is not value:
             looks = Looks(value.detach())
@@ -186,6 +200,16 @@ def _named(args, kwargs):
     return {**{str(index): value for index, value in enumerate(args)}, **kwargs}
 
 
+def _contents(value):
+    """What becomes another when a tensor is written to."""
+    if not value.is_inference():
+        return value._version
+    with torch.inference_mode(False):  # its writes are not counted
+        digest = Digest([value], key=0)
+        synchronize()
+        return digest.digits()
+
+
 # ---- Nestings: tuples, lists, dictionaries of any class with names as keys, and dataclasses
 
 PLAIN = (type(None), bool, int, float, str)
@@ -198,7 +222,7 @@ def parts_of(value):
     if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
         return {str(index): item for index, item in enumerate(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return attributes(value)
     return None
 
 
@@ -206,7 +230,9 @@ def rebuilt(like, parts):
     """A nesting with other parts."""
     if isinstance(like, (tuple, list)):
         return type(like)(*parts.values()) if hasattr(like, "_fields") else type(like)(parts.values())
-    return parts if type(like) is dict else type(like)(**parts)
+    if isinstance(like, dict):
+        return parts if type(like) is dict else type(like)(**parts)
+    return remade(type(like), parts)
 
 
 def at(value, path):
@@ -221,6 +247,11 @@ class Tensor:
 
     def __init__(self, first, looks):
         self.first, self.looks = first, looks
+
+    @property
+    def identity(self):
+        """Which tensor it was, and what was in it."""
+        return self.first, id(self.looks)
 
 
 class Ref:
@@ -286,7 +317,7 @@ def _without_overlap(shape, stride):
     return stride
 
 
-def _holds_tensors(value, depth=3):
+def holds_tensors(value, depth=3):
     """Whether it is a state that calls hand on, and no setting."""
     if isinstance(value, torch.Tensor):
         return True
@@ -294,4 +325,4 @@ def _holds_tensors(value, depth=3):
         return False
     parts = parts_of(value)
     inside = parts.values() if parts is not None else vars(value).values() if hasattr(value, "__dict__") else ()
-    return any(_holds_tensors(part, depth - 1) for part in inside)
+    return any(holds_tensors(part, depth - 1) for part in inside)

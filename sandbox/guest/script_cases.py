@@ -78,7 +78,9 @@ class Recording:
         return cls(cases, recipe, notes)
 
     def constants(self):
-        """Names of arguments that are the same tensor in every call of a case in which another one is not."""
+        """Names of arguments that are the same tensor, with the same in it, in every call of a case in which another
+        one is not.
+        """
         return [name for label, case in self.cases.items() for name in self._constants(label, case)]
 
     def _constants(self, label, case):
@@ -86,7 +88,7 @@ class Recording:
         if len(given) < 2:
             return []
         names = set.intersection(*(set(each) for each in given))
-        fixed = [name for name in given[0] if name in names and len({each[name].first for each in given}) == 1]
+        fixed = [name for name in given[0] if name in names and len({each[name].identity for each in given}) == 1]
         return fixed if len(fixed) < len(given[0]) else []
 
     def _tensors(self, label, steps):
@@ -115,7 +117,9 @@ def reference(kind, number, path):
 
 
 class _Fresh:
-    """Arguments like those that were seen. The same tensor is drawn once, however often it was given."""
+    """Arguments like those that were seen. The same tensor is drawn once, however often it was given, and anew after
+    it was written to.
+    """
 
     def __init__(self, seed, steps):
         self._generator = torch.Generator().manual_seed(seed)
@@ -131,9 +135,9 @@ class _Fresh:
             return reference(kind, self._steps[number], path)
         if isinstance(value, Ref):
             return reference(kind, number, path)
-        if value.first not in self._drawn:
-            self._drawn[value.first] = value.looks.draw(self._generator)
-        return self._drawn[value.first]
+        if value.identity not in self._drawn:
+            self._drawn[value.identity] = value.looks.draw(self._generator)
+        return self._drawn[value.identity]
 
 
 def _root(calls):

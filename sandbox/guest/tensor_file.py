@@ -8,7 +8,10 @@ Standard library only, because the host reads these files too, and the host has 
     data      leaves at multiples of ALIGN from the start of the data
 
 A node is one of {"t": "tensor", "i": 0}, {"t": "tuple"|"list", "items": [node]}, {"t": "dict", "keys", "items"},
-{"t": "object", "class": "module:qualname", "keys", "items"}, {"t": "value", "v": scalar}, {"t": "opaque", "class"}.
+{"t": "object", "class": "module:qualname", "keys", "items"}, {"t": "value", "v": scalar}, {"t": "opaque", "class"},
+{"t": "class", "class"}, {"t": "member", "class", "v": name} of an enumeration, {"t": "pairs", "class", "items"} for a
+dictionary by tuples of a key and a value, and {"t", "items"} for the kinds "size", "slice", "range", "complex",
+"device", "numpy" (a number: the name of its type, its value) and "torch" (a dtype or the like: its name).
 {"t": "sealed", "v": hexadecimal digits} stands for all of them where the data is sealed too (`seal.py`).
 """
 

@@ -1,23 +1,57 @@
 """Flatten nested results into tensors, and move them to and from tensor files.
 
-Refuses nothing silently: what is no tensor becomes a value or an opaque node, and the host decides what that means.
+What is no tensor becomes a value, a node of a kind that `_MADE` lists, or an opaque node. Of results, the host decides
+what an opaque node means; arguments that have one are refused, because None would arrive in its place. An object
+arrives with its attributes, and neither `__init__` nor `__post_init__` runs again; a device that has a number arrives
+as the first of its type, as the tensors on it do.
 """
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
+import enum
 import importlib
 import os
+import sys
+from itertools import count
 
 import torch
 
 from . import seal, tensor_file
+from .workload import WorkloadProblem
 
 MAX_DEPTH = 32
 _DTYPES = {name: getattr(torch, name) for name in tensor_file.ITEM_BYTES if hasattr(torch, name)}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _SCALARS = (type(None), bool, int, float, str)
+_NUMPY = frozenset((
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+    "complex64", "complex128",
+))  # fmt: skip
+_TORCH = {str(v): v for v in vars(torch).values() if isinstance(v, (torch.dtype, torch.layout, torch.memory_format))}
+# by class: the kind of its node, and the parts which that has
+_PARTS = {
+    tuple: ("tuple", tuple),
+    list: ("list", list),
+    torch.Size: ("size", tuple),
+    slice: ("slice", lambda value: (value.start, value.stop, value.step)),
+    range: ("range", lambda value: (value.start, value.stop, value.step)),
+    complex: ("complex", lambda value: (value.real, value.imag)),
+    torch.device: ("device", lambda value: (value.type,) if value.index is None else (value.type, 0)),
+    **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), ("torch", lambda value: (str(value),))),
+}
+_MADE = {
+    "tuple": tuple,
+    "list": list,
+    "size": torch.Size,
+    "slice": lambda parts: slice(*parts),
+    "range": lambda parts: range(*parts),
+    "complex": lambda parts: complex(*parts),
+    "device": lambda parts: torch.device(*parts),
+    "torch": lambda parts: _TORCH[parts[0]],
+    "numpy": lambda parts: _number(*parts),
+}
 
 
 def flatten(value):
@@ -30,20 +64,30 @@ def _node(value, tensors, depth, seen):
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return {"t": "tensor", "i": len(tensors) - 1}
-    if isinstance(value, _SCALARS):
+    if type(value) in _SCALARS:
         return {"t": "value", "v": value}
-    name = type(value).__module__ + ":" + type(value).__qualname__
-    if depth > MAX_DEPTH or id(value) in seen or isinstance(value, (torch.nn.Module, type)) or callable(value):
-        return {"t": "opaque", "class": name}
+    name = _name(type(value))
+    if depth > MAX_DEPTH or id(value) in seen or callable(value):
+        is_class = isinstance(value, type) and _is_found(value)
+        return {"t": "class", "class": _name(value)} if is_class else {"t": "opaque", "class": name}
     seen = seen | {id(value)}
 
     def inner(items):
         return [_node(item, tensors, depth + 1, seen) for item in items]
 
-    if type(value) in (tuple, list):
-        return {"t": type(value).__name__, "items": inner(value)}
+    if type(value) in _PARTS:
+        kind, parts = _PARTS[type(value)]
+        return {"t": kind, "items": inner(parts(value))}
     if type(value) is dict and all(isinstance(key, (str, int)) for key in value):
         return {"t": "dict", "keys": list(value), "items": inner(value.values())}
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        return {"t": "pairs", "class": name, "items": inner(value.items())}
+    if _is_number(value):
+        return {"t": "numpy", "items": inner((value.dtype.name, value.item()))}
+    if isinstance(value, _SCALARS):
+        return {"t": "value", "v": value}
+    if isinstance(value, enum.Enum) and value.name in type(value).__members__:
+        return {"t": "member", "class": name, "v": value.name}
     fields = _fields(value)
     if fields is None:
         return {"t": "opaque", "class": name}
@@ -54,10 +98,82 @@ def _fields(value):
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return dict(zip(value._fields, value, strict=True))
     if isinstance(value, dict):  # ordered and attribute dictionaries, model outputs
-        return {str(key): item for key, item in value.items()}
+        return dict(value)
     if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return attributes(value)
     return dict(vars(value)) if hasattr(value, "__dict__") else None
+
+
+def attributes(value):
+    """{name: value} of an instance of a dataclass: the fields that it has, and what it holds beside them."""
+    fields = {
+        field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)
+    }
+    return {**fields, **getattr(value, "__dict__", {})}
+
+
+def remade(cls, parts):
+    """An instance of a dataclass with these attributes, frozen or not. Nothing of the class runs."""
+    value = object.__new__(cls)
+    for name, part in parts.items():
+        object.__setattr__(value, name, part)
+    return value
+
+
+def given(value, of=""):
+    """`flatten` of arguments. `of` says whose they are. Raises: WorkloadProblem where one cannot be handed over."""
+    structure, tensors = flatten(value)
+    for path, what in _unfit(structure, tensors):
+        raise WorkloadProblem("bad_declaration", f"argument {path}{of} is a {what}, which cannot be handed over")
+    return structure, tensors
+
+
+def _unfit(node, tensors, path=""):
+    """(where it is, what it is) of each part that would arrive as something else, or not at all."""
+    if node["t"] == "opaque":
+        yield path, node["class"].removeprefix("builtins:").replace(":", ".")
+    if node["t"] == "tensor" and not is_plain(tensors[node["i"]]):
+        yield path, f"{tensors[node['i']].layout} tensor"
+    for key, item in zip(node.get("keys") or count(), node.get("items", ()), strict=False):
+        yield from _unfit(item, tensors, f"{path}.{key}" if path else str(key))
+
+
+def is_plain(tensor):
+    """Whether its shape, strides and elements say all about it."""
+    return tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+
+
+def _is_number(value):
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic) and value.dtype.name in _NUMPY
+
+
+def _number(name, value):
+    if name not in _NUMPY:
+        raise ValueError(f"numpy has no number of type {name!r}")
+    return torch.tensor(value, dtype=_DTYPES[name]).numpy()[()]
+
+
+def _name(cls):
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _found(name):
+    """The class of this name. Raises: ImportError, AttributeError, TypeError."""
+    module, _, qualname = name.partition(":")
+    cls = importlib.import_module(module)
+    for part in qualname.split("."):
+        cls = getattr(cls, part)
+    if not isinstance(cls, type):
+        raise TypeError(f"{name} is no class")
+    return cls
+
+
+def _is_found(cls):
+    try:
+        return _found(_name(cls)) is cls
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return False
 
 
 def unflatten(node, tensors):
@@ -69,24 +185,32 @@ def unflatten(node, tensors):
         return node["v"]
     if kind == "opaque":
         return None
+    if kind == "class":
+        return _found(node["class"])
+    if kind == "member":
+        return _found(node["class"]).__members__[node["v"]]
     items = [unflatten(item, tensors) for item in node["items"]]
-    if kind == "tuple":
-        return tuple(items)
-    if kind == "list":
-        return items
+    if kind in _MADE:
+        return _MADE[kind](items)
+    if kind == "pairs":
+        return _dictionary(_found(node["class"]), items)
     fields = dict(zip(node["keys"], items, strict=True))
-    return fields if kind == "dict" else _rebuild(node["class"], fields)
+    return fields if kind == "dict" else _rebuild(_found(node["class"]), fields)
 
 
-def _rebuild(name, fields):
-    module, _, qualname = name.partition(":")
-    cls = importlib.import_module(module)
-    for part in qualname.split("."):
-        cls = getattr(cls, part)
-    if issubclass(cls, tuple):
+def _dictionary(cls, pairs):
+    if not issubclass(cls, dict):
+        raise TypeError(f"{cls.__qualname__} is no dictionary")
+    value = cls()
+    value.update(pairs)
+    return value
+
+
+def _rebuild(cls, fields):
+    if issubclass(cls, (tuple, dict)):
         return cls(**fields)
-    if dataclasses.is_dataclass(cls) or issubclass(cls, dict):
-        return cls(**fields)
+    if dataclasses.is_dataclass(cls):
+        return remade(cls, fields)
     value = object.__new__(cls)
     vars(value).update(fields)
     return value
@@ -137,7 +261,7 @@ def _kind(tensor):
 
 def _stride(tensor):
     """The strides to restore when the original is dense in another order than that of its file."""
-    if tensor.layout != torch.strided or tensor.is_quantized:
+    if not is_plain(tensor):
         raise TypeError(f"a {tensor.layout} tensor cannot be compared; declare outputs() to say what counts")
     if not tensor.is_contiguous() and tensor.numel() == 1 + sum(
         (n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from tests.tools.judging.opened import opened
 
 ENTRY = """
@@ -38,6 +40,52 @@ def test_cases_are_ordered_by_their_size_whatever_a_call_takes(tmp_path: Path) -
              for first, others in zip(workload.inputs, workload.other_inputs, strict=True)]  # fmt: skip
     assert sizes == sorted(sizes), "inputs go with their cases"
     assert workload.script(random.Random(0)).draws[0].shape == {"rows": 4}
+
+
+INFERENCE = """
+import torch
+
+@torch.inference_mode()
+def main():
+    torch.manual_seed(0)
+    model, position, x = torch.nn.Bilinear(4, 4, 4).eval(), torch.ones(2, 4), torch.randn(2, 4)
+    for _ in range(3):
+        x = model(x, position)
+        position += 1
+
+main()
+"""
+SETTINGS = """
+import dataclasses, torch
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    parts: dict
+    dtype: torch.dtype
+    rows: int = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "rows", len(self.parts["user", 0]))
+
+class Net(torch.nn.Linear):
+    def forward(self, batch, keep):
+        x = batch.parts["user", 0]
+        return {("y", batch.rows): super().forward(x.to(batch.dtype))[keep], "dtype": x.dtype}
+
+def build():
+    torch.manual_seed(0)
+    return Net(4, 4)
+
+def inputs(seed):
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return {"batch": Batch({("user", 0): x.float()}, torch.float32), "keep": slice(1, None)}
+"""
+
+
+@pytest.mark.parametrize("entry", [INFERENCE, SETTINGS])
+def test_what_is_given_and_returned_in_unusual_forms_is_judged(entry: str, tmp_path: Path) -> None:
+    with opened(tmp_path, {"bench.py": entry}) as referee:
+        assert referee.check_pristine().finding.verdict is None
 
 
 DENOISES = """

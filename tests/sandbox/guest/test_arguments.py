@@ -1,0 +1,206 @@
+"""What an entry declares as arguments reaches the target as it was, or is refused by name."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests import guest
+from tests.files import write_files
+
+tensors: Any = guest.module("tensors")
+WorkloadProblem: Any = guest.module("workload").WorkloadProblem
+
+
+class Kind(enum.Enum):
+    MEAN = "mean"
+    SUM = "sum"
+
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+    n: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.n, self.rows = 7, self.x.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    x: torch.Tensor
+    end: int = field(init=False, default=3)
+    unset: int = field(init=False)
+
+
+class Plain:
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+
+def handed_over(value: Any, folder: Path) -> Any:
+    path = str(folder / "x")
+    tensors.save_flat(path, *tensors.given(value))
+    return tensors.load(path)
+
+
+@pytest.mark.parametrize("value", [
+    torch.float64, torch.bfloat16, torch.channels_last, torch.sparse_csr, torch.device("cpu"), torch.device("cuda"),
+    torch.Size([2, 3]), torch.Size([]), slice(1, None, 2), range(3, 30, 4), 2 - 1.5j, np.float32(0.1), np.float64(0.1),
+    np.int64(-3), np.uint64(2**64 - 1), np.bool_(True), np.complex64(1 + 2j), Kind.SUM, Kind, torch.nn.ReLU,
+    (slice(None), [range(2), {"dtype": torch.int8}]), np.float16("inf"),
+], ids=repr)  # fmt: skip
+def test_a_setting_arrives_as_it_was(value: Any, tmp_path: Path) -> None:
+    found = handed_over({"x": torch.ones(2), "setting": value}, tmp_path)["setting"]
+    assert type(found) is type(value) and found == value
+
+
+def test_a_device_with_a_number_arrives_where_the_tensors_on_it_do(tmp_path: Path) -> None:
+    assert handed_over((torch.device("cuda:3"),), tmp_path) == (torch.device("cuda:0"),)
+
+
+@pytest.mark.parametrize("keys", [
+    [("user", "buys", "item"), ("item", "bought", "user")], [1.5, 2.5], [None, "x"], [np.int64(3), 3.5], [Kind.SUM, 0],
+], ids=repr)  # fmt: skip
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
+def test_a_dictionary_keeps_its_keys(kind: Any, keys: list[Any], tmp_path: Path) -> None:
+    given = kind((key, torch.full((2,), float(index))) for index, key in enumerate(keys))
+    (found,) = handed_over((given,), tmp_path)
+    assert type(found) is kind and list(found) == keys and [type(key) for key in found] == [type(key) for key in keys]
+    assert [tensor[0].item() for tensor in found.values()] == [0.0, 1.0]
+
+
+def test_an_ordered_dictionary_keeps_whole_numbers_as_keys(tmp_path: Path) -> None:
+    (found,) = handed_over((collections.OrderedDict([(3, torch.ones(1)), (1, 2)]),), tmp_path)
+    assert type(found) is collections.OrderedDict and list(found) == [3, 1]
+
+
+def test_a_dataclass_that_makes_a_field_itself_arrives_whole(tmp_path: Path) -> None:
+    batch, span = handed_over((Batch(torch.ones(5, 2)), Span(torch.zeros(2))), tmp_path)
+    assert (type(batch), batch.n, batch.rows, batch.x.shape) == (Batch, 7, 5, (5, 2))
+    assert (type(span), span.end, span.x.shape) == (Span, 3, (2,)) and not hasattr(span, "unset")
+    batch.n = 8
+    assert handed_over((batch,), tmp_path)[0].n == 8, "what was written to it since stays"
+
+
+def test_a_cache_of_a_library_arrives_with_its_classes(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    cache = transformers.DynamicCache()
+    cache.update(torch.ones(1, 2, 3, 4), torch.zeros(1, 2, 3, 4), 0)
+    (found,) = handed_over((cache,), tmp_path)
+    assert found.get_seq_length() == 3
+    found.update(torch.ones(1, 2, 1, 4), torch.zeros(1, 2, 1, 4), 0)
+    found.update(torch.ones(1, 2, 1, 4), torch.zeros(1, 2, 1, 4), 1)  # a layer that it makes of a class it holds
+    assert [layer.get_seq_length() for layer in found.layers] == [4, 1]
+
+
+@pytest.mark.parametrize(("value", "words"), [
+    ({"x": torch.ones(1), "act": torch.relu}, "argument act is a builtin_function_or_method"),
+    ({"x": torch.ones(1), "act": lambda x: x}, "argument act is a function"),
+    ((torch.ones(1), {1, 2}), "argument 1 is a set"),
+    ((torch.ones(1), np.ones(3)), "argument 1 is a numpy.ndarray"),
+    ((torch.ones(1), torch.Generator()), "argument 1 is a torch._C.Generator"),
+    (({"mask": [1, functools.partial(print)]},), "argument 0.mask.1 is a functools.partial"),
+    ((Plain(threading.Lock()),), "argument 0.x is a _thread.lock"),  # type: ignore[arg-type]
+    ((torch.nn.Linear(1, 1),), "argument 0 is a torch.nn.modules.linear.Linear"),
+    ((type("Local", (), {}),), "argument 0 is a type"),
+    ({"adj": torch.eye(3).to_sparse()}, "argument adj is a torch.sparse_coo tensor"),
+    ({"adj": [torch.eye(3).to_sparse()]}, "argument adj.0 is a torch.sparse_coo tensor"),
+])  # fmt: skip
+def test_what_cannot_be_handed_over_is_refused_by_name(value: Any, words: str) -> None:
+    with pytest.raises(WorkloadProblem) as problem:
+        tensors.given(value)
+    assert problem.value.kind == "bad_declaration"
+    assert problem.value.message == f"{words}, which cannot be handed over"
+
+
+def test_what_a_result_holds_beside_tensors_stays_opaque(tmp_path: Path) -> None:
+    path = str(tmp_path / "x")
+    tensors.save(path, {"y": torch.ones(1), "how": torch.relu, "which": {1}})
+    structure, _ = tensors.load_flat(path)
+    assert [node["t"] for node in structure["items"]] == ["tensor", "opaque", "opaque"]
+    assert tensors.load(path)["how"] is None
+
+
+@pytest.mark.parametrize("node", [
+    {"t": "torch", "items": [{"t": "value", "v": "torch.hub"}]},
+    {"t": "torch", "items": [{"t": "value", "v": "torch.load"}]},
+    {"t": "numpy", "items": [{"t": "value", "v": "object"}, {"t": "value", "v": 1}]},
+    {"t": "class", "class": "os:system"},
+    {"t": "pairs", "class": "subprocess:Popen", "items": []},
+    {"t": "member", "class": "os:system", "v": "x"},
+    {"t": "object", "class": "os:system", "keys": [], "items": []},
+    {"t": "called", "items": []},
+], ids=str)  # fmt: skip
+def test_a_node_makes_nothing_but_what_its_kind_says(node: Any) -> None:
+    with pytest.raises((KeyError, ValueError, TypeError, AttributeError)):
+        tensors.unflatten(node, [])
+
+
+ENTRY = """
+import torch
+
+def build():
+    return lambda x, dtype, scale=1.0: x.to(dtype) * scale
+
+def inputs(seed):
+    return {"x": torch.full((2, 2), 1 / 3, dtype=torch.float64), "dtype": torch.float32%s}
+"""
+
+
+def drawn(folder: Path, more: str) -> str:
+    """A file of arguments of an entry that declares them."""
+    write_files(folder / "tree", {"bench.py": ENTRY % more})
+    reference, path = guest.module("reference").Reference(str(folder / "tree"), "bench.py"), str(folder / "drawn")
+    reference.op_describe()
+    reference.op_draw({path: 1})
+    return path
+
+
+def test_a_worker_is_given_the_dtype_that_an_entry_declares(tmp_path: Path) -> None:
+    path = drawn(tmp_path, "")
+    worker: Any = guest.module("worker").Worker(str(tmp_path / "tree"), "bench.py")
+    worker.op_build()
+    worker.op_stage(path)
+    worker.op_call(1)
+    assert worker.result[1][0].dtype == torch.float32
+
+
+def test_an_entry_that_declares_what_cannot_be_handed_over_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadProblem, match="argument scale is a set"):
+        drawn(tmp_path, ", 'scale': {1.0}")
+
+
+def test_what_a_model_is_made_of_is_refused_as_well(tmp_path: Path) -> None:
+    script = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, act):
+        super().__init__()
+
+def get_inputs():
+    return [torch.ones(1)]
+
+def get_init_inputs():
+    return [%s]
+"""
+    for number, (act, fits) in enumerate([("torch.nn.ReLU", True), ("torch.relu", False)]):
+        tree = write_files(tmp_path / str(number), {"bench.py": script % act})
+        reference: Any = guest.module("reference").Reference(str(tree), "bench.py")
+        reference.op_describe()
+        if fits:
+            reference.op_save_init(str(tmp_path / "init"))
+            assert tensors.load(str(tmp_path / "init")) == [torch.nn.ReLU]
+        else:
+            with pytest.raises(WorkloadProblem, match="argument 0 of Model is a builtin_function_or_method"):
+                reference.op_save_init(str(tmp_path / "init"))
