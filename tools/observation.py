@@ -79,6 +79,8 @@ class ModuleClass(ClassPlace):
     plain_attributes: list[_Text]
     children: dict[_Text, _Text]
     """Name of a child -> its class."""
+    configured: bool = True
+    """Whether it has a constructor of its own, by which instances may differ."""
     hooked: bool
 
 
@@ -250,7 +252,7 @@ class Repeated(_Found):
 
 
 class Copies(_Found):
-    """Copies and casts at one place."""
+    """Copies at one place."""
 
     operation: _Text
     same: _Count
@@ -352,5 +354,7 @@ class Observation(_Row):
     """Of cases where there is any."""
     host_reads: list[HostRead] = Field(max_length=_MOST_ROWS)
     sources: list[LibrarySource] = Field(default_factory=list, max_length=16)
+    notes: list[_Text] = Field(default_factory=list, max_length=64)
+    """Tables that could not be made of what was seen, and why."""
     truncated: bool
     """Whether more was seen than is here."""

@@ -47,6 +47,7 @@ from agent.step_names import STEPS
 from sandbox.contract import Promises
 from tools.judging.accept import speedup_interval
 from tools.judging.comparison import Comparison
+from tools.observation import Observation
 from tools.profiler.result import Profile
 from tools.rewrite import overlay
 
@@ -144,9 +145,16 @@ def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, of_the_pace: 
     after = _profile_after(ctx)
     if after is not None and after.other_path:
         notes.append("Under the profiler the stack's code seems to take another path: where its time goes is unknown.")
+    notes += _not_observed(folder.path)
     for note in notes[len(found) :]:
         ctx.progress.emit(Note(note))
     return notes
+
+
+def _not_observed(run_dir: Path) -> list[str]:
+    """What could not be made of what was seen of the original."""
+    file = run_dir / "profiles" / "observed.json"
+    return Observation.model_validate_json(file.read_bytes()).notes if file.is_file() else []
 
 
 def _of_the_pace(unsettled: str, whole: Whole | None) -> str:

@@ -6,7 +6,7 @@ import torch
 
 
 class ModuleCalls:
-    """A context manager that calls `before(module)` and `after(module, args, result)` around each call of a module.
+    """A context manager that calls `before(module)` and `after(module, args, kwargs, result)` around each call of one.
 
     Where the call raises, the result is None. What a `torch.compile` made before is not looked into.
     """
@@ -24,7 +24,7 @@ class ModuleCalls:
             try:
                 result = plain(module, *args, **kwargs)
             finally:
-                after(module, args, result)
+                after(module, args, kwargs, result)
             return result
 
         torch.nn.Module.__call__ = called

@@ -1,12 +1,11 @@
 """The observer: run a tree's callable on staged inputs and say what happens in it, where, and for how long.
 
 It proposes nothing and its times are no evidence: they only say where to look. What it returns is bounded, whatever
-the model does.
+the model does. What cannot be made of what was seen is left empty, and a note says so.
 """
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 
 import torch
@@ -31,9 +30,9 @@ from .observe_ops import OpTimes
 from .observe_trace import Trace
 from .observe_where import Where
 from .on_device import synchronize
-from .worker import Worker
+from .repeated import Repeating
 
-MAX_ROWS = 200  # of any one table
+MAX_ROWS, MAX_NOTES = 200, 64  # of any one table, and of all
 WITH_PLACES = (
     "linear_groups", "norms", "add_norms", "rotary", "topk", "activated", "gated", "attention", "repeats", "copies",
     "zeros", "constants", "positions", "again",
@@ -47,7 +46,7 @@ class _Looking(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class Observer(Worker):
+class Observer(Repeating):
     def op_observe(self, cases, calls=3):
         """Observe `cases`, each {"path", "phase"?, "constants"?}: staged arguments, as `op_stage` takes them.
 
@@ -55,13 +54,13 @@ class Observer(Worker):
         """
         where = Where(self.tree, self.built)
         times, norms, traces = ModuleTimes(where), NormProbe(where), []
-        ops, call_us, padding = OpTimes(), [], []
+        ops, call_us, padding, self._notes = OpTimes(), [], [], []
         with torch.compiler.set_stance("force_eager"):
             for case in cases:
                 self._stage(case)
                 self._run()
-                call_us.append(self._time(self._run, calls))
-                padding.append(self._padding(calls))
+                call_us.append(self._time(calls))
+                padding += self._made("padding", lambda: self._padding(calls))
                 with _Looking(), times, norms:
                     self._repeat(case, calls)
                 with _Looking():
@@ -72,36 +71,44 @@ class Observer(Worker):
                     self._run()
                 traces.append(trace)
         report = _bounded(self._summary(where, times, norms, traces, ops, call_us))
-        report["padding"] = [row for row in padding if row is not None]
+        report["padding"], report["notes"] = padding, list(dict.fromkeys(self._notes))[:MAX_NOTES]
         return {**report, "sources": overlay.sources(_libraries(report))}
 
     def _summary(self, where, times, norms, traces, ops, call_us):
-        total_s = sum(trace.total_s for trace in traces) or 1.0
+        seen = traces, where, sum(trace.total_s for trace in traces) or 1.0
+        tables = {
+            "classes": lambda: describe_classes(where, times),
+            "linear_groups": lambda: observe_projections.groups(*seen),
+            "norms": lambda: norms.found(times),
+            "add_norms": lambda: observe_fused.add_norms(traces, where, norms.formula, seen[-1]),
+            "rotary": lambda: observe_fused.rotary(*seen),
+            "topk": lambda: observe_fused.topk(*seen),
+            "activated": lambda: observe_fused.activated(*seen),
+            "gated": lambda: observe_projections.gated(*seen),
+            "attention": lambda: observe_attention.found(*seen),
+            "repeats": lambda: observe_copies.repeats(*seen),
+            "copies": lambda: observe_copies.copies(*seen),
+            "zeros": lambda: observe_copies.zeros(*seen),
+            "constants": lambda: observe_constants.found(*seen),
+            "positions": lambda: observe_positions.found(*seen),
+            "again": lambda: observe_again.found(*seen),
+            "host_reads": lambda: observe_constants.host_reads(traces, where),
+        }
         return {
             "callable": where.describe_callable(self.built),
             "call_us": call_us,
-            "classes": describe_classes(where, times),
             "ops": ops.table(),
-            "linear_groups": observe_projections.groups(traces, where, total_s),
-            "norms": norms.found(times),
-            "add_norms": observe_fused.add_norms(traces, where, norms.formula, total_s),
-            "rotary": observe_fused.rotary(traces, where, total_s),
-            "topk": observe_fused.topk(traces, where, total_s),
-            "activated": observe_fused.activated(traces, where, total_s),
-            "gated": observe_projections.gated(traces, where, total_s),
-            "attention": observe_attention.found(traces, where, total_s),
-            "repeats": observe_copies.repeats(traces, where, total_s),
-            "copies": observe_copies.copies(traces, where, total_s),
-            "zeros": observe_copies.zeros(traces, where, total_s),
-            "constants": observe_constants.found(traces, where, total_s),
-            "positions": observe_positions.found(traces, where, total_s),
-            "again": observe_again.found(traces, where, total_s),
-            "host_reads": observe_constants.host_reads(traces, where),
+            **{name: self._made(name, make) for name, make in tables.items()},
             "truncated": any(trace.truncated for trace in traces),
         }
 
-    def _stage(self, case):
-        self.op_stage(case["path"], constants=tuple(case.get("constants", ())), phase=case.get("phase", ""))
+    def _made(self, table, make):
+        """Rows of a table, each table by itself: what one of them does not expect leaves the others as they are."""
+        try:
+            return make()
+        except Exception as error:  # of a value or a class of the target's that nobody thought of
+            self._notes.append(f"the observer tells nothing of {table}: {type(error).__name__}: {error}"[:500])
+            return []
 
     def _inputs(self):
         return tensors.flatten(self.arguments)[1]
@@ -115,15 +122,6 @@ class Observer(Worker):
             self._stage(case)
             self._run()
 
-    def _time(self, run, calls):
-        """Microseconds, the median."""
-        seen = []
-        for _ in range(calls):
-            start = time.perf_counter()
-            run()
-            seen.append(time.perf_counter() - start)
-        return sorted(seen)[len(seen) // 2] * 1e6
-
     def _padding(self, calls):
         def run(arguments):
             function = self.workload.method(self.phase, self.built)
@@ -132,10 +130,12 @@ class Observer(Worker):
             return out
 
         def call(arguments):
+            self._reset()
             structure, flat = tensors.flatten(run(arguments))
-            return structure, flat, self._time(lambda: run(arguments), calls)
+            return structure, flat, self._time(calls, lambda: run(arguments))
 
-        return observe_padding.probe(self.arguments, call)
+        row = observe_padding.probe(self.arguments, call)
+        return [] if row is None else [row]
 
 
 def _libraries(report):

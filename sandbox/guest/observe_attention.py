@@ -1,9 +1,12 @@
 """Attention by hand, found from its softmax: backwards to Q K^T through scale and mask, forwards to the product with V.
 
-Fused calls are reported too, as such. What is not understood is left out, never guessed.
+Fused calls are reported too, as such. What is not understood is left out, never guessed; so is attention whose scale or
+dropout is no plain number.
 """
 
 from __future__ import annotations
+
+import math
 
 _VIEWS = frozenset(("transpose", "permute", "mT", "swapaxes", "swapdims", "unsqueeze", "expand"))
 _SHAPES = frozenset(("view", "reshape", "flatten", "unflatten"))
@@ -48,6 +51,8 @@ def _by_hand(trace, softmax):
         return None
     product, scale, masks = scores
     weighted, dropout = values
+    if not (_is_number(scale) and _is_number(dropout)):
+        return None
     queries, keys = (trace.values[tag] for tag in product.operands()[-2:])
     return {
         "fused": False, "seconds": sum(seconds) + product.seconds + weighted.seconds,
@@ -73,7 +78,7 @@ def _back_to_scores(trace, tag, seconds):
             tag = operands[0]
         elif op.name in ("mul", "div") and len(operands) == 1:
             factor = next((a for a in op.args if isinstance(a, (int, float))), None)
-            if factor is None or (op.name == "div" and op.args[0] == factor):
+            if not factor or (op.name == "div" and op.args[0] == factor):
                 return None
             scale = scale * factor if op.name == "mul" else scale / factor
             tag = operands[0]
@@ -139,13 +144,20 @@ def _forward_to_values(trace, tag, seconds):
 
 
 def _fused(trace, op):
+    scale = op.kwargs.get("scale")
+    if scale is not None and not _is_number(scale):
+        return None
     queries, keys = (trace.values[tag] for tag in op.operands()[:2])
     return {
         "fused": True, "seconds": op.seconds, "q_shape": list(queries.shape), "k_shape": list(keys.shape),
-        "scale": op.kwargs.get("scale"),
+        "scale": scale,
         "is_causal": bool(op.kwargs.get("is_causal", op.args[5] if len(op.args) > 5 else False)),
         "enable_gqa": bool(op.kwargs.get("enable_gqa", False)), "lines": [_line(op)],
     }  # fmt: skip
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _line(op):

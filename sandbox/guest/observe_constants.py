@@ -5,8 +5,6 @@ A constant is reported where it is made, with every frame of the target above it
 
 from __future__ import annotations
 
-from .observe_trace import HOST_READS
-
 
 def found(traces, where, total_s):
     """Operations whose operands all come from shapes, by place. "mutated": written to after data had used it."""
@@ -43,10 +41,10 @@ def host_reads(traces, where):
     rows = {}
     for trace in traces:
         for op in trace.ops:
-            if op.name in HOST_READS and op.frames:
+            if op.read and op.frames:
                 row = rows.setdefault((op.name, op.frames[:1]), {"count": 0, "frames": op.frames, "fixed": True})
                 row["count"] += 1
-                row["fixed"] &= not any(trace.flags(tag) for tag in op.operands())
+                row["fixed"] &= not any(trace.flags(tag) for tag in op.read)
     return [
         {"operation": name, "fixed": row["fixed"], "frames": where.describe_frames(row["frames"]),
          "count": row["count"]}

@@ -1,5 +1,5 @@
-"""Copies that need not be made: heads repeated in memory for attention, and copies or casts that change nothing. Zeros
-that are written over before anything reads them.
+"""Copies that need not be made: heads repeated in memory for attention, and copies that change nothing. Zeros that are
+written over before anything reads them.
 
 Whether a copy was needed is judged by what happened to it and to its source in this call.
 """
@@ -10,7 +10,7 @@ from .observe_attention import reaches_attention
 
 _ZEROS = frozenset(["zeros", "zeros_like", "new_zeros"])
 _WRITES = frozenset(["copy_", "__setitem__"])
-_CASTS = frozenset(["contiguous", "to", "clone", "float", "half", "bfloat16", "type", "type_as", "double"])
+_COPIES = frozenset(["contiguous", "clone"])
 
 
 def repeats(traces, where, total_s):
@@ -56,11 +56,11 @@ def _spread(trace, op):
 
 
 def copies(traces, where, total_s):
-    """Copies and casts by place: how many changed nothing ("same"), how many copied, whether any copy was needed."""
+    """Copies by place: how many changed nothing ("same"), how many copied, whether any copy was needed."""
     rows = {}
     for trace in traces:
         for op in trace.ops:
-            if op.name not in _CASTS or not op.outs or not op.operands():
+            if op.name not in _COPIES or not op.outs or not op.operands():
                 continue
             key = (op.name, op.frames[:1])
             row = rows.setdefault(
@@ -114,9 +114,6 @@ def _is_written_over(trace, op):
 
 
 def _needed(trace, op):
-    """A copy is needed when its value changes type or place, or when either side is written to afterwards."""
-    before, after = trace.values[op.operands()[0]], trace.values[op.outs[0]]
-    if before.dtype != after.dtype:
-        return True
-    roots = (before.root, after.root)
+    """A copy is needed when either side is written to afterwards."""
+    roots = (trace.values[op.operands()[0]].root, trace.values[op.outs[0]].root)
     return any(index > op.index for root in roots for index in trace.mutated.get(root, ()))

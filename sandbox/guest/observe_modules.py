@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+import torch
+
 from .module_calls import ModuleCalls
 from .observe_where import MAX_PATHS, plain_attributes
 from .on_device import synchronize
@@ -71,6 +73,7 @@ def describe_classes(where, times):
             "self_share": sum(times.self_s.get(i, 0.0) for i in ids) / total_s,
             "plain_attributes": plain_attributes(row["modules"][0]),
             "children": {n: type(c).__qualname__ for n, c in list(row["modules"][0].named_children())[:MAX_PATHS]},
+            "configured": cls.__init__ is not torch.nn.Module.__init__,
             "hooked": any(m._forward_hooks or m._forward_pre_hooks for m in row["modules"]),
         })  # fmt: skip
     return sorted(described, key=lambda r: -r["self_share"])

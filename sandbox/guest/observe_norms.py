@@ -39,10 +39,11 @@ class NormProbe:
     def __exit__(self, *error):
         self._called.__exit__(*error)
 
-    def _look(self, module, args, out):
-        if len(args) != 1 or not isinstance(args[0], torch.Tensor) or not isinstance(out, torch.Tensor):
+    def _look(self, module, args, kwargs, out):
+        x = _only(module, args, kwargs)
+        if x is None or not isinstance(out, torch.Tensor) or x.is_nested or out.is_nested:
             return
-        size, x = _size(module), args[0]
+        size = _size(module)
         if size is None or not x.is_floating_point() or x.shape != out.shape or x.shape[-1:] != size:
             return
         self._seen.setdefault(type(module), (module, tuple(x.shape), x.dtype, x.device))
@@ -75,7 +76,13 @@ def identify(module, dtype, device):
 
     `eps` is an attribute, or empty; so is `bias`.
     """
-    clone = copy.deepcopy(module)
+    try:
+        return _identify(copy.deepcopy(module), dtype, device)
+    except Exception:  # whatever a module raises for being copied, looked at, or given what it was not made for
+        return None
+
+
+def _identify(clone, dtype, device):
     names = [name for name, _ in clone.named_parameters()]
     size = getattr(clone, names[0]).shape[0]
     generator = torch.Generator().manual_seed(0)
@@ -86,15 +93,40 @@ def identify(module, dtype, device):
     with torch.no_grad():
         for name, vector in vectors.items():
             getattr(clone, name).data = vector
-        try:
-            out, read = clone(x), _read(clone, x)
-        except Exception:  # whatever a module raises for an input that it was not made for, or for being looked at
-            return None
-        for eps_name, eps in _eps_candidates(clone, read):
-            found = _rms(out, x, vectors, eps) or _layer(out, x, vectors, eps)
-            if found and read <= {*vectors, eps_name}:
-                return {**found, "eps": eps_name, "eps_value": eps, "dtype": str(dtype).removeprefix("torch.")}
+        out, read = clone(x), _read(clone, x)
+        found = _agreeing(clone, out, x, vectors, read)
+        missing = [name for name in read if getattr(clone, name, 0) is None]
+        if found is None and len(missing) == 1:  # a bias that others have: what they compute is seen with one
+            vectors[missing[0]] = torch.rand(size, generator=generator).to(device, dtype)
+            setattr(clone, missing[0], torch.nn.Parameter(vectors[missing[0]]))
+            found = _agreeing(clone, clone(x), x, vectors, read)
+    return None if found is None else {**found, "dtype": str(dtype).removeprefix("torch.")}
+
+
+def _agreeing(clone, out, x, vectors, read):
+    """The formula that gives what a module gave, of nothing but what its `forward` read."""
+    for eps_name, eps in _eps_candidates(clone, read):
+        found = _rms(out, x, vectors, eps) or _layer(out, x, vectors, eps)
+        if found and read <= {*vectors, eps_name}:
+            return {**found, "eps": eps_name, "eps_value": eps}
     return None
+
+
+def _only(module, args, kwargs):
+    """The tensor that a module was given, if it was given nothing else, and as the first that `forward` takes."""
+    if len(args) + len(kwargs) != 1:
+        return None
+    if kwargs and _first_name(module) not in kwargs:
+        return None
+    x = [*args, *kwargs.values()][0]
+    return x if isinstance(x, torch.Tensor) else None
+
+
+def _first_name(module):
+    try:
+        return next(iter(inspect.signature(module.forward).parameters), "")
+    except (TypeError, ValueError):  # a function that does not say
+        return ""
 
 
 def _read(clone, x):
@@ -102,6 +134,8 @@ def _read(clone, x):
     which it is followed, and not that of the shape of its vectors, which they have themselves.
     """
     names, cls = set(), type(clone)
+    if hasattr(cls.__init_subclass__, "__func__"):
+        raise TypeError("a class that looks at its subclasses would see the one that notes")
     shape = next(iter(clone.parameters())).shape
 
     class Noting(cls):
@@ -113,7 +147,7 @@ def _read(clone, x):
     clone.forward(x)
     clone.__class__ = cls
     held = vars(clone)
-    shapes = {name for name, value in held.items() if isinstance(value, (tuple, list)) and tuple(value) == shape}
+    shapes = {name for name, value in held.items() if value in (shape[0], tuple(shape), list(shape))}
     methods = {name for name in names - held.keys() if inspect.isroutine(inspect.getattr_static(cls, name, None))}
     return names - shapes - methods - {"__class__", "__dict__"}
 
@@ -167,7 +201,8 @@ def _error(out, expected):
 
 
 def _eps_candidates(module, read):
-    named = [(n, v) for n, v in vars(module).items() if n in read and isinstance(v, float) and 0 < v < 1e-2]
+    held = {name: getattr(module, name, None) for name in sorted(read)}
+    named = [(n, v) for n, v in held.items() if isinstance(v, float) and 0 < v < 1e-2]
     return named + [("", eps) for eps in _EPS]
 
 

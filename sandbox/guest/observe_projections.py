@@ -1,6 +1,7 @@
 """Layers that could share one matrix multiplication, and activations that gate another tensor.
 
-Both are found by what they were given: the same tensor, at the same version, not by their names.
+Both are found by what they were given: the same tensor, at the same version, not by their names. Layers are together
+where one call of their parent called each of them once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ def groups(traces, where, total_s):
     """nn.Linear below one parent that received the same tensor, by the parent's class and the names of the layers."""
     rows = {}
     for trace in traces:
-        for (parent, _), ops in _by_input(trace, where).items():
+        for (parent, *_), ops in _by_input(trace, where).items():
             names = tuple(dict.fromkeys(name for name, _, _ in ops))
             if len(names) < 2 or len(names) != len(ops):
                 continue
@@ -39,7 +40,9 @@ def groups(traces, where, total_s):
 
 def _by_input(trace, where):
     by_path = dict(where.modules.values())
-    found = {}
+    calls, found = {}, {}
+    for call in trace.calls:
+        calls.setdefault(id(call.module), []).append(call)
     for op in trace.ops:
         if op.name != "linear" or op.module is None or not isinstance(op.module, torch.nn.Linear):
             continue
@@ -50,8 +53,24 @@ def _by_input(trace, where):
             continue
         # a tensor changed in place between two calls is another input
         changes = len([i for i in trace.mutated.get(trace.values[operands[0]].root, ()) if i < op.index])
-        found.setdefault((parent, (operands[0], changes)), []).append((name, op.module, op))
+        within = _call_around(calls, by_path, parent_path, op)
+        found.setdefault((parent, within, operands[0], changes), []).append((name, op.module, op))
     return found
+
+
+def _call_around(calls, by_path, path, op):
+    """Where the call begins and ends of the module at a path, or of the next one above that is called; None for none.
+
+    A list of modules is not called itself.
+    """
+    while True:
+        # they are in the order in which they ended: of a module that calls itself, the innermost is the first
+        for call in calls.get(id(by_path.get(path)), ()):
+            if call.start <= op.index < call.end:
+                return call.start, call.end
+        if not path:
+            return None
+        path = path.rpartition(".")[0]
 
 
 def _describe_linear(name, layer):

@@ -3,6 +3,9 @@
 It keeps no tensor alive and changes none: a number is pinned on each tensor that was seen. What a value depends on is
 kept as flags, 0 for a tensor made from shapes, dtypes, devices and numbers alone. CONSTANT are inputs that the entry
 says stay the same from call to call.
+
+Once Python was given numbers of a tensor, a tensor made of plain values may be made of those, and has the flags of all
+that was read so far. Numbers on other ways, as an operand or an answer yes or no, are not followed.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from .module_calls import ModuleCalls
 from .observe_mask import summarize_mask
+from .observe_reads import GIVES_NUMBERS, MADE_OF_VALUES, on_host, read_of, said_by_name
 
 INPUT, PARAMETER, RANDOM, EXTERNAL, CONSTANT = 1, 2, 4, 8, 16
 MAX_OPS = 20_000
@@ -33,11 +37,8 @@ _RANDOM = _words("""
 _NO_OPERATION = _words("""
     size dim stride numel element_size data_ptr is_contiguous storage_offset nelement
 """)
-HOST_READS = _words("""
-    item tolist numpy __bool__ __int__ __float__ __index__ is_nonzero equal allclose
-""")
 _IN_PLACE = _words("""
-    __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __iand__ __ior__
+    __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__
 """)
 _OPERATORS = {
     "__add__": "add", "__radd__": "add", "__sub__": "sub", "__mul__": "mul", "__rmul__": "mul", "__truediv__": "div",
@@ -49,7 +50,22 @@ _HAVE_IN_PLACE = frozenset(("add", "sub", "mul", "div", "masked_fill"))
 
 
 class Op:
-    __slots__ = ("args", "changed", "copied", "frames", "index", "kwargs", "mask", "module", "name", "outs", "seconds")
+    __slots__ = (
+        "args",
+        "changed",
+        "copied",
+        "frames",
+        "index",
+        "kwargs",
+        "mask",
+        "module",
+        "name",
+        "outs",
+        "read",
+        "seconds",
+    )
+
+    # read: tags of the operands whose values Python read
 
     def operands(self):
         """Tags of the tensor operands, in order."""
@@ -74,6 +90,7 @@ class Trace(TorchFunctionMode):
         self.ops, self.values, self.roots, self.calls = [], [], [], []
         self.mutated = {}  # root -> [op index]
         self.truncated, self.total_s = False, 0.0  # of the operations alone, without what tracing them costs
+        self._told = 0  # flags of what Python was given numbers of
         self._modules, self._starts, self._called = [], [], ModuleCalls(self._before, self._after)
         self._known = {id(t) for _, m in where.modules.values() for t in (*_own(m.parameters), *_own(m.buffers))}
         constants = {id(tensor) for tensor in constants}
@@ -112,7 +129,7 @@ class Trace(TorchFunctionMode):
         self._modules.append(module)
         self._starts.append(len(self.ops))
 
-    def _after(self, module, _, result):
+    def _after(self, module, args, kwargs, result):
         self._modules.pop()
         call = ModuleCall()
         call.module, call.start, call.end = module, self._starts.pop(), len(self.ops)
@@ -131,6 +148,11 @@ class Trace(TorchFunctionMode):
         flags = RANDOM if name in _RANDOM else 0
         for tag in tags:
             flags |= self.flags(tag)
+        op.read = self._note_reads(name, args, kwargs, result, tags)
+        if name in GIVES_NUMBERS:
+            self._told |= flags
+        elif name in MADE_OF_VALUES:
+            flags |= self._told
         op.changed = self._note_changes(op, name, args, kwargs, flags)
         for tag in tags:
             if flags:
@@ -143,6 +165,15 @@ class Trace(TorchFunctionMode):
             op.copied &= alias is None
             op.outs.append(self._tag_result(tensor, flags, op, alias))
         self.ops.append(op)
+
+    def _note_reads(self, name, args, kwargs, result, tags):
+        """Not of what lies on the host and comes from shapes alone, where an operation only takes it for a number: that
+        makes nothing wait, and a recording is right.
+        """
+        if said_by_name(name):
+            return tags
+        tensors = read_of(name, args, kwargs, result)
+        return [tag for t in tensors if self.flags(tag := self._known_tag(t)) or not on_host(t)]
 
     def _note_changes(self, op, name, args, kwargs, flags):
         named = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
@@ -169,7 +200,7 @@ class Trace(TorchFunctionMode):
             root = len(self.roots)
             self.roots.append(0)
         value.flags, value.op, value.root = flags, op, root
-        value.shape, value.dtype, value.consumed = tuple(tensor.shape), tensor.dtype, False
+        value.shape, value.dtype, value.consumed = _shape(tensor), tensor.dtype, False
         self.values.append(value)
         setattr(tensor, _TAG, (self.number, len(self.values) - 1))
         return len(self.values) - 1
@@ -179,6 +210,9 @@ class Trace(TorchFunctionMode):
             return ("tensor", self._known_tag(value))
         if isinstance(value, (tuple, list)) and depth < 4:
             return tuple(self._plain(v, depth + 1) for v in value)
+        if isinstance(value, slice):
+            ends = [end for end in (value.start, value.stop, value.step) if isinstance(end, torch.Tensor)]
+            return ("slice", *(self._plain(end) for end in ends)) if ends else "slice"
         if isinstance(value, (int, float, bool, str, type(None), torch.dtype)):
             return value
         return type(value).__name__
@@ -248,6 +282,22 @@ def _tensors(value, depth=0):
 def _shares(a, b):
     if a is b:
         return True
+    a, b = _inside(a), _inside(b)
     if a.layout != torch.strided or b.layout != torch.strided or a.device != b.device:
         return False
-    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+    try:
+        return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+    except (RuntimeError, NotImplementedError):  # a tensor that has none
+        return False
+
+
+def _inside(tensor):
+    """What a transform of functorch, as vmap, has wrapped."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def _shape(tensor):
+    """Empty for a nested tensor, whose rows differ."""
+    return () if tensor.is_nested else tuple(tensor.shape)

@@ -21,7 +21,8 @@ _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 class Where:
     def __init__(self, tree, built):
         self.root = os.path.realpath(tree) + os.sep
-        self._files, self._codes, self._classes = {}, {}, {}
+        self._files, self._classes = {}, {}
+        self._known = {}  # place of a code -> (the place, its description)
         self._skipped = [
             os.path.dirname(os.path.realpath(torch.__file__)) + os.sep,
             os.path.dirname(os.path.realpath(__file__)) + os.sep,
@@ -73,15 +74,19 @@ class Where:
     # -- frames
 
     def frames(self, depth=2):
-        """((code, line), ...) of the frames that are places, innermost first."""
+        """((place, line), ...) of the frames that are places, innermost first.
+
+        A place is (file, first line, name) of its code, one object for each: code objects compare without their files.
+        """
         found, frame = [], sys._getframe(depth)
         while frame is not None and len(found) < MAX_FRAMES:
             code = frame.f_code
-            known = self._codes.get(code)
+            place = code.co_filename, code.co_firstlineno, code.co_name
+            known = self._known.get(place)
             if known is None:
-                known = self._codes[code] = self._describe_code(frame)
-            if known:
-                found.append((code, frame.f_lineno))
+                known = self._known[place] = place, self._describe_code(frame)
+            if known[1]:
+                found.append((known[0], frame.f_lineno))
             frame = frame.f_back
         return tuple(found)
 
@@ -102,7 +107,7 @@ class Where:
         }
 
     def describe_frames(self, frames):
-        return [{**self._codes[code], "line": line} for code, line in frames]
+        return [{**self._known[place][1], "line": line} for place, line in frames]
 
     # -- classes
 

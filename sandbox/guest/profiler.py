@@ -7,7 +7,6 @@ by annotations of ours; `tools/profiler/trace.py` reads them.
 from __future__ import annotations
 
 import os
-import time
 
 import torch
 import torch._dynamo  # before the target is on the path: it needs cProfile, and a target may have a profile.py
@@ -16,13 +15,13 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from .module_calls import ModuleCalls
 from .observe_where import Where
 from .on_device import synchronize
-from .worker import Worker
+from .repeated import Repeating
 
 MARK = "ratchet|"
 WARM_UP = 3
 
 
-class Profiler(Worker):
+class Profiler(Repeating):
     def op_profile(self, cases, calls, trace):
         """Profile `cases`, each {"path", "phase"?, "constants"?}, so many calls of each; the trace goes to `trace`.
 
@@ -32,7 +31,7 @@ class Profiler(Worker):
         for case in cases:
             self._stage(case)
             for _ in range(WARM_UP):
-                self._run()
+                self._run_again()
             call_us.append(self._time(calls))
         where = Where(self.tree, self.built)
         activities = [ProfilerActivity.CPU]
@@ -55,11 +54,11 @@ class Profiler(Worker):
         }
 
     def op_repeat(self, cases, calls):
-        """Only the calls, for a tool that looks on from outside."""
+        """Only the calls, for a tool that looks on from outside; what a reset does is among what it sees."""
         for case in cases:
             self._stage(case)
             for _ in range(calls):
-                self._run()
+                self._run_again()
 
     def _mark(self, cases, calls):
         number = 0
@@ -69,17 +68,6 @@ class Profiler(Worker):
                 with record_function(MARK + f"call|{number}"):
                     self._run()
                 number += 1
-
-    def _stage(self, case):
-        self.op_stage(case["path"], constants=tuple(case.get("constants", ())), phase=case.get("phase", ""))
-
-    def _time(self, calls):
-        seen = []
-        for _ in range(calls):
-            start = time.perf_counter()
-            self._run()  # it waits for the device
-            seen.append(time.perf_counter() - start)
-        return sorted(seen)[len(seen) // 2] * 1e6
 
 
 class ModuleMarks:

@@ -14,7 +14,7 @@ import time
 import torch
 
 from .on_device import synchronize
-from .worker import Worker
+from .repeated import Repeating
 
 PACKAGE = "ratchet_ops"
 MOST_LAUNCHES = 32  # different ones, of all kernels
@@ -23,7 +23,7 @@ WARM_UP, RUNS = 3, 15
 FLUSH_BYTES = 512 << 20  # twice what the largest cache holds (256 MiB): inputs come from memory, as in a large model
 
 
-class Tuner(Worker):
+class Tuner(Repeating):
     def op_tune(self, cases):
         """`cases` as the observer's. Returns {"device", "launches": [{"file", "run", "rows", "columns", "rule_us",
         "tried": [{"choice", "us" (None where it fails), "spills"}]}]}.
@@ -31,11 +31,11 @@ class Tuner(Worker):
         launches = {}
         with torch.no_grad(), torch.compiler.set_stance("force_eager"):
             for case in cases:
-                self.op_stage(case["path"], constants=tuple(case.get("constants", ())), phase=case.get("phase", ""))
+                self._stage(case)
                 self._run()  # whatever is made at the first call
                 modules = [_Kernels(module) for module in _ours()]
                 try:
-                    self._run()
+                    self._run_again()
                 finally:
                     for each in modules:
                         each.stop()

@@ -56,15 +56,19 @@ def find(observation: Observation) -> list[Site]:
     return sorted(found, key=lambda site: -(site.share or 0))
 
 
-def _class_of(observation: Observation, frame: Frame, attribute: str) -> str:
-    """The full name of the class of a module that modules of a frame's class hold. Empty for one of torch's own, one
-    that a function makes anew each time, and where they do not all hold the same.
+def _class_of(observation: Observation, frame: Frame, attribute: str) -> str | None:
+    """The full name of the class of a module that modules of a frame's class hold. Empty for one of torch's own; None
+    for one of which instances may differ, one that a function makes anew each time, and where they hold several.
     """
     owners = [row for row in observation.classes if row.name == frame.owner]  # its code may be another class's
     held = {f"{path}.{attribute}".removeprefix(".") for row in owners for path in row.paths} if attribute else set()
-    names = {f"{row.module}.{row.name}" for row in observation.classes if held.intersection(row.paths)}
-    (name,) = names if len(names) == 1 else ("",)
-    return "" if name.startswith("torch.") or "<locals>" in name else name
+    found = [row for row in observation.classes if held.intersection(row.paths)]
+    if len(found) != 1:
+        return None
+    name = f"{found[0].module}.{found[0].name}"
+    if name.startswith("torch."):
+        return ""
+    return None if found[0].configured or "<locals>" in name else name
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
@@ -146,6 +150,8 @@ def _gate(source: SourceFile, node: cst.BaseExpression, site: Site) -> tuple[cst
         return node.args[0].value, "" if activation == "silu" else f', "{activation}"'
     if not attribute or dotted(node.func) != f"self.{attribute}" or len(node.args) > 1:
         return None
+    if site.detail["class"] is None:
+        raise CannotRewrite(f"self.{attribute} may compute something else in another configuration")
     known = f', {activation}="{site.detail["class"]}"' if site.detail["class"] else ""
     return node.args[0].value, f", self.{attribute}{known}"
 

@@ -33,7 +33,7 @@ class Raises(nn.Module):
 def test_each_call_is_seen_with_its_result_and_without_one_where_it_raised() -> None:
     seen = list[Any]()
     model = nn.Sequential(StepsAside(), Raises())
-    looking = ModuleCalls(seen.append, lambda module, args, result: seen.append((module, len(args), result)))
+    looking = ModuleCalls(seen.append, lambda module, args, kwargs, result: seen.append((module, len(args), result)))
     with pytest.raises(KeyError), looking:
         model(torch.ones(2))
     assert seen[:2] == [model, model[0]]

@@ -25,6 +25,15 @@ class Act(nn.Module):
         return F.silu(x)
 
 
+class Configured(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
 class OtherAct(Act):
     def forward(self, x):
         return F.silu(x)
@@ -136,9 +145,7 @@ TWO = "return self.act[0](x) + self.act[1](x)"
     [
         (GATE, "Act()", 'gated_mul(self.a(x), self.b(x), self.act, silu="model.Act")'),
         (GATE, "nn.SiLU()", "gated_mul(self.a(x), self.b(x), self.act)"),
-        (GATE, "local(1.0)[1]", "gated_mul(self.a(x), self.b(x), self.act)"),
         (TWO, "nn.ModuleList([Gate(Act()), Gate(Act())])", 'gated_mul(x, x, self.act, silu="model.Act")'),
-        (TWO, "nn.ModuleList([Gate(Act()), Gate(OtherAct())])", "gated_mul(x, x, self.act)"),
     ],
 )
 def test_a_class_of_the_targets_own_is_named_where_there_is_one(
@@ -147,6 +154,21 @@ def test_a_class_of_the_targets_own_is_named_where_there_is_one(
     before = target(tmp_path, forward, act=act)
     after = rewritten(before, "gated_activation")
     assert call in after.text() and same_results(before, after)
+
+
+@pytest.mark.parametrize(
+    ("forward", "act"),
+    [
+        (GATE, "local(1.0)[1]"),
+        (GATE, "Configured(nn.functional.silu)"),
+        (TWO, "nn.ModuleList([Gate(Act()), Gate(OtherAct())])"),
+    ],
+)
+def test_an_activation_that_is_not_one_and_the_same_stays(tmp_path: Path, forward: str, act: str) -> None:
+    before = target(tmp_path, forward, act=act)
+    for site in sites(before, "gated_activation"):
+        with pytest.raises(CannotRewrite, match="may compute something else"):
+            kernels.rewrite(before.tree, site)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +212,28 @@ def test_a_class_that_a_flag_may_change_is_no_norm(tmp_path: Path, setup: str, n
 
 def test_a_class_that_a_function_makes_is_no_norm(tmp_path: Path) -> None:
     assert sites(target(tmp_path, "return self.act(x)", act="local(1.0)[0]"), "rms_norm") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "norm", "setup", "call"),
+    [
+        ("layer_norm", "return F.layer_norm(h, self.gain.shape, self.gain, self.shift, self.tiny)", "self.shift = None",
+         'ratchet_layer_norm(h, self.gain, self.shift, self.tiny, only="float32")'),
+        ("rms_norm", "return self.gain * F.rms_norm(h, (self.width,), None, self.tiny)", "self.width = 16",
+         'rms_norm(h, self.gain, self.tiny, only="float32")'),
+        ("rms_norm", "return self.gain * F.rms_norm(h, self.gain.shape, None, self.least)", "type(self).least = 1e-3",
+         'rms_norm(h, self.gain, self.least, only="float32")'),
+    ],
+)  # fmt: skip
+def test_what_is_read_and_known_is_no_flag(tmp_path: Path, kind: str, norm: str, setup: str, call: str) -> None:
+    before = target(tmp_path, norm=norm, norm_setup=setup)
+    after = rewritten(before, kind)
+    assert call in after.text() and same_results(before, after)
+
+
+def test_a_bias_that_would_be_something_else_is_a_flag(tmp_path: Path) -> None:
+    norm = "return F.layer_norm(h, self.gain.shape, self.gain, None if self.shift is None else -self.shift, self.tiny)"
+    assert sites(target(tmp_path, norm=norm, norm_setup="self.shift = None"), "layer_norm") == []
 
 
 LINE = "fused = {}(h, self.gain, {}) if type(self) is __class__ else None"
