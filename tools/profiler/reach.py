@@ -5,6 +5,7 @@ Refuses to take a measurement above the datasheet for one: that would be a fault
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -37,20 +38,32 @@ def device_of(environment: Mapping[str, Any]) -> Device | None:
 
 
 def ceilings(setting: Setting, environment: Mapping[str, Any], cache: Path | None = None) -> tuple[Ceilings, list[str]]:
-    """The ceilings, and notes. `cache` is a folder of the user's; None takes the usual one."""
+    """The ceilings, and notes. `cache` is a folder of the user's; None takes the usual one, or none without a home."""
     device = device_of(environment)
-    file = (cache or cache_folder()) / f"ceilings-{_key(setting, environment)}.json"
+    name = f"ceilings-{_key(setting, environment)}.json"
     try:
-        found, notes = Ceilings.model_validate_json(file.read_bytes()), list[str]()
-    except (OSError, ValidationError):
+        kept = ((cache or cache_folder()) / name).read_bytes()
+        found, notes = Ceilings.model_validate_json(kept), list[str]()
+    except (OSError, RuntimeError, ValidationError):
         found, notes = _measure(setting)
         if found.memory_gbps is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(found.model_dump_json(indent=1) + "\n")
+            _keep(found, cache, name)
     return _with_datasheet(found, device, notes), notes
 
 
+def _keep(found: Ceilings, cache: Path | None, name: str) -> None:
+    """For the next run: all of it, or nothing where that cannot be written, which costs only time."""
+    with contextlib.suppress(OSError, RuntimeError):
+        folder = cache or cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=folder, ignore_cleanup_errors=True) as making:
+            made = Path(making) / name
+            made.write_text(found.model_dump_json(indent=1) + "\n")
+            made.replace(folder / name)
+
+
 def cache_folder() -> Path:
+    """Raises: RuntimeError where nothing says what the home of this user is."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ratchet"
 
 
