@@ -78,20 +78,27 @@ def _facts(found: os.stat_result) -> _Facts:
 def hash_tree(root: Path, *, leave_out: Callable[[Path], bool] = lambda path: False) -> str:
     """A digest of everything below `root`: names, kinds, modes, contents, where links lead. Times do not count.
 
-    `leave_out` names folders and files that are passed over. A file that cannot be read counts as such.
+    `leave_out` names folders and files that are passed over. What cannot be read counts as such, and what is removed
+    meanwhile does not count.
     Raises: OSError when `root` itself cannot be listed.
     """
     whole = hashlib.sha256()
     for path in walk(root, leave_out):
+        content = _content(path)
+        if content is None:
+            continue
         name = os.fsencode(path.relative_to(root))
-        for part in (name, *_content(path)):
+        for part in (name, *content):
             whole.update(len(part).to_bytes(8, "little"))  # so that no two different trees run together
             whole.update(part)
     return whole.hexdigest()
 
 
 def walk(root: Path, leave_out: Callable[[Path], bool]) -> Iterator[Path]:
-    """Everything below `root` in a fixed order, a folder before what it holds. Links are not followed."""
+    """Everything below `root` in a fixed order, a folder before what it holds. Links are not followed.
+
+    Of a folder that cannot be listed, or is removed meanwhile, nothing more comes. Raises: OSError, of `root` itself.
+    """
     for path in sorted(root.iterdir()):
         if leave_out(path):
             continue
@@ -99,22 +106,30 @@ def walk(root: Path, leave_out: Callable[[Path], bool]) -> Iterator[Path]:
         if path.is_dir() and not path.is_symlink():
             try:
                 yield from walk(path, leave_out)
-            except PermissionError:
+            except (PermissionError, FileNotFoundError, NotADirectoryError):
                 continue
 
 
-def _content(path: Path) -> tuple[bytes, bytes]:
-    mode = path.lstat().st_mode
-    if stat.S_ISLNK(mode):
-        return b"link", os.fsencode(path.readlink())
-    said = f"{stat.S_IFMT(mode):o} {stat.S_IMODE(mode):o}".encode()
-    if not stat.S_ISREG(mode):
-        return said, b""
+def _content(path: Path) -> tuple[bytes, bytes] | None:
+    """What is there, and what it holds; None when it is gone."""
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            return b"link", os.fsencode(path.readlink())
+        said = f"{stat.S_IFMT(mode):o} {stat.S_IMODE(mode):o}".encode()
+        return said, _digest(path) if stat.S_ISREG(mode) else b""
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError:  # its folder can be listed and not entered
+        return b"unreadable", b""
+
+
+def _digest(path: Path) -> bytes:
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
     except PermissionError:
-        return said, b"unreadable"
-    return said, digest.digest()
+        return b"unreadable"
+    return digest.digest()

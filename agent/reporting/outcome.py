@@ -45,6 +45,7 @@ from agent.repository.target import tree_hash
 from agent.state import RunState
 from agent.step_names import STEPS
 from sandbox.contract import Promises
+from tools.errors import TargetUnreadable
 from tools.judging.accept import speedup_interval
 from tools.judging.comparison import Comparison
 from tools.observation import Observation
@@ -132,9 +133,7 @@ def compose(
 def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, of_the_pace: str) -> list[str]:
     facts = TargetFacts.model_validate_json((folder.path / "target.json").read_bytes())
     found = target_notes(folder.path, ctx.stack)
-    notes = [*found, exported.note]
-    if tree_hash(ctx.config.target) != facts.tree_hash:
-        notes.append("The target's files have changed since the run began; the result is for what they were then.")
+    notes = [*found, exported.note, *since_it_began(ctx.config.target, facts.tree_hash)]
     if ctx.budget.used_up():
         notes.append("The time budget was used up; what was proven until then is in the result.")
     noise = ctx.referee.noise
@@ -149,6 +148,16 @@ def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, of_the_pace: 
     for note in notes[len(found) :]:
         ctx.progress.emit(Note(note))
     return notes
+
+
+def since_it_began(target: Path, known_hash: str) -> list[str]:
+    """What is to be said when the target is not what it was; a target that is gone keeps nobody from the result."""
+    try:
+        if tree_hash(target) == known_hash:
+            return []
+    except TargetUnreadable as error:
+        return [f"Whether the target has changed is not known; the result is for what it was: {error.message}"]
+    return ["The target's files have changed since the run began; the result is for what they were then."]
 
 
 def _not_observed(run_dir: Path) -> list[str]:

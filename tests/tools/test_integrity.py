@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,3 +111,18 @@ def test_links_are_not_followed_out_of_the_tree(tmp_path: Path) -> None:
     (tmp_path / "tree" / "out").symlink_to("/proc")
     assert len(Manifest.take([tmp_path / "tree"]).entries) == 2
     hash_tree(tmp_path / "tree")
+
+
+def test_what_is_removed_while_it_is_hashed_does_not_count(tmp_path: Path) -> None:
+    whole, rest = grown(tmp_path / "whole"), grown(tmp_path / "rest")
+    (rest / "a.py").unlink()
+    shutil.rmtree(rest / "empty")
+
+    def remove(path: Path) -> bool:
+        if path.name == "a.py":
+            path.unlink()
+        if path.name == "empty":
+            shutil.rmtree(path)
+        return False
+
+    assert hash_tree(whole, leave_out=remove) == hash_tree(rest)

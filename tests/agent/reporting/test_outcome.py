@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agent.reporting.outcome import _advice, compile_advice, time_shares
+from agent.reporting.outcome import _advice, compile_advice, since_it_began, time_shares
 from agent.repository.stack import StackCommit
+from agent.repository.target import tree_hash
+from tests.files import write_files
 from tests.tools.profiler.sample_profile import cpu_decoder
 from tools.judging.comparison import Comparison
 
@@ -46,3 +49,14 @@ def test_the_shares_of_another_path_than_the_timed_one_are_not_told_as_the_stack
     unseen = time_shares(before, before.model_copy(update={"other_path": True}))
     assert [(each.category, each.before_us) for each in unseen] == [(each.category, each.before_us) for each in seen]
     assert all(each.after_us is None for each in unseen) and time_shares(None, before) == []
+
+
+def test_a_target_that_has_changed_or_is_gone_is_told_and_keeps_nobody_from_the_result(tmp_path: Path) -> None:
+    target = write_files(tmp_path / "target", {"bench.py": "1\n"})
+    known = tree_hash(target)
+    assert since_it_began(target, known) == []
+    (target / "bench.py").write_text("2\n")
+    assert [note.startswith("The target's files have changed") for note in since_it_began(target, known)] == [True]
+    target.rename(tmp_path / "elsewhere")
+    (note,) = since_it_began(target, known)
+    assert "is not known" in note and str(target) in note
