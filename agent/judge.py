@@ -20,7 +20,7 @@ from agent import run as running
 from agent.config import RunConfig
 from agent.errors import WrongUsage
 from agent.reporting import wording
-from agent.reporting.progress import Judging, Progress, open_progress
+from agent.reporting.progress import Judging, Note, Progress, open_progress
 from agent.repository.target import find_entry, find_target, import_target
 from sandbox.errors import SandboxUnavailable
 from tools.diff.patch import PatchFinding, apply_patch
@@ -63,7 +63,7 @@ def _judged(config: RunConfig, folder: Path, change: Path, progress: Progress, t
     scratch = folder / "scratch"
     scratch.mkdir(mode=0o711)
     entry = find_entry(target, config.entry)
-    with running.sandbox_for(config, folder / "sandbox", (folder,), lambda said: None) as sandbox:
+    with running.sandbox_for(config, folder / "sandbox", (folder,), lambda said: progress.emit(Note(said))) as sandbox:
         referee = open_referee(
             folder / "pristine", entry, python=str(config.python), sandbox=sandbox, scratch=scratch,
             threads=config.threads, start_timeout_s=config.time_limit_s, original=target,

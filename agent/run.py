@@ -144,6 +144,9 @@ def sandbox_for(
     with contextlib.ExitStack() as held:
         if wanted.gpu is not None:
             held.enter_context(lock.acquire(wanted.gpu, run_id=config.run_id))
+            if environment.read_host().container and not lock.reaches_other_containers():
+                told = f"{wanted.gpu.name} is kept from other runs in this container only"
+                say(f"{told}; for all runs of the machine, show {lock.FOLDERS[0]} of it to every container")
         assert config.sandbox != "auto"
         sandbox = choose.make(config.sandbox, wanted)
         sandbox.reap()

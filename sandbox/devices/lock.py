@@ -1,7 +1,8 @@
 """One lock for each card of this machine, so that no two runs time on the same one, whoever started them.
 
-Refuses to be a boundary: it binds those who ask for it. Whoever may write the folder can hold a lock for ever; nobody
-can make us write to a file of somebody else, or believe what a lock file says.
+Refuses to be a boundary: it binds those who ask for it, where they see the same folders, which two containers do not.
+Whoever may write the folder can hold a lock for ever; nobody can make us write to a file of somebody else, or believe
+what a lock file says.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ _FILE_MODE = 0o666
 _POLL_S = 0.05
 _TRIES = 100  # a file can appear and vanish between two looks, but not for ever
 _MOST_BYTES = 4096
+
+
+def reaches_other_containers(folders: Sequence[Path] = FOLDERS) -> bool:
+    """Whether a container was given one of these folders from outside, where runs in others can meet it.
+
+    Each container has a `/run/lock` and a `/tmp` of its own otherwise, and so locks that nobody else sees.
+    """
+    return any(os.path.ismount(folder) for folder in folders)
 
 
 class DeviceLock:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent import run
+from agent import environment, run
 from agent.budget import longest_check_s
 from agent.config import RunConfig
 from agent.reporting.progress import Silent
@@ -42,11 +42,29 @@ def test_what_an_earlier_run_left_is_not_taken_for_somebody_else(
     sandbox, told = Leftovers(), list[str]()
     monkeypatch.setattr(run, "choose_gpu", lambda number, environment: CARD)
     monkeypatch.setattr(lock, "acquire", lambda gpu, run_id: contextlib.nullcontext())
+    monkeypatch.setattr(lock, "reaches_other_containers", lambda: True)
     monkeypatch.setattr(load, "read", lambda gpu: Load(busy_percent=99.0 if sandbox.left else others_busy_percent))
     monkeypatch.setattr(choose, "make", lambda name, wanted: sandbox)
     config = RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", sandbox="local")
     with run.sandbox_for(config, tmp_path / "sandbox", (), told.append):
         assert len(told) == notes
+
+
+@pytest.mark.parametrize(("container", "given", "told"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_a_lock_that_ends_at_a_containers_wall_is_told(
+    container: bool, given: bool, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = environment.read_host().model_copy(update={"container": container})
+    monkeypatch.setattr(environment, "read_host", lambda: here)
+    monkeypatch.setattr(lock, "reaches_other_containers", lambda: given)
+    monkeypatch.setattr(lock, "acquire", lambda gpu, run_id: contextlib.nullcontext())
+    monkeypatch.setattr(run, "choose_gpu", lambda number, variables: CARD)
+    monkeypatch.setattr(load, "read", lambda gpu: Load())
+    monkeypatch.setattr(choose, "make", lambda name, wanted: Leftovers())
+    config = RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", sandbox="local")
+    said = list[str]()
+    with run.sandbox_for(config, tmp_path / "sandbox", (), said.append):
+        assert len(said) == told and all("in this container only" in each for each in said)
 
 
 class Assembled(Exception):

@@ -309,5 +309,10 @@ def test_where_the_machine_has_no_place_the_users_own_folder_must_do(
         assert held.paths == (tmp_path / "ratchet-locks/amd-0000-05-00.0.lock",)
 
 
+def test_a_folder_reaches_other_containers_where_it_was_mounted(tmp_path: Path) -> None:
+    assert not lock.reaches_other_containers([tmp_path / "none", tmp_path])
+    assert lock.reaches_other_containers([tmp_path, Path("/proc")])
+
+
 def test_the_folders_of_the_machine_are_the_same_for_every_user() -> None:
     assert [str(folder) for folder in lock.FOLDERS] == ["/run/lock/ratchet", "/tmp/ratchet-locks"]
