@@ -27,7 +27,8 @@ from sandbox.devices.gpus import Gpu, choose_gpu, driver_versions, find_gpus
 from sandbox.docker.engine import Engine
 from sandbox.docker.images import list_images
 from sandbox.errors import ContainmentNotHeld, DeviceBusy, RatchetError, SandboxUnavailable
-from tools.judging.open_referee import open_referee
+from tools.errors import ToolError
+from tools.judging.open_referee import check_runs_programs, open_referee
 from tools.judging.workload import Workload
 
 LITTLE_DISK = 10 << 30  # trees, inputs and compile caches of a run with a large model
@@ -118,6 +119,12 @@ def _machine() -> Iterator[str]:
     yield _line("disk", f"{wording.gibibytes(free)} free here")
     if free < LITTLE_DISK:
         yield _line("", "to mend it: free some, or start runs with --runs-dir on another disk")
+    for folder in dict.fromkeys((Path.cwd(), Path(tempfile.gettempdir()))):
+        try:
+            check_runs_programs(folder)
+        except ToolError as problem:
+            yield _line("", problem.message)
+            yield from _mend(problem)
     yield _line("git", str(git_program()))
     for name, value in environment.result_changing(os.environ).items():
         yield _line("variable", f"{name}={value}")

@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,3 +174,11 @@ def test_a_set_endpoint_is_told_and_no_key(monkeypatch: pytest.MonkeyPatch, caps
     assert check(provider="local") == 0
     told = capsys.readouterr().out
     assert "a key is set" in told and "never-shown" not in told
+
+
+def test_a_folder_that_may_hold_no_programs_is_told_with_what_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = SimpleNamespace(f_flag=os.ST_NOEXEC, f_frsize=1 << 20, f_blocks=1 << 20, f_bfree=1 << 20, f_bavail=1 << 20)
+    monkeypatch.setattr(os, "statvfs", lambda folder: room)
+    told = list(doctor._machine())
+    assert any("mounted noexec" in line for line in told)
+    assert any("to mend it" in line and "TMPDIR" in line for line in told)

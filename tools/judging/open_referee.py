@@ -50,9 +50,11 @@ def open_referee(
 ) -> Referee:
     """A referee with a live clock, whose noise floor is still to be measured. To be closed.
 
-    `scratch` is a folder of ours, which exists; `original` is where the user has what `pristine` is a copy of.
-    Raises: WorkloadError, SandboxError.
+    `scratch` is a folder of ours; `original` is where the user has what `pristine` is a copy of.
+    Raises: ToolError (WorkloadError among them), SandboxError.
     """
+    scratch.mkdir(parents=True, exist_ok=True)
+    check_runs_programs(scratch)
     setting = Setting(
         sandbox,
         python,
@@ -76,6 +78,15 @@ def open_referee(
     referee = Referee(setting, workload, build, clock, scratch / "referee", health, rng=rng)
     referee.grounds.share([setting.guest, pristine, *installed(workload, python)])
     return referee
+
+
+def check_runs_programs(folder: Path) -> None:
+    """What is compiled is loaded from there, and would fail as if the change were at fault. Raises: ToolError."""
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise ToolError(
+            f"{folder} lies on a file system that is mounted noexec, where nothing that is compiled can be loaded.",
+            hint="Name a folder on another one: --runs-dir for a run, the variable TMPDIR for any other command.",
+        )
 
 
 def copy_guest(into: Path) -> Path:
