@@ -6,7 +6,7 @@ Refuses to fall back from a provider that does not hold what it was asked for: t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -88,10 +88,18 @@ def choose(
     if wanted.image is None and agree(list(reasons.values())):
         return make("local", wanted)
     said = "; ".join(f"{name}: {reason.message}" for name, reason in reasons.items())
-    uncontained = "" if wanted.image is not None else " --sandbox local runs it uncontained."
     raise SandboxUnavailable(
-        f"nothing here contains the target's code ({said})", hint=f"{reasons['docker'].hint}{uncontained}"
+        f"nothing here contains the target's code ({said})",
+        hint=_one_hint(reasons, only_images=wanted.image is not None),
     )
+
+
+def _one_hint(reasons: Mapping[Name, SandboxUnavailable], *, only_images: bool) -> str:
+    """What mends each provider; for a run in an image only the one that has images."""
+    if only_images:
+        return reasons["docker"].hint
+    each = [f"For {name}: {reason.hint}" for name, reason in reasons.items() if reason.hint]
+    return " ".join([*each, "--sandbox local runs it uncontained."])
 
 
 def _tried_out(reason: SandboxUnavailable) -> SandboxUnavailable:

@@ -52,6 +52,15 @@ class EngineLost(SandboxUnavailable):
         )
 
 
+class EngineRefused(SandboxUnavailable):
+    """The container engine answers, and makes or starts no container of the kind that is needed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, hint="The engine's own log says more (journalctl -u docker); or choose --sandbox bwrap."
+        )
+
+
 class DiskFull(SandboxError):
     """The disk is full; nothing already proven is lost."""
 

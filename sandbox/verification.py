@@ -6,6 +6,7 @@ probe is ours and runs on the bare interpreter, without the target's packages.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -18,9 +19,11 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sandbox import view
 from sandbox.contract import Command, Limits, Process, ProcessEnded
 from sandbox.errors import ContainmentNotHeld, SandboxError, SandboxUnavailable
 from sandbox.guest.wire import BadFrame, ChannelClosed
+from sandbox.supervision import user_ids
 
 Control = Literal["capabilities", "new privileges", "system calls", "user", "namespaces", "network", "environment",
                   "read-only root", "read-only mounts", "writable mounts", "host files", "devices", "file size",
@@ -153,12 +156,31 @@ def _run(start: Callable[[Command], Process], python: str, folder: Path) -> tupl
         raise DidNotRun(
             f"{python} does not run in the sandbox: {last_words}",
             last_words,
-            hint="--python names another interpreter, --mount shows what it needs besides its own folder.",
+            hint=_why_not(python),
         ) from error
     except (BadFrame, TimeoutError, ValidationError) as error:
         raise SandboxError(f"the probe of the sandbox answers with nonsense: {error}") from error
     finally:
         process.stop()
+
+
+def _why_not(python: str) -> str:
+    """What mends an interpreter that does not run inside."""
+    closed = _closed_to_its_user(python) if os.geteuid() == 0 else None
+    if closed is not None:
+        return f"As root, commands run as other users: let those pass (chmod o+rx {closed}), or name another --python."
+    return "--python names another interpreter, --mount shows what it needs besides its own folder."
+
+
+def _closed_to_its_user(python: str) -> Path | None:
+    """What of this machine's interpreter another user may not read; what lies above what is shown is no obstacle."""
+    with contextlib.suppress(SandboxUnavailable, OSError):  # an image's is not on this machine
+        for shown in (folder.resolve() for folder in view.of_python(python)):
+            for path in (shown, Path(python).resolve()):
+                closed = user_ids.closed_to(next(user_ids.fresh_ids()), (), path, below=shown)
+                if closed is not None:
+                    return closed
+    return None
 
 
 def _host_marks() -> list[str]:

@@ -23,7 +23,7 @@ import requests.exceptions
 
 from sandbox.docker.endpoint import find_socket
 from sandbox.docker.watcher import FramedOutput
-from sandbox.errors import DiskFull, EngineLost, SandboxError, SandboxUnavailable
+from sandbox.errors import DiskFull, EngineLost, EngineRefused, SandboxError, SandboxUnavailable
 
 # An image with nothing in it: what is seen in its containers is what is mounted.
 EMPTY_IMAGE = "ratchet/empty:1"
@@ -33,6 +33,7 @@ _MOST_HEADERS = 1 << 14
 _REMOVAL_S = 30.0
 _WAIT_S = 10.0
 _ATTACHING = "when it was asked to attach to a container"
+_CREATING, _STARTING = "create a container", "start a container"
 _MAPS_USERS = frozenset({"name=rootless", "name=userns"})  # whoever is outside is somebody else inside
 _BAD = (
     docker.errors.DockerException,
@@ -149,15 +150,13 @@ class Engine:
     def create(self, name: str, image: str, argv: list[str], host: Mapping[str, Any], **options: Any) -> str:
         """A container that does not run yet; returns its id. `host` are arguments of `create_host_config`.
 
-        Raises: SandboxError, DiskFull.
+        Raises: EngineRefused, SandboxError, DiskFull.
         """
         try:
             config = self._api.create_host_config(**host)
         except _BAD as error:
-            raise SandboxError(f"the engine cannot isolate as is needed: {_short(error)}") from error
-        made = self._do(
-            "create a container", self._api.create_container, image, argv, name=name, host_config=config, **options
-        )
+            raise EngineRefused(f"the engine cannot isolate as is needed: {_short(error)}") from error
+        made = self._do(_CREATING, self._api.create_container, image, argv, name=name, host_config=config, **options)
         return str(made["Id"])
 
     def attach(self, container: str) -> int:
@@ -196,8 +195,11 @@ class Engine:
             stream.close()
 
     def start(self, container: str) -> int:
-        """Returns its process 1, as the engine sees it; 0 when it has ended already. Raises: SandboxError, DiskFull."""
-        self._do("start a container", self._api.start, container)
+        """Returns its process 1, as the engine sees it; 0 when it has ended already.
+
+        Raises: EngineRefused, SandboxError, DiskFull.
+        """
+        self._do(_STARTING, self._api.start, container)
         return int(self._do("look at a container", self._api.inspect_container, container)["State"]["Pid"])
 
     def inspect(self, container: str) -> dict[str, Any]:
@@ -294,7 +296,8 @@ def failure(what: str, said: str) -> SandboxError:
     """The error for what the engine says when it cannot do something."""
     if "no space left on device" in said.lower():
         return DiskFull(f"the engine's disk is full: {said}", hint="`docker system df` tells what it holds.")
-    return SandboxError(f"the engine cannot {what}: {said}")
+    kind = EngineRefused if what in (_CREATING, _STARTING) else SandboxError
+    return kind(f"the engine cannot {what}: {said}")
 
 
 class _Conflict(SandboxError):

@@ -61,10 +61,13 @@ def _everything(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
             yield path, os.lstat(path)
 
 
-def closed_to(uid: int, groups: Iterable[int], path: Path) -> Path | None:
-    """The folder on the way to `path`, or `path` itself, that this user may not enter or read; None if it may."""
+def closed_to(uid: int, groups: Iterable[int], path: Path, below: Path = Path("/")) -> Path | None:
+    """The folder on the way to `path`, or `path` itself, that this user may not enter or read; None if it may.
+
+    The way begins with the folder `below`, where what lies above it is passed by a mount.
+    """
     path = path.resolve()
-    for step in reversed([path, *path.parents]):
+    for step in (each for each in reversed([path, *path.parents]) if each.is_relative_to(below)):
         try:
             facts = step.stat()
         except FileNotFoundError:

@@ -10,6 +10,7 @@ import pytest
 from sandbox import choose
 from sandbox.choose import Name, Wanted
 from sandbox.contract import Promises
+from sandbox.docker import engine
 from sandbox.errors import ContainmentNotHeld, SandboxUnavailable
 
 WANTED = Wanted("/usr/bin/python3", Path("/nowhere"))
@@ -63,7 +64,9 @@ def test_nothing_contains_only_when_a_person_agreed(machine: dict[Name, Exceptio
     assert told == ["there is no engine", "there is no bubblewrap"]
     with pytest.raises(SandboxUnavailable, match="docker: there is no engine; bwrap: there is no bubblewrap") as caught:
         choose.choose(WANTED, DECLINES)
-    assert caught.value.hint == "Install engine. --sandbox local runs it uncontained."
+    assert caught.value.hint == (
+        "For docker: Install engine. For bwrap: Install bubblewrap. --sandbox local runs it uncontained."
+    )
 
 
 def test_what_was_tried_is_not_offered_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -80,6 +83,15 @@ def test_what_was_tried_is_not_offered_again(monkeypatch: pytest.MonkeyPatch, tm
     assert not any("--sandbox" in reason.hint for reason in told)
     for reason in told:
         assert reason.hint.endswith(".")
+
+
+def test_an_engine_that_makes_no_such_container_is_passed_over(machine: dict[Name, Exception | None]) -> None:
+    refused = engine.failure("create a container", "unknown runtime")
+    machine["docker"] = refused
+    passed_over: dict[Name, SandboxUnavailable] = {}
+    assert choose.choose(WANTED, DECLINES, passed_over).name == "bwrap"
+    assert passed_over["docker"].message == "the engine cannot create a container: unknown runtime"
+    assert passed_over["docker"].hint == refused.hint.replace("; or choose --sandbox bwrap", "") != refused.hint
 
 
 @pytest.mark.parametrize("broken", ["docker", "bwrap"])

@@ -116,3 +116,20 @@ def test_what_mends_missing_swap_accounting_is_the_boot_option(
 def test_a_file_of_the_same_name_that_is_not_this_machines_is_none_of_its_files() -> None:
     for other in ([OURS.st_dev, OURS.st_ino + 1], [OURS.st_dev + 1, OURS.st_ino]):
         assert says(seen={"/etc/passwd": other, "/nowhere": [1, 2]}) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts commands as other users")
+def test_an_interpreter_that_is_closed_to_other_users_is_named(open_folder: Path) -> None:
+    private = open_folder / "above" / "venv"
+    (private / "bin").mkdir(parents=True)
+    (private / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix, 'bin')}\n")
+    (private / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    python = str(private / "bin" / "python")
+    private.parent.chmod(0o700)  # passed by, since what lies in it is mounted
+    assert verification._closed_to_its_user(python) != private.parent
+    private.chmod(0o700)
+    assert verification._closed_to_its_user(python) == private
+    available(BwrapSandbox(sys.executable, open_folder / "first"))
+    with pytest.raises(verification.DidNotRun, match="does not run in the sandbox") as caught:
+        BwrapSandbox(python, open_folder / "scratch").promises()
+    assert f"chmod o+rx {private}" in caught.value.hint
