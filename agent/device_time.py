@@ -5,6 +5,7 @@ On a machine that is lent by the minute that is what a run costs. Refuses to gue
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from dataclasses import dataclass, field
@@ -51,8 +52,9 @@ class Metered:
         """End what still runs: who started it in another thread is told that it ended."""
         with self._lock:
             left = [*self._running.values()]
-        for process in left:
-            process.stop()
+        with contextlib.ExitStack() as ending:  # all of them, though one cannot be ended
+            for process in left:
+                ending.callback(process.stop)
 
     def runs(self, process: _Counted) -> None:
         with self._lock:

@@ -113,8 +113,10 @@ def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, joins: J
             with contextlib.closing(ctx.referee):
                 state = graph.walk(ctx, path / "checkpoint.sqlite")
         finally:
-            metered.stop_running()  # what compiles in threads of its own: nobody waits for that when the run stops
-            folder.spend(time.monotonic() - begun, metered.seconds)
+            try:
+                metered.stop_running()  # what compiles in threads of its own: nobody waits for that when the run stops
+            finally:
+                folder.spend(time.monotonic() - begun, metered.seconds)
         ctx.caches.clear()
         outcome.finish(ctx, folder, state, sandbox.promises(), wall_s=folder.read().spent_s)
     return 0

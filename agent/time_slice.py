@@ -22,18 +22,20 @@ class TimeSlice:
     longest_s: float = 0.0  # of the attempts that this command has judged so far
     _begun: float = field(default_factory=time.monotonic)
     _attempt_begun: float | None = None
+    _armed: bool = False
 
     def start(self) -> None:
         """Stop when it is over, whatever is going on then. To be called in the main thread."""
         if self.seconds is not None:
             signal.signal(signal.SIGALRM, _over)
+            self._armed = True
             signal.setitimer(signal.ITIMER_REAL, self.seconds)
 
     def before_attempt(self) -> None:
         """It may take as long as the longest so far; the first of a command begins in any case. Raises: Stopped."""
         now = time.monotonic()
         if self.seconds is not None and self.longest_s and now - self._begun + self.longest_s > self.seconds:
-            raise Stopped(signal.SIGALRM)
+            raise self._stopped()
         self._attempt_begun = now
 
     def before(self, seconds: float) -> None:
@@ -43,7 +45,14 @@ class TimeSlice:
         """
         late = self.seconds is not None and time.monotonic() - self._begun + seconds > self.seconds
         if late and self.seconds is not None and seconds <= self.seconds / 2:
-            raise Stopped(signal.SIGALRM)
+            raise self._stopped()
+
+    def _stopped(self) -> Stopped:
+        """It is over: what is ended now is not interrupted by the alarm."""
+        if self._armed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._armed = False
+        return Stopped(signal.SIGALRM)
 
     def after_attempt(self) -> None:
         if self._attempt_begun is not None:

@@ -263,17 +263,27 @@ class SupervisedProcess:
         finished = None if report is None else report.ended
         if finished is None:
             finished = self._end_without_supervisor()
-        self._supervisor.dismiss(5.0)
-        used = None
-        with contextlib.suppress(OSError):
-            used = self._groups.freezer.cpu_time_s()
-        self._cpu_time_s = max(self._cpu_time_s, finished.cpu_time_s if used is None else used)
-        self._groups.close()
-        self._close_listener()
-        self._ended = finished.as_ended()
-        if finished.reason == ENGINE_LOST:  # its record stays: somebody may still have to end it
+        self._ended = finished.as_ended()  # first: whoever comes after an interruption asks a supervisor no more
+        try:
+            self._supervisor.dismiss(5.0)
+        finally:
+            self._clear_away(finished)
+        if finished.reason == ENGINE_LOST:
             raise EngineLost(f"while {self.role} ran")
-        self._filed.forget()
+
+    def _clear_away(self, finished: Finished) -> None:
+        used = None
+        try:
+            with contextlib.suppress(OSError):
+                used = self._groups.freezer.cpu_time_s()
+            self._cpu_time_s = max(self._cpu_time_s, finished.cpu_time_s if used is None else used)
+        finally:
+            try:
+                self._groups.close()
+            finally:
+                self._close_listener()
+        if finished.reason != ENGINE_LOST:  # its record stays: somebody may still have to end it
+            self._filed.forget()
 
     def _end_without_supervisor(self) -> Finished:
         """Its death took the command along; what the command had started elsewhere is found by group and by mark."""

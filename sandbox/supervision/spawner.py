@@ -105,18 +105,22 @@ class Supervisor:
         self._popen.kill()
 
     def send(self, text: str) -> None:
+        """Nothing happens once it was let go."""
         assert self._popen.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it was killed, which the reports tell
-            self._popen.stdin.write(text.encode() + b"\n")
-            self._popen.stdin.flush()
+        if not self._popen.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):  # it was killed, which the reports tell
+                self._popen.stdin.write(text.encode() + b"\n")
+                self._popen.stdin.flush()
 
     def dismiss(self, timeout_s: float) -> None:
-        """Let it go: it has been heard, and what it would clear away is ours to clear away."""
+        """Let it go: it has been heard, and what it would clear away is ours to clear away. Idempotent."""
         self.send("heard")
         assert self._popen.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._popen.stdin.close()
-        os.close(self._reports)
+        reports, self._reports, self.closed = self._reports, -1, True
+        if reports >= 0:
+            os.close(reports)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(timeout_s)
 

@@ -92,3 +92,20 @@ def test_side_by_side_the_device_is_had_once() -> None:
     after = metered.seconds
     time.sleep(0.02)
     assert metered.seconds == after and metered.name == "local"
+
+
+def test_one_process_that_cannot_be_ended_keeps_no_other_alive() -> None:
+    asked = list[object]()
+
+    class Process:
+        def stop(self) -> str:
+            asked.append(self)
+            raise RuntimeError("it cannot be ended")
+
+    metered = Metered(cast(Any, SimpleNamespace(name="local", start=lambda command: Process())))
+    for _ in range(3):
+        metered.start(cast(Any, None))
+    with pytest.raises(RuntimeError):
+        metered.stop_running()
+    assert len({id(each) for each in asked}) == 3
+    metered.stop_running()  # none of them counts any more

@@ -11,6 +11,8 @@ import pytest
 from agent import environment, run
 from agent.budget import longest_check_s
 from agent.config import RunConfig
+from agent.device_time import Metered
+from agent.records import run_folder
 from agent.reporting.progress import Silent
 from sandbox import choose
 from sandbox.devices import load, lock
@@ -86,3 +88,18 @@ def test_the_budget_says_how_long_a_build_that_compiles_itself_is_waited_for(
     with pytest.raises(Assembled):
         run.start(config, Silent())
     assert asked["check_timeout_s"] == longest_check_s(22)
+
+
+def test_what_was_spent_is_written_down_though_what_runs_cannot_be_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise Assembled
+
+    monkeypatch.setattr(run, "_assemble", refuse)
+    monkeypatch.setattr(Metered, "stop_running", refuse)
+    target = write_files(tmp_path / "target", {"bench.py": ""})
+    config = RunConfig(target=target, entry="bench.py", runs_dir=tmp_path / "runs", sandbox="local", run_id="one")
+    with pytest.raises(Assembled):
+        run.start(config, Silent())
+    assert run_folder.find("one", [tmp_path / "runs"]).read().spent_s > 0

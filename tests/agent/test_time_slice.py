@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,21 @@ def test_what_would_be_lost_halfway_is_left_to_the_next_command_where_that_has_r
         late.before(45.0)
     late.before(55.0)  # no command would ever come to it
     TimeSlice(None, _begun=time.monotonic() - 1e6).before(1e6)
+
+
+@pytest.mark.parametrize("ask", [TimeSlice.before_attempt, lambda found: found.before(400.0)])
+def test_what_stops_before_its_time_is_over_is_not_interrupted_by_the_alarm(ask: Callable[[TimeSlice], None]) -> None:
+    before, left = signal.getsignal(signal.SIGALRM), signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        found = TimeSlice(1000.0, longest_s=999.0, _begun=time.monotonic() - 700.0)
+        found.start()
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+        with pytest.raises(Stopped):
+            ask(found)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *left)
 
 
 def test_when_it_is_over_everything_stops() -> None:
