@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -20,7 +21,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandbox import view
-from sandbox.contract import Command, Limits, Process, ProcessEnded
+from sandbox.contract import Command, Limits, Process, ProcessEnded, WouldNotFreeze
 from sandbox.errors import ContainmentNotHeld, SandboxError, SandboxUnavailable
 from sandbox.guest.wire import BadFrame, ChannelClosed
 from sandbox.supervision import user_ids
@@ -32,6 +33,7 @@ Control = Literal["capabilities", "new privileges", "system calls", "user", "nam
 EVERYTHING: frozenset[Control] = frozenset(get_args(Control))
 
 _TIMEOUT_S = 60.0
+_STILL_S = 5.0
 _PACKAGE = "_ratchet_guest"
 _START = f"import os, sys; sys.path.insert(0, os.getcwd()); from {_PACKAGE}.probe import main; main()"
 _LIMITS = Limits(memory_bytes=1 << 30, processes=256, file_bytes=1 << 30, tmp_bytes=32 << 20, shm_bytes=32 << 20)
@@ -43,6 +45,7 @@ _NO_SWAP_ACCOUNTING = (
     "This kernel does not count swap: boot it with swapaccount=1 on its command line, or choose another provider with "
     "--sandbox."
 )
+_ANOTHER = "Mend the engine, or choose another provider with --sandbox."
 _ADDED = frozenset({"RATCHET_CHANNEL", "LC_CTYPE"})  # the latter by Python itself, in the C locale
 
 
@@ -113,7 +116,7 @@ def verify(
 def _mend(told: Facts, missing: frozenset[Control]) -> str:
     if "swap" in missing and told.cgroups.get("swap") is None:
         return _NO_SWAP_ACCOUNTING
-    return "Mend the engine, or choose another provider with --sandbox."
+    return _ANOTHER
 
 
 def _run(start: Callable[[Command], Process], python: str, folder: Path) -> tuple[Command, Facts]:
@@ -150,6 +153,7 @@ def _run(start: Callable[[Command], Process], python: str, folder: Path) -> tupl
     process = start(command)
     try:
         told = process.channel.receive(_TIMEOUT_S)
+        _look_at_freezing(process)
         return command, Facts.model_validate(told.get("facts"))
     except (ProcessEnded, ChannelClosed) as error:
         last_words = (process.stop().output_tail.strip().splitlines() or [str(error)])[-1]
@@ -162,6 +166,32 @@ def _run(start: Callable[[Command], Process], python: str, folder: Path) -> tupl
         raise SandboxError(f"the probe of the sandbox answers with nonsense: {error}") from error
     finally:
         process.stop()
+
+
+def _look_at_freezing(process: Process) -> None:
+    """Of what is not seen from here nothing is frozen, and nothing held to its limits. Raises: ContainmentNotHeld."""
+    try:
+        process.freeze()
+        wrong = _moving(process)
+    except WouldNotFreeze as error:
+        wrong = str(error)
+    finally:
+        with contextlib.suppress(WouldNotFreeze):  # what it did meanwhile is for those to judge who time it
+            process.thaw()
+    if wrong:
+        raise ContainmentNotHeld(f"a command cannot be stopped for a while: {wrong}", hint=_ANOTHER)
+
+
+def _moving(process: Process) -> str:
+    """What is wrong with how it was stopped; a task that waits inside the kernel stops when it comes out."""
+    deadline = time.monotonic() + _STILL_S
+    while True:
+        tasks = process.usage().tasks
+        if tasks and all(task.stopped for task in tasks):
+            return ""
+        if time.monotonic() > deadline:
+            return "some of it runs on" if tasks else "none of it is seen"
+        time.sleep(0.01)
 
 
 def _why_not(python: str) -> str:

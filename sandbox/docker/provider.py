@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -33,6 +34,7 @@ from sandbox.supervision.records import Identity
 from sandbox.supervision.watching import Bounds
 
 _WATCHER = Path(watcher.__file__)
+_NOTICED_S = 10.0  # an engine takes some milliseconds to see that a container has ended
 _NOTES = (
     "a container shares the kernel with this machine: a fault of the kernel, or of a device driver that is passed in, "
     "is a way out",
@@ -159,7 +161,7 @@ class DockerSandbox:
             attached = engine.attach(made)
             undo.callback(os.close, attached)
             pid = engine.start(made)
-            identity = _identity(pid, made)
+            identity = _identity(engine, pid, made)
             order = self._order(engine, command, made, pid, attached, prepared)
             supervisor, _ = spawner.start(order, prepared.filed.log, script=_WATCHER, descriptors=[attached])
             filed = prepared.filed.naming(supervisor.pid)
@@ -285,10 +287,11 @@ def _freezer(engine: Engine, made: str, pid: int) -> Freezer:
     return SignalFreezer()
 
 
-def _identity(pid: int, made: str) -> Identity:
+def _identity(engine: Engine, pid: int, made: str) -> Identity:
     """Process 1 of a container, as we see it; of nobody when it has ended already.
 
-    Raises: SandboxUnavailable when the engine's numbers are of other processes than ours, which nobody may signal.
+    Raises: SandboxUnavailable when the engine's numbers are of other processes than ours, which nobody may signal, or
+    of none: then nothing would be frozen, and nothing would be held to its limits.
     """
     found = Identity.of(pid) if pid else None
     if found is not None and not found.alive:  # a dead one is in no group any more
@@ -297,10 +300,20 @@ def _identity(pid: int, made: str) -> Identity:
     if made[:12] in groups:
         assert found is not None
         return found
-    if groups or (pid and found is None and not any(process_tree.every_process())):
+    if groups or (pid and found is None and not any(process_tree.every_process())) or _runs_on(engine, made):
         raise SandboxUnavailable(
             "the processes of its containers are not to be seen from here",
             hint="Run the agent where the engine runs, not in a container or outside its virtual machine; or choose "
             "--sandbox bwrap.",
         )
     return Identity(pid=pid or 1, started_ticks=-1)  # it ended at once: nothing is below it
+
+
+def _runs_on(engine: Engine, made: str) -> bool:
+    """Whether the engine says so for longer than it takes to notice an end."""
+    deadline = time.monotonic() + _NOTICED_S
+    while engine.inspect(made)["State"]["Running"]:
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.02)
+    return False

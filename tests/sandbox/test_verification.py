@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sandbox import verification
 from sandbox.bwrap.provider import BwrapSandbox
-from sandbox.contract import Command, Process
+from sandbox.contract import Command, Process, Task, Usage
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import ContainmentNotHeld
 from sandbox.verification import Asked, Facts, shortcomings
@@ -116,6 +117,21 @@ def test_what_mends_missing_swap_accounting_is_the_boot_option(
 def test_a_file_of_the_same_name_that_is_not_this_machines_is_none_of_its_files() -> None:
     for other in ([OURS.st_dev, OURS.st_ino + 1], [OURS.st_dev + 1, OURS.st_ino]):
         assert says(seen={"/etc/passwd": other, "/nowhere": [1, 2]}) == []
+
+
+@pytest.mark.parametrize(("stopped", "why"), [([], "none of it is seen"), ([True, False], "some of it runs on")])
+def test_what_would_not_be_stopped_while_another_is_timed_is_noticed(
+    stopped: list[bool], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "_STILL_S", 0.0)
+    thawed: list[bool] = []
+    tasks = tuple(Task(7, 7 + number, frozenset({0}), 0, 0, each) for number, each in enumerate(stopped))
+    process: Any = SimpleNamespace(
+        freeze=lambda: None, thaw=lambda: thawed.append(True), usage=lambda: Usage(tasks, 0.0)
+    )
+    with pytest.raises(ContainmentNotHeld, match=why):
+        verification._look_at_freezing(process)
+    assert thawed
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts commands as other users")

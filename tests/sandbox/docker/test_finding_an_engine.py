@@ -10,14 +10,17 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sandbox.docker import endpoint, engine
+from sandbox.docker import endpoint, engine, provider
 from sandbox.docker.engine import Engine
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import EngineLost, SandboxUnavailable
+
+NOBODY = (1 << 22) + 1  # beyond every number that Linux gives to a process
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, host: str | None) -> SandboxUnavailable:
@@ -134,6 +137,18 @@ def test_an_engine_whose_processes_are_not_those_seen_here(open_folder: Path, mo
     with pytest.raises(SandboxUnavailable, match="not to be seen from here"):
         DockerSandbox(sys.executable, open_folder / "scratch").promises()
     assert list((open_folder / "scratch" / "records").iterdir()) == []
+
+
+def test_a_container_that_runs_and_is_not_seen_here_is_none_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from inside a container that was given the engine's socket: nothing here has that number."""
+    monkeypatch.setattr(provider, "_NOTICED_S", 0.1)
+    running: Any = SimpleNamespace(inspect=lambda made: {"State": {"Running": True}})
+    with pytest.raises(SandboxUnavailable, match="not to be seen from here") as caught:
+        provider._identity(running, NOBODY, "a" * 64)
+    assert "--sandbox bwrap" in caught.value.hint
+    told = iter([True, True, False])
+    ending: Any = SimpleNamespace(inspect=lambda made: {"State": {"Running": next(told)}})
+    assert not provider._identity(ending, NOBODY, "a" * 64).alive
 
 
 def available_engine() -> None:
