@@ -19,7 +19,7 @@ from agent.records import acceptance
 from agent.records.atomic_file import write_atomically
 from agent.records.attempts import ON_WAITING, Attempts
 from agent.records.ledger import Ledger
-from agent.records.run_folder import RunFolder
+from agent.records.run_folder import FolderUnusable, RunFolder
 from agent.repository.private_git import GitError
 from agent.repository.stack import Stack, StackError
 from tools.candidate import Candidate
@@ -63,7 +63,7 @@ def changes(run_dir: Path) -> list[PastChange]:
             attempts = Attempts(run_dir / "attempts")
             found = {name: attempts.load(name).candidate for name in acceptance.wanted_stack(ledger)}
             files, runtime = _files(run_dir)
-    except (OSError, ValidationError) as error:
+    except (OSError, FolderUnusable, ValidationError) as error:
         raise RunDamaged(f"{run_dir} cannot be read: {str(error).splitlines()[0]}",
                          hint="Its ledger.jsonl and attempts/ are needed, and its lock.") from error  # fmt: skip
     if not found:

@@ -20,10 +20,16 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from agent import __version__
 from agent.config import RunConfig
 from agent.environment import Environment
-from agent.errors import RunDamaged, RunExists, RunInUse, RunNotFound
+from agent.errors import AgentError, RunDamaged, RunExists, RunInUse, RunNotFound
 from agent.records.atomic_file import write_atomically
+from sandbox.errors import means_disk_full
 
 Status = Literal["finished", "running", "interrupted", "damaged"]
+_ELSEWHERE = "Name a folder of yours on a local disk with --runs-dir."
+
+
+class FolderUnusable(AgentError):
+    """No run can be made, held or listed in a folder, which a person named and can name another for."""
 
 
 class RunFile(BaseModel):
@@ -72,14 +78,13 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run; the kernel lets go when this process ends, however it ends. Raises: RunInUse."""
-        descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        """Hold the run; the kernel lets go when this process ends, in any way. Raises: RunInUse, FolderUnusable."""
+        with _of_the_folder(self.path, "be locked"):
+            descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with _of_the_folder(self.path, "be locked"):
+                _lock(descriptor, self.run_id)
             yield
-        except BlockingIOError as error:
-            hint = "Wait for it, or end it first."
-            raise RunInUse(f"Run {self.run_id} is being worked on by another process.", hint=hint) from error
         finally:
             os.close(descriptor)
 
@@ -89,21 +94,46 @@ class RunFolder:
                 self.read()
         except RunInUse:
             return "running"
-        except RunDamaged:
+        except (RunDamaged, FolderUnusable):
             return "damaged"
         return "finished" if (self.path / "report.json").exists() else "interrupted"
 
 
-def create(config: RunConfig, command: Sequence[str] | None = None) -> RunFolder:
-    """Make the folder of a new run. `command` is this process's own when not given. Raises: RunExists, OSError."""
-    config.runs_dir.mkdir(parents=True, exist_ok=True)
+@contextlib.contextmanager
+def _of_the_folder(folder: Path, what: str) -> Iterator[None]:
+    """Raises: FolderUnusable for OSError, but for a full disk, which is told as such elsewhere."""
     try:
-        config.run_dir.mkdir()
-    except FileExistsError as error:
-        hint = f"`agent resume {config.run_id}` continues it; another --run-id starts a new one."
-        raise RunExists(f"There is already a run {config.run_id} in {config.runs_dir}.", hint=hint) from error
+        yield
+    except OSError as error:
+        if means_disk_full(error.errno):
+            raise
+        raise FolderUnusable(f"{folder} cannot {what}: {error.strerror}", hint=_ELSEWHERE) from error
+
+
+def _lock(descriptor: int, run_id: str) -> None:
+    """Raises: RunInUse, OSError."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        hint = "Wait for it, or end it first."
+        raise RunInUse(f"Run {run_id} is being worked on by another process.", hint=hint) from error
+
+
+def create(config: RunConfig, command: Sequence[str] | None = None) -> RunFolder:
+    """Make the folder of a new run. `command` is this process's own when not given.
+
+    Raises: RunExists, FolderUnusable; OSError when the disk is full.
+    """
+    with _of_the_folder(config.runs_dir, "hold runs"):
+        config.runs_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            config.run_dir.mkdir()
+        except FileExistsError as error:
+            hint = f"`agent resume {config.run_id}` continues it; another --run-id starts a new one."
+            raise RunExists(f"There is already a run {config.run_id} in {config.runs_dir}.", hint=hint) from error
     folder = RunFolder(config.run_dir)
-    folder.write(RunFile(command=list(command or this_command()), config=config))
+    with _of_the_folder(config.run_dir, "be written"):
+        folder.write(RunFile(command=list(command or this_command()), config=config))
     return folder
 
 
@@ -128,13 +158,16 @@ def runs_dir_for(target: Path, cwd: Path, environment: Mapping[str, str] = os.en
 def find(reference: str, runs_dirs: Sequence[Path]) -> RunFolder:
     """The run named `reference`: an id, or the path of its folder. Raises: RunNotFound."""
     for path in (*(folder / reference for folder in runs_dirs), Path(reference)):
-        if (path / "run.json").exists():
+        if os.path.exists(path / "run.json"):  # noqa: PTH110 - False where `exists` raises
             return RunFolder(path.absolute())
     looked = ", ".join(str(folder) for folder in runs_dirs)
     raise RunNotFound(f"There is no run {reference} (looked in {looked}).", hint="`agent runs` lists them.")
 
 
 def every(runs_dirs: Sequence[Path]) -> list[RunFolder]:
-    """All runs of these folders, oldest first."""
-    paths = [path for folder in runs_dirs if folder.is_dir() for path in folder.iterdir() if path.is_dir()]
+    """All runs of these folders, oldest first. Raises: FolderUnusable."""
+    paths = list[Path]()
+    for folder in runs_dirs:
+        with _of_the_folder(folder, "be listed"):
+            paths += [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     return [RunFolder(path) for path in sorted(paths, key=lambda path: path.name)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from agent.config import RunConfig
 from agent.errors import RunDamaged, RunExists, RunInUse, RunNotFound
 from agent.records import run_folder
-from agent.records.run_folder import RunFolder
+from agent.records.run_folder import FolderUnusable, RunFolder
 from agent.reporting import list_runs, report
 from tests.agent.reporting.sample_report import sample
 
@@ -65,6 +67,51 @@ def test_a_file_that_is_not_ours_is_damaged(text: str, config: RunConfig) -> Non
     with pytest.raises(RunDamaged, match=r"run\.json cannot be read"):
         folder.read()
     assert folder.status() == "damaged"
+
+
+@pytest.mark.parametrize("below", ["file", "file/runs"])
+def test_where_no_run_can_be_made_another_folder_is_asked_for(below: str, config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FolderUnusable, match="cannot hold runs") as caught:
+        run_folder.create(config.model_copy(update={"runs_dir": tmp_path / below}))
+    assert "--runs-dir" in caught.value.hint
+
+
+def test_a_run_that_cannot_be_locked_is_damaged_and_says_so(config: RunConfig) -> None:
+    folder = run_folder.create(config)
+    (folder.path / "run.lock").unlink(missing_ok=True)
+    (folder.path / "run.lock").mkdir()
+    assert folder.status() == "damaged"
+    with pytest.raises(FolderUnusable, match="cannot be locked") as caught, folder.locked():
+        pass
+    assert "--runs-dir" in caught.value.hint
+    ((name, status, *_),) = (line.split() for line in list_runs.lines([config.runs_dir]))
+    assert (name, status) == ("mine", "damaged")
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
+def test_a_file_system_without_locks_is_none_for_runs(
+    number: int, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run_folder.create(config)
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(run_folder.fcntl, "flock", refuse)
+    with pytest.raises(FolderUnusable, match="cannot be locked"), folder.locked():
+        pass
+    assert folder.status() == "damaged"
+
+
+def test_what_happens_while_a_run_is_held_is_not_taken_for_another_who_holds_it(config: RunConfig) -> None:
+    with pytest.raises(BlockingIOError), run_folder.create(config).locked():
+        raise BlockingIOError
+
+
+def test_a_name_that_can_be_none_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFound):
+        run_folder.find("x" * 5000, [tmp_path])
 
 
 def test_no_such_run_says_where_it_looked(tmp_path: Path) -> None:
