@@ -72,11 +72,13 @@ def fresh_name() -> str:
 def prepare(
     name: str, command: Command, place: Place, uid: int | None, undo: ExitStack, groups: tuple[Path, ...] = ()
 ) -> Prepared:
-    """`uid` is who will connect, if not ourselves; `groups` are control groups to remove with it. Raises: OSError."""
-    folder = _private_folder(place.scratch, name)
-    undo.callback(shutil.rmtree, folder, ignore_errors=True)
-    listener = _listen(folder, uid)
-    undo.callback(listener.close)
+    """`uid` is who will connect, if not ourselves; `groups` are control groups to remove with it.
+
+    Raises: Unusable, OSError.
+    """
+    folder, listener = _bound(_private_folders(place.scratch, name), undo)
+    if uid is not None:
+        user_ids.give(folder, uid)
     agent = Identity.of_living(os.getpid())
     record = Record(role=command.role, agent=agent, folder=folder, channel=str(folder / "channel"), groups=groups)
     filed = Filed(place.records / f"{name}.json", record)
@@ -85,33 +87,41 @@ def prepare(
     return Prepared(listener, filed)
 
 
-def _private_folder(scratch: Path, name: str) -> Path:
+def _private_folders(scratch: Path, name: str) -> Iterator[Path]:
+    """Where the channel may lie: in a folder of ours, or in a temporary one if that is too deep or holds no sockets."""
     folder = scratch / name
-    if len(os.fsencode(folder / "channel")) > _LONGEST_SOCKET_PATH:
-        return Path(tempfile.mkdtemp(prefix="ratchet-"))
-    folder.mkdir(mode=0o700)
-    return folder
+    if len(os.fsencode(folder / "channel")) <= _LONGEST_SOCKET_PATH:
+        folder.mkdir(mode=0o700)
+        yield folder
+    yield Path(tempfile.mkdtemp(prefix="ratchet-"))
 
 
-def _listen(folder: Path, uid: int | None) -> socket.socket:
+def _bound(folders: Iterator[Path], undo: ExitStack) -> tuple[Path, socket.socket]:
+    """Raises: OSError of the last folder, when no channel can be made in any."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with contextlib.suppress(OSError):  # Linux before 6.16 has no such option
-            listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)  # nor for what is accepted on it
-        listener.bind(str(folder / "channel"))
+    undo.callback(listener.close)
+    with contextlib.suppress(OSError):  # Linux before 6.16 has no such option
+        listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)  # nor for what is accepted on it
+    failure: OSError | None = None
+    for folder in folders:
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            listener.bind(str(folder / "channel"))
+        except OSError as error:  # some file systems of networks and virtual machines hold no sockets
+            failure = error
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
         listener.listen(1)
-        if uid is not None:
-            user_ids.give(folder, uid)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+        return folder, listener
+    assert failure is not None, "there is at least one folder"
+    raise failure
 
 
 @contextlib.contextmanager
 def disk_errors(doing: str) -> Iterator[None]:
     """Raises: DiskFull, SandboxError instead of OSError."""
     hint = "Free some space; nothing already proven is lost."
+    elsewhere = "If that folder is at fault, name another with --runs-dir, or with the variable TMPDIR."
     try:
         yield
     except Unusable as failure:
@@ -121,4 +131,4 @@ def disk_errors(doing: str) -> Iterator[None]:
     except OSError as error:
         if means_disk_full(error.errno):
             raise DiskFull(f"the disk is full while {doing}: {error}", hint=hint) from error
-        raise SandboxError(f"{doing} failed: {error}") from error
+        raise SandboxError(f"{doing} failed: {error}", hint=elsewhere) from error

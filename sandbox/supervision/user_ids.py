@@ -5,6 +5,8 @@ Refuses to change the mode of anything that is not the agent's own: what a user 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import os
 import secrets
@@ -19,6 +21,7 @@ from sandbox.errors import Unusable
 # 1879048192 to 2147483647 free.
 _FIRST, _LAST = 1_900_000_000, 2_000_000_000
 _PER_AGENT = 10_000
+_REFUSED = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP)  # EINVAL: a user id that is not mapped here
 
 
 def fresh_ids() -> Iterator[int]:
@@ -28,15 +31,29 @@ def fresh_ids() -> Iterator[int]:
 
 
 def give(folder: Path, uid: int) -> None:
-    """Make `uid` the owner of a folder and all in it, closed to others. Raises: OSError.
+    """Make `uid` the owner of a folder and all in it, closed to others. Raises: Unusable, OSError.
 
     A file with further links is left alone, because its other names may be somebody else's; in a folder of its own
     the command can still replace it.
     """
-    for path, facts in _everything(folder):
-        if stat.S_ISDIR(facts.st_mode) or facts.st_nlink == 1:
-            os.chown(path, uid, uid, follow_symlinks=False)
-    folder.chmod(0o700)
+    with _permitted(folder):
+        for path, facts in _everything(folder):
+            if stat.S_ISDIR(facts.st_mode) or facts.st_nlink == 1:
+                os.chown(path, uid, uid, follow_symlinks=False)
+        folder.chmod(0o700)
+
+
+@contextlib.contextmanager
+def _permitted(folder: Path) -> Iterator[None]:
+    """Raises: Unusable where not even root may give files away, as on many file systems of networks."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        message = f"{folder} cannot be given to a separate user: {error.strerror}"
+        hint = "Name a folder on a local disk with --runs-dir, or with the variable TMPDIR; or do not run as root."
+        raise Unusable("users", message, hint=hint, error_number=error.errno or 0) from error
 
 
 def show(folder: Path) -> None:
@@ -89,7 +106,7 @@ def hand_over_mounted(uid: int, command: Command, owned: Iterable[Path]) -> None
 
     Only those in `owned` may have their modes changed.
 
-    Raises: OSError.
+    Raises: Unusable, OSError.
     """
     for folder in command.writable:
         give(folder, uid)
