@@ -22,13 +22,15 @@ from langgraph.runtime import Runtime
 
 from agent import climb as climbing
 from agent.context import RunContext
-from agent.errors import RunOutdated
+from agent.errors import RunDamaged, RunOutdated
 from agent.state import GRAPH_VERSION, RunState, Update, following
 from agent.step_names import STEPS
 from agent.steps import CLIMBING, STEP_NODES
 
 RECURSION_LIMIT = 10_000  # nodes per run; a backstop, the limits of a run are in its configuration
 THREAD = "run"
+_PRIMARY = 0xFF  # of SQLite's result codes: the rest says more (sqlite.org, "Result and Error Codes")
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _node(function: Callable[[RunState, RunContext], Update]) -> Any:
@@ -101,12 +103,23 @@ def mermaid() -> str:
 
 @contextmanager
 def _checkpointer(path: Path) -> Iterator[SqliteSaver]:
-    with closing(sqlite3.connect(path, check_same_thread=False)) as connection:
-        yield SqliteSaver(connection)
+    try:
+        with closing(sqlite3.connect(path, check_same_thread=False)) as connection:
+            yield SqliteSaver(connection)
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & _PRIMARY not in _DAMAGED:
+            raise
+        raise RunDamaged(
+            f"{path} is damaged: {error}.",
+            hint="Remove it and resume: the steps are walked again, on top of what was proven, which is kept.",
+        ) from error
 
 
 def walk(context: RunContext, checkpoint: Path) -> RunState:
-    """Walk the graph from the start, or from where the checkpoint left it. Raises: RunOutdated, RatchetError."""
+    """Walk the graph from the start, or from where the checkpoint left it.
+
+    Raises: RunOutdated, RunDamaged, RatchetError.
+    """
     config: Any = {"configurable": {"thread_id": THREAD}, "recursion_limit": RECURSION_LIMIT}
     with _checkpointer(checkpoint) as saver:
         graph = build(saver)
