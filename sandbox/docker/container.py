@@ -33,6 +33,7 @@ class Outside:
     devices: tuple[Path, ...] = ()
     groups: tuple[int, ...] = ()  # own the devices
     counters: bool = False  # it is granted the right to read hardware counters
+    cgroup_namespace: bool = True  # the engine can give it one of its own
     requests: tuple[dict[str, Any], ...] = field(default=())  # of devices, by the engine's own means
     without: frozenset[Guard] = frozenset()
 
@@ -54,6 +55,8 @@ def host_options(command: Command, outside: Outside) -> dict[str, Any]:
         ],
         "pid_mode": "host" if "pid namespace" in without else None,
         "ipc_mode": "host" if "ipc" in without else "private",
+        "cgroupns": "private" if outside.cgroup_namespace else None,
+        "init": False,  # process 1 is ours, whatever the engine would start there
         "shm_size": None if without & {"ipc", "shm"} else limits.shm_bytes,
         "tmpfs": {} if "host files" in without else {"/tmp": _tmp(limits, outside)},
         "mounts": list(_mounts(command, outside)),

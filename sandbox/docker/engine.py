@@ -84,6 +84,11 @@ class Engine:
     def version(self) -> str:
         return str(self.info.get("ServerVersion", "unknown"))
 
+    @property
+    def has_cgroup_namespaces(self) -> bool:
+        """Whether a container can have a namespace of control groups of its own (API 1.41, of engine 20.10)."""
+        return bool(docker.utils.version_gte(self._api.api_version, "1.41"))
+
     def make_empty_image(self) -> str:
         """The image for containers that show this machine's own software. Raises: SandboxError, DiskFull."""
         if not self.has_image(EMPTY_IMAGE):

@@ -153,6 +153,7 @@ class DockerSandbox:
                 groups=given.groups,
                 requests=given.requests,
                 counters=counters.grant_needed(command.counters),
+                cgroup_namespace=engine.has_cgroup_namespaces,
                 without=self._without,
             )
             command = replace(command, env=given.merged(command.env))
