@@ -300,7 +300,9 @@ def identity(path: str) -> list[int]:
 def _limits(told: Facts, limits: Limits) -> Iterator[tuple[Control, str]]:
     if told.limits.get("core") != [0, 0]:
         yield "core dumps", "it may write core dumps"
-    if told.limits.get("fsize") != [limits.file_bytes, limits.file_bytes]:
+    file_bytes = told.limits.get("fsize", [])
+    assert limits.file_bytes is not None
+    if len(file_bytes) != 2 or not all(0 <= each <= limits.file_bytes for each in file_bytes):  # -1 is no limit
         yield "file size", "the size of its files is not limited"
     sizes: Mapping[Control, tuple[str, int]] = {
         "tmp": ("/tmp", limits.tmp_bytes),

@@ -56,7 +56,7 @@ class Launched(NamedTuple):
 
 
 class LaunchFailure(Exception):
-    """`stage` is one of: group, namespaces, pid namespace, user, limits, cpus, folder, exec."""
+    """`stage` is one of: group, namespaces, pid namespace, user, resource limits, cpus, folder, exec."""
 
     def __init__(self, stage: str, error_number: int, text: str) -> None:
         super().__init__(f"{stage}: {text}")
@@ -171,7 +171,7 @@ def _become(order: Order, joins: list[int], output_end: int, failure_end: int) -
     with _stage("group"):
         for descriptor in joins:
             os.write(descriptor, b"0")
-    with _stage("limits"):
+    with _stage("resource limits"):
         _set_limits(order)
     if order.cpus is not None:
         with _stage("cpus"):
@@ -195,11 +195,17 @@ def _set_limits(order: Order) -> None:
         file.write("1000")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if order.file_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (order.file_bytes, order.file_bytes))
+        _limit(resource.RLIMIT_FSIZE, order.file_bytes)
     if (order.uid is not None or order.becomes is not None) and order.processes is not None:
         # counted per user, so it means nothing for a user who has other processes
-        most = order.processes + SPARE_TASKS
-        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+        _limit(resource.RLIMIT_NPROC, order.processes + SPARE_TASKS)
+
+
+def _limit(kind: int, wanted: int) -> None:
+    """No more than whoever started the agent allows, which only root could raise again."""
+    allowed = resource.getrlimit(kind)[1]
+    most = wanted if allowed == resource.RLIM_INFINITY else min(wanted, allowed)
+    resource.setrlimit(kind, (most, most))
 
 
 def _give_up_rights(order: Order) -> None:

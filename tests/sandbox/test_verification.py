@@ -43,6 +43,7 @@ def status(**changed: list[str]) -> dict[str, list[str]]:
 
 
 def test_of_what_holds_nothing_is_said() -> None:
+    assert says(limits={"core": [0, 0], "fsize": [1 << 20, 1 << 20]}) == []  # the agent itself may write no larger ones
     assert says() == []
 
 
@@ -53,6 +54,8 @@ def test_of_what_holds_nothing_is_said() -> None:
         ({"status": status(Groups=["0", "1000"])}, "user", "in root's group"),
         ({"status": status(Groups=["999", "1000"])}, "user", "groups that were not given (999)"),
         ({"processes": [17]}, "other processes", "not its own (17)"),
+        ({"limits": {"core": [0, 0], "fsize": [-1, -1]}}, "file size", "not limited"),
+        ({"limits": {"core": [0, 0], "fsize": [1, (1 << 30) + 1]}}, "file size", "not limited"),
         ({"cpus": [0, 1]}, "cpus", "CPUs that it was not given (1)"),
         ({"cgroups": {"memory": "1", "swap": None, "processes": "1"}}, "swap", "does not limit its swap (None)"),
     ],
