@@ -126,8 +126,9 @@ def _consent(needs: Sequence[str], engine: Engine, wanted: Requirements | None) 
 
 
 def _tell(name: str, engine: Engine) -> None:
-    """Its labels say what was seen in it a moment ago."""
-    (image,) = (image for image in images.list_images(engine) if image.name == name)
+    """Its labels say what was seen in it a moment ago. An engine lists docker.io/x:1 as x:1."""
+    made = engine.image(name) or {}
+    image = next(image for image in images.list_images(engine) if image.id == made.get("Id"))
     _say(f"made {name}: python {image.python}, torch {image.torch or 'none'}, triton {image.triton or 'none'}")
     # the image of a kind may lack a PyTorch: then a target has to bring it
     _say(f"it has {want}" if (want := images.want_of_torch(image.torch)) else f"a run uses it with --image {name}")

@@ -62,6 +62,18 @@ def test_what_needs_no_network_is_made_without_a_question(
     assert row[1] == "cpu" and row[-3:] == [sys.version.split()[0], TORCH, "none"]
 
 
+def test_an_image_may_be_named_with_its_registry(
+    local_images: Images, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine lists it by the name without."""
+    made = made_as_if(local_images, "cpu", TORCH)
+    monkeypatch.setattr(images, "build", lambda *_, **__: f"docker.io/{made}")
+    monkeypatch.setattr(images, "fetched", lambda *_, **__: [])
+    assert image("build", "cpu", "--tag", f"docker.io/{made}") == 0
+    told = capsys.readouterr()
+    assert told.out == f"docker.io/{made}\n" and f"torch {TORCH}" in told.err
+
+
 def test_what_is_installed_for_a_target_is_told_and_is_what_was_agreed_to(
     local_images: Images, target: Target, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
