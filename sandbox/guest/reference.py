@@ -90,7 +90,23 @@ class Reference(Worker):
         if not isinstance(self.built, torch.nn.Module):
             raise workload.WorkloadProblem("no_precision", "the callable is no module, so it cannot be widened")
         self.precision = getattr(torch, name)
+        self._widen()
+
+    def _widen(self):
+        """What is complex is taken out meanwhile: `to` would keep its real part only."""
+        aside = [
+            (held, name, tensor)
+            for module in self.built.modules()
+            for held in (module._parameters, module._buffers)
+            for name, tensor in held.items()
+            if tensor is not None and tensor.is_complex()
+        ]
+        for held, name, _ in aside:
+            held[name] = None
         self.built.to(self.precision)
+        for held, name, tensor in aside:
+            tensor.data = self._cast(tensor.data)
+            held[name] = tensor
 
     def op_save(self, path):
         """As a worker does. Of 16-bit results the wide ones are saved in 32 bits, which is exact enough for the judge

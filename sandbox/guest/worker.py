@@ -126,7 +126,9 @@ class Worker:
         return merged if isinstance(arguments, dict) else tuple(merged.values())
 
     def _cast(self, tensor):
-        return tensor.to(self.precision) if self.precision and tensor.is_floating_point() else tensor
+        if not self.precision or not (tensor.is_floating_point() or tensor.is_complex()):
+            return tensor
+        return tensor.to(self.precision.to_complex() if tensor.is_complex() else self.precision)
 
     def op_call(self, key):
         """Call, wait for the device, and answer with the digest: that answer stops the host's clock."""

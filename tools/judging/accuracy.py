@@ -2,7 +2,7 @@
 
 The truth is the pristine model in float64 where that runs. A candidate may err twice as much as the pristine model in
 its own precision does, or up to a floor of its dtype: a kernel that rounds differently passes, a silent loss of
-precision does not. Refuses to average: the worst row and the worst element count.
+precision does not. Refuses to average: the worst row and the worst element count, and rows that are lost by number.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ FLOAT8_FLOOR = (6e-2, 2.5e-1)
 RATIO = 2.0
 # a row this much smaller than the typical row is measured against the typical one: near zero, relative means nothing
 SMALL_ROW = 1e-3
+# A row that is off by more says nothing of rounding: the original took another way there than the truth, as through a
+# router. It counts by itself, so that it does not widen what all other rows are allowed.
+LOST_ROW = 0.5
 CHUNK = 1 << 20
 
 
@@ -37,12 +40,14 @@ CHUNK = 1 << 20
 class LeafError:
     """Errors of one tensor against the truth; `mismatch` says what cannot be expressed as a number."""
 
-    row: float = 0.0  # worst relative L2 error of a row
-    scaled: float = 0.0  # largest absolute error over the largest absolute value
+    row: float = 0.0  # worst relative L2 error of a row that is not lost
+    scaled: float = 0.0  # largest absolute error in such a row over the largest absolute value
     mismatch: str = ""
+    lost: int = 0  # rows that are off by more than `LOST_ROW`
 
     def worse(self, other: LeafError) -> LeafError:
-        return LeafError(max(self.row, other.row), max(self.scaled, other.scaled), self.mismatch or other.mismatch)
+        worst = max(self.row, other.row), max(self.scaled, other.scaled)
+        return LeafError(*worst, self.mismatch or other.mismatch, self.lost + other.lost)
 
 
 @dataclass(frozen=True)
@@ -87,18 +92,29 @@ def leaf_error(leaf: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
     wide = np.float64 if leaf.dtype in ("float32", "float64", "complex64", "complex128") else np.float32
     parts = _over_chunks(leaf, truth, baseline, wide)
     if wide is np.float32 and not all(np.isfinite(part.squares).all() for part in parts):
-        parts = _over_chunks(leaf, truth, baseline, np.float64)  # squares of huge values overflow
+        wide = np.float64  # squares of huge values overflow
+        parts = _over_chunks(leaf, truth, baseline, wide)
     if any(part.odd for part in parts):
         return LeafError(mismatch="NaN or infinity where the original has none, or the reverse")
-    largest_error = max((part.largest_error for part in parts), default=0.0)
     largest_value = max((part.largest_value for part in parts), default=0.0)
-    if largest_error == 0.0:
+    if _largest_error(parts) == 0.0:
         return LeafError()
     if largest_value == 0.0:
         return LeafError(mismatch="not zero where the original is zero everywhere")
-    error, value = np.sqrt(np.concatenate([part.squares for part in parts], axis=1, dtype=np.float64))
-    norm = np.maximum(value, SMALL_ROW * float(np.sqrt((value**2).mean())))
-    return LeafError(float((error / norm).max()), largest_error / largest_value)
+    errors = _relative(parts)
+    lost = errors > LOST_ROW
+    if lost.any():
+        parts = _over_chunks(leaf, truth, baseline, wide, lost)
+    row = float(errors[~lost].max(initial=0.0))
+    return LeafError(row, _largest_error(parts) / largest_value, lost=int(np.count_nonzero(lost)))
+
+
+def row_errors(leaf: Leaf, truth: Leaf) -> NDArray[np.float64]:
+    """Relative L2 errors of all rows of the original's answer; infinite where the truth is zero everywhere."""
+    parts = _over_chunks(leaf, truth, leaf, np.float64)
+    if _largest_error(parts) == 0.0:
+        return np.zeros(sum(part.squares.shape[1] for part in parts))
+    return _relative(parts) if any(part.largest_value for part in parts) else np.full(1, np.inf)
 
 
 @dataclass(frozen=True)
@@ -111,26 +127,43 @@ class _Part:
     odd: bool = False
 
 
-def _over_chunks(leaf: Leaf, truth: Leaf, baseline: Leaf, wide: type) -> list[_Part]:
+def _largest_error(parts: list[_Part]) -> float:
+    return max((part.largest_error for part in parts), default=0.0)
+
+
+def _relative(parts: list[_Part]) -> NDArray[np.float64]:
+    """Errors of the rows over their size."""
+    error, value = np.sqrt(np.concatenate([part.squares for part in parts], axis=1, dtype=np.float64))
+    return np.asarray(error / np.maximum(value, SMALL_ROW * float(np.sqrt((value**2).mean()))))
+
+
+def _over_chunks(
+    leaf: Leaf, truth: Leaf, baseline: Leaf, wide: type, lost: NDArray[np.bool_] | None = None
+) -> list[_Part]:
     """In parts that fit the cache of a core, on all cores: a large output has 10^8 elements."""
     length = max(1, truth.row_length)
     step = max(1, CHUNK // length) * length
     spans = [(start, min(start + step, truth.elements)) for start in range(0, truth.elements, step)]
     if len(spans) < 2:
-        return [_part(leaf, truth, baseline, wide, span, length) for span in spans]
+        return [_part(leaf, truth, baseline, wide, span, length, lost) for span in spans]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return list(pool.map(lambda span: _part(leaf, truth, baseline, wide, span, length), spans))
+        return list(pool.map(lambda span: _part(leaf, truth, baseline, wide, span, length, lost), spans))
 
 
-def _part(leaf: Leaf, truth: Leaf, baseline: Leaf, wide: type, span: tuple[int, int], length: int) -> _Part:
+def _part(leaf: Leaf, truth: Leaf, baseline: Leaf, wide: type, span: tuple[int, int], length: int,
+          lost: NDArray[np.bool_] | None) -> _Part:  # fmt: skip
+    """Rows that are `lost` have no error here."""
     x, t, b = (part.as_float(*span, wide) for part in (leaf, truth, baseline))
     odd = ~np.isfinite(b)
     if (odd != ~np.isfinite(x)).any() or not np.array_equal(x[odd], b[odd], equal_nan=True):
         return _Part(np.zeros((2, 0)), 0.0, 0.0, odd=True)
     if odd.any() or not np.isfinite(t).all():
-        t = np.where(odd | ~np.isfinite(t), 0.0, t).astype(wide)
+        # where the original has a number and the truth has none, the original's is what there is to compare with
+        t = np.where(odd, 0.0, np.where(np.isfinite(t), t, b)).astype(wide)
         x = np.where(odd, t, x)
     error = x - t
+    if lost is not None:
+        error.reshape(-1, length)[lost[span[0] // length : span[1] // length]] = 0.0
     with np.errstate(over="ignore"):
         squares = np.stack([np.einsum("ij,ij->i", v.reshape(-1, length), v.reshape(-1, length)) for v in (error, t)])
     return _Part(squares, float(np.abs(error).max(initial=0.0)), float(np.abs(t).max(initial=0.0)))
@@ -139,9 +172,13 @@ def _part(leaf: Leaf, truth: Leaf, baseline: Leaf, wide: type, span: tuple[int, 
 def judge_leaf(error: LeafError, baseline_error: LeafError, dtype: str) -> Finding:
     """Apply the rule to the worst errors seen over all calls of one kind."""
     row, scaled = FLOORS.get(dtype, FLOAT8_FLOOR)
-    allowed = LeafError(max(row, RATIO * baseline_error.row), max(scaled, RATIO * baseline_error.scaled))
+    allowed = LeafError(max(row, RATIO * baseline_error.row), max(scaled, RATIO * baseline_error.scaled),
+                        lost=int(RATIO * baseline_error.lost))  # fmt: skip
     if error.mismatch:
         return Finding(False, error.mismatch, error, allowed)
+    if error.lost > allowed.lost:
+        how = f"{error.lost} of them, allowed {allowed.lost}"
+        return Finding(False, f"a row is off by more than {LOST_ROW:.0%}: {how}", error, allowed)
     if not error.row <= allowed.row:
         return Finding(False, f"a row is off by {error.row:.2g}, allowed {allowed.row:.2g}", error, allowed)
     if not error.scaled <= allowed.scaled:

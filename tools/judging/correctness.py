@@ -300,7 +300,7 @@ def fault_verdict(fault: WorkerFault) -> tuple[VerdictName, str]:
     return "broken", f"{fault.kind.replace('_', ' ')}: {fault}"
 
 
-def passes_for(wrong: Saved, right: Saved, truth: Saved) -> bool:
+def passes_for(wrong: Saved, right: Saved, truth: Saved, rules: Rules) -> bool:
     """Whether an answer that must fail would pass: the self-test of a problem asks this."""
     if not right.leaves:
         return True

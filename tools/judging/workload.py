@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from tools.errors import WorkloadError, workload_error
-from tools.judging import correctness, tensors
+from tools.judging import imposters, tensors
 from tools.judging.accuracy import LeafError, judge_leaf, leaf_error
 from tools.judging.correctness import Rules
 from tools.judging.described import Built, Described, Memory, SavedInit, what_is_wrong
@@ -213,13 +213,16 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     cheap = cases[0]
     _same_twice(found, cheap, rng)
     rules = Rules("outputs" in told.declares, "compare" in told.declares, told.tolerance.model_dump(exclude_none=True))
+    known: dict[int, Saved] = {}  # answers by seed
     if not rules.compare:
-        _not_degenerate(found, cheap, rules, rng)
+        seeds = [rng.randrange(1 << 31) for _ in range(DEGENERATE_SEEDS)]
+        known = dict(zip(seeds, _answers(found, cheap, rules, seeds), strict=True))
+        _not_degenerate(found, [*known.values()], rules)
     unseen = _unseen_shapes(found, cases, rng)
     variants = tuple(v for v in VARIANTS if found.possible_seed(cheap, rng, v) is not None)
     transforms = _transforms(found, cheap, rng) if is_module else ()
     peak_bytes = worker.ask_for(Memory, "memory").peak_bytes
-    precision = _precision(found, cheap, states, rng) if is_module else ""
+    precision = _precision(found, cheap, states, rules, known, rng) if is_module else ""
     return Workload(
         told.form,
         told.mode,
@@ -267,53 +270,22 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
             raise WorkerFault("not_deterministic", f"output {index} differs between two calls with the same input")
 
 
-def _not_degenerate(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> None:
+def _not_degenerate(found: Inspection, rights: Sequence[Saved], rules: Rules) -> None:
     """Zeros, the mean output, another seed's output and a shuffled batch must each fail the check."""
-    runs = [found.run_once(case, rng.randrange(1 << 31))[0] for _ in range(DEGENERATE_SEEDS)]
-    if rules.outputs:
-        runs = [_selected(found, saved, case.phase) for saved in runs]
-    right, other = runs[0], runs[1]
-    imposters = {
-        "zeros": [np.zeros_like(leaf.raw) for leaf in right.leaves],
-        "the output for another seed": [leaf.raw for leaf in other.leaves],
-        "the mean output": [_mean_bytes([r.leaves[i] for r in runs]) for i in range(len(right.leaves))],
-    }
-    shuffled = [_rolled(leaf) for leaf in right.leaves]
-    if any(raw is not None for raw in shuffled):
-        kept = [leaf.raw if raw is None else raw for raw, leaf in zip(shuffled, right.leaves, strict=True)]
-        imposters["a shuffled batch"] = kept
-    for name, raws in imposters.items():
-        path = found.keep / "imposter"
-        if [raw.size for raw in raws] != [leaf.nbytes for leaf in right.leaves]:
-            continue  # outputs whose size depends on the data differ by that alone
-        tensors.write(path, right, raws)
-        if correctness.passes_for(tensors.read(path), right, right):
-            raise WorkerFault("degenerate", f"{name} would pass for the right answer")
-        path.unlink()
+    if name := imposters.passing(rights, rights[0], rules, found.keep):
+        raise WorkerFault("degenerate", f"{name} would pass for the right answer")
+
+
+def _answers(found: Inspection, case: Case, rules: Rules, seeds: Sequence[int]) -> list[Saved]:
+    """What the rule compares of the results for these seeds."""
+    runs = [found.run_once(case, seed)[0] for seed in seeds]
+    return [_selected(found, saved, case.phase) for saved in runs] if rules.outputs else runs
 
 
 def _selected(found: Inspection, saved: Saved, phase: str) -> Saved:
     into = saved.path.with_suffix(".selected")
     found.worker.ask("select", source=str(saved.path), path=str(into), phase=phase)
     return tensors.read(into)
-
-
-def _mean_bytes(leaves: list[tensors.Leaf]) -> Any:
-    """The mean over seeds in the leaf's own dtype, for the dtypes numpy has; other leaves stay as they are."""
-    first = leaves[0]
-    if first.dtype in ("float16", "float32", "float64") and len({leaf.shape for leaf in leaves}) == 1:
-        mean = np.mean([leaf.as_float(0, leaf.elements) for leaf in leaves], axis=0)
-        return mean.astype(first.dtype).view(np.uint8)
-    if first.dtype == "bfloat16" and len({leaf.shape for leaf in leaves}) == 1:
-        mean = np.mean([leaf.as_float(0, leaf.elements) for leaf in leaves], axis=0).astype(np.float32)
-        return (mean.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-    return leaves[1].raw
-
-
-def _rolled(leaf: tensors.Leaf) -> Any:
-    if len(leaf.shape) < 2 or leaf.shape[0] < 2 or not leaf.nbytes:
-        return None
-    return np.roll(leaf.raw.reshape(leaf.shape[0], -1), 1, axis=0).reshape(-1)
 
 
 def _unseen_shapes(found: Inspection, cases: list[Case], rng: random.Random) -> tuple[Case, ...]:
@@ -350,15 +322,34 @@ def _transforms(found: Inspection, case: Case, rng: random.Random) -> tuple[str,
     return tuple(survived)
 
 
-def _precision(found: Inspection, case: Case, states: Mapping[str, Path], rng: random.Random) -> str:
-    """The widest precision in which the pristine model runs."""
+def _precision(
+    found: Inspection,
+    case: Case,
+    states: Mapping[str, Path],
+    rules: Rules,
+    known: Mapping[int, Saved],
+    rng: random.Random,
+) -> str:
+    """The widest precision in which the pristine model runs and is the same function: `known` are its own answers, by
+    seed, none where the entry compares by itself.
+    """
     for name in ("float64", "float32"):
         try:
             found.worker.ask("precision", name=name)
             found.worker.ask("load_state", path=found.worker.reveal(states["a"]))
-            if found.possible(case, rng.randrange(1 << 31)):
+            if found.possible(case, rng.randrange(1 << 31)) and _holds(found, case, rules, known):
                 return name
         except WorkerFault as fault:
             if fault.ended is not None:
                 raise
     return ""
+
+
+def _holds(found: Inspection, case: Case, rules: Rules, known: Mapping[int, Saved]) -> bool:
+    """Whether the truth in the precision now in force tells right from wrong."""
+    if not known:
+        return True
+    rights, truths = [*known.values()], _answers(found, case, rules, [*known])
+    if not imposters.is_same_function(rights, truths):
+        return False
+    return not imposters.passing(rights, truths[0], rules, found.keep)

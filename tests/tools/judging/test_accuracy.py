@@ -129,3 +129,27 @@ def test_form_is_part_of_the_answer(tmp_path: Path) -> None:
         "count": {"a": torch.ones(2, 2)},
     }.items():
         assert accuracy.same_form(saved(name, other), base), name
+
+
+def test_rows_in_which_the_original_takes_another_way_excuse_no_others(leaf: Any) -> None:
+    """As through a router that decides the other way in higher precision: so does a right candidate, elsewhere."""
+    truth = torch.randn(64, 16, dtype=torch.float64)
+    baseline, elsewhere = truth.bfloat16(), truth.bfloat16()
+    baseline[3], elsewhere[7], elsewhere[9] = -baseline[3], -elsewhere[7], -elsewhere[9]
+    assert verdict(leaf, elsewhere, baseline, truth).passed
+    found = verdict(leaf, torch.zeros_like(baseline), baseline, truth)
+    assert not found.passed and "64 of them, allowed 2" in found.reason
+    off = truth.bfloat16()
+    off[9] *= 1.1
+    assert not verdict(leaf, off, baseline, truth).passed
+    off = truth.bfloat16()
+    off[9, 0] += 0.2 * off.abs().max()
+    assert not verdict(leaf, off, baseline, truth).passed
+
+
+def test_where_the_truth_has_no_number_the_original_is_what_counts(leaf: Any) -> None:
+    baseline = torch.randn(8, 16)
+    truth = baseline.double()
+    truth[2:5] = float("nan")
+    assert verdict(leaf, baseline, baseline, truth).passed
+    assert not verdict(leaf, torch.zeros_like(baseline), baseline, truth).passed

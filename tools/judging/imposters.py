@@ -1,0 +1,89 @@
+"""Answers that must fail, and whether the rule would take them for right: the self-test of a problem and of its truth.
+
+Refuses to trust a wider precision by its name: a model may be another function there (noise that is drawn in another
+dtype, another way through a router), and then what is far from the original could pass for right. Reads bytes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tools.judging import accuracy, correctness, tensors
+from tools.judging.correctness import Rules
+from tools.judging.tensors import Leaf, Saved
+
+TYPICAL_ERROR = 1 / 8  # of the median row: rounding to 16 bits leaves deep models with a few hundredths
+LOST_SHARE = 1 / 16  # of all rows: so many may take another way, through a router for instance
+
+
+def passing(rights: Sequence[Saved], truth: Saved, rules: Rules, keep: Path) -> str:
+    """Which of zeros, the mean output, another seed's output and a shuffled batch would pass for the first of these
+    answers of the original; empty where each fails. `keep` is a folder for a file that is gone afterwards.
+    """
+    right, path = rights[0], keep / "imposter"
+    for name, raws in _imposters(rights).items():
+        if [raw.size for raw in raws] != [leaf.nbytes for leaf in right.leaves]:
+            continue  # outputs whose size depends on the data differ by that alone
+        tensors.write(path, right, raws)
+        passes = correctness.passes_for(tensors.read(path), right, truth, rules)
+        path.unlink()
+        if passes:
+            return name
+    return ""
+
+
+def is_same_function(rights: Sequence[Saved], truths: Sequence[Saved]) -> bool:
+    """Whether answers of the original in its own precision lie as near those in a wider one as rounding leaves them."""
+    rows: dict[int, list[NDArray[np.float64]]] = {}
+    for right, truth in zip(rights, truths, strict=True):
+        if [leaf.shape for leaf in right.leaves] != [leaf.shape for leaf in truth.leaves]:
+            return False
+        for index, (r, t) in enumerate(zip(right.leaves, truth.leaves, strict=True)):
+            if r.is_exact != t.is_exact:
+                return False
+            if not r.is_exact:
+                rows.setdefault(index, []).append(accuracy.row_errors(r, t))
+    return all(_is_rounding(np.concatenate(each)) for each in rows.values())
+
+
+def _is_rounding(errors: NDArray[np.float64]) -> bool:
+    if not errors.size:
+        return True
+    return bool(np.median(errors) <= TYPICAL_ERROR and (errors > accuracy.LOST_ROW).mean() <= LOST_SHARE)
+
+
+def _imposters(rights: Sequence[Saved]) -> dict[str, list[Any]]:
+    right, other = rights[0], rights[1]
+    found: dict[str, list[Any]] = {
+        "zeros": [np.zeros_like(leaf.raw) for leaf in right.leaves],
+        "the output for another seed": [leaf.raw for leaf in other.leaves],
+    }
+    found["the mean output"] = [_mean_bytes([r.leaves[i] for r in rights]) for i in range(len(right.leaves))]
+    shuffled = [_rolled(leaf) for leaf in right.leaves]
+    if any(raw is not None for raw in shuffled):
+        kept = [leaf.raw if raw is None else raw for raw, leaf in zip(shuffled, right.leaves, strict=True)]
+        found["a shuffled batch"] = kept
+    return found
+
+
+def _mean_bytes(leaves: list[Leaf]) -> Any:
+    """The mean over seeds in the leaf's own dtype, for the dtypes numpy has; other leaves stay as they are."""
+    first = leaves[0]
+    if first.dtype in ("float16", "float32", "float64") and len({leaf.shape for leaf in leaves}) == 1:
+        mean = np.mean([leaf.as_float(0, leaf.elements) for leaf in leaves], axis=0)
+        return mean.astype(first.dtype).view(np.uint8)
+    if first.dtype == "bfloat16" and len({leaf.shape for leaf in leaves}) == 1:
+        mean = np.mean([leaf.as_float(0, leaf.elements) for leaf in leaves], axis=0).astype(np.float32)
+        return (mean.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    return leaves[1].raw
+
+
+def _rolled(leaf: Leaf) -> Any:
+    if len(leaf.shape) < 2 or leaf.shape[0] < 2 or not leaf.nbytes:
+        return None
+    return np.roll(leaf.raw.reshape(leaf.shape[0], -1), 1, axis=0).reshape(-1)
