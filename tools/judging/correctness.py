@@ -21,7 +21,7 @@ from tools.judging.accuracy import LeafError
 from tools.judging.described import Answer
 from tools.judging.digest import digest
 from tools.judging.script import Call, Played, Script
-from tools.judging.tensors import BadTensorFile, Saved
+from tools.judging.tensors import BadTensorFile, Leaf, Saved
 from tools.judging.verdict import VerdictName
 from tools.judging.worker import Worker, WorkerFault
 
@@ -244,10 +244,14 @@ def _arguments(script: Script, candidate: Played, baseline: Played, inputs: Sequ
         differs = accuracy.same_form(mine, theirs)
         if differs:
             raise _Failed("wrong", f"{step.label}: its arguments afterwards: {differs}")
-        for position, (b, t, m) in enumerate(zip(before.leaves, theirs.leaves, mine.leaves, strict=True)):
+        # where the original fills or empties what it is given, no tensor has one of before to be compared with
+        befores: Sequence[Leaf | None] = [None] * len(theirs.leaves)
+        if before.forms == theirs.forms:
+            befores = before.leaves
+        for position, (b, t, m) in enumerate(zip(befores, theirs.leaves, mine.leaves, strict=True)):
             if t.same_bytes(m):
                 continue
-            if b.same_bytes(t):
+            if b is not None and b.same_bytes(t):
                 raise _Failed("wrong", f"{step.label}: it changes argument {position}, which the original leaves alone")
             if not accuracy.judge_leaf(accuracy.leaf_error(m, t, t), LeafError(), m.dtype).passed:
                 raise _Failed("wrong", f"{step.label}: argument {position} ends up different from the original's")
@@ -265,6 +269,8 @@ def _repeats(script: Script, candidate: Played, baseline: Played) -> None:
         mine, theirs = (
             [tensors.read(played.outputs[i]) for i in (first[step.draw], index)] for played in (candidate, baseline)
         )
+        if theirs[0].forms != theirs[1].forms:
+            continue  # each was compared with the original's, whose two have nothing to be compared in
         for position, (a, b, c, d) in enumerate(zip(*(s.leaves for s in (*mine, *theirs)), strict=True)):
             allowed = accuracy.leaf_error(d, c, c)
             if not accuracy.judge_leaf(accuracy.leaf_error(b, a, a), allowed, a.dtype).passed:

@@ -63,7 +63,8 @@ def _imposters(rights: Sequence[Saved]) -> dict[str, list[Any]]:
         "zeros": [np.zeros_like(leaf.raw) for leaf in right.leaves],
         "the output for another seed": [leaf.raw for leaf in other.leaves],
     }
-    found["the mean output"] = [_mean_bytes([r.leaves[i] for r in rights]) for i in range(len(right.leaves))]
+    if all(len(r.leaves) == len(right.leaves) for r in rights):
+        found["the mean output"] = [_mean_bytes([r.leaves[i] for r in rights]) for i in range(len(right.leaves))]
     shuffled = [_rolled(leaf) for leaf in right.leaves]
     if any(raw is not None for raw in shuffled):
         kept = [leaf.raw if raw is None else raw for raw, leaf in zip(shuffled, right.leaves, strict=True)]

@@ -143,6 +143,11 @@ class Saved:
     def nbytes(self) -> int:
         return sum(leaf.nbytes for leaf in self.leaves)
 
+    @property
+    def forms(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Dtype and shape of each tensor."""
+        return [(leaf.dtype, leaf.shape) for leaf in self.leaves]
+
     def named(self) -> dict[str, Leaf]:
         """Leaves by key, for a file that holds one flat dictionary, such as a state dict."""
         if self.structure.get("t") != "dict":

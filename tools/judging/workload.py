@@ -265,7 +265,9 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
     """The same input twice must give the same, else nothing can be compared with anything."""
     seed = rng.randrange(1 << 31)
     (first, _), (second, _) = found.run_once(case, seed), found.run_once(case, seed)
-    for index, (a, b) in enumerate(zip(first.leaves, second.leaves, strict=False)):
+    if first.forms != second.forms:
+        raise WorkerFault("not_deterministic", "two calls with the same input return tensors of different shapes")
+    for index, (a, b) in enumerate(zip(first.leaves, second.leaves, strict=True)):
         if not judge_leaf(leaf_error(b, a, a), LeafError(), a.dtype).passed:
             raise WorkerFault("not_deterministic", f"output {index} differs between two calls with the same input")
 
