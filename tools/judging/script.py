@@ -107,15 +107,18 @@ def write_script(
     unseen: Sequence[Mapping[str, Any]],
     variants: Sequence[str],
     transforms: Sequence[str],
+    states: bool,
     rng: random.Random,
 ) -> Script:
-    """`cases` with the cheapest first; `unseen` are further shapes; without a module there are no transforms."""
+    """`cases` with the cheapest first; `unseen` are further shapes; `states` says whether there is a second state dict,
+    which needs a module, as `transforms` do.
+    """
     w = _Writer(rng)
     cheap = cases[0]
-    if transforms:
+    if states:
         w.steps.append(State("a"))
     w.call("first call", w.draw(cheap))
-    if transforms:
+    if states:
         w.steps.append(State("b"))
     again = w.draw(cheap)
     w.call("same pointers, new data, second state dict", again, "inplace")
@@ -129,7 +132,7 @@ def write_script(
         w.call("unseen shape", w.draw(case))
     for variant in variants:
         w.call(f"{variant} values", w.draw(cheap, variant=variant))
-    if transforms:
+    if states:
         w.steps.append(State("a"))
     # others may be left out, where the original does not answer them
     while len(w.seeds_of(cases)) < SEEDS - len(transforms):

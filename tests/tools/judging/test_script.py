@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.evals.arena import Arena
-from tools.judging.script import SEEDS, Call, write_script
+from tools.judging.script import SEEDS, Call, State, write_script
 from tools.judging.workload import Case, Inspection
 
 
 def test_calls_without_an_input_are_left_out_and_the_others_keep_theirs() -> None:
     case = {"phase": "", "shape": {"rows": 8}}
-    script = write_script([case], [{"phase": "", "shape": {"rows": 9}}], ("negated", "constant"), (), random.Random(0))
+    unseen = [{"phase": "", "shape": {"rows": 9}}]
+    script = write_script([case], unseen, ("negated", "constant"), (), False, random.Random(0))
     seeds = [None if draw.variant == "negated" else 7 * index for index, draw in enumerate(script.draws)]
     left = script.only(seeds)
     labels = [(step.label, step.how) for step in script.steps if isinstance(step, Call)]
@@ -30,9 +31,16 @@ def test_calls_without_an_input_are_left_out_and_the_others_keep_theirs() -> Non
 @pytest.mark.parametrize("transforms", [(), ("to_cpu", "deepcopy")])
 def test_ten_seeds_are_left_when_nothing_is_answered_that_was_not_declared(transforms: tuple[str, ...]) -> None:
     case, unseen = {"phase": "", "shape": {"rows": 8}}, [{"phase": "", "shape": {"rows": n}} for n in (1, 9, 17)]
-    script = write_script([case], unseen, ("negated",), transforms, random.Random(0))
+    script = write_script([case], unseen, ("negated",), transforms, True, random.Random(0))
     answered = [draw.seed if not draw.variant and draw.shape == {"rows": 8} else None for draw in script.draws]
     assert script.only(answered).seeds >= SEEDS
+
+
+@pytest.mark.parametrize("states", [True, False])
+def test_a_second_state_dict_is_loaded_whatever_else_a_model_survives(states: bool) -> None:
+    script = write_script([{"phase": "", "shape": {}}], [], (), (), states, random.Random(0))
+    loaded = [step.which for step in script.steps if isinstance(step, State)]
+    assert loaded == (["a", "b", "a"] if states else [])
 
 
 def test_only_what_the_original_answers_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
+from tests import guest
 from tests.tools.judging.opened import opened
+from tools.judging import tensors
+from tools.judging.workload import TRANSFORMS, VARIANTS, _has_numbers
 
 ENTRY = """
 import time
@@ -104,3 +108,40 @@ def test_what_was_asked_before_a_check_changes_no_constant_of_it(tmp_path: Path)
     with opened(tmp_path, {"bench.py": DENOISES}) as referee:
         assert referee.workload.constants and "negated" in referee.workload.variants
         assert referee.check_pristine().finding.verdict is None
+
+
+MASKS = """
+import torch
+
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x).masked_fill(torch.eye(8).bool()[: len(x)], float("-inf"))
+
+def build():
+    torch.manual_seed(0)
+    return Model(8, 8).eval()
+
+def shapes():
+    return [{"rows": 4}]
+
+def inputs(seed, rows):
+    return (torch.randn(rows, 8, generator=torch.Generator().manual_seed(seed)),)
+"""
+
+
+def test_a_few_infinities_in_an_output_turn_nothing_off(tmp_path: Path) -> None:
+    with opened(tmp_path, {"bench.py": MASKS}) as referee:
+        workload = referee.workload
+        assert workload.precision == "float64" and workload.unseen
+        assert (workload.variants, workload.transforms) == (VARIANTS, TRANSFORMS)
+        assert referee.check_pristine().finding.verdict is None
+
+
+def test_what_has_no_number_is_none_and_what_has_some_is_one(tmp_path: Path) -> None:
+    def has_numbers(*values: float) -> bool:
+        guest.module("tensors").save(str(tmp_path / "x"), torch.tensor(values))
+        return _has_numbers(tensors.read(tmp_path / "x").leaves[0])
+
+    infinite, none = float("inf"), float("nan")
+    assert has_numbers() and has_numbers(1.0) and has_numbers(1.0, -infinite)
+    assert not has_numbers(infinite, -infinite) and not has_numbers(1.0, none)
