@@ -165,11 +165,15 @@ class Worker:
         tensors.save(path, self.arguments)
 
     def op_poison(self):
-        """Overwrite what the last call returned, and fill freed device memory with NaN, so that stale data shows."""
+        """Overwrite what the last call returned, and fill freed device memory with NaN, so that stale data shows.
+
+        Not what the model goes on with: a cache that is masked by position has every right to hold old numbers.
+        """
         self.op_collect()
+        live = self._live() if self.result[1] else set()
         with torch.no_grad():
             for tensor in self.result[1]:
-                if tensor.is_floating_point() and not any(
+                if tensor.is_floating_point() and _storage(tensor) not in live and not any(
                     s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True)
                 ):
                     tensor.fill_(float("nan"))
@@ -178,6 +182,17 @@ class Worker:
             blocks = [torch.full((1 << k,), float("nan"), device="cuda") for k in range(7, 27) for _ in range(4)]
             del blocks
         synchronize()
+
+    def _live(self):
+        """Where the memory of parameters, buffers, the declared state and constant arguments is."""
+        held = [*self.constants.values()]
+        if isinstance(self.built, torch.nn.Module):
+            held += [*self.built.parameters(), *self.built.buffers()]
+        state = self.workload.phase_value(self.phase, "state")
+        if state:
+            with workload.guarded("call_raised", self.tree):
+                held.append(state())
+        return {_storage(tensor) for tensor in tensors.flatten(held)[1]} - {None}
 
     def op_collect(self):
         """Free what only cycles hold. What torch.compile leaves behind takes 0.2 s, once, at any later call."""

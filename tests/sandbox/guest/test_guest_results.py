@@ -86,3 +86,49 @@ def test_what_only_cycles_hold_is_freed_when_asked(op: str, tmp_path: Path) -> N
     finally:
         gc.enable()
     assert held() is None
+
+
+KEEPS = """
+import torch
+
+class Model(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(4, 4)
+        self.register_buffer("cache", torch.zeros(2, 4), persistent=False)
+        self.held = torch.zeros(4)
+
+    def forward(self, x, scale):
+        self.cache[0] = x
+        return self.cache[:1], self.weight, self.held[:2], scale, super().forward(x)
+
+made = Model()
+
+def build():
+    return made
+
+def constants():
+    return [1]
+
+def state():
+    return {"held": made.held}
+
+def inputs(seed):
+    return torch.ones(4), torch.ones(1)
+"""
+
+
+def test_what_a_model_goes_on_with_is_not_overwritten(tmp_path: Path) -> None:
+    """A cache whose position is set back is masked, which zero times NaN is not."""
+    (tmp_path / "bench.py").write_text(KEEPS)
+    worker: Any = guest.module("worker").Worker(str(tmp_path), "bench.py")
+    before = torch.is_grad_enabled()
+    try:
+        worker.op_build()
+        guest.module("tensors").save(str(tmp_path / "in"), (torch.ones(4), torch.ones(1)))
+        worker.op_stage(str(tmp_path / "in"), constants=[1])
+        worker.op_call(1)
+        returned = worker.result[1]
+        worker.op_poison()
+    finally:
+        torch.set_grad_enabled(before)
+    assert [bool(tensor.isnan().any()) for tensor in returned] == [False, False, False, False, True, False]
