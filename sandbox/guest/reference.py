@@ -85,7 +85,10 @@ class Reference(Worker):
         tensors.save(path, state)
 
     def op_precision(self, name):
-        """Build anew in a wider floating-point type; inputs and states staged from now on follow."""
+        """Build anew in a wider floating-point type; inputs and states staged from now on follow. The model that was
+        there is gone before, so that both never need room at once.
+        """
+        self.op_release()
         self.op_build(self.mode)
         if not isinstance(self.built, torch.nn.Module):
             raise workload.WorkloadProblem("no_precision", "the callable is no module, so it cannot be widened")

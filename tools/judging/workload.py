@@ -6,6 +6,7 @@ no tensors; each with what to do.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -116,25 +117,39 @@ def secret_rng(seed: int | None) -> random.Random:
 
 
 class Inspection:
-    """One reference worker, asked everything in turn."""
+    """One reference worker, asked everything in turn. Whoever has it begin anew closes it."""
 
-    def __init__(self, worker: Worker, keep: Path, constants: Sequence[Any] = ()) -> None:
-        self.worker, self.keep, self.constants = worker, keep, [*constants]
+    def __init__(self, worker: Worker, keep: Path, constants: Sequence[Any] = (), mode: str = "inference") -> None:
+        self.worker, self.keep, self.constants, self.mode = worker, keep, [*constants], mode
         self.files = 0
+
+    def begin_anew(self) -> None:
+        """With a worker in the place of one that has ended. Raises: WorkerFault."""
+        self.close()
+        self.worker = Worker(self.worker.setting, self.worker.build, "reference")
+        self.worker.ask("describe")
+        self.worker.ask("build", mode=self.mode)
+
+    def close(self) -> None:
+        self.worker.close()
 
     def run_once(self, case: Case, seed: int, variant: str = "") -> tuple[Saved, float]:
         """Draw, stage, call and save; the result and the seconds of the call."""
         drawn = self.draw(case, seed, variant)
+        elapsed = self.call(drawn, case)
         out = drawn.with_suffix(".out")
-        self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
-        start = time.perf_counter()
-        self.worker.ask("call", key=1)
-        elapsed = time.perf_counter() - start
         self.worker.ask("save", path=str(out))
         saved, most_bytes = tensors.read(out), self.worker.setting.limits.memory_bytes
         if most_bytes is not None and saved.nbytes > RESULT_SHARE * most_bytes:
             raise WorkerFault("out_of_memory", f"a result of {saved.nbytes >> 20} MiB is too large to be compared here")
         return saved, elapsed
+
+    def call(self, drawn: Path, case: Case) -> float:
+        """Stage and call; the seconds of the call."""
+        self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
+        start = time.perf_counter()
+        self.worker.ask("call", key=1)
+        return time.perf_counter() - start
 
     def draw(self, case: Case, seed: int, variant: str = "") -> Path:
         """Where the worker has it."""
@@ -181,8 +196,9 @@ def inspect(setting: Setting, pristine: Build, keep: Path, rng: random.Random) -
     """
     keep.mkdir(parents=True, exist_ok=True)
     try:
-        with Worker(setting, pristine, "reference") as worker:
-            return _inspect(Inspection(worker, keep), rng)
+        found = Inspection(Worker(setting, pristine, "reference"), keep)
+        with contextlib.closing(found):
+            return _inspect(found, rng)
     except (WorkerFault, BadTensorFile) as error:
         raise no_workload(error, setting.entry) from error
 
@@ -198,7 +214,7 @@ def no_workload(error: WorkerFault | BadTensorFile, entry: str) -> WorkloadError
 def _inspect(found: Inspection, rng: random.Random) -> Workload:
     worker = found.worker
     told = _described(worker)
-    found.constants = list(told.constants)
+    found.constants, found.mode = list(told.constants), told.mode
     saved_init = worker.ask_for(SavedInit, "save_init", path=str(worker.saved("init"))).saved
     init = worker.take("init", found.keep / "init") if saved_init else None
     is_module = worker.ask_for(Built, "build", mode=told.mode).is_module
@@ -230,7 +246,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     variants = tuple(v for v in VARIANTS if found.possible_seed(cheap, rng, v) is not None)
     transforms = _transforms(found, cheap, rng) if is_module else ()
     peak_bytes = worker.ask_for(Memory, "memory").peak_bytes
-    precision = _precision(found, cheap, states, rules, known, rng) if is_module else ""
+    precision = _precision(found, cases, states, rules, known, rng) if is_module else ""
     return Workload(
         told.form,
         told.mode,
@@ -334,24 +350,30 @@ def _transforms(found: Inspection, case: Case, rng: random.Random) -> tuple[str,
 
 def _precision(
     found: Inspection,
-    case: Case,
+    cases: Sequence[Case],
     states: Mapping[str, Path],
     rules: Rules,
     known: Mapping[int, Saved],
     rng: random.Random,
 ) -> str:
-    """The widest precision in which the pristine model runs and is the same function: `known` are its own answers, by
-    seed, none where the entry compares by itself.
+    """The widest precision in which the pristine model answers each case, and is the same function: `known` are its own
+    answers to the cheapest, by seed; none where the entry compares by itself.
     """
     for name in ("float64", "float32"):
         try:
             found.worker.ask("precision", name=name)
             found.worker.ask("load_state", path=found.worker.reveal(states["a"]))
-            if found.possible(case, rng.randrange(1 << 31)) and _holds(found, case, rules, known):
-                return name
+            cheap, *others = cases
+            if not found.possible(cheap, rng.randrange(1 << 31)) or not _holds(found, cheap, rules, known):
+                continue
+            for case in others:
+                found.call(found.draw(case, rng.randrange(1 << 31)), case)
+            return name
         except WorkerFault as fault:
-            if fault.ended is not None:
+            if fault.kind in ("forged_reply", "interfered"):
                 raise
+            if fault.ended is not None or fault.kind == "hangs":  # for want of memory, for instance
+                found.begin_anew()
     return ""
 
 

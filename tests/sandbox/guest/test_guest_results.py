@@ -132,3 +132,22 @@ def test_what_a_model_goes_on_with_is_not_overwritten(tmp_path: Path) -> None:
     finally:
         torch.set_grad_enabled(before)
     assert [bool(tensor.isnan().any()) for tensor in returned] == [False, False, False, False, True, False]
+
+
+def test_two_models_are_never_there_at_once_for_the_truth(tmp_path: Path) -> None:
+    (tmp_path / "bench.py").write_text(ENTRY.replace("ANSWERS[ANSWER]", "torch.nn.Linear(4, 4)"))
+    reference: Any = guest.module("reference").Reference(str(tmp_path), "bench.py")
+    before = torch.is_grad_enabled()
+    try:
+        reference.op_build()
+        held, there, build = weakref.ref(reference.built), list[bool](), reference.workload.build
+
+        def watched(init: Any) -> Any:
+            there.append(held() is not None)
+            return build(init)
+
+        reference.workload.build = watched
+        reference.op_precision("float64")
+    finally:
+        torch.set_grad_enabled(before)
+    assert there == [False] and reference.built.weight.dtype == torch.float64

@@ -78,3 +78,32 @@ def test_what_would_pass_for_the_right_answer_is_named(saved: Any, tmp_path: Pat
     assert imposters.passing(rights, other_truth, Rules(), tmp_path)
     constant = [saved(torch.ones(8, 4))] * 3
     assert imposters.passing(constant, constant[0], Rules(), tmp_path) == "the output for another seed"
+
+
+LARGE = """
+import os
+import torch
+
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        if x.dtype == torch.float64 and len(x) > 8:
+            {fails}
+        return super().forward(x)
+
+def build():
+    torch.manual_seed(0)
+    return Model(8, 8).eval()
+
+def shapes():
+    return [{{"rows": 4}}, {{"rows": 16}}]
+
+def inputs(seed, rows):
+    return (torch.randn(rows, 8, generator=torch.Generator().manual_seed(seed)),)
+"""
+
+
+@pytest.mark.parametrize("fails", ["raise RuntimeError('not for double')", "os._exit(1)"])
+def test_a_precision_in_which_a_larger_case_fails_is_not_the_truths(fails: str, tmp_path: Path) -> None:
+    with opened(tmp_path, {"bench.py": LARGE.format(fails=fails)}) as referee:
+        assert referee.workload.precision == "float32"
+        assert referee.check_pristine().finding.verdict is None
