@@ -187,14 +187,14 @@ def judge_leaf(error: LeafError, baseline_error: LeafError, dtype: str) -> Findi
     return Finding(True, "", error, allowed)
 
 
-def within_tolerance(leaf: Leaf, truth: Leaf, baseline: Leaf, rtol: float, atol: float) -> str:
-    """The owner's own tolerance, when the entry declares one: |x - t| <= atol + rtol * |t|. Empty when it holds."""
-    if baseline.is_exact:
-        return leaf_error(leaf, truth, baseline).mismatch
-    for start in range(0, truth.elements, CHUNK):
-        stop = min(start + CHUNK, truth.elements)
-        x, t = leaf.as_float(start, stop), truth.as_float(start, stop)
-        close = np.isclose(x, t, rtol=rtol, atol=atol, equal_nan=True)
+def within_tolerance(leaf: Leaf, original: Leaf, rtol: float, atol: float) -> str:
+    """The owner's own tolerance, when the entry declares one: |x - b| <= atol + rtol * |b|. Empty when it holds."""
+    if original.is_exact:
+        return leaf_error(leaf, original, original).mismatch
+    for start in range(0, original.elements, CHUNK):
+        stop = min(start + CHUNK, original.elements)
+        x, b = leaf.as_float(start, stop), original.as_float(start, stop)
+        close = np.isclose(x, b, rtol=rtol, atol=atol, equal_nan=True)
         if not close.all():
             return f"{int((~close).sum())} elements are outside the declared tolerance (rtol {rtol}, atol {atol})"
     return ""

@@ -155,16 +155,15 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
             return
         if differs := accuracy.same_form(mine, theirs):
             raise _Failed("wrong", f"{call.label}: what outputs() selects: {differs}")
+    if rules.tolerance:
+        truth = theirs
     if [leaf.shape for leaf in theirs.leaves] != [leaf.shape for leaf in truth.leaves]:
         raise _Failed(
             "wrong", f"{call.label}: the original returns other shapes in higher precision, so nothing can be compared"
         )
     for index, (m, b, t) in enumerate(zip(mine.leaves, theirs.leaves, truth.leaves, strict=True)):
         if rules.tolerance:
-            outside = accuracy.within_tolerance(
-                m, t, b, rules.tolerance.get("rtol", 0.0), rules.tolerance.get("atol", 0.0)
-            )
-            if outside:
+            if outside := _outside(m, b, rules):
                 raise _Failed("wrong", f"{call.label}: output {index}: {outside}")
             continue
         error, base = accuracy.leaf_error(m, t, b), accuracy.leaf_error(b, t, b)
@@ -172,7 +171,8 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
         if held is None:
             pooled[call.group, index] = (error, base, m.dtype, call.label)
         else:
-            label = call.label if error.mismatch or error.row > held[0].row else held[3]
+            worse = error.mismatch or (error.lost, error.row) > (held[0].lost, held[0].row)
+            label = call.label if worse else held[3]
             pooled[call.group, index] = (held[0].worse(error), held[1].worse(base), m.dtype, label)
 
 
@@ -306,11 +306,18 @@ def fault_verdict(fault: WorkerFault) -> tuple[VerdictName, str]:
     return "broken", f"{fault.kind.replace('_', ' ')}: {fault}"
 
 
+def _outside(leaf: Leaf, original: Leaf, rules: Rules) -> str:
+    """How far beyond the declared tolerance it is from what the original answers; empty within it."""
+    rtol, atol = (rules.tolerance.get(name, 0.0) for name in ("rtol", "atol"))
+    return accuracy.within_tolerance(leaf, original, rtol, atol)
+
+
 def passes_for(wrong: Saved, right: Saved, truth: Saved, rules: Rules) -> bool:
     """Whether an answer that must fail would pass: the self-test of a problem asks this."""
-    if not right.leaves:
-        return True
     for w, b, t in zip(wrong.leaves, right.leaves, truth.leaves, strict=True):
-        if not accuracy.judge_leaf(accuracy.leaf_error(w, t, b), accuracy.leaf_error(b, t, b), b.dtype).passed:
+        if rules.tolerance:
+            if _outside(w, b, rules):
+                return False
+        elif not accuracy.judge_leaf(accuracy.leaf_error(w, t, b), accuracy.leaf_error(b, t, b), b.dtype).passed:
             return False
     return True
