@@ -122,6 +122,11 @@ class Reference(Worker):
             flat = [t.to(torch.float32) if t.is_floating_point() else t for t in flat]
         tensors.save_flat(path, structure, flat, borrowed=self._borrowed())
 
+    def op_save_state(self, path, buffers=False):
+        """`buffers`: without the parameters, which are most of it."""
+        without = {name for name, _ in self.built.named_parameters(remove_duplicate=False)} if buffers else ()
+        tensors.save(path, {name: t for name, t in self.built.state_dict().items() if name not in without})
+
     def op_memory(self):
         """The most device memory this process has held so far, in bytes; 0 on a CPU."""
         return {"peak_bytes": torch.cuda.max_memory_reserved() if torch.cuda.is_initialized() else 0}

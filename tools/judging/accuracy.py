@@ -33,6 +33,9 @@ SMALL_ROW = 1e-3
 # A row that is off by more says nothing of rounding: the original took another way there than the truth, as through a
 # router. It counts by itself, so that it does not widen what all other rows are allowed.
 LOST_ROW = 0.5
+# more than rounding is what loses more of all rows, or has the median row off by more: rounding to 16 bits leaves deep
+# models with a few hundredths
+LOST_SHARE, TYPICAL_ERROR = 1 / 16, 1 / 8
 CHUNK = 1 << 20
 
 
@@ -115,6 +118,13 @@ def row_errors(leaf: Leaf, truth: Leaf) -> NDArray[np.float64]:
     if _largest_error(parts) == 0.0:
         return np.zeros(sum(part.squares.shape[1] for part in parts))
     return _relative(parts) if any(part.largest_value for part in parts) else np.full(1, np.inf)
+
+
+def is_rounding(errors: NDArray[np.float64]) -> bool:
+    """Whether so much can come of rounding: what is farther from the truth was another function's answer."""
+    if not errors.size:
+        return True
+    return bool(np.median(errors) <= TYPICAL_ERROR and (errors > LOST_ROW).mean() <= LOST_SHARE)
 
 
 @dataclass(frozen=True)

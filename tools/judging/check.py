@@ -227,8 +227,12 @@ class Checks:
         baseline = play(reference, script, drawn, states, constants, "baseline")
         if not self.workload.precision:
             return baseline, baseline
+        try:
+            written = correctness.written(script, baseline, drawn)
+        except BadTensorFile as error:
+            raise no_workload(error, self.setting.entry) from error
         reference.ask("precision", name=self.workload.precision)
-        return baseline, play(reference, script, drawn, states, constants, "truth", outputs_only=True)
+        return baseline, play(reference, script, drawn, states, constants, "truth", written=written)
 
     def _reference_result(self, future: Future[tuple[Played, Played]]) -> tuple[Played, Played]:
         try:

@@ -17,9 +17,6 @@ from tools.judging import accuracy, correctness, tensors
 from tools.judging.correctness import Rules
 from tools.judging.tensors import Leaf, Saved
 
-TYPICAL_ERROR = 1 / 8  # of the median row: rounding to 16 bits leaves deep models with a few hundredths
-LOST_SHARE = 1 / 16  # of all rows: so many may take another way, through a router for instance
-
 
 def passing(rights: Sequence[Saved], truth: Saved, rules: Rules, keep: Path) -> str:
     """Which of zeros, the mean output, another seed's output and a shuffled batch would pass for the first of these
@@ -48,13 +45,7 @@ def is_same_function(rights: Sequence[Saved], truths: Sequence[Saved]) -> bool:
                 return False
             if not r.is_exact:
                 rows.setdefault(index, []).append(accuracy.row_errors(r, t))
-    return all(_is_rounding(np.concatenate(each)) for each in rows.values())
-
-
-def _is_rounding(errors: NDArray[np.float64]) -> bool:
-    if not errors.size:
-        return True
-    return bool(np.median(errors) <= TYPICAL_ERROR and (errors > accuracy.LOST_ROW).mean() <= LOST_SHARE)
+    return all(accuracy.is_rounding(np.concatenate(each)) for each in rows.values())
 
 
 def _imposters(rights: Sequence[Saved]) -> dict[str, list[Any]]:

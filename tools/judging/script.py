@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -144,9 +144,10 @@ def write_script(
 
 
 def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping[str, Path], constants: Sequence[Any],
-         prefix: str, outputs_only: bool = False,
+         prefix: str, written: Collection[int] | None = None,
          took: Callable[[Draw, float], None] = lambda draw, seconds: None) -> Played:  # fmt: skip
-    """Take a built worker through the script. `outputs_only` saves no arguments and no state.
+    """Take a built worker through the script. `written` are the steps whose arguments are saved instead of all; then
+    of the state only the buffers are, since calls seldom write to parameters.
 
     `took` is told what each usual input took when it was new, as long as the model is as it was built: seconds, with
     all that is compiled for it. Not the first after another state dict, for which what made constants of its weights
@@ -180,12 +181,12 @@ def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping
             new, new_state = new - {step.draw}, False
             outputs[index] = worker.saved(f"{prefix}-{index}.out")
             worker.ask("save", path=str(outputs[index]))
-            if not outputs_only:
+            if written is None or index in written:
                 arguments[index] = worker.saved(f"{prefix}-{index}.args")
                 worker.ask("save_arguments", path=str(arguments[index]))
             digests[index] = (key, str(reply.get("digest")))
     state = None
-    if states and not outputs_only:
+    if states:
         state = worker.saved(f"{prefix}.state")
-        worker.ask("save_state", path=str(state))
+        worker.ask("save_state", path=str(state), **({} if written is None else {"buffers": True}))
     return Played(outputs, arguments, digests, state, first_call_s)

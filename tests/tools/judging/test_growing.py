@@ -58,9 +58,9 @@ def played(outputs: list[Path], arguments: list[Path]) -> Played:
 def test_what_is_added_to_an_argument_must_be_what_the_original_adds(path: Any) -> None:
     script, x = Script((), (Call("first call", 0),)), torch.randn(4, 4)
     theirs, other = played([], [path([x, x + 1])]), played([], [path([x, x + 2])])
-    correctness._arguments(script, theirs, theirs, [path([x])])
+    correctness._arguments(script, theirs, theirs, theirs, [path([x])])
     with pytest.raises(correctness._Failed, match="argument 1 ends up different"):
-        correctness._arguments(script, other, theirs, [path([x])])
+        correctness._arguments(script, other, theirs, theirs, [path([x])])
 
 
 def test_an_original_whose_two_answers_have_other_shapes_says_nothing_of_repeats(path: Any) -> None:
