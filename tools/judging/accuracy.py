@@ -7,6 +7,7 @@ precision does not. Refuses to average: the worst row and the worst element coun
 
 from __future__ import annotations
 
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ FLOORS = {
 }
 FLOAT8_FLOOR = (6e-2, 2.5e-1)
 RATIO = 2.0
-# a row this much smaller than the typical row is measured against the typical one: near zero, relative means nothing
+# A row this much smaller than the typical row is measured against the typical one: near zero, relative means nothing.
+# Of few numbers, rows are small by chance: what lies below 1 / sqrt(numbers) of the typical row is, too.
 SMALL_ROW = 1e-3
 # A row that is off by more says nothing of rounding: the original took another way there than the truth, as through a
 # router. It counts by itself, so that it does not widen what all other rows are allowed.
@@ -104,7 +106,7 @@ def leaf_error(leaf: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
         return LeafError()
     if largest_value == 0.0:
         return LeafError(mismatch="not zero where the original is zero everywhere")
-    errors = _relative(parts)
+    errors = _relative(parts, truth.row_length)
     lost = errors > LOST_ROW
     if lost.any():
         parts = _over_chunks(leaf, truth, baseline, wide, lost)
@@ -117,7 +119,27 @@ def row_errors(leaf: Leaf, truth: Leaf) -> NDArray[np.float64]:
     parts = _over_chunks(leaf, truth, leaf, np.float64)
     if _largest_error(parts) == 0.0:
         return np.zeros(sum(part.squares.shape[1] for part in parts))
-    return _relative(parts) if any(part.largest_value for part in parts) else np.full(1, np.inf)
+    return _relative(parts, truth.row_length) if any(part.largest_value for part in parts) else np.full(1, np.inf)
+
+
+def has_numbers(leaf: Leaf) -> bool:
+    """No NaN, and not infinities alone."""
+    finite = not leaf.elements
+    for start in range(0, leaf.elements, CHUNK):
+        values = leaf.as_float(start, min(start + CHUNK, leaf.elements))
+        if np.isnan(values).any():
+            return False
+        finite = finite or bool(np.isfinite(values).any())
+    return finite
+
+
+def largest(leaf: Leaf) -> float:
+    """The largest absolute value that is finite; 0 where none is."""
+    found = 0.0
+    for start in range(0, leaf.elements, CHUNK):
+        values = np.abs(leaf.as_float(start, min(start + CHUNK, leaf.elements)))
+        found = max(found, float(values[np.isfinite(values)].max(initial=0.0)))
+    return found
 
 
 def is_rounding(errors: NDArray[np.float64]) -> bool:
@@ -141,10 +163,11 @@ def _largest_error(parts: list[_Part]) -> float:
     return max((part.largest_error for part in parts), default=0.0)
 
 
-def _relative(parts: list[_Part]) -> NDArray[np.float64]:
-    """Errors of the rows over their size."""
+def _relative(parts: list[_Part], length: int) -> NDArray[np.float64]:
+    """Errors of rows of that many numbers over their size, or over what of the typical row a row is not below."""
     error, value = np.sqrt(np.concatenate([part.squares for part in parts], axis=1, dtype=np.float64))
-    return np.asarray(error / np.maximum(value, SMALL_ROW * float(np.sqrt((value**2).mean()))))
+    least = max(SMALL_ROW, min(1.0, 1 / math.sqrt(max(1, length))))
+    return np.asarray(error / np.maximum(value, least * float(np.sqrt((value**2).mean()))))
 
 
 def _over_chunks(

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 from pydantic import ValidationError
 
 from tools.errors import WorkloadError, workload_error
 from tools.judging import imposters, tensors
-from tools.judging.accuracy import CHUNK, LeafError, judge_leaf, leaf_error
+from tools.judging.accuracy import LeafError, has_numbers, judge_leaf, largest, leaf_error
 from tools.judging.correctness import Rules
 from tools.judging.described import Built, Described, Memory, SavedInit, what_is_wrong
 from tools.judging.script import Script, write_script
@@ -34,6 +33,7 @@ MEMORY_IN_USE = 0.85  # of the device's memory; the rest is for contexts, fragme
 INPUTS = 3  # of each case
 TRIES = 8  # of seeds, until the original answers: values may hang together, as lengths that add up do
 DEGENERATE_SEEDS = 4
+MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
 RESULT_SHARE = 1 / 8  # of a worker's memory: some are held here at once, in float64
 
 
@@ -170,23 +170,12 @@ class Inspection:
             if fault.ended is not None or fault.kind == "hangs":
                 raise
             return False
-        return all(leaf.is_exact or _has_numbers(leaf) for leaf in saved.leaves)
+        return all(leaf.is_exact or has_numbers(leaf) for leaf in saved.leaves)
 
     def possible_seed(self, case: Case, rng: random.Random, variant: str = "") -> int | None:
         """One with which the pristine model answers; None where a few do not. Raises: WorkerFault."""
         seeds = (rng.randrange(1 << 31) for _ in range(TRIES))
         return next((seed for seed in seeds if self.possible(case, seed, variant)), None)
-
-
-def _has_numbers(leaf: tensors.Leaf) -> bool:
-    """No NaN, and not infinities alone. In parts: a large output has 10^8 elements."""
-    finite = not leaf.elements
-    for start in range(0, leaf.elements, CHUNK):
-        values = leaf.as_float(start, min(start + CHUNK, leaf.elements))
-        if np.isnan(values).any():
-            return False
-        finite = finite or bool(np.isfinite(values).any())
-    return finite
 
 
 def inspect(setting: Setting, pristine: Build, keep: Path, rng: random.Random) -> Workload:
@@ -243,7 +232,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         known = dict(zip(seeds, _answers(found, cheap, rules, seeds), strict=True))
         _not_degenerate(found, [*known.values()], rules)
     unseen = _unseen_shapes(found, cases, rng)
-    variants = tuple(v for v in VARIANTS if found.possible_seed(cheap, rng, v) is not None)
+    variants = tuple(v for v in VARIANTS if _tells(found, cheap, rules, rng, v))
     transforms = _transforms(found, cheap, rng) if is_module else ()
     peak_bytes = worker.ask_for(Memory, "memory").peak_bytes
     precision = _precision(found, cases, states, rules, known, rng) if is_module else ""
@@ -302,9 +291,9 @@ def _not_degenerate(found: Inspection, rights: Sequence[Saved], rules: Rules) ->
         raise WorkerFault("degenerate", f"{name} would pass for the right answer")
 
 
-def _answers(found: Inspection, case: Case, rules: Rules, seeds: Sequence[int]) -> list[Saved]:
+def _answers(found: Inspection, case: Case, rules: Rules, seeds: Sequence[int], variant: str = "") -> list[Saved]:
     """What the rule compares of the results for these seeds."""
-    runs = [found.run_once(case, seed)[0] for seed in seeds]
+    runs = [found.run_once(case, seed, variant)[0] for seed in seeds]
     return [_selected(found, saved, case.phase) for saved in runs] if rules.outputs else runs
 
 
@@ -312,6 +301,18 @@ def _selected(found: Inspection, saved: Saved, phase: str) -> Saved:
     into = saved.path.with_suffix(".selected")
     found.worker.ask("select", source=str(saved.path), path=str(into), phase=phase)
     return tensors.read(into)
+
+
+def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, variant: str) -> bool:
+    """Whether the original answers such values, and not with next to nothing: what a norm makes of values that are all
+    the same is what is left of rounding, and no two orders of summation leave the same.
+    """
+    seed = found.possible_seed(case, rng, variant)
+    if seed is None or rules.compare:
+        return seed is not None
+    (here,), (usual,) = (_answers(found, case, rules, [seed], how) for how in (variant, ""))
+    pairs = zip(here.leaves, usual.leaves, strict=False)
+    return all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs)
 
 
 def _unseen_shapes(found: Inspection, cases: list[Case], rng: random.Random) -> tuple[Case, ...]:

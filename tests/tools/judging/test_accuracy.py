@@ -153,3 +153,14 @@ def test_where_the_truth_has_no_number_the_original_is_what_counts(leaf: Any) ->
     truth[2:5] = float("nan")
     assert verdict(leaf, baseline, baseline, truth).passed
     assert not verdict(leaf, torch.zeros_like(baseline), baseline, truth).passed
+
+
+def test_rows_of_one_number_near_zero_are_measured_against_the_others(leaf: Any) -> None:
+    """Of a sum that cancels, rounding is all that is left, and it falls otherwise in another order."""
+    truth = torch.randn(256, 1, dtype=torch.float64)
+    truth[5] = 1e-6
+    baseline, candidate = truth.float(), truth.float()
+    candidate[5] += 5e-7
+    assert verdict(leaf, candidate, baseline, truth).passed
+    candidate[5] += 5e-4
+    assert not verdict(leaf, candidate, baseline, truth).passed

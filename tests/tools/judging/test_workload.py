@@ -10,8 +10,8 @@ import torch
 
 from tests import guest
 from tests.tools.judging.opened import opened
-from tools.judging import tensors
-from tools.judging.workload import TRANSFORMS, VARIANTS, _has_numbers
+from tools.judging import accuracy, tensors
+from tools.judging.workload import TRANSFORMS, VARIANTS
 
 ENTRY = """
 import time
@@ -138,10 +138,31 @@ def test_a_few_infinities_in_an_output_turn_nothing_off(tmp_path: Path) -> None:
 
 
 def test_what_has_no_number_is_none_and_what_has_some_is_one(tmp_path: Path) -> None:
-    def has_numbers(*values: float) -> bool:
+    def numbers(*values: float) -> bool:
         guest.module("tensors").save(str(tmp_path / "x"), torch.tensor(values))
-        return _has_numbers(tensors.read(tmp_path / "x").leaves[0])
+        return accuracy.has_numbers(tensors.read(tmp_path / "x").leaves[0])
 
     infinite, none = float("inf"), float("nan")
-    assert has_numbers() and has_numbers(1.0) and has_numbers(1.0, -infinite)
-    assert not has_numbers(infinite, -infinite) and not has_numbers(1.0, none)
+    assert numbers() and numbers(1.0) and numbers(1.0, -infinite)
+    assert not numbers(infinite, -infinite) and not numbers(1.0, none)
+
+
+NORMALIZES = """
+import torch
+
+class Model(torch.nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x).relu()
+
+def build():
+    return Model(8)
+
+def inputs(seed):
+    return (torch.randn(4, 8, generator=torch.Generator().manual_seed(seed)),)
+"""
+
+
+def test_values_to_which_the_original_answers_next_to_nothing_are_not_asked(tmp_path: Path) -> None:
+    """Of equal values a norm leaves what is left of rounding, which another order of summation leaves otherwise."""
+    with opened(tmp_path, {"bench.py": NORMALIZES}) as referee:
+        assert referee.workload.variants == ("negated", "scaled")
