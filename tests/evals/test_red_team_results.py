@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.evals.arena import Arena
-from tools.judging import correctness, workload
+from tools.judging import correctness, inspection, workload
 from tools.judging.correctness import Finding
 from tools.judging.referee import Referee
 from tools.judging.script import Call, Draw, Script
@@ -88,7 +88,7 @@ def test_11_passes_where_nobody_looks_at_the_arguments(arena: Arena, monkeypatch
 def test_14_passes_where_inputs_and_reference_come_from_the_candidate(arena: Arena, tmp_path: Path) -> None:
     own = Build("own", arena.tree("14_edited_benchmark"))
     setting = arena.referee.setting
-    described = workload.inspect(setting, own, tmp_path, arena.referee.rng)
+    described = inspection.inspect(setting, own, tmp_path, arena.referee.rng)
     fooled = Referee(setting, described, own, arena.referee.clock, arena.referee.scratch, arena.referee.health)
     assert fooled.check(own).finding.verdict is None
 

@@ -22,10 +22,11 @@ from tools.judging.correctness import Finding
 from tools.judging.described import Compiled
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
+from tools.judging.inspection import Inspection, no_workload
 from tools.judging.script import Draw, Played, Script, play
 from tools.judging.tensors import BadTensorFile
 from tools.judging.worker import EXTENSIONS, Build, Setting, Worker, WorkerFault
-from tools.judging.workload import INPUTS, Case, Inspection, Workload, no_workload
+from tools.judging.workload import INPUTS, Case, Workload
 from tools.tree_removal import remove_tree
 
 # the candidate and the original in its own precision, which is widened from 16 to 64 bits while both are there

@@ -20,10 +20,11 @@ from tools.judging.clock import inputs_needed
 from tools.judging.cores import Cores
 from tools.judging.device_health import DeviceHealth
 from tools.judging.inputs import InputSupply
+from tools.judging.inspection import inspect
 from tools.judging.measure import LiveClock
 from tools.judging.referee import Referee
 from tools.judging.worker import CHECK_TIMEOUT_S, Build, Setting
-from tools.judging.workload import Workload, inspect, secret_rng
+from tools.judging.workload import Workload, secret_rng
 
 MEMORY_SHARE = 0.8  # of the machine's memory, for one worker and all it starts
 # Of what is free where workers write when a run starts, for one of them: two or three live at a time, and we copy some

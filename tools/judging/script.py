@@ -105,12 +105,13 @@ class _Writer:
 def write_script(
     cases: Sequence[Mapping[str, Any]],
     unseen: Sequence[Mapping[str, Any]],
-    variants: Sequence[str],
+    variants: Mapping[str, Sequence[str]],
     transforms: Sequence[str],
     states: bool,
     rng: random.Random,
 ) -> Script:
-    """`cases` with the cheapest first; `unseen` are further shapes; `states` says whether there is a second state dict,
+    """`cases` with the cheapest first; `unseen` are further shapes; `variants` are other values, by phase, all of which
+    the cheapest case is asked and each other one of them; `states` says whether there is a second state dict,
     which needs a module, as `transforms` do.
     """
     w = _Writer(rng)
@@ -130,16 +131,22 @@ def write_script(
         w.call("declared case", w.draw(case), "inplace")
     for case in unseen:
         w.call("unseen shape", w.draw(case))
-    for variant in variants:
+    for variant in variants.get(cheap["phase"], ()):
         w.call(f"{variant} values", w.draw(cheap, variant=variant))
+    for case in cases[1:]:  # one of them each, another for each candidate
+        for variant in rng.sample([*variants.get(case["phase"], ())], 1 if variants.get(case["phase"]) else 0):
+            w.call(f"{variant} values", w.draw(case, variant=variant))
     if states:
         w.steps.append(State("a"))
     # others may be left out, where the original does not answer them
     while len(w.seeds_of(cases)) < SEEDS - len(transforms):
         w.call("fresh seed", w.draw(cheap), rng.choice(["fresh", "inplace"]))
+    elsewhere = [case for case in cases if case["phase"] != cheap["phase"]]
     for name in transforms:
         w.steps.append(Transform(name))
         w.call(f"after {name}", w.draw(cheap))
+        for case in rng.sample(elsewhere, min(1, len(elsewhere))):
+            w.call(f"after {name}", w.draw(case))
     return Script(tuple(w.draws), tuple(w.steps))
 
 

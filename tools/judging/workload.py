@@ -1,40 +1,22 @@
-"""What the entry says about how the target is used, found out in a sandbox and tested before any work starts.
+"""The workload of a target: its cases, what a candidate is asked beyond them, and by which rules.
 
-Refuses a problem that cannot tell right from wrong, one that differs between two runs of itself, and one that returns
-no tensors; each with what to do.
+Refuses to find any of it out: that is `inspection.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import random
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
-from tools.errors import WorkloadError, workload_error
-from tools.judging import imposters, tensors
-from tools.judging.accuracy import LeafError, has_numbers, judge_leaf, largest, leaf_error
 from tools.judging.correctness import Rules
-from tools.judging.described import Built, Described, Memory, SavedInit, what_is_wrong
 from tools.judging.script import Script, write_script
-from tools.judging.tensors import BadTensorFile, Saved
-from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.plain_text import plain
 
-VARIANTS = ("negated", "scaled", "constant")
-TRANSFORMS = ("scale", "move", "deepcopy")
-UNSEEN = 3
 MEMORY_IN_USE = 0.85  # of the device's memory; the rest is for contexts, fragments and what compiled code adds
 INPUTS = 3  # of each case
-TRIES = 8  # of seeds, until the original answers: values may hang together, as lengths that add up do
-DEGENERATE_SEEDS = 4
-MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
-RESULT_SHARE = 1 / 8  # of a worker's memory: some are held here at once, in float64
 
 
 @dataclass(frozen=True)
@@ -70,7 +52,7 @@ class Workload:
     mode: str
     cases: tuple[Case, ...]  # the cheapest first
     unseen: tuple[Case, ...]
-    variants: tuple[str, ...]
+    variants: Mapping[str, tuple[str, ...]]  # by phase
     transforms: tuple[str, ...]
     constants: tuple[Any, ...]
     rules: Rules
@@ -114,275 +96,3 @@ class Workload:
 def secret_rng(seed: int | None) -> random.Random:
     """Where all secret seeds come from: the system, unless a test or an audit asks for a known one."""
     return random.SystemRandom() if seed is None else random.Random(seed)
-
-
-class Inspection:
-    """One reference worker, asked everything in turn. Whoever has it begin anew closes it."""
-
-    def __init__(self, worker: Worker, keep: Path, constants: Sequence[Any] = (), mode: str = "inference") -> None:
-        self.worker, self.keep, self.constants, self.mode = worker, keep, [*constants], mode
-        self.files = 0
-
-    def begin_anew(self) -> None:
-        """With a worker in the place of one that has ended. Raises: WorkerFault."""
-        self.close()
-        self.worker = Worker(self.worker.setting, self.worker.build, "reference")
-        self.worker.ask("describe")
-        self.worker.ask("build", mode=self.mode)
-
-    def close(self) -> None:
-        self.worker.close()
-
-    def run_once(self, case: Case, seed: int, variant: str = "") -> tuple[Saved, float]:
-        """Draw, stage, call and save; the result and the seconds of the call."""
-        drawn = self.draw(case, seed, variant)
-        elapsed = self.call(drawn, case)
-        out = drawn.with_suffix(".out")
-        self.worker.ask("save", path=str(out))
-        saved, most_bytes = tensors.read(out), self.worker.setting.limits.memory_bytes
-        if most_bytes is not None and saved.nbytes > RESULT_SHARE * most_bytes:
-            raise WorkerFault("out_of_memory", f"a result of {saved.nbytes >> 20} MiB is too large to be compared here")
-        return saved, elapsed
-
-    def call(self, drawn: Path, case: Case) -> float:
-        """Stage and call; the seconds of the call."""
-        self.worker.ask("stage", path=str(drawn), constants=self.constants, phase=case.phase)
-        start = time.perf_counter()
-        self.worker.ask("call", key=1)
-        return time.perf_counter() - start
-
-    def draw(self, case: Case, seed: int, variant: str = "") -> Path:
-        """Where the worker has it."""
-        self.files += 1
-        drawn = self.worker.saved(f"i{self.files}.in")
-        self.worker.ask("draw", seeds={str(drawn): seed}, phase=case.phase, shape=dict(case.shape), variant=variant)
-        return drawn
-
-    def take(self, drawn: Path) -> Path:
-        """As a file of ours."""
-        return self.worker.take(drawn.name, self.keep / drawn.name)
-
-    def possible(self, case: Case, seed: int, variant: str = "") -> bool:
-        """Whether the pristine model answers, with numbers: some may be infinite, as masked ones are."""
-        try:
-            saved, _ = self.run_once(case, seed, variant)
-        except WorkerFault as fault:
-            if fault.ended is not None or fault.kind == "hangs":
-                raise
-            return False
-        return all(leaf.is_exact or has_numbers(leaf) for leaf in saved.leaves)
-
-    def possible_seed(self, case: Case, rng: random.Random, variant: str = "") -> int | None:
-        """One with which the pristine model answers; None where a few do not. Raises: WorkerFault."""
-        seeds = (rng.randrange(1 << 31) for _ in range(TRIES))
-        return next((seed for seed in seeds if self.possible(case, seed, variant)), None)
-
-
-def inspect(setting: Setting, pristine: Build, keep: Path, rng: random.Random) -> Workload:
-    """Find the workload of the pristine tree and test that it can be judged. `keep` holds its files afterwards.
-
-    Raises: WorkloadError (one kind for each thing that can be wrong with an entry).
-    """
-    keep.mkdir(parents=True, exist_ok=True)
-    try:
-        found = Inspection(Worker(setting, pristine, "reference"), keep)
-        with contextlib.closing(found):
-            return _inspect(found, rng)
-    except (WorkerFault, BadTensorFile) as error:
-        raise no_workload(error, setting.entry) from error
-
-
-def no_workload(error: WorkerFault | BadTensorFile, entry: str) -> WorkloadError:
-    """What is told of an entry whose pristine model does not do what it was asked."""
-    if isinstance(error, WorkerFault):
-        return workload_error(error.kind, error.message, error.where, entry, error.ended)
-    message = f"it did not save what it was asked for: {error}"  # it swaps it, or cuts it short
-    return workload_error("interfered", message, "", entry, None)
-
-
-def _inspect(found: Inspection, rng: random.Random) -> Workload:
-    worker = found.worker
-    told = _described(worker)
-    found.constants, found.mode = list(told.constants), told.mode
-    saved_init = worker.ask_for(SavedInit, "save_init", path=str(worker.saved("init"))).saved
-    init = worker.take("init", found.keep / "init") if saved_init else None
-    is_module = worker.ask_for(Built, "build", mode=told.mode).is_module
-    states = _states(found) if is_module else {}
-    drawn: list[tuple[Case, list[Path], int]] = []  # the last: bytes in and out of a call
-    for declared in told.cases:
-        case = Case(declared.phase, declared.shape, declared.work)
-        saved, _ = found.run_once(case, rng.randrange(1 << 31))
-        if not saved.leaves:
-            kind = plain(saved.structure.get("class", saved.structure.get("t")))
-            raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
-        _, elapsed = found.run_once(case, rng.randrange(1 << 31))
-        inputs = [found.take(found.draw(case, rng.randrange(1 << 31))) for _ in range(INPUTS)]
-        case = replace(case, call_s=elapsed, input_bytes=inputs[0].stat().st_size)
-        drawn.append((case, inputs, case.input_bytes + sum(leaf.nbytes for leaf in saved.leaves)))
-    # the smallest first everywhere: what compiles itself must meet the shapes in the same order in every worker, and in
-    # every command of a run, in which two of about the same time may change places
-    drawn.sort(key=lambda each: each[2])
-    cases = [case for case, *_ in drawn]
-    cheap = cases[0]
-    _same_twice(found, cheap, rng)
-    rules = Rules("outputs" in told.declares, "compare" in told.declares, told.tolerance.model_dump(exclude_none=True))
-    known: dict[int, Saved] = {}  # answers by seed
-    if not rules.compare:
-        seeds = [rng.randrange(1 << 31) for _ in range(DEGENERATE_SEEDS)]
-        known = dict(zip(seeds, _answers(found, cheap, rules, seeds), strict=True))
-        _not_degenerate(found, [*known.values()], rules)
-    unseen = _unseen_shapes(found, cases, rng)
-    variants = tuple(v for v in VARIANTS if _tells(found, cheap, rules, rng, v))
-    transforms = _transforms(found, cheap, rng) if is_module else ()
-    peak_bytes = worker.ask_for(Memory, "memory").peak_bytes
-    precision = _precision(found, cases, states, rules, known, rng) if is_module else ""
-    return Workload(
-        told.form,
-        told.mode,
-        tuple(cases),
-        unseen,
-        variants,
-        transforms,
-        tuple(found.constants),
-        rules,
-        is_module,
-        precision,
-        init,
-        states,
-        told.environment.model_dump(),
-        [first for _, (first, *_), _ in drawn],
-        [others for _, (_, *others), _ in drawn],
-        peak_bytes,
-        None if told.recipe is None else told.recipe.model_dump(),
-        told.notes,
-    )
-
-
-def _described(worker: Worker) -> Described:
-    """What the entry declares. Raises: WorkerFault."""
-    told = worker.ask("describe")
-    try:
-        return Described.model_validate(told)
-    except ValidationError as error:
-        raise WorkerFault("bad_declaration", what_is_wrong(error)) from error
-
-
-def _states(found: Inspection) -> dict[str, Path]:
-    worker = found.worker
-    worker.ask("save_state", path=str(worker.saved("state-a")))
-    worker.ask("second_state", path=str(worker.saved("state-b")))
-    return {which: worker.take(f"state-{which}", found.keep / f"state-{which}") for which in ("a", "b")}
-
-
-def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
-    """The same input twice must give the same, else nothing can be compared with anything."""
-    seed = rng.randrange(1 << 31)
-    (first, _), (second, _) = found.run_once(case, seed), found.run_once(case, seed)
-    if first.forms != second.forms:
-        raise WorkerFault("not_deterministic", "two calls with the same input return tensors of different shapes")
-    for index, (a, b) in enumerate(zip(first.leaves, second.leaves, strict=True)):
-        if not judge_leaf(leaf_error(b, a, a), LeafError(), a.dtype).passed:
-            raise WorkerFault("not_deterministic", f"output {index} differs between two calls with the same input")
-
-
-def _not_degenerate(found: Inspection, rights: Sequence[Saved], rules: Rules) -> None:
-    """Zeros, the mean output, another seed's output and a shuffled batch must each fail the check."""
-    if name := imposters.passing(rights, rights[0], rules, found.keep):
-        raise WorkerFault("degenerate", f"{name} would pass for the right answer")
-
-
-def _answers(found: Inspection, case: Case, rules: Rules, seeds: Sequence[int], variant: str = "") -> list[Saved]:
-    """What the rule compares of the results for these seeds."""
-    runs = [found.run_once(case, seed, variant)[0] for seed in seeds]
-    return [_selected(found, saved, case.phase) for saved in runs] if rules.outputs else runs
-
-
-def _selected(found: Inspection, saved: Saved, phase: str) -> Saved:
-    into = saved.path.with_suffix(".selected")
-    found.worker.ask("select", source=str(saved.path), path=str(into), phase=phase)
-    return tensors.read(into)
-
-
-def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, variant: str) -> bool:
-    """Whether the original answers such values, and not with next to nothing: what a norm makes of values that are all
-    the same is what is left of rounding, and no two orders of summation leave the same.
-    """
-    seed = found.possible_seed(case, rng, variant)
-    if seed is None or rules.compare:
-        return seed is not None
-    (here,), (usual,) = (_answers(found, case, rules, [seed], how) for how in (variant, ""))
-    pairs = zip(here.leaves, usual.leaves, strict=False)
-    return all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs)
-
-
-def _unseen_shapes(found: Inspection, cases: list[Case], rng: random.Random) -> tuple[Case, ...]:
-    """Shapes near the declared ones that the pristine model accepts. None where the entry declares no numbers."""
-    unseen: list[Case] = []
-    declared = [dict(case.shape) for case in cases]
-    cheap = cases[0]
-    for _ in range(4 * UNSEEN):
-        shape = dict(cheap.shape)
-        numbers = [key for key, value in shape.items() if type(value) is int and value > 0]
-        if not numbers or len(unseen) == UNSEEN:
-            break
-        for key in rng.sample(numbers, rng.randint(1, len(numbers))):
-            shape[key] = rng.randint(max(1, shape[key] // 2), shape[key] + max(1, shape[key] // 2))
-        case = Case(cheap.phase, shape)
-        known = declared + [dict(c.shape) for c in unseen]
-        if shape not in known and found.possible(case, rng.randrange(1 << 31)):
-            unseen.append(case)
-    return tuple(unseen)
-
-
-def _transforms(found: Inspection, case: Case, rng: random.Random) -> tuple[str, ...]:
-    """What the pristine model survives: it need not be copyable, but then a candidate need not either."""
-    survived = []
-    for name in TRANSFORMS:
-        try:
-            found.worker.ask("transform", name=name)
-        except WorkerFault as fault:
-            if fault.kind != "transform_raised":
-                raise
-            continue
-        if found.possible(case, rng.randrange(1 << 31)):
-            survived.append(name)
-    return tuple(survived)
-
-
-def _precision(
-    found: Inspection,
-    cases: Sequence[Case],
-    states: Mapping[str, Path],
-    rules: Rules,
-    known: Mapping[int, Saved],
-    rng: random.Random,
-) -> str:
-    """The widest precision in which the pristine model answers each case, and is the same function: `known` are its own
-    answers to the cheapest, by seed; none where the entry compares by itself.
-    """
-    for name in ("float64", "float32"):
-        try:
-            found.worker.ask("precision", name=name)
-            found.worker.ask("load_state", path=found.worker.reveal(states["a"]))
-            cheap, *others = cases
-            if not found.possible(cheap, rng.randrange(1 << 31)) or not _holds(found, cheap, rules, known):
-                continue
-            for case in others:
-                found.call(found.draw(case, rng.randrange(1 << 31)), case)
-            return name
-        except WorkerFault as fault:
-            if fault.kind in ("forged_reply", "interfered"):
-                raise
-            if fault.ended is not None or fault.kind == "hangs":  # for want of memory, for instance
-                found.begin_anew()
-    return ""
-
-
-def _holds(found: Inspection, case: Case, rules: Rules, known: Mapping[int, Saved]) -> bool:
-    """Whether the truth in the precision now in force tells right from wrong."""
-    if not known:
-        return True
-    rights, truths = [*known.values()], _answers(found, case, rules, [*known])
-    if not imposters.is_same_function(rights, truths):
-        return False
-    return not imposters.passing(rights, truths[0], rules, found.keep)

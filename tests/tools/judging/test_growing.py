@@ -11,11 +11,12 @@ import torch
 
 from tests import guest
 from tests.tools.judging.opened import opened
-from tools.judging import correctness, imposters, tensors, workload
+from tools.judging import correctness, imposters, inspection, tensors
 from tools.judging.correctness import Rules
+from tools.judging.inspection import Inspection
 from tools.judging.script import Call, Played, Script
 from tools.judging.worker import WorkerFault
-from tools.judging.workload import Case, Inspection
+from tools.judging.workload import Case
 
 ENTRY = """
 import torch
@@ -75,7 +76,7 @@ def test_an_original_that_returns_other_shapes_for_the_same_input_is_not_determi
     answers = [tensors.read(path(torch.ones(2))), tensors.read(path(second))]
     found = cast(Inspection, SimpleNamespace(run_once=lambda case, seed: (answers.pop(0), 0.0)))
     with pytest.raises(WorkerFault) as fault:
-        workload._same_twice(found, Case("", {}), cast(Any, SimpleNamespace(randrange=lambda most: 1)))
+        inspection._same_twice(found, Case("", {}), cast(Any, SimpleNamespace(randrange=lambda most: 1)))
     assert fault.value.kind == "not_deterministic"
 
 

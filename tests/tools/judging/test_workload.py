@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from tests import guest
+from tests.files import write_files
 from tests.tools.judging.opened import opened
 from tools.judging import accuracy, tensors
-from tools.judging.workload import TRANSFORMS, VARIANTS
+from tools.judging.inspection import TRANSFORMS, VARIANTS
+from tools.judging.worker import Build
 
 ENTRY = """
 import time
@@ -106,7 +108,7 @@ with torch.no_grad():
 def test_what_was_asked_before_a_check_changes_no_constant_of_it(tmp_path: Path) -> None:
     """Other values are tried beforehand, and what a worker holds from call to call would be one of those."""
     with opened(tmp_path, {"bench.py": DENOISES}) as referee:
-        assert referee.workload.constants and "negated" in referee.workload.variants
+        assert referee.workload.constants and any("negated" in each for each in referee.workload.variants.values())
         assert referee.check_pristine().finding.verdict is None
 
 
@@ -133,7 +135,7 @@ def test_a_few_infinities_in_an_output_turn_nothing_off(tmp_path: Path) -> None:
     with opened(tmp_path, {"bench.py": MASKS}) as referee:
         workload = referee.workload
         assert workload.precision == "float64" and workload.unseen
-        assert (workload.variants, workload.transforms) == (VARIANTS, TRANSFORMS)
+        assert (workload.variants, workload.transforms) == ({"": VARIANTS}, TRANSFORMS)
         assert referee.check_pristine().finding.verdict is None
 
 
@@ -165,4 +167,34 @@ def inputs(seed):
 def test_values_to_which_the_original_answers_next_to_nothing_are_not_asked(tmp_path: Path) -> None:
     """Of equal values a norm leaves what is left of rounding, which another order of summation leaves otherwise."""
     with opened(tmp_path, {"bench.py": NORMALIZES}) as referee:
-        assert referee.workload.variants == ("negated", "scaled")
+        assert referee.workload.variants == {"": ("negated", "scaled")}
+
+
+PHASES = """
+import torch
+
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x)
+
+def build():
+    torch.manual_seed(0)
+    return Model(8, 8).eval()
+
+def inputs(seed, rows):
+    return (torch.randn(rows, 8, generator=torch.Generator().manual_seed(seed)),)
+
+phases = {"few": {"shapes": lambda: [{"rows": 40}]}, "many": {"shapes": lambda: [{"rows": 400}]}}
+"""
+
+
+def test_what_holds_only_for_the_declared_one_of_the_larger_shapes_is_wrong(tmp_path: Path) -> None:
+    wrong = "        return super().forward(x) + (len(x) > 100 and len(x) != 400)"
+    cheat = PHASES.replace("        return super().forward(x)", wrong)
+    with opened(tmp_path, {"bench.py": PHASES}) as referee:
+        workload = referee.workload
+        assert [case.phase for case in workload.unseen] == ["few"] * 3 + ["many"]
+        assert 200 <= workload.unseen[-1].shape["rows"] < 400
+        assert workload.variants == {"few": VARIANTS, "many": VARIANTS}
+        found = referee.check(Build("cheat", write_files(tmp_path / "cheat", {"bench.py": cheat}))).finding
+        assert found.verdict == "wrong" and "unseen shape" in found.reason
