@@ -115,18 +115,31 @@ class Clock(Protocol):
         ...
 
 
-def enough_for_screen(delta: float) -> Callable[[Sequence[float]], bool]:
+@dataclass
+class Stopwatch:
+    """A rule that is told how many seconds a comparison has taken so far; measured anew, that begins at none."""
+
+    decides: Callable[[Sequence[float], float], bool]
+    begun: float = field(default_factory=time.monotonic)
+
+    def __call__(self, ratios: Sequence[float]) -> bool:
+        return self.decides(ratios, time.monotonic() - self.begun)
+
+    def begin(self) -> None:
+        self.begun = time.monotonic()
+
+
+def enough_for_screen(delta: float) -> Stopwatch:
     """Three restarts, or one that is plain; none more after so long in which no gain was seen: what takes minutes to
     start, since it compiles itself, would take many.
     """
-    begun = time.monotonic()
 
-    def enough(ratios: Sequence[float]) -> bool:
+    def enough(ratios: Sequence[float], taken_s: float) -> bool:
         if accept.enough_for_screen(ratios, delta):
             return True
-        return time.monotonic() - begun > LONG_SCREEN_S and accept.screen(ratios, delta) != "continue"
+        return taken_s > LONG_SCREEN_S and accept.screen(ratios, delta) != "continue"
 
-    return enough
+    return Stopwatch(enough)
 
 
 def enough_for_noise(device: str) -> Callable[[Sequence[float]], bool]:
@@ -137,32 +150,36 @@ def enough_for_report(delta: float, hurried: Callable[[float], bool]) -> Callabl
     return lambda ratios: accept.enough_for_report(ratios, delta, wide_serves=hurried(0.0))
 
 
-def enough_for(delta: float, hurried: Callable[[float], bool]) -> Callable[[Sequence[float]], bool]:
+def enough_for(delta: float, hurried: Callable[[float], bool]) -> Stopwatch:
     """Until a look decides, or there is no time for the restarts up to the next one."""
     return _until(lambda ratios: accept.look(ratios, delta) != "continue", hurried)
 
 
-def enough_to_weigh(delta: float, hurried: Callable[[float], bool]) -> Callable[[Sequence[float]], bool]:
+def enough_to_weigh(delta: float, hurried: Callable[[float], bool]) -> Stopwatch:
     """Until it is plain whether a commit still earns its place, or there is no time for more: then it stays."""
-    until = _until(lambda ratios: accept.still_worth(ratios, delta) != "continue", hurried)
-    return lambda ratios: until(ratios) or accept.still_worth(ratios, delta) != "continue"
+
+    def decided(ratios: Sequence[float]) -> bool:
+        return accept.still_worth(ratios, delta) != "continue"
+
+    return _until(decided, hurried, at_any_time=decided)
 
 
 def _until(
-    decided: Callable[[Sequence[float]], bool], hurried: Callable[[float], bool]
-) -> Callable[[Sequence[float]], bool]:
+    decided: Callable[[Sequence[float]], bool],
+    hurried: Callable[[float], bool],
+    at_any_time: Callable[[Sequence[float]], bool] = lambda ratios: False,
+) -> Stopwatch:
     """At a look: it is decided, or there is no time up to the next one, by what the restarts until now took."""
-    begun = time.monotonic()
 
-    def enough(ratios: Sequence[float]) -> bool:
+    def enough(ratios: Sequence[float], taken_s: float) -> bool:
         if len(ratios) not in accept.LOOKS:
-            return False
+            return at_any_time(ratios)
         if len(ratios) == max(accept.LOOKS) or decided(ratios):
             return True
-        restart_s = (time.monotonic() - begun) / len(ratios)
+        restart_s = taken_s / len(ratios)
         return hurried(restart_s * (accept.next_look(len(ratios) + 1) - len(ratios)))
 
-    return enough
+    return Stopwatch(enough)
 
 
 @dataclass
@@ -256,6 +273,8 @@ class LiveClock:
     def _measure(self, request: Request, found: dict[str, Comparison], outputs: list[TimedOutput]) -> Doubt | None:
         """Fills in what was found; returns why it cannot be relied on, if so. Raises: SideFault."""
         doubt: Doubt | None = None
+        if isinstance(request.enough, Stopwatch):
+            request.enough.begin()
         keep = self.scratch / f"timed-{secrets.token_hex(6)}"
         keep.mkdir(mode=0o700, parents=True)
         builds = {INCUMBENT: request.incumbent, **{name: request.candidates[name] for name in found}}

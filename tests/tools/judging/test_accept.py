@@ -166,3 +166,11 @@ def test_all_calls_together_gain_when_half_of_the_restarts_say_so() -> None:
 
 def test_restarts_that_fall_short_are_counted() -> None:
     assert accept.short_of([0.5, 0.01, math.log1p(0.02), -0.1], 0.02) == 3
+
+
+def test_time_counts_from_when_a_comparison_was_begun_last() -> None:
+    enough = measure.Stopwatch(lambda ratios, taken_s: taken_s > 1e6)
+    enough.begun -= 2e6
+    assert enough([0.0])
+    enough.begin()
+    assert not enough([0.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from tools.judging.check import Checks
 from tools.judging.clock import SideFault
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Compared
-from tools.judging.measure import LiveClock, Request, enough_for_noise
+from tools.judging.measure import LiveClock, Request, Stopwatch, enough_for_noise
 from tools.judging.timings import INCUMBENT
 from tools.judging.worker import WorkerFault
 from tools.judging.workload import Workload
@@ -41,19 +42,29 @@ def test_a_model_that_has_no_room_beside_another_is_checked_and_timed_all_the_sa
         arena.referee.close()
 
 
-def test_an_incumbent_that_fails_once_is_timed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incumbent_that_fails_once_is_timed_anew_as_if_it_had_taken_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arena, measure, failures = Arena.open(tmp_path, sys.executable), LiveClock._measure, ["once"]
+    taken = list[float]()
 
-    def failing_once(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> str:
+    def enough(ratios: Sequence[float], taken_s: float) -> bool:
+        taken.append(taken_s)
+        return True
+
+    def failing_once(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> Any:
         if found and failures:
+            stopwatch.begun -= 1e6
             raise SideFault(INCUMBENT, WorkerFault("died", failures.pop()))
         return measure(self, request, found, outputs)
 
     monkeypatch.setattr(LiveClock, "_measure", failing_once)
-    request = Request("once", arena.incumbent, {"candidate": arena.incumbent}, bool)
+    stopwatch = Stopwatch(enough)
+    request = Request("once", arena.incumbent, {"candidate": arena.incumbent}, stopwatch)
     try:
         measured = arena.referee.clock.compare(request).only
         assert (failures, measured.refused, len(measured.log_ratios)) == ([], "", 1)
+        assert len(taken) == 1 and taken[0] < 1e6
     finally:
         arena.referee.close()
 
