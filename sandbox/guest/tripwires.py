@@ -13,11 +13,13 @@ import os
 import select
 import socket
 import sys
+import threading
 import time
 
 import torch
 
 PACKAGE = __name__.rpartition(".")[0]
+NOTHING = "nothing"  # in the place of a hook
 
 # what tells time, waits for the device, or turns a result into a reply; "module or class: names"
 _WATCHED = (
@@ -44,9 +46,24 @@ def snapshot():
     for holder, names in _WATCHED:
         for name in names.split():
             found[f"{holder.__name__}.{name}"] = _identity(getattr(holder, name, None))
+    found.update({name: _identity(hook or NOTHING) for name, hook in _hooks().items()})
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith(PACKAGE):
             found.update(_own(module_name.removeprefix(PACKAGE).lstrip("."), vars(module)))
+    return found
+
+
+def _hooks():
+    """What Python calls while it runs other code: who has one sees where the guest is."""
+    found = {
+        "sys.setprofile": sys.getprofile(),
+        "sys.settrace": sys.gettrace(),
+        "threading.setprofile": threading.getprofile(),
+        "threading.settrace": threading.gettrace(),
+    }
+    monitoring = getattr(sys, "monitoring", None)  # of Python 3.12
+    if monitoring is not None:
+        found.update({f"sys.monitoring.{number}": monitoring.get_tool(number) for number in range(6)})
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.evals.arena import Arena, replace_once
 from tools.judging import accept, inputs, timings
-from tools.judging.clock import Group
+from tools.judging.clock import Group, Session
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
 from tools.judging.timings import Restart
@@ -114,16 +114,23 @@ def test_a_note_in_its_own_tree_gains_where_nobody_looks_at_it(
 # -- inputs that lie where somebody could look for them
 
 
-def test_an_input_lies_in_the_inbox_only_until_it_is_read(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, timed_call = list[int](), Worker.timed_call
+def test_an_input_lies_in_the_inbox_only_until_its_call_is_over(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While others are frozen, and no longer: to take it back sooner would give its worker time that nobody counts."""
+    during, afterwards, timed_call, block = list[int](), list[int](), Worker.timed_call, Session._block
 
-    def look_first(self: Worker, key: int, spin_s: float) -> tuple[str, int]:
-        seen.append(len(list(self.inbox.iterdir())))
-        return timed_call(self, key, spin_s)
+    def look_first(self: Worker, prepared: tuple[int, str, bytes], spin_s: float) -> tuple[str, int]:
+        during.append(len(list(self.inbox.iterdir())))
+        return timed_call(self, prepared, spin_s)
+
+    def look_after(self: Session, case: int, calls: int, group: Group, name: str, *rest: Any) -> None:
+        block(self, case, calls, group, name, *rest)
+        afterwards.append(len(list(group.workers[name].inbox.iterdir())))
 
     monkeypatch.setattr(Worker, "timed_call", look_first)
+    monkeypatch.setattr(Session, "_block", look_after)
     arena.time("31_poisoned_cache")
-    assert set(seen) == {len(arena.referee.workload.states)}  # what is not taken back: the two state dicts
+    states = len(arena.referee.workload.states)  # what is not taken back: the two state dicts
+    assert set(during) == {states + 1} and set(afterwards) == {states}
 
 
 def test_nobody_else_can_list_or_enter_the_folders_where_inputs_lie(arena: Arena) -> None:

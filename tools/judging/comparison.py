@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -58,6 +58,14 @@ class Comparison(BaseModel):
     @property
     def total_log_ratios(self) -> list[float]:
         return [sum(row) / len(row) for row in self.case_total_log_ratios]
+
+    @property
+    def staged_log_ratios(self) -> list[float]:
+        """The same as `log_ratios` where all that staging takes longer counts, also what two workers of the same code
+        may differ by: at least some gain must be left of one that is no work moved there.
+        """
+        rows = zip(self.incumbent_us, self.candidate_us, self.incumbent_stage_us, self.candidate_stage_us, strict=False)
+        return [fmean(_staged(*case) for case in zip(*row, strict=True)) for row in rows if row[2]]
 
     def interval(self, delta: float = 0.0) -> SpeedupInterval:
         return accept.speedup_interval(self.log_ratios, delta)
@@ -153,6 +161,10 @@ class Comparison(BaseModel):
 def medians(rows: list[list[float]]) -> list[float]:
     """By case."""
     return [median(column) for column in zip(*rows, strict=True)]
+
+
+def _staged(incumbent_us: float, candidate_us: float, incumbent_stage_us: float, candidate_stage_us: float) -> float:
+    return math.log(incumbent_us / (candidate_us + max(0.0, candidate_stage_us - incumbent_stage_us)))
 
 
 def _over(mine: list[list[float]], theirs: list[list[float]]) -> list[list[float]]:

@@ -313,6 +313,9 @@ class Referee:
         if not accept.gains_in_total(confirmed.total_log_ratios, self.delta):
             reason = "most calls are faster, but all of them together, with what goes before them, are not"
             return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
+        if 2 * accept.short_of(confirmed.staged_log_ratios, 0.0) > len(confirmed.staged_log_ratios):
+            reason = "what its calls take less, staging takes longer"
+            return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
         if self.noise is not None and not self.noise.usable:
             return Verdict(
                 name="inconclusive",

@@ -127,16 +127,11 @@ class Worker:
         elif shared:
             taking.copy_folder(shared[0] / "cache", self.cache)
         self._revealed = 0
+        argv = (setting.python, str(setting.guest / "bootstrap.py"), role, str(build.tree), setting.entry,
+                *([str(setting.original)] if setting.original else []))  # fmt: skip
         self._process: Process = setting.sandbox.start(
             Command(
-                argv=(
-                    setting.python,
-                    str(setting.guest / "bootstrap.py"),
-                    role,
-                    str(build.tree),
-                    setting.entry,
-                    *([str(setting.original)] if setting.original else []),
-                ),
+                argv=argv,
                 cwd=(build.tree / setting.entry).parent,
                 role=role,
                 env={**self._environment(malloc, poison, compile_threads), **self._bytecode(shared, bytecode)},
@@ -238,10 +233,14 @@ class Worker:
         """From now on the time that it had `in_all` is for each answer."""
         self._left_s = math.inf
 
-    def timed_call(self, key: int, spin_s: float) -> tuple[str, int]:
-        """(digest, nanoseconds) of one call: from sending the request to holding the reply, on the host's clock."""
+    def prepared_call(self, key: int) -> tuple[int, str, bytes]:
+        """(key, nonce, request) of a call, made before its input is staged: nothing of ours lies between the two."""
         nonce = secrets.token_hex(8)
-        request = encode({"op": "call", "nonce": nonce, "key": key})
+        return key, nonce, encode({"op": "call", "nonce": nonce, "key": key})
+
+    def timed_call(self, prepared: tuple[int, str, bytes], spin_s: float) -> tuple[str, int]:
+        """(digest, nanoseconds) of one call: from sending the request to holding the reply, on the host's clock."""
+        _, nonce, request = prepared
         channel = self._process.channel
         try:
             start = time.perf_counter_ns()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import sys
+import threading
 import time
 from typing import Any
 
@@ -64,3 +66,26 @@ def test_it_watches_what_is_there() -> None:
     """A name that is misspelt would be watched for ever without anybody noticing."""
     assert [name for name, (value, _) in tripwires.snapshot().items() if value is None] == []
     assert "socket.send" in tripwires.snapshot() and socket.socket.send is tripwires.snapshot()["socket.send"][0]
+
+
+@pytest.mark.parametrize("module", [sys, threading])
+@pytest.mark.parametrize("name", ["profile", "trace"])
+def test_it_tells_who_follows_what_python_runs(module: Any, name: str) -> None:
+    before, was = tripwires.snapshot(), getattr(module, f"get{name}")()
+    getattr(module, f"set{name}")(lambda *_: None)
+    try:
+        changed = tripwires.changed(before)
+    finally:
+        getattr(module, f"set{name}")(was)
+    assert changed == [f"{module.__name__}.set{name}"] and tripwires.changed(before) == []
+
+
+@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="Python 3.12 has it first")
+def test_it_tells_who_watches_what_python_runs() -> None:
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+    before, number = tripwires.snapshot(), next(n for n in range(6) if monitoring.get_tool(n) is None)
+    monitoring.use_tool_id(number, "a candidate")
+    try:
+        assert tripwires.changed(before) == [f"sys.monitoring.{number}"]
+    finally:
+        monitoring.free_tool_id(number)

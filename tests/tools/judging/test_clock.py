@@ -286,3 +286,26 @@ def test_what_a_screen_has_not_timed_serves_the_confirmation_and_nothing_else(pr
     prepared.close()
     confirming.close()
     assert sum(line.startswith("close") for line in Standing.log) == 6
+
+
+def test_nothing_of_ours_lies_between_the_staging_of_an_input_and_its_call(prepared: Session) -> None:
+    """A worker is awake then, with its input, and its clock does not run."""
+    done: list[str] = []
+
+    class Noting(Standing):
+        def __getattr__(self, name: str) -> Any:
+            def noted(*arguments: Any, **given: Any) -> Any:
+                done.append(str(arguments[0]) if name == "ask" else name)
+                said: dict[str, Any] = {"timed_call": ("digest", 1), "prepared_call": (7, "", b"")}
+                return said.get(name, SimpleNamespace(tasks=(), cpu_time_s=0.0))
+
+            return noted
+
+    inputs = [[Input(Path("unused"), None)] * 3]
+    group = Group({"candidate": Noting(None, None)}, {"candidate": inputs})  # type: ignore[dict-item]
+    group.cursor = {"candidate": [0]}
+    side = Side()
+    side.begin(0)
+    prepared._block(0, 1, group, "candidate", side, None)
+    one = ["prepared_call", "reveal", "stage", "timed_call", "hide"]
+    assert done == ["thaw", "usage", *one, *one, "usage", "freeze"]
