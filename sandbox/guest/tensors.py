@@ -262,7 +262,7 @@ def _kind(tensor):
 def _stride(tensor):
     """The strides to restore when the original is dense in another order than that of its file."""
     if not is_plain(tensor):
-        raise TypeError(f"a {tensor.layout} tensor cannot be compared; declare outputs() to say what counts")
+        raise TypeError(f"a {tensor.layout} tensor cannot be compared: return a dense one, as to_dense() makes")
     if not tensor.is_contiguous() and tensor.numel() == 1 + sum(
         (n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)
     ):

@@ -39,6 +39,7 @@ LOST_ROW = 0.5
 # models with a few hundredths
 LOST_SHARE, TYPICAL_ERROR = 1 / 16, 1 / 8
 CHUNK = 1 << 20
+MAX_DEPTH = 64  # of a result; the guest goes half as deep
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,19 @@ class Finding:
     allowed: LeafError
 
 
-def same_form(candidate: Saved, baseline: Saved) -> str:
-    """Empty when nesting, dtypes, shapes, classes and devices agree; else what differs."""
-    if candidate.structure != baseline.structure:
+def same_form(candidate: Saved, baseline: Saved, truth: Saved | None = None) -> str:
+    """Empty when nesting, dtypes, shapes, classes and devices agree; else what differs. Floating-point numbers that are
+    no tensors may err as a row may, where a truth is known.
+    """
+    mine, theirs, wide = list[float](), list[float](), list[float]()
+    nesting = _nesting(baseline.structure, theirs)
+    if _nesting(candidate.structure, mine) != nesting:
         return "the result is nested differently"
+    if truth is None or _nesting(truth.structure, wide) != nesting:
+        wide = theirs
+    for number, known, true in zip(mine, theirs, wide, strict=True):
+        if not _near(number, known, true):
+            return f"a number in the result is {number!r}, the original has {known!r}"
     for index, (c, b) in enumerate(zip(candidate.leaves, baseline.leaves, strict=False)):
         for name in ("dtype", "shape", "kind", "device"):
             if getattr(c, name) != getattr(b, name):
@@ -80,6 +90,27 @@ def same_form(candidate: Saved, baseline: Saved) -> str:
     if len(candidate.leaves) != len(baseline.leaves):
         return f"{len(candidate.leaves)} tensors instead of {len(baseline.leaves)}"
     return ""
+
+
+def _nesting(node: Any, floats: list[float], depth: int = 0) -> Any:
+    """The structure of a result without the values of its floating-point numbers, which are put into `floats`."""
+    if not isinstance(node, dict) or depth > MAX_DEPTH:
+        return node
+    if node.get("t") == "value" and isinstance(node.get("v"), float):
+        floats.append(node["v"])
+        return "float"
+    items = node.get("items")
+    return {**node, "items": [_nesting(each, floats, depth + 1) for each in items]} if isinstance(items, list) else node
+
+
+def _near(number: float, known: float, true: float) -> bool:
+    if number == known or (math.isnan(number) and math.isnan(known)):
+        return True
+    if not math.isfinite(number) or not math.isfinite(known):
+        return False
+    if not abs(known - true) <= TYPICAL_ERROR * abs(known):
+        true = known
+    return abs(number - true) <= max(FLOORS["float32"][0] * abs(true), RATIO * abs(known - true))
 
 
 def leaf_error(leaf: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:

@@ -164,3 +164,19 @@ def test_rows_of_one_number_near_zero_are_measured_against_the_others(leaf: Any)
     assert verdict(leaf, candidate, baseline, truth).passed
     candidate[5] += 5e-4
     assert not verdict(leaf, candidate, baseline, truth).passed
+
+
+def test_numbers_that_are_no_tensors_may_err_as_rounding_does(tmp_path: Path) -> None:
+    def saved(value: Any) -> tensors.Saved:
+        path = tmp_path / str(len(list(tmp_path.iterdir())))
+        guest.module("tensors").save(str(path), {"loss": [value], "step": 1, "y": torch.ones(2)})
+        return tensors.read(path)
+
+    base, nan, infinite = saved(0.5), saved(float("nan")), saved(float("inf"))
+    assert accuracy.same_form(saved(0.5 + 1e-6), base) == "" and accuracy.same_form(nan, nan) == ""
+    assert "a number in the result is 0.51, the original has 0.5" in accuracy.same_form(saved(0.51), base)
+    assert accuracy.same_form(saved(0.51), base, saved(0.506)) == "", "twice as far from the truth as the original"
+    assert accuracy.same_form(saved(0.52), base, saved(0.506))
+    assert accuracy.same_form(saved(2.0), base, saved(2.0)), "a truth that is another function's"
+    for one, other in ((nan, base), (base, nan), (infinite, base), (base, infinite), (saved(1), saved(1.5))):
+        assert accuracy.same_form(one, other) and accuracy.same_form(one, other, base)

@@ -65,3 +65,13 @@ def test_a_tolerance_under_which_zeros_pass_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="zeros would pass") as caught, opened(tmp_path, {"bench.py": ENTRY}):
         pass
     assert caught.value.exit_status == 65
+
+
+def test_what_has_another_shape_in_a_wider_precision_is_compared_with_the_original(path: Any) -> None:
+    value = torch.rand(4, 4) + 1
+
+    def judged(candidate: torch.Tensor) -> Any:
+        call = Compared("first call", "", "", path(candidate), path(value), path(torch.ones(3, 4).double()))
+        return correctness.judge_calls([call], Rules(), None).verdict
+
+    assert judged(value) is None and judged(value * 1.001) == "wrong"
