@@ -173,8 +173,10 @@ class Worker:
         live = self._live() if self.result[1] else set()
         with torch.no_grad():
             for tensor in self.result[1]:
-                if tensor.is_floating_point() and _storage(tensor) not in live and not any(
-                    s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True)
+                if (
+                    tensor.is_floating_point()
+                    and _storage(tensor) not in live
+                    and not any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
                 ):
                     tensor.fill_(float("nan"))
         self.result = (None, [])

@@ -57,7 +57,7 @@ def test_where_processes_work_together_or_it_is_no_plain_weight_nothing_is_done(
     here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = nn.Sequential(nn.Linear(128, 8))
-    monkeypatch.setattr(padded, "_work_together", lambda: True)
+    monkeypatch.setattr(padded, "work_together", lambda: True)
     padded.pad_linears(net)
     assert net[0].weight.is_contiguous()
     monkeypatch.undo()

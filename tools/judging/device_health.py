@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.contract import Command
-from sandbox.errors import SandboxError, Unusable
+from sandbox.errors import EngineRefused, SandboxError, Unusable
 from tools.errors import DeviceLost
 from tools.judging.worker import Setting
 from tools.program_environment import environment
@@ -66,7 +66,8 @@ class DeviceHealth:
                 return f"it has not answered within {self.answer_s:.0f} s"
             ended = process.stop()
         except SandboxError as error:
-            if isinstance(error, Unusable) or (type(error) is SandboxError and _ABOUT_A_DEVICE.search(error.message)):
+            may_be = type(error) in (SandboxError, EngineRefused) and _ABOUT_A_DEVICE.search(error.message)
+            if isinstance(error, Unusable) or may_be:
                 return str(error)  # its device nodes may be gone
             raise
         finally:

@@ -213,13 +213,13 @@ def _softmax_topk(source: SourceFile, function: cst.FunctionDef, site: Site) -> 
         value = assigned(block.body[at])
         if count is None or value is None or value[1] is not call or len(value[0]) != 2:
             raise CannotRewrite("topk is not assigned to two names as it is")
-        softmax, given = _softmax_before(source, function, block, scores, at)
+        softmax, given, dtype = _softmax_before(source, function, block, scores, at)
         used, names = use(source, SOFTMAX_TOPK, site.detail["module"]), _Fresh(function)
         logits, fused = names("logits"), names("fused")
         plain = cast(cst.Call, call.deep_replace(scores, cast(cst.Call, softmax.deep_replace(given, cst.Name(logits)))))
         before, after = block.body[block.index(softmax)], block.body[at]
         assign, *lines = _parsed(
-            source, f"{logits} = {source.code(given)}", f"{fused} = {used.name}({logits}, {source.code(count)})",
+            source, f"{logits} = {source.code(given)}", f"{fused} = {used.name}({logits}, {source.code(count)}{dtype})",
             f"{', '.join(value[0])} = {source.code(plain)} if {fused} is None else {fused}",
         )  # fmt: skip
         source.replace(before, assign.with_changes(leading_lines=getattr(before, "leading_lines", ())))
@@ -240,8 +240,10 @@ def _count(call: cst.Call, rest: int) -> cst.BaseExpression | None:
 
 def _softmax_before(
     source: SourceFile, function: cst.FunctionDef, block: Block, scores: cst.BaseExpression, at: int
-) -> tuple[cst.Call, cst.BaseExpression]:
-    """The softmax over the last dimension that nothing but the topk reads, and what it is of. Raises: CannotRewrite."""
+) -> tuple[cst.Call, cst.BaseExpression, str]:
+    """The softmax over the last dimension that nothing but the topk reads, what it is of, and its dtype as a further
+    argument, where it says one. Raises: CannotRewrite.
+    """
     found = block.definition(scores.value, at) if isinstance(scores, cst.Name) else None
     value = assigned(block.body[found.at]) if found is not None else None
     if found is None or value is None or value[1] is not found.expr or not isinstance(scores, cst.Name):
@@ -249,11 +251,12 @@ def _softmax_before(
     made = method(source, found.expr, "softmax")
     if made is None or not isinstance(found.expr, cst.Call) or integer(argument(made[1], made[2], "dim")) != -1:
         raise CannotRewrite("what topk is given is no softmax over the last dimension")
-    if any(a.keyword is not None and a.keyword.value == "dtype" for a in found.expr.args):
-        raise CannotRewrite("the softmax changes the type")
+    dtypes = [a.value for a in found.expr.args if a.keyword is not None and a.keyword.value == "dtype"]
+    if not all(dotted(dtype).startswith("torch.") for dtype in dtypes):  # what is the same wherever it is read
+        raise CannotRewrite("the dtype of the softmax is not one of torch's by name")
     if sum(n.value == scores.value for n in find_all(function, cst.Name)) != 2:
         raise CannotRewrite(f"{scores.value} is used for more than its largest")
-    return found.expr, made[0]
+    return found.expr, made[0], "".join(f", dtype={source.code(dtype)}" for dtype in dtypes)
 
 
 def _parsed(source: SourceFile, *texts: str) -> list[cst.BaseCompoundStatement | cst.SimpleStatementLine]:

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .eager import means_more
+from .processes import work_together
 
 
 class PackedLinear(nn.Module):
@@ -199,10 +200,6 @@ def _is_view(tensor, part):
 
 def _place(tensor):
     return (None, None) if tensor is None else (tensor.data_ptr(), tensor.numel())
-
-
-def work_together():
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _is_plain(linear):

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from .plain_linears import plain_linears
+from .processes import work_together
 
 PERIOD_BYTES = 512
 GAP_BYTES = 256
@@ -30,10 +31,6 @@ def pad_linears(module):
         layer.pad()
 
 
-def _work_together():
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
 class PaddedLinear(nn.Linear):
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
@@ -43,7 +40,7 @@ class PaddedLinear(nn.Linear):
     def pad(self):
         """Does nothing where it is done already, or does not help."""
         held = self._parameters.get("weight")
-        if type(held) is not nn.Parameter or type(held.data) is not torch.Tensor or held.dim() != 2 or _work_together():
+        if type(held) is not nn.Parameter or type(held.data) is not torch.Tensor or held.dim() != 2 or work_together():
             return
         weight = held.data
         row_bytes = weight.shape[1] * weight.element_size()

@@ -136,6 +136,15 @@ def test_the_top_of_a_softmax_becomes_one_call(tmp_path: Path, lines: tuple[str,
     assert same_results(before, after)
 
 
+def test_the_softmax_of_narrow_scores_keeps_the_dtype_it_asks_for(tmp_path: Path) -> None:
+    narrow = "scores = F.softmax(self.gate(x).bfloat16(), dim=-1, dtype=torch.float)"
+    before = target(tmp_path, narrow, "weights, ids = torch.topk(scores, 3, dim=-1)", "return weights * ids")
+    after = before.with_files(fused_kernels.rewrite(before.tree, only(sites(before, "softmax_topk"))))
+    assert "softmax_topk(logits, 3, dtype=torch.float)" in after.text()
+    assert "F.softmax(logits, dim=-1, dtype=torch.float)" in after.text()
+    assert same_results(before, after)
+
+
 @pytest.mark.parametrize(
     "lines",
     [
@@ -143,6 +152,8 @@ def test_the_top_of_a_softmax_becomes_one_call(tmp_path: Path, lines: tuple[str,
         ("scores = self.gate(x).softmax(-1)", "weights, ids = torch.topk(scores, 3, largest=False)", "return ids"),
         ("scores = self.gate(x).softmax(-1)", "return torch.topk(scores, 3).values"),
         ("scores = self.gate(x).softmax(1)", "weights, ids = torch.topk(scores, 3)", "return weights"),
+        ("wide = x.dtype", "scores = self.gate(x).softmax(-1, dtype=wide)", "weights, ids = torch.topk(scores, 3)",
+         "return weights"),
     ],
 )  # fmt: skip
 def test_a_softmax_that_is_used_otherwise_stays(tmp_path: Path, lines: tuple[str, ...]) -> None:
