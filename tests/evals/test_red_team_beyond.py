@@ -14,6 +14,7 @@ import pytest
 from tests.evals.arena import Arena, replace_once
 from tools.judging import accept, inputs, timings
 from tools.judging.clock import Group, Session
+from tools.judging.comparison import Comparison
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
 from tools.judging.timings import Restart
@@ -42,6 +43,7 @@ def test_work_moved_into_staging_gains_where_staging_is_free(
 ) -> None:
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
     monkeypatch.setattr(timings, "STAGING_SLACK", float("inf"))
+    monkeypatch.setattr(Comparison, "staged_log_ratios", property(lambda self: []))
     verdict = long_arena.time("beyond_staged_ahead")
     assert verdict.name == "kept", verdict.reason
 
