@@ -12,6 +12,7 @@ from agent.records import measurements
 from agent.records.attempts import ON_ENABLERS, Attempt, left_out
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
 from agent.state import RunState, Update
+from agent.step_names import STEPS
 from tools.candidate import Candidate
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
@@ -23,29 +24,48 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     ctx.ended_steps = {name: result["reason"] for name, result in state.get("results", {}).items()}
     owes = owed.owes_a_try(ctx, step)
     if ctx.budget.used_up() and not owes:
-        return {"attempt": "", "no_more": "the time budget was used up"}
+        return {"attempt": "", "no_more": owed.USED_UP}
     tried = [row for row in ctx.ledger.rows if row.step == step and not left_out(row.attempt_id)]
     if len(tried) >= ctx.config.attempts and not owes:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
-    offer = waiting.offer(ctx, step)
+    name = f"{step}-{len(tried) + 1}"
+    if left_over := _left_over(ctx, name):
+        ctx.budget.reserve(ctx.expecting(_after(ctx, step)))
+        return {"attempt": _begin(ctx, left_over)}
+    hurried = False
+    if tried and not owes:  # before anybody is asked who takes time or money
+        ctx.budget.reserve(ctx.expecting(_after(ctx, step)))
+        hurried = ctx.budget.hurried()
+    offer = waiting.offer(ctx, step, only_checked=hurried)
+    if hurried and not offer.candidates and ctx.expecting([step]):
+        return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     if offer.candidates:
-        ctx.budget.reserve(ctx.steps_to_come(step))
-        if tried and not owes and not offer.candidates[0].timed_with and ctx.budget.hurried():
-            offer = waiting.offer(ctx, step, only_checked=True)
-            if not offer.candidates:
-                return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
+        ctx.budget.reserve(ctx.expecting(_after(ctx, step)))
     # in any step: a second try of the same on the same would only be a second chance for chance
     base = ctx.base(offer.below)
     new = [candidate for candidate in offer.candidates if candidate.digest not in ctx.judged_on(base)]
     if not new:
         return {"attempt": "", "no_more": offer.reason or "nothing is left to try"}
-    attempt = Attempt(id=f"{step}-{len(tried) + 1}", candidate=new[0], base=base, below=offer.below)
-    return {"attempt": _begin(ctx, attempt)}
+    return {"attempt": _begin(ctx, Attempt(id=name, candidate=new[0], base=base, below=offer.below))}
+
+
+def _left_over(ctx: RunContext, name: str) -> Attempt | None:
+    """The next attempt, where an earlier command came no further with it than to save it: it may have cost money."""
+    if not ctx.attempts.has(name) or ctx.attempts.verdict(name) is not None:
+        return None
+    attempt = ctx.attempts.load(name)
+    fits = attempt.base == ctx.base(attempt.below) and attempt.candidate.digest not in ctx.judged_on(attempt.base)
+    return attempt if fits else None
+
+
+def _after(ctx: RunContext, step: str) -> list[str]:
+    return [name for name in STEPS[STEPS.index(step) + 1 :] if name in ctx.config.steps]
 
 
 def _begin(ctx: RunContext, attempt: Attempt) -> str:
-    ctx.time_slice.before_attempt()
+    """Raises: Stopped, with the attempt on disk for the next command."""
     ctx.attempts.save(attempt)
+    ctx.time_slice.before_attempt()
     candidate = attempt.candidate
     ctx.progress.emit(CandidateProposed(attempt.id, candidate.step, candidate.title, candidate.predicted_gain))
     return attempt.id

@@ -26,7 +26,6 @@ from agent.records.measurements import SessionStart
 from agent.records.written import commit_message, cost_of
 from agent.reporting.progress import Judging, Progress
 from agent.repository.stack import Change, Conflict, Stack
-from agent.step_names import STEPS
 from agent.time_slice import TimeSlice
 from tools.candidate import Candidate, Site
 from tools.diff.patch import PatchFinding
@@ -373,11 +372,10 @@ class RunContext:
                 raise CannotRewrite(f"the tuner failed: {fault}") from fault
         return self._tuned[base]
 
-    def steps_to_come(self, step: str) -> int:
-        """How many steps after this one have something to try, as far as can be told from the stack as it is."""
+    def expecting(self, steps: Sequence[str]) -> int:
+        """How many of these steps have something to try, as far as can be told from the stack as it is."""
         try:
-            later = [name for name in STEPS[STEPS.index(step) + 1 :] if name in self.config.steps]
-            return sum(self.proposer.expects(self.request(name)) for name in later)
+            return sum(self.proposer.expects(self.request(name)) for name in steps)
         except WorkerFault:
             return 0
 

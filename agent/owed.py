@@ -7,6 +7,8 @@ import math
 from agent.context import RunContext
 from agent.records import measurements
 
+USED_UP = "the time budget was used up"
+
 
 def out_of_time(ctx: RunContext, step: str) -> bool:
     """Whether nothing more may be tried in this step."""

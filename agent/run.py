@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +21,12 @@ from agent.budget import Budget, longest_check_s
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.device_time import Metered
+from agent.guard import Stopped
 from agent.proposers import Platform, Proposer
 from agent.proposers.in_turn import InTurn
 from agent.proposers.playbook import Playbook
 from agent.proposers.replay import Replay
-from agent.records import acceptance, measurements, run_folder
+from agent.records import acceptance, measurements, run_folder, standing
 from agent.records.atomic_file import write_atomically
 from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
@@ -91,6 +93,7 @@ def resume(run_dir: Path, progress: Progress, time_slice: TimeSlice | None = Non
         if (run_dir / "report.json").exists():
             progress.emit(Note(f"run {folder.run_id} is finished; its report is {run_dir / 'report.md'}"))
             return 0
+        standing.check(run_dir, time_slice.seconds if time_slice is not None else None)
         return _walk(folder, progress, time_slice or TimeSlice(), joins, resumed=True)
 
 
@@ -98,7 +101,7 @@ def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, joins: J
     from agent import graph
 
     begun = time.monotonic()
-    config, path = folder.read().config, folder.path
+    config, path, before = folder.read().config, folder.path, standing.of(folder.path)
     with (
         _scratch(path) as scratch,
         sandbox_for(
@@ -112,6 +115,10 @@ def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, joins: J
             ctx.proposer = joins(ctx, ctx.proposer) if joins is not None else ctx.proposer
             with contextlib.closing(ctx.referee):
                 state = graph.walk(ctx, path / "checkpoint.sqlite")
+        except Stopped as stopped:
+            if stopped.signal_number == signal.SIGALRM and time_slice.seconds is not None:
+                standing.ended_by_time(path, before, time_slice.seconds)
+            raise
         finally:
             try:
                 metered.stop_running()  # what compiles in threads of its own: nobody waits for that when the run stops
@@ -222,7 +229,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Metered, progress: Prog
     if config.model is not None or config.replay is not None:
         from agent.llm.open_model import open_model
 
-        ctx.proposer = InTurn([ctx.proposer, open_model(ctx)])
+        ctx.proposer = InTurn([ctx.proposer, open_model(ctx, resumed=resumed)])
     for note in workload.notes:
         progress.emit(Note(f"{config.entry}: {one_line(note, 300)}"))
     referee.say, referee.hurried = ctx.say, ctx.budget.too_dear

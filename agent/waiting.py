@@ -29,14 +29,14 @@ class Offer:
 
 
 def offer(ctx: RunContext, step: str, *, only_checked: bool = False) -> Offer:
-    """`only_checked`: nothing that is timed by itself."""
+    """`only_checked`: nothing that is timed by itself, and nobody is asked who takes time or money."""
     waits = what_waits(ctx, step)
     if waits and _waited_for(ctx, waits[0]) == step:
         together = ctx.propose(step, waits, looking=True)[0]
         if together:  # under another title: by itself it may be tried after that
             titled = [each.model_copy(update={"title": f"{each.title}{ON_WAITING}"}) for each in together]
             return Offer(titled, below=waits)
-    found, reason = ctx.propose(step)
+    found, reason = ctx.propose(step, looking=only_checked)
     by_itself = [each for each in found if not each.timed_with]
     if not found or (by_itself and not only_checked):
         return Offer(by_itself, reason)

@@ -37,6 +37,7 @@ from agent.llm.listening import Listener, whole
 from tools.plain_text import one_line
 
 RETRIES = 5
+LATER_RETRIES = 7  # of an endpoint that has answered: in two minutes a server that starts anew is up again
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 PATIENCE_S = 300.0  # a longer wait than this is not waited for
 CONNECT_S, ANSWER_S = 15.0, 600.0  # to be let in, and between two signs of life
@@ -45,6 +46,9 @@ MOST_ANSWER = 131_072  # tokens; models say no more at once, and many servers re
 LONGEST_TOKEN = 16  # characters, on the average of an answer: more means that the limit is not held
 _PASSING = {408, 409, 425, 429}  # and all above 499 but 501
 _REFUSED = {400, 405, 413, 415, 422, 501}
+# of OpenAI and vLLM, llama.cpp, Anthropic and Google, in this order
+_FULL = re.compile(r"context (length|size|window)|prompt is too long|input token count .*exceeds", re.IGNORECASE)
+_FULL_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 _WIDTH = 300
 _until: ContextVar[float] = ContextVar("_until", default=math.inf)  # of the request that is being made
 
@@ -81,7 +85,7 @@ class Client:
             raise KeyRefused(f"The key for {endpoint.model} holds a character that no key can hold.",
                              hint="Copy it anew: a line's end or an accent may have got in.")  # fmt: skip
         self.endpoint, self._told, self._sleep, self._answering = endpoint, told, sleep, answering
-        self._left_s = left_s
+        self._left_s, self._answered = left_s, False
         self._limit = "max_completion_tokens"  # what the endpoint calls the limit of an answer
         web = openai.DefaultHttpxClient(event_hooks={"response": [_bound]})
         self._openai = openai.OpenAI(base_url=endpoint.base_url, api_key=endpoint.key or "none", max_retries=0,
@@ -98,13 +102,15 @@ class Client:
         ends = time.monotonic() + left_s if left_s > 0 else math.inf  # who asks later than that has a reason to
         prompt = len(json.dumps([messages, *tools]))
         try:
-            for tried in range(RETRIES + 1):
+            for tried in range(LATER_RETRIES + 1):
                 spent = lost.answers * prompt + lost.heard  # no token is shorter than a character
                 most = None if most_tokens is None else most_tokens - spent
                 if most is not None and lost.answers and most < LEAST_ANSWER:
                     raise BudgetReached("what may be spent does not allow to ask again after an answer that broke off")
                 try:
-                    return self._ask_once(messages, tools, most, ends).model_copy(update={"lost": lost})
+                    turn = self._ask_once(messages, tools, most, ends)
+                    self._answered = True
+                    return turn.model_copy(update={"lost": lost})
                 except _Passing as reason:
                     if reason.heard is not None:
                         lost = Lost(answers=lost.answers + 1, heard=lost.heard + reason.heard)
@@ -120,7 +126,7 @@ class Client:
             wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**tried) * random.uniform(0.75, 1.25)
         if time.monotonic() + wait_s >= ends:
             raise BudgetReached(f"the run has no time left to ask again; the model's endpoint: {reason}") from None
-        if tried == RETRIES or wait_s > PATIENCE_S:
+        if tried == (LATER_RETRIES if self._answered else RETRIES) or wait_s > PATIENCE_S:
             raise ModelUnreachable(
                 f"{self._where} does not answer: {reason}",
                 hint="Look whether it is up and --base-url is right; what was proven is kept, and "
@@ -222,7 +228,8 @@ class Client:
             return KeyRefused(
                 f"{self._where} has no quota left for this key: {said}", hint="Top it up, or use another."
             )
-        if error.code == "context_length_exceeded" or "context length" in said.lower():
+        full = not _FULL_CODES.isdisjoint({str(error.code), str(error.type)}) or _FULL.search(str(error.message))
+        if full and status != 429:
             return ContextFull(f"{self._where} cannot read that much: {said}")
         if status in _PASSING or (status >= 500 and status not in _REFUSED):
             return _Passing(f"status {status}: {said}", _retry_after(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
@@ -35,7 +36,7 @@ from agent.llm.recording import EXCHANGES, Recording
 from agent.llm.replaying import Recorded
 from agent.llm.talk import Talk
 from agent.llm.text_calls import InText
-from agent.owed import out_of_time
+from agent.owed import USED_UP
 from agent.proposers.model import Model
 from agent.reporting.progress import Answering, Note
 from agent.reporting.wording import count
@@ -64,23 +65,31 @@ class Cast:
     triage: Role | None
 
 
-def open_model(ctx: RunContext) -> Model:
-    """The models that `ctx.config` names, after each has shown that it answers, or a recording of them. Raises:
-    ModelError, RunDamaged.
+def open_model(ctx: RunContext, *, resumed: bool = False) -> Model:
+    """The models that `ctx.config` names, after each has shown that it answers, or a recording of them. In a run that
+    is gone on with that is asked when it is their turn: what is left may need none.
+
+    Raises: ModelError, RunDamaged.
     """
     packs = Packs.of(ctx.config.skills)
     if ctx.config.replay is not None:
         recorded = Recorded.read(ctx.config.replay)
         if recorded.torn:
             ctx.progress.emit(Note(f"the recording: {count(recorded.torn, 'line')} left out, torn"))
-        cast, drafts = _replayed(ctx, recorded), recorded.drafts
+        opened, drafts = partial(_replayed, ctx, recorded), recorded.drafts
     else:
-        cast, drafts = _asked(ctx, packs), ctx.config.drafts
-    return Model(partial(_begin, ctx, packs, cast, drafts))
+        opened, drafts = partial(_asked, ctx, packs), ctx.config.drafts
+    once = functools.cache(opened)
+    if not resumed:
+        once()
+    return Model(partial(_begin, ctx, packs, once, drafts))
 
 
-def _begin(ctx: RunContext, packs: Packs, cast: Cast, drafts: int, step: str, stopped: threading.Event) -> list[Talk]:
-    """The conversations of a step. They share the run, so that one tool works at a time."""
+def _begin(
+    ctx: RunContext, packs: Packs, opened: Callable[[], Cast], drafts: int, step: str, stopped: threading.Event
+) -> list[Talk]:
+    """The conversations of a step. They share the run, so that one tool works at a time. Raises: ModelError."""
+    cast = opened()
     one_by_one, told = threading.Lock(), opening(ctx, step)
     talks = []
     for draft in range(1, drafts + 1):
@@ -92,7 +101,7 @@ def _begin(ctx: RunContext, packs: Packs, cast: Cast, drafts: int, step: str, st
         registry = REGISTRY if ctx.config.replay is None else REGISTRY.without_looking()
         conversation = Conversation(cast.writer.chat(name), registry, bench, cast.writer.account, step, list(told),
                                     Recording(ctx.run_dir / EXCHANGES, name).add, ctx.config.tool_calls, one_by_one,
-                                    partial(_over, ctx, step, stopped))  # fmt: skip
+                                    partial(_over, ctx, stopped))  # fmt: skip
         talks.append(Talk(conversation, bench, reviewer))
     if cast.triage is not None:
         name = f"{step}:triage"
@@ -103,10 +112,10 @@ def _begin(ctx: RunContext, packs: Packs, cast: Cast, drafts: int, step: str, st
     return talks
 
 
-def _over(ctx: RunContext, step: str, stopped: threading.Event) -> str:
+def _over(ctx: RunContext, stopped: threading.Event) -> str:
     if stopped.is_set():
         return "the run is stopped"
-    return "the time budget was used up" if out_of_time(ctx, step) else ""
+    return USED_UP if ctx.budget.used_up() else ""
 
 
 def _note(ctx: RunContext, said: str) -> None:

@@ -16,7 +16,7 @@ from agent.context import RunContext
 from agent.errors import AgentError, WrongUsage
 from agent.llm.prompt import rules, task
 from agent.outside.desk import ADDRESS_FILE, Desk, HungUp
-from agent.owed import out_of_time
+from agent.owed import USED_UP
 from agent.proposers import Proposer
 from agent.proposers.in_turn import InTurn
 from agent.proposers.outside import OFFERED, Outside, UntilFinished
@@ -127,8 +127,8 @@ def _driven(order: Order, desk: Desk, serving: Serving, progress: Progress, port
             address = serving.on_http(listening, run_dir)
             progress.emit(Note(f"serving MCP on {address}; the token is in {run_dir / ADDRESS_FILE}"))
 
-        def over(step: str) -> str:
-            return "the time budget was used up" if out_of_time(ctx, step) else ""
+        def over() -> str:
+            return USED_UP if ctx.budget.used_up() else ""
 
         mine = Outside(desk, lambda step: Workbench.open(ctx, step, step), lambda step: task(ctx, step), over)
         outside.append(mine)

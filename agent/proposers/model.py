@@ -11,7 +11,7 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Protocol
 
-from agent.llm import ModelError
+from agent.llm import KeyRefused, ModelError, ModelUnknown
 from agent.proposers import PastAttempt, ProposalRequest
 from tools.candidate import Candidate, Site
 
@@ -39,15 +39,17 @@ class Model:
         self._waiting: list[Candidate] = []  # for their turn, on the stack that they were made on
         self._made_on: Path | None = None
         self._stopped = threading.Event()
+        self._asked: list[str] = []  # steps, in their order
+        self._lost: dict[str, str] = {}  # step -> why its conversations ended with an error
         self._failed = ""
 
     def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
         if request.looking:
             return [], "a model is asked when it is its turn"
         self._waiting = self._still_waiting(request)
-        if not self._waiting and not self._failed:
+        if not self._waiting and not self._gone(request.step):
             self._waiting, self._made_on = self._ask(request), request.base
-        return (self._waiting, "") if self._waiting else ([], self._failed or self._reason(request.step))
+        return (self._waiting, "") if self._waiting else ([], self._gone(request.step) or self._reason(request.step))
 
     def _still_waiting(self, request: ProposalRequest) -> list[Candidate]:
         """Also of conversations beside one that failed."""
@@ -56,12 +58,14 @@ class Model:
         return [each for each in mine if each.digest not in judged]
 
     def _ask(self, request: ProposalRequest) -> list[Candidate]:
-        """The next candidate of each conversation; none of the same twice. A model that fails is not asked again."""
+        """The next candidate of each conversation; none of the same twice."""
+        if request.step not in self._asked:
+            self._asked.append(request.step)
         try:
             if request.step not in self._talks:
                 self._talks[request.step] = self._begin(request.step, self._stopped)
         except ModelError as error:  # the run goes on without it
-            self._failed = error.message
+            self._fails(request.step, error)
             return []
         talks = [talk for talk in self._talks[request.step] if not talk.ended]
         found = list[Candidate]()
@@ -69,10 +73,22 @@ class Model:
             try:
                 candidate = heard.result()
             except ModelError as error:
-                self._failed = error.message
+                self._fails(request.step, error)
             else:
                 found += [candidate] if candidate is not None else []
         return [*{candidate.digest: candidate for candidate in found}.values()]
+
+    def _fails(self, step: str, error: ModelError) -> None:
+        """A model that fails is not asked again in this step; in no other after it failed in two, one after the other,
+        or for what will not change.
+        """
+        self._lost[step] = error.message
+        before = self._asked[: self._asked.index(step)][-1:]
+        if isinstance(error, (KeyRefused, ModelUnknown)) or any(each in self._lost for each in before):
+            self._failed = error.message
+
+    def _gone(self, step: str) -> str:
+        return self._failed or self._lost.get(step, "")
 
     def _side_by_side(self, talks: Sequence[Talk], attempts: Sequence[PastAttempt]) -> list[Heard]:
         """What each came to. Several work in threads, which do not keep the run from stopping."""
@@ -94,7 +110,7 @@ class Model:
         return "; ".join(dict.fromkeys(talk.ended for talk in self._talks.get(step, ()) if talk.ended))
 
     def expects(self, request: ProposalRequest) -> bool:
-        if self._failed:
+        if self._gone(request.step):
             return bool(self._still_waiting(request))
         talks = self._talks.get(request.step)
         return talks is None or any(not talk.ended for talk in talks) or bool(self._still_waiting(request))

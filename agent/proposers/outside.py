@@ -59,7 +59,7 @@ class Outside:
     desk: Desk
     open_bench: Callable[[str], Workbench]
     told: Callable[[str], str]
-    over: Callable[[str], str] = lambda step: ""
+    over: Callable[[], str] = lambda: ""
     name: str = "outside"
     finished: str = ""
     _steps: dict[str, _Step] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Outside:
         submitted = list[Candidate]()
         registry = self._registry(name, step, submitted)
         while not step.ended:
-            step.ended = self.over(name)
+            step.ended = self.over()
             try:
                 asked = None if step.ended else self.desk.next_asked(LOOK_S)
             except HungUp:

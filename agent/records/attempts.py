@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from agent.records.atomic_file import write_atomically
 from tools.candidate import Candidate
@@ -50,11 +50,21 @@ class Attempts:
     folder: Path
 
     def save(self, attempt: Attempt) -> None:
+        """What was found of another attempt of that name, which never came to the ledger, is not known of this one."""
+        if self.has(attempt.id) and not self._is_saved(attempt):
+            for name in ("verdict.json", "check.json"):
+                (self.folder / attempt.id / name).unlink(missing_ok=True)
         self._write(attempt.id, "attempt.json", attempt.model_dump_json(indent=1))
         self._write(attempt.id, "change.patch", attempt.candidate.diff)
 
     def load(self, attempt_id: str) -> Attempt:
         return Attempt.model_validate_json((self.folder / attempt_id / "attempt.json").read_bytes())
+
+    def _is_saved(self, attempt: Attempt) -> bool:
+        try:
+            return self.load(attempt.id) == attempt
+        except ValidationError:
+            return False
 
     def save_verdict(self, attempt_id: str, verdict: Verdict) -> None:
         self._write(attempt_id, "verdict.json", verdict.model_dump_json(indent=1))

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from agent import environment
 from agent.context import RunContext, stack_profile
 from agent.llm import account
+from agent.owed import USED_UP
 from agent.proposers.replay import Replay
 from agent.records import measurements
 from agent.records.attempts import left_out
@@ -90,7 +91,7 @@ def compose(
     unsettled, counted = (whole.over_eager.unsettled, whole.counted()) if whole else ("", None)
     whole = whole.model_copy(update={"over_eager": counted}) if whole and counted else None
     delta = ctx.referee.delta
-    notes = [*_notes(ctx, folder, exported, _of_the_pace(unsettled, whole)), session.own_tests.note]
+    notes = [*_notes(ctx, state, folder, exported, _of_the_pace(unsettled, whole)), session.own_tests.note]
     again = _afresh(ctx, state)
     if again:
         kept, idle = (sum(each.outcome == outcome for each in again) for outcome in ("kept", afresh.NOT_JUDGED))
@@ -130,11 +131,11 @@ def compose(
     )
 
 
-def _notes(ctx: RunContext, folder: RunFolder, exported: Exported, of_the_pace: str) -> list[str]:
+def _notes(ctx: RunContext, state: RunState, folder: RunFolder, exported: Exported, of_the_pace: str) -> list[str]:
     facts = TargetFacts.model_validate_json((folder.path / "target.json").read_bytes())
     found = target_notes(folder.path, ctx.stack)
     notes = [*found, exported.note, *since_it_began(ctx.config.target, facts.tree_hash)]
-    if ctx.budget.used_up():
+    if any(USED_UP in result["reason"] for result in state.get("results", {}).values()):
         notes.append("The time budget was used up; what was proven until then is in the result.")
     noise = ctx.referee.noise
     if noise is not None and not noise.usable:

@@ -34,6 +34,7 @@ def run(state: RunState, ctx: RunContext) -> Update:
 
 
 def _weigh_and_measure(state: RunState, ctx: RunContext) -> Update:
+    ctx.budget.reserve(0)  # no step is to come
     if len(ctx.stack.commits()) > 1:
         weigh(ctx)
     if not state.get("returned") and not ctx.budget.used_up():

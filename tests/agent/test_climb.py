@@ -1,4 +1,4 @@
-"""A candidate whose kernels have a fault is judged by that; what was looked at is evidence for one that has none."""
+"""What is tried next, and a candidate whose kernels have a fault, which is judged by that."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 
 from agent import climb
 from agent.context import HANDED_ON_BYTES, RunContext
+from agent.guard import Stopped
 from agent.records.attempts import Attempt, Attempts
 from agent.records.kept_caches import KeptCaches
 from agent.state import RunState
 from agent.step_names import STEPS
+from agent.time_slice import TimeSlice
 from tests.files import write_files
 from tools.candidate import Candidate
 from tools.isa.gate import Looked
@@ -142,3 +144,62 @@ def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path
     assert looked == ["compile_model-1"] * 2, "what it has compiled is gone, and what is not right is never kept"
     RunContext.checked(command(), attempt)
     assert looked == ["compile_model-1"] * 3
+
+
+# -- proposing
+
+
+def proposing(tmp_path: Path, *, hurried: bool = False, tried: int = 1, offers: tuple[Candidate, ...] = ()) -> Any:
+    """What `propose` asks of a context; `asked` are the steps that somebody was asked about who takes time."""
+    asked: list[str] = []
+
+    def propose(step: str, below: object = (), *, looking: bool = False, **more: bool) -> tuple[list[Candidate], str]:
+        if not looking:
+            asked.append(step)
+        return ([] if looking else list(offers)), "nothing was found"
+
+    rows = [SimpleNamespace(step="write_kernels", attempt_id=f"write_kernels-{n}", verdict="neutral", below=())
+            for n in range(1, tried + 1)]  # fmt: skip
+    budget = SimpleNamespace(used_up=lambda: False, hurried=lambda: hurried, reserve=lambda attempts: None)
+    return SimpleNamespace(
+        run_dir=tmp_path, ledger=SimpleNamespace(rows=rows), budget=budget, propose=propose, asked=asked,
+        config=SimpleNamespace(steps=STEPS, attempts=12), attempts=Attempts(tmp_path / "attempts"),
+        base=lambda below=(): "top", judged_on=lambda base: set(), expecting=lambda steps: len(steps),
+        time_slice=TimeSlice(), progress=SimpleNamespace(emit=lambda event: None),
+    )  # fmt: skip
+
+
+MINE = Candidate(step="write_kernels", title="mine", rationale="", diff="diff --git a/a b/a\n")
+
+
+def test_in_a_hurry_nobody_is_asked_who_takes_time(tmp_path: Path) -> None:
+    ctx = proposing(tmp_path, hurried=True, offers=(MINE,))
+    found = climb.propose({"step": "write_kernels"}, ctx)
+    assert (found["no_more"], ctx.asked) == ("what is left of the time budget is kept for the steps after it", [])
+    ctx = proposing(tmp_path, offers=(MINE,))
+    assert climb.propose({"step": "write_kernels"}, ctx)["attempt"] == "write_kernels-2" and ctx.asked
+
+
+def test_what_was_handed_in_too_late_for_a_command_is_the_nexts_first(tmp_path: Path) -> None:
+    ctx = proposing(tmp_path, offers=(MINE,))
+    ctx.time_slice = TimeSlice(0.5, longest_s=10.0)
+    with pytest.raises(Stopped):
+        climb.propose({"step": "write_kernels"}, ctx)
+    later = proposing(tmp_path)
+    assert climb.propose({"step": "write_kernels"}, later)["attempt"] == "write_kernels-2" and not later.asked
+    assert later.attempts.load("write_kernels-2").candidate == MINE
+    other = proposing(tmp_path)
+    other.base = lambda below=(): "another top"
+    assert climb.propose({"step": "write_kernels"}, other)["no_more"] == "nothing was found"
+
+
+def test_what_was_found_of_another_attempt_of_that_name_is_forgotten(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path)
+    first = Attempt(id="s-1", candidate=MINE, base="top")
+    attempts.save(first)
+    attempts.save_verdict("s-1", Verdict(name="kept", reason=""))
+    attempts.save_check("s-1", {})
+    attempts.save(first)
+    assert attempts.verdict("s-1") is not None and attempts.check("s-1") is not None
+    attempts.save(first.model_copy(update={"base": "another top"}))
+    assert attempts.verdict("s-1") is None and attempts.check("s-1") is None

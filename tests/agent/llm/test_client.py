@@ -25,7 +25,7 @@ from agent.llm import (
     Turn,
     Usage,
 )
-from agent.llm.client import MOST_ANSWER, RETRIES, Client, Endpoint
+from agent.llm.client import LATER_RETRIES, MOST_ANSWER, RETRIES, Client, Endpoint
 from tests.agent.llm.scripted import HEAD, Reply, Server, calls, fails, says, serving
 
 TOOLS: list[dict[str, Any]] = [{"type": "function", "function": {"name": "diff", "parameters": {"type": "object"}}}]
@@ -124,6 +124,14 @@ def test_after_some_tries_it_gives_up_and_says_what_it_met() -> None:
     assert waited == sorted(waited) and sum(waited) < 60
 
 
+def test_of_what_has_answered_before_it_gives_up_later() -> None:
+    with asking(says("ok"), *[fails(503)] * 9) as (client, server, waited):
+        client.ask(ASKED, TOOLS)
+        with pytest.raises(ModelUnreachable):
+            client.ask(ASKED, TOOLS)
+    assert len(server.requests) == 1 + LATER_RETRIES + 1 and sum(waited) > 60
+
+
 @pytest.mark.parametrize(
     ("reply", "error", "told"),
     [
@@ -134,6 +142,9 @@ def test_after_some_tries_it_gives_up_and_says_what_it_met() -> None:
         (fails(429, "pay", "insufficient_quota"), KeyRefused, "no quota"),
         (fails(400, "This model's maximum context length is 10"), ContextFull, "cannot read that much"),
         (fails(400, "x", "context_length_exceeded"), ContextFull, "cannot read that much"),
+        (fails(400, "request (9 tokens) exceeds the available context size (4 tokens)"), ContextFull, "cannot read"),
+        (fails(500, "Context size has been exceeded."), ContextFull, "cannot read that much"),
+        (fails(400, "prompt is too long: 9 tokens > 4 maximum"), ContextFull, "cannot read that much"),
         (fails(422, "tools[0] is odd"), ModelRefused, "tools[0] is odd"),
         (fails(400, "no tools here"), ModelRefused, "no tools here"),
         (fails(501, "no tools here"), ModelRefused, "no tools here"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.llm import ModelError
+from agent.llm import KeyRefused, ModelError
 from agent.proposers import PastAttempt, ProposalRequest
 from agent.proposers.model import Model
 from tools.candidate import Candidate
@@ -37,9 +37,9 @@ class Talk:
         return None
 
 
-def request(*judged: str, base: str = "base") -> Any:
+def request(*judged: str, base: str = "base", step: str = "s") -> Any:
     attempts = [SimpleNamespace(title=name, diff_digest=candidate(name).digest) for name in judged]
-    return SimpleNamespace(step="s", attempts=attempts, looking=False, base=base)
+    return SimpleNamespace(step=step, attempts=attempts, looking=False, base=base)
 
 
 def model_of(*talks: Talk) -> Model:
@@ -88,6 +88,24 @@ def test_what_cannot_be_asked_ends_the_models_part_and_loses_nothing() -> None:
     assert titles(model, request()) == ["x", "y"] and model.expects(request("x"))
     assert titles(model, request("x")) == ["y"], "it waits for its turn, whatever became of another conversation"
     assert model.propose(request("x", "y")) == ([], "it does not answer") and not model.expects(request("x", "y"))
+
+
+def test_one_step_that_fails_is_not_the_last() -> None:
+    talks = {"s": [Broken()], "t": [Talk("of t")], "u": [Broken()], "v": [Broken()], "w": [Talk("of w")]}
+    model = Model(lambda step, stopped: talks[step])
+    found = {step: model.propose(request(step=step)) for step in talks}
+    assert [each.title for each in found["t"][0]] == ["of t"]
+    assert found["w"] == ([], "it does not answer"), "two in a row"
+    assert not model.expects(request(step="w"))
+
+
+def test_a_key_that_is_refused_is_refused_in_each_step() -> None:
+    class Refused(Talk):
+        def next_candidate(self, attempts: Sequence[PastAttempt]) -> Candidate | None:
+            raise KeyRefused("the key is refused")
+
+    model = Model(lambda step, stopped: [Refused()] if step == "s" else [Talk("of t")])
+    assert model.propose(request())[1] == model.propose(request(step="t"))[1] == "the key is refused"
 
 
 @pytest.mark.parametrize("count", [1, 2])
