@@ -1,7 +1,8 @@
 """Make `.venv`: the locked packages, beside the torch that this machine already has or a pinned one.
 
-Refuses to replace a torch that is there, and to touch a `.venv` it did not make. Safe to call again: it finishes at
-once when everything is in place, and starts over what was interrupted. Usage: python3 scripts/set_up.py
+Refuses to replace a torch that is there, and to touch a `.venv` it did not make or that it runs in. Safe to call
+again: it finishes at once when everything is in place, and starts over what was interrupted. Usage: python3
+scripts/set_up.py
 
 This file also runs under a Python that is too old, to be able to say so: no syntax newer than 3.6, and imports that
 3.6 has.
@@ -119,23 +120,31 @@ def one_at_a_time() -> "typing.Iterator[int]":
 
 def set_up(lock: int) -> None:
     """Raises: SetupError. After it `.venv` is complete."""
-    wanted = inputs_digest()
-    if STAMP.exists() and json.loads(STAMP.read_text())["inputs"] == wanted and works():
+    wanted = inputs()
+    made_of = json.loads(STAMP.read_text()) if STAMP.exists() else {}
+    inside = Path(sys.prefix).resolve() == VENV.resolve()
+    if inside:  # by a Python that is not the one it was made from
+        wanted["python"] = made_of.get("python", "")
+    if made_of == wanted and works():
         return
     start = time.monotonic()
     if VENV.exists() and not STAMP.exists() and not UNFINISHED.exists() and any(VENV.iterdir()):
         raise SetupError("{} is there and was not made by this program; move it away first.".format(VENV))
+    if inside:
+        raise SetupError(
+            "{} is unfinished or out of date, and its own Python cannot make it anew. Leave it with `deactivate`, or "
+            "name the Python that it was made from: make PYTHON=/usr/bin/python3 …".format(VENV)
+        )
     # Looked at before anything is removed: a machine that cannot be set up keeps what it has.
     own_torch = usable_torch()
     # Renamed before it is removed, because a removal that is interrupted may leave anything.
-    if REMOVING.exists():
-        shutil.rmtree(str(REMOVING))
-    if VENV.exists():
+    remove(REMOVING)
+    if VENV.exists() or VENV.is_symlink():
         say("{} is unfinished or out of date: making it anew".format(VENV.name))
         VENV.replace(REMOVING)
-        shutil.rmtree(str(REMOVING))
+        remove(REMOVING)
     VENV.mkdir()
-    UNFINISHED.write_text(json.dumps({"inputs": wanted}))
+    UNFINISHED.write_text(json.dumps(wanted))
     make_venv(own_torch, lock)
     install(own_torch, lock)
     check_result(own_torch, lock)
@@ -143,13 +152,21 @@ def set_up(lock: int) -> None:
     say("ready in {:.0f} s: {}".format(time.monotonic() - start, VENV))
 
 
-def inputs_digest() -> str:
+def inputs() -> "dict[str, str]":
     """Changes when the environment has to be made anew: another lock, other dependencies, another Python."""
     digest = hashlib.sha256()
     for name in ("requirements.lock", "pyproject.toml", "scripts/set_up.py"):
         digest.update((ROOT / name).read_bytes())
-    digest.update("{} {} {}".format(os.path.realpath(sys.executable), sys.prefix, sys.version).encode())
-    return digest.hexdigest()
+    python = "{} {} {}".format(os.path.realpath(sys.executable), sys.prefix, sys.version)
+    return {"files": digest.hexdigest(), "python": python}
+
+
+def remove(folder: Path) -> None:
+    """It need not be there. What a link leads to stays."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(str(folder))
 
 
 def works() -> bool:

@@ -122,6 +122,34 @@ def test_a_complete_environment_is_used_as_it_is_until_the_lock_changes(
     assert (set_up.main(), len(made)) == (0, 2)
 
 
+def test_the_python_of_the_environment_itself_does_not_replace_it(checkout: Path) -> None:
+    def run_inside(**changed: str) -> subprocess.CompletedProcess[str]:
+        set_up.STAMP.write_text(json.dumps({**set_up.inputs(), **changed}))
+        command = [str(set_up.PYTHON), "scripts/set_up.py"]
+        return subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+
+    venv.create(set_up.VENV, symlinks=True)
+    assert run_inside().returncode == 0
+    done = run_inside(files="of another version")
+    assert done.returncode == 1 and "deactivate" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert set_up.PYTHON.exists() and set_up.STAMP.exists()
+
+
+def test_an_environment_that_is_a_link_is_made_anew_beside_what_it_leads_to(
+    checkout: Path, without_torch: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_up, "KFD", checkout / "no-such-device")
+    for name in ("make_venv", "install", "check_result"):
+        monkeypatch.setattr(set_up, name, lambda *_: None)
+    elsewhere = checkout / "another disk"
+    elsewhere.mkdir()
+    (elsewhere / set_up.UNFINISHED.name).touch()
+    set_up.VENV.symlink_to(elsewhere)
+    assert set_up.main() == 0
+    assert set_up.STAMP.exists() and not set_up.VENV.is_symlink() and not set_up.REMOVING.is_symlink()
+    assert [path.name for path in elsewhere.iterdir()] == [set_up.UNFINISHED.name]
+
+
 @pytest.mark.parametrize(
     "found", [{"problem": "ModuleNotFoundError: torch"}, {"version": "2.8.0+rocm6.4", "file": "x", "hip": "6.4"}]
 )
