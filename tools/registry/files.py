@@ -6,6 +6,7 @@ from typing import Protocol
 
 from pydantic import Field
 
+from tools.diff.diff_write import split_lines
 from tools.registry import Request, Result, Tool, ToolFault, cut, paged
 from tools.registry.worktree import MAX_LISTED, Worktree
 
@@ -56,7 +57,8 @@ class ReadFile(Request):
 
 
 def read_file(session: HasWorktree, request: ReadFile) -> Result:
-    every = [f"{number}: {line}" for number, line in enumerate(session.worktree.read(request.path).splitlines(), 1)]
+    lines = [line.rstrip("\r\n") for line in split_lines(session.worktree.read(request.path))]
+    every = [f"{number}: {line}" for number, line in enumerate(lines, 1)]
     shown = paged(every, request.first_line, request.lines, what=request.path, tool="read_file")
     return Text(said=shown or "the file is empty")
 
@@ -121,7 +123,7 @@ def _places(text: str, part: str, most: int) -> list[int]:
 def _nearest(text: str, wanted: str) -> str:
     """Where the first line that says something stands, whatever its indentation."""
     first = next((line.strip() for line in wanted.splitlines() if line.strip()), "")
-    alike = [number for number, line in enumerate(text.splitlines(), 1) if first and line.strip() == first]
+    alike = [number for number, line in enumerate(split_lines(text), 1) if first and line.strip() == first]
     if alike:
         return f"Its first line is like line {alike[0]}; read_file shows the exact text from there."
     return "read_file shows the exact text; it may have been changed by an edit before."

@@ -142,9 +142,10 @@ class Worktree:
                 raise ToolFault(f"The search failed: {why or f'it took more than {SEARCH_S:.0f} s'}.",
                                 "The pattern is an extended regular expression; with literal=true it is taken as it "
                                 "is.")  # fmt: skip
-        lines = found.decode("utf-8", "replace").splitlines()
-        named = [line.removeprefix("./").partition("\0") for line in lines]
-        return [f"{path}:{said}" for path, _, said in named if not may_hold_secrets(path)]
+        # A line may hold any other sign that ends one elsewhere, and a name even a newline.
+        named = re.findall(r"([^\0]+)\0([^\n]*)\n?", found.decode("utf-8", "replace"))
+        shown = [(path.removeprefix("./"), said.removesuffix("\r")) for path, said in named]
+        return [f"{path}:{said}" for path, said in shown if not may_hold_secrets(path)]
 
     def diff(self) -> str:
         """What was changed, as a candidate: empty when nothing was."""
