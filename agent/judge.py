@@ -81,8 +81,8 @@ def _changed(folder: Path, change: Path) -> Verdict | None:
         import_target(find_target(change), folder / "changed")
         return None
     try:
-        diff = change.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        diff = change.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as error:
         raise WrongUsage(f"--change: {change} is neither a folder nor a patch that can be read: {error}") from error
     shutil.copytree(folder / "pristine", folder / "changed", symlinks=True)
     found = apply_patch(diff, folder / "changed", PatchRules())

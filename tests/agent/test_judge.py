@@ -93,6 +93,16 @@ def test_what_cannot_be_applied_is_said(tmp_path: Path, patches: dict[str, Path]
     assert "neither a folder nor a patch" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b" \xe9\n", b"\rz\n"])
+def test_a_patch_is_taken_to_the_byte(tmp_path: Path, end: bytes) -> None:
+    write_files(tmp_path / "pristine", {"a.py": b"x = 1" + end})
+    patch = b"--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 1" + end + b"+x = 2" + end
+    write_files(tmp_path, {"fix.patch": patch + b"--- /dev/null\n+++ b/b.py\n@@ -0,0 +1 @@\n+y" + end})
+    assert judge._changed(tmp_path, tmp_path / "fix.patch") is None
+    assert (tmp_path / "changed" / "a.py").read_bytes() == b"x = 2" + end
+    assert (tmp_path / "changed" / "b.py").read_bytes() == b"y" + end
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("synthetic_clock")
 def test_a_change_is_measured_by_the_rule_of_a_run(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:

@@ -51,5 +51,5 @@ def _difference(lines: list[str], wanted: list[str], expected: int) -> str:
         return f"it expects {len(wanted)} lines from line {expected + 1} on, and the file has {len(lines)}"
     for at, line in enumerate(wanted, expected):
         if lines[at] != line:
-            return f"line {at + 1} should read {line.rstrip()!r}, but reads {lines[at].rstrip()!r}"
+            return f"line {at + 1} should read {line!r}, but reads {lines[at]!r}"
     return f"it starts at line {expected + 1}, which the hunk before it has changed already"

@@ -265,7 +265,13 @@ def test_a_diff_that_cannot_be_applied_is_broken_and_says_why(case: str, tmp_pat
 def test_a_misfit_names_the_line_that_differs(tmp_path: Path) -> None:
     tree = write_files(tmp_path, {"a.py": "one\ntwo\nthree\n"})
     found = finding("--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-2\n+zwei\n three\n", tree)
-    assert found.reason == "a.py, hunk 1: line 2 should read '2', but reads 'two'"
+    assert found.reason == "a.py, hunk 1: line 2 should read '2\\n', but reads 'two\\n'"
+
+
+@pytest.mark.parametrize(("line", "shown"), [("x\r\n", r"'x\r\n'"), ("x \n", r"'x \n'"), ("x", "'x'")])
+def test_a_misfit_shows_how_lines_end(line: str, shown: str, tmp_path: Path) -> None:
+    found = finding("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x\n+y\n", write_files(tmp_path, {"a.py": line}))
+    assert found.reason == rf"a.py, hunk 1: line 1 should read 'x\n', but reads {shown}"
 
 
 def test_a_file_held_by_a_hard_link_elsewhere_is_not_written_through(tmp_path: Path) -> None:
