@@ -60,7 +60,8 @@ class Judged(BaseModel):
     verdict: str
     restarts: int
     wall_s: float
-    interval: accept.SpeedupInterval
+    interval: accept.SpeedupInterval | None = None
+    """None where nothing was decided."""
     comparisons: list[Comparison] = Field(default_factory=list)
 
 
@@ -125,18 +126,19 @@ def _judge(referee: Referee, effect: Effect, checked: Checked, incumbent: Build)
         parts = [verdict.evidence[name] for name in ("screen", "confirmation") if name in verdict.evidence]
         said: str = verdict.name
         restarts, comparisons, interval = sum(part["restarts"] for part in parts), [], verdict.speedup
-        assert interval is not None, "a verdict by time has an interval"
     else:
         comparison = referee.confirm(effect.name, incumbent, checked.build).only
         failed = [name for name in ("refused", "broken", "unsettled") if getattr(comparison, name)]
         said = failed[0] if failed else accept.look(comparison.log_ratios, referee.delta)
-        restarts, comparisons, interval = len(comparison.log_ratios), [comparison], comparison.interval(referee.delta)
+        restarts, comparisons = len(comparison.log_ratios), [comparison]
+        interval = comparison.interval(referee.delta) if restarts and not failed else None
     return Judged(effect=effect.name, kept=said == "kept", verdict=said, restarts=restarts, interval=interval,
                   wall_s=round(time.monotonic() - begun, 1), comparisons=comparisons)  # fmt: skip
 
 
 def _say(effect: Effect, number: int, judged: Judged) -> None:
-    print(f"{effect.name} {number + 1}/{effect.comparisons}: {judged.verdict}, {wording.speedup(judged.interval)}, "
+    speedup = wording.speedup(judged.interval) if judged.interval else "nothing decided"
+    print(f"{effect.name} {number + 1}/{effect.comparisons}: {judged.verdict}, {speedup}, "
           f"{judged.restarts} restarts, {judged.wall_s:.0f} s", flush=True)  # fmt: skip
 
 
@@ -156,7 +158,7 @@ def _page(found: Calibration) -> str:
     ]  # fmt: skip
     for effect in EFFECTS:
         rows = found.rows(effect)
-        medians = sorted(row.interval.median for row in rows)
+        medians = sorted(row.interval.median for row in rows if row.interval)
         lines.append(f"| {effect.name} | {len(rows)} | {sum(row.kept for row in rows)} | {effect.least_kept} to "
                      f"{effect.most_kept} | {_middle(medians)} | {_range([row.restarts for row in rows])} | "
                      f"{_range([round(row.wall_s) for row in rows])} s |")  # fmt: skip
