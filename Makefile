@@ -13,8 +13,9 @@ setup: ## make .venv (PYTHON=python3.12 picks another Python)
 
 demo: setup ## make the example model in evals/tasks/decoder faster (in a copy with a repository of its own, .demo)
 	@rm -rf .demo && mkdir .demo && cp -r evals/tasks/decoder .demo/decoder
-	@cd .demo/decoder && git init --quiet --initial-branch=main && git add --all \
-		&& git -c user.name=You -c user.email=you@localhost commit --quiet --message="The decoder as it came"
+	@cd .demo/decoder && git init --quiet --template= --initial-branch=main && git add --all \
+		&& git -c user.name=You -c user.email=you@localhost -c commit.gpgsign=false -c core.hooksPath=/dev/null \
+			commit --quiet --message="The decoder as it came"
 	@$(VENV)/agent run --target .demo/decoder --entry bench.py --python $(VENV)/python --budget-minutes 7 --yes
 
 test: setup ## run the tests: two at a time, then those that must have the machine or its GPU for themselves
