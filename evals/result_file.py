@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -51,5 +52,6 @@ class ResultFile:
 
 def portable(text: str) -> str:
     for folder, name in ((ROOT, "."), (Path.home(), "~"), (Path(tempfile.gettempdir()), "$TMPDIR")):
-        text = text.replace(str(folder), name)
+        if len(folder.parts) > 1:  # the home of a user without a name may be /
+            text = re.sub(rf"{re.escape(str(folder))}(?!\.?[\w-])", name, text)
     return text
