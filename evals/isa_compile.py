@@ -15,6 +15,7 @@ from statistics import median
 from pydantic import BaseModel, Field
 
 from agent import environment
+from agent.errors import WrongUsage
 from agent.records import run_folder
 from evals.result_file import ResultFile
 from sandbox.local.provider import LocalSandbox
@@ -52,7 +53,9 @@ class CompileTimes(BaseModel):
 
 
 def run(kernels: Sequence[Path], results_dir: Path) -> int:
-    """Measure and store; returns 0."""
+    """Measure and store; returns 0. Raises: WrongUsage."""
+    if missing := [path for path in kernels if not path.is_file()]:
+        raise WrongUsage(f"There is no file {missing[0]}.")
     found = CompileTimes(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe())
     file = ResultFile(results_dir, "isa-compile", found.date)
     with tempfile.TemporaryDirectory(prefix="ratchet-isa-") as name:

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from agent import environment
+from agent.errors import WrongUsage
 from agent.llm import CHARACTERS_A_TOKEN
 from agent.llm.conversation import HANDING_IN
 from agent.llm.recording import EXCHANGES
@@ -62,9 +63,12 @@ class PromptSizes(BaseModel):
 
 
 def run(results_dir: Path, recording: Path) -> int:
-    """Count and store; returns 0. Raises: OSError, ValueError."""
+    """Count and store; returns 0. Raises: WrongUsage."""
     file = recording / EXCHANGES if recording.is_dir() else recording
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    try:
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise WrongUsage(f"{file} is no recording that can be read: {error}") from error
     tools = len(json.dumps([tool.as_function() for tool in (*REGISTRY.tools.values(), *HANDING_IN)]))
     found = PromptSizes(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe(),
                         tools=tools, sizes=sizes(rows, tools))  # fmt: skip
