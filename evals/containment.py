@@ -163,8 +163,8 @@ def _runs(runs: Sequence[Run], minutes: float) -> Iterator[str]:
     for run in runs:
         row = run.row
         over = [wording.speedup(s) if s else "–" for s in (row.speedup, row.speedup_over_compile)]
-        kept = "; ".join(row.kept) or row.outcome
-        yield (f"| {run.provider} | {kept} | {over[0]} | {over[1]} | {run.restarts} | {wording.duration(row.wall_s)} |")
+        took = wording.duration(row.wall_s)
+        yield f"| {run.provider} | {row.told} | {over[0]} | {over[1]} | {run.restarts} | {took} |"
 
 
 def run(

@@ -6,6 +6,7 @@ Refuses to score: a row says what the run's own report says, failures included.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pydantic import BaseModel, Field
 from agent import environment
 from agent.errors import WrongUsage
 from agent.records import run_folder
+from agent.records.run_folder import RunFolder
 from agent.reporting import report, wording
 from evals import predicted
 from evals.result_file import ResultFile
@@ -48,6 +50,11 @@ class Row(BaseModel):
     """The run's whole `report.json`, with the raw numbers of every comparison."""
 
     @property
+    def told(self) -> str:
+        """What was kept, or how it ended, as a cell of a table."""
+        return _cell("; ".join(self.kept) or self.outcome)
+
+    @property
     def gpu(self) -> str:
         """What it was measured on, empty for a CPU."""
         guest = ((self.report or {}).get("environment") or {}).get("guest") or {}
@@ -69,9 +76,8 @@ class Table(BaseModel):
         ]
         for row in self.rows:
             over = [wording.speedup(s) if s else "–" for s in (row.speedup, row.speedup_over_compile)]
-            kept = "; ".join(row.kept) or row.outcome
             lines.append(
-                f"| {row.task} | {kept} | {over[0]} | {over[1]} | {row.attempts} | {wording.duration(row.wall_s)} |"
+                f"| {row.task} | {row.told} | {over[0]} | {over[1]} | {row.attempts} | {wording.duration(row.wall_s)} |"
             )
         return "\n".join(lines)
 
@@ -82,7 +88,7 @@ class Table(BaseModel):
         for task, found in rows:
             for step in found.steps:
                 if step.attempts or step.status != "done":
-                    why = wording.one_line(step.reason, WHY_WIDTH).replace("|", "\\|")
+                    why = _cell(step.reason, WHY_WIDTH)
                     lines.append(f"| {task} | {step.name} | {step.kept} of {step.attempts} | {why} |")
         return "\n".join(lines) if rows else ""
 
@@ -90,6 +96,10 @@ class Table(BaseModel):
         """What each step could gain by the profile, against what it gained; empty where nothing was kept."""
         reports = [(row.task, report.Report.model_validate(row.report)) for row in self.rows if row.report]
         return predicted.table(each for task, one in reports for each in predicted.gained(task, one))
+
+
+def _cell(text: str, width: int = 0) -> str:
+    return wording.one_line(text, width).replace("|", "\\|")
 
 
 def tasks(names: Sequence[str]) -> list[str]:
@@ -122,11 +132,13 @@ class How:
 def run(names: Sequence[str], results_dir: Path, how: How = How()) -> int:
     """Run the named tasks. 0 when every run ended in order; 142 when one stopped after its time, and is not stored.
 
-    Raises: WrongUsage.
+    Raises: WrongUsage, RunDamaged.
     """
     wanted = tasks(names)
     if how.stop_after is not None and (how.runs_dir is None or len(wanted) != 1):
         raise WrongUsage("--stop-after is for one task with a --runs-dir, where the run can go on.")
+    for name in wanted:
+        _may_go_on(name, how)
     table = Table(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe())
     file = ResultFile(results_dir, "tasks", table.date)
     for name in wanted:
@@ -142,7 +154,7 @@ def run(names: Sequence[str], results_dir: Path, how: How = How()) -> int:
 def run_one(name: str, how: How = How()) -> Row:
     """One run of a task, or what is left of it."""
     begun = time.monotonic()
-    run_id = name.replace("/", "-")
+    run_id = _run_id(name)
     with contextlib.ExitStack() as held:
         runs_dir = how.runs_dir or Path(held.enter_context(tempfile.TemporaryDirectory(prefix="ratchet-evals-")))
         asked = ["resume", run_id] if (runs_dir / run_id).exists() else _new_run(name, run_id, how.options)
@@ -165,6 +177,24 @@ def run_one(name: str, how: How = How()) -> Row:
         exit_status=status,
         report=found.model_dump(mode="json"),
     )
+
+
+def _may_go_on(name: str, how: How) -> None:
+    """Raises: WrongUsage where a run that is there would not give what was asked for; RunDamaged."""
+    if how.runs_dir is None or not (how.runs_dir / _run_id(name)).exists():
+        return
+    folder = RunFolder(how.runs_dir / _run_id(name))
+    if (folder.path / "report.json").exists():
+        raise WrongUsage(f"{folder.path} is finished, and its numbers would be stored as new ones.",
+                         hint="Its report.md has them; for new ones name another --runs-dir.")  # fmt: skip
+    begun, asked = folder.read().command, [*_new_run(name, folder.run_id, how.options), "--runs-dir"]
+    if begun[1 : len(asked) + 1] != asked:
+        raise WrongUsage(f"{folder.path} was begun with other options: {shlex.join(begun)}",
+                         hint="Name the same, or another --runs-dir.")  # fmt: skip
+
+
+def _run_id(name: str) -> str:
+    return name.replace("/", "-")
 
 
 def _new_run(name: str, run_id: str, options: Sequence[str]) -> list[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from agent import environment
+from agent.config import RunConfig
 from agent.errors import WrongUsage
-from evals.run_tasks import TASKS, Row, Table, _page, tasks
+from agent.records import run_folder
+from evals.run_tasks import TASKS, How, Row, Table, _may_go_on, _new_run, _page, run, tasks
 from tests.agent.reporting.sample_report import sample
 
 
@@ -52,3 +55,32 @@ def test_the_page_names_the_gpu_that_it_was_measured_on() -> None:
     assert f"on A GPU, {cpu.removeprefix('on ')}" in _page(table)
     row.report = None
     assert cpu in _page(table)
+
+
+def test_what_a_model_names_its_change_is_one_cell() -> None:
+    row = Row(task="one", outcome="kept", kept=["fuse | gate\nand up", "more"], wall_s=1.0, exit_status=0)
+    table = Table(date=datetime.now(UTC), command=["evals"], environment=environment.describe(), rows=[row])
+    assert "| one | fuse \\| gate and up; more | – |" in table.markdown()
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A run of the task `decoder` that stopped."""
+    config = RunConfig(target=tmp_path / "target", entry="bench.py", runs_dir=tmp_path / "runs", run_id="decoder")
+    asked = _new_run("decoder", "decoder", ("--budget-minutes", "7"))
+    return run_folder.create(config, ["agent", *asked, "--runs-dir", str(tmp_path / "runs"), "--stop-after", "9m"]).path
+
+
+def test_a_finished_run_is_not_stored_as_a_new_one(begun: Path, tmp_path: Path) -> None:
+    (begun / "report.json").touch()
+    with pytest.raises(WrongUsage, match="is finished"):
+        run(("kb_mlp", "decoder"), tmp_path / "results", How(("--budget-minutes", "7"), begun.parent))
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--budget-minutes", "8"), ("--budget-minutes", "7", "--sandbox", "local")])
+def test_a_run_goes_on_with_the_options_that_it_was_begun_with(options: tuple[str, ...], begun: Path) -> None:
+    _may_go_on("decoder", How(("--budget-minutes", "7"), begun.parent, "5m"))
+    _may_go_on("kb_mlp", How(options, begun.parent))
+    with pytest.raises(WrongUsage, match="--budget-minutes 7"):
+        _may_go_on("decoder", How(options, begun.parent))
