@@ -171,7 +171,8 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
         of_each[id(cause)] += duration
     launches = []
     for event, cause, anchor, duration in zip(device, causes, anchors, durations, strict=True):
-        call = None if anchor is None else calls.around(anchor)
+        # autograd and others work for a call on threads of their own
+        call = None if anchor is None else calls.around(anchor) or calls.at(anchor.start)
         if call is None and anchor is not None and calls.count:
             continue  # between calls: inputs are put into place
         launches.append(
@@ -261,8 +262,9 @@ class _Nesting:
 
     def __init__(self, spans: Sequence[_Event]) -> None:
         self.count = len(spans)
+        self._spans = sorted(spans, key=lambda each: (each.start, -each.duration))
         self._by_thread: dict[tuple[Any, Any], list[_Event]] = defaultdict(list)
-        for span in sorted(spans, key=lambda each: (each.start, -each.duration)):
+        for span in self._spans:
             self._by_thread[span.thread].append(span)
         self._starts = {thread: [span.start for span in found] for thread, found in self._by_thread.items()}
         self._outer = {thread: _outer(found) for thread, found in self._by_thread.items()}
@@ -277,6 +279,11 @@ class _Nesting:
                 return spans[index]
             index = self._outer[event.thread][index]
         return None
+
+    def at(self, moment: float) -> _Event | None:
+        """The span that holds it, on whatever thread; for spans that do not overlap."""
+        index = bisect_right(self._spans, moment, key=lambda each: each.start) - 1
+        return self._spans[index] if index >= 0 and self._spans[index].end >= moment else None
 
 
 def _outer(spans: Sequence[_Event]) -> list[int]:

@@ -79,6 +79,18 @@ def test_what_runs_between_calls_is_none_of_them(tmp_path: Path) -> None:
     assert len(trace.read(written(tmp_path, unmarked)).launches) == 5  # there nobody can tell
 
 
+def test_what_autograd_launches_on_its_own_thread_belongs_to_the_call(tmp_path: Path) -> None:
+    backward = [
+        event("cpu_op", "MmBackward0", 55, 9, thread=2, External_id=5),
+        event("kernel", "product_of_gradients", 66, 20, thread=3, External_id=5),
+        event("cpu_op", "aten::fill_", 130, 5, thread=2, External_id=6),
+        event("kernel", "after_the_call", 131, 3, thread=3, External_id=6),
+    ]
+    found = trace.read(written(tmp_path, [*GPU, *backward]))
+    calls = {launch.name: launch.call for launch in found.launches}
+    assert calls["product_of_gradients"] == 0 and "after_the_call" not in calls
+
+
 def test_without_a_device_operations_have_their_own_time(tmp_path: Path) -> None:
     found = trace.read(written(tmp_path, [each for each in GPU if each["ph"] == "X" and each["cat"] == "cpu_op"]))
     assert not found.on_device
