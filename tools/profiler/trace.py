@@ -44,6 +44,7 @@ class Op:
     name: str
     shapes: tuple[tuple[int, ...], ...] = ()
     dtypes: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()  # of what is no tensor, as text; each in its place among all arguments
 
 
 @dataclass(frozen=True)
@@ -211,11 +212,12 @@ def _op(event: _Event, *, passes_on: bool) -> Op:
     """An operation; without operands where those that it called did its work, so that no work counts twice."""
     if passes_on:
         return Op(event.name)
-    shapes, dtypes = event.args.get("Input Dims"), event.args.get("Input type")
+    shapes, dtypes, values = (event.args.get(name) for name in ("Input Dims", "Input type", "Concrete Inputs"))
     return Op(
         event.name,
         tuple(_shape(each) for each in shapes) if isinstance(shapes, list) else (),
         tuple(str(each)[:40] for each in dtypes) if isinstance(dtypes, list) else (),
+        tuple(str(each)[:40] for each in values) if isinstance(values, list) else (),
     )
 
 

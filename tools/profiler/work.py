@@ -1,12 +1,13 @@
-"""How many bytes an operation must move at least, and how many FLOP it must do, from the shapes it was called with.
+"""How many bytes an operation must move at least, and how many FLOP it must do, from what it was called with.
 
-Refuses to guess: where the shapes do not tell, there is nothing. Bytes are of every operand read once and every result
+Refuses to guess: where that does not tell, there is nothing. Bytes are of every operand read once and every result
 written once, as if caches held nothing and forgot nothing; a multiplication and an addition are two FLOP.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -49,10 +50,12 @@ def of(op: Op | None) -> Work:
     if not operands:
         return Work()
     name = op.name.removeprefix("aten::").removesuffix("_")
-    found = _PRODUCTS.get(name, _nothing)(op.shapes)
+    found = _product(name, op)
     if found is not None:
         flops, elements = found
         _, dtype, size = operands[0]
+        if name == "cudnn_convolution" and dtype == "float32" and _value(op, _ALLOW_TF32) == "True":
+            dtype = "tf32"
         return Work(elements * size, flops, dtype)
     dtype, size = _promoted(operands)
     if name in _VIEWS:
@@ -83,11 +86,16 @@ def _promoted(operands: Sequence[Operand]) -> tuple[str, int]:
     return dtype, size
 
 
-def _nothing(shapes: Sequence[Shape]) -> None:
-    return None
-
-
 Product = tuple[float, float]  # FLOP, elements moved
+_NUMBERS = re.compile(r"\[(\d{1,9}(?:, \d{1,9}){0,9})\]")
+
+
+def _product(name: str, op: Op) -> Product | None:
+    if name in _CAUSAL:
+        return _attention(op.shapes, _value(op, _CAUSAL[name]))
+    if name in _WINDOWS:
+        return _convolution(op, *_WINDOWS[name])
+    return _PRODUCTS[name](op.shapes) if name in _PRODUCTS else None
 
 
 def _mm(shapes: Sequence[Shape]) -> Product | None:
@@ -122,32 +130,62 @@ def _linear(shapes: Sequence[Shape]) -> Product | None:
     return None
 
 
-def _attention(shapes: Sequence[Shape]) -> Product | None:
+def _attention(shapes: Sequence[Shape], causal: str) -> Product | None:
+    """Where it is causal, a row sees the columns up to its own."""
     match shapes:
-        case [(b, heads, rows, width), (_, shared, columns, _), (_, _, _, out), *_]:
-            flops = 2.0 * b * heads * rows * columns * (width + out)
+        case [(b, heads, rows, width), (_, shared, columns, _), (_, _, _, out), *_] if causal in ("True", "False"):
+            pairs = float(rows * columns)
+            if causal == "True":
+                columns = min(rows, columns)
+                pairs = columns * (rows - (columns - 1) / 2)
+            flops = 2.0 * b * heads * pairs * (width + out)
             return flops, b * (heads * rows * (width + out) + shared * columns * (width + out))
     return None
 
 
-def _convolution(shapes: Sequence[Shape]) -> Product | None:
-    """Without padding, stride and dilation the result is as large as what comes in; with them it is an estimate."""
-    match shapes:
+def _convolution(op: Op, stride: int, padding: int, dilation: int, transposed: int | None) -> Product | None:
+    """Each is the place of that argument; nothing is told of a transposed one."""
+    if transposed is not None and _value(op, transposed) != "False":
+        return None
+    match op.shapes:
         case [(b, _, *space), (out, per_group, *window), *_] if space and len(space) == len(window):
-            places = b * math.prod(space)
-            return 2.0 * places * out * per_group * math.prod(window), math.prod(shapes[0]) + math.prod(
-                shapes[1]
-            ) + places * out
+            steps, pads, gaps = (_numbers(_value(op, at), len(space)) for at in (stride, padding, dilation))
+            if not all(steps) or not len(steps) == len(pads) == len(gaps) == len(space):
+                return None
+            sides = zip(space, window, steps, pads, gaps, strict=True)
+            places = (max(0, (size + 2 * pad - gap * (wide - 1) - 1) // step + 1)
+                      for size, wide, step, pad, gap in sides)  # fmt: skip
+            written = b * out * math.prod(places)
+            read = math.prod(op.shapes[0]) + math.prod(op.shapes[1])
+            return 2.0 * written * per_group * math.prod(window), read + written
     return None
+
+
+def _value(op: Op, at: int) -> str:
+    return op.values[at] if at < len(op.values) else ""
+
+
+def _numbers(text: str, count: int) -> list[int]:
+    """Of `[2, 2]`; a single one is for all sides."""
+    match = _NUMBERS.fullmatch(text)
+    found = [int(each) for each in match[1].split(", ")] if match else []
+    return found * count if len(found) == 1 else found
 
 
 _PRODUCTS: dict[str, Callable[[Sequence[Shape]], Product | None]] = {
     "mm": _mm, "addmm": _addmm, "bmm": _bmm, "baddbmm": _baddbmm, "linear": _linear,
-    "scaled_dot_product_attention": _attention, "_scaled_dot_product_flash_attention": _attention,
-    "_scaled_dot_product_efficient_attention": _attention, "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_cudnn_attention": _attention, "_scaled_dot_product_attention_math": _attention,
-    "convolution": _convolution, "_convolution": _convolution, "miopen_convolution": _convolution,
-    "cudnn_convolution": _convolution, "mkldnn_convolution": _convolution,
+}  # fmt: skip
+# the places of a convolution's stride, padding, dilation and `transposed` among its arguments
+_WINDOWS = {
+    "convolution": (3, 4, 5, 6), "_convolution": (3, 4, 5, 6), "cudnn_convolution": (3, 2, 4, None),
+    "miopen_convolution": (4, 3, 5, None), "mkldnn_convolution": (4, 3, 5, None),
+}  # fmt: skip
+_ALLOW_TF32 = 8  # its place among those of a convolution of cuDNN
+# the place of `is_causal`
+_CAUSAL = {
+    "scaled_dot_product_attention": 5, "_scaled_dot_product_flash_attention": 4,
+    "_scaled_dot_product_efficient_attention": 6, "_scaled_dot_product_flash_attention_for_cpu": 4,
+    "_scaled_dot_product_cudnn_attention": 6, "_scaled_dot_product_attention_math": 5,
 }  # fmt: skip
 _VIEWS = _names("""
     view reshape _unsafe_view transpose t permute expand squeeze unsqueeze slice select as_strided unbind split chunk

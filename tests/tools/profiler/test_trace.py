@@ -111,6 +111,7 @@ def test_a_real_trace_of_a_real_model(tmp_path: Path) -> None:
     product = next(launch for launch in found.launches if launch.name == "aten::addmm")
     assert product.op is not None and product.op.shapes[:3] == ((64,), (4, 32), (32, 64))
     assert product.module is not None and product.module.name == "Sequential" and product.call == 0
+    assert product.op.values[3:] == ("1", "1")  # beta and alpha
     assert all(launch.duration_us >= 0 for launch in found.launches)
 
 
