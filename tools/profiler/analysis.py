@@ -22,6 +22,7 @@ from tools.profiler.trace import Module, Trace
 _T = TypeVar("_T")
 MOST_SPANS = 20_000
 _MOST = 0.8  # of a kernel's launches must tell what they do, for it to be held against what the device reaches
+_PASSED = 1.1  # times a peak: more than two measurements of it differ
 _RAISED = "products here are faster than what was measured as the peak of this machine: they are taken for the peak"
 _SCALED = "the profiler slows this down: times are scaled to what a call takes without it"
 _OTHER_PATH = (
@@ -175,7 +176,7 @@ def _rows(
     total_us = sum(launch.duration_us for launch in launches) or 1.0
 
     def row(name: str, found: Sequence[Launched]) -> KernelRow:
-        return _row(name, found, calls, scale, total_us, subject.ceilings)
+        return _row(name, found, calls, scale, total_us, subject)
 
     rows = sorted((row(name, found) for name, found in by_name.items()), key=lambda each: -each.time_us)
     return rows, {name: [row(name, part) for part in _alike(found)] for name, found in by_name.items()}
@@ -190,7 +191,7 @@ def _alike(launches: Sequence[Launched]) -> list[list[Launched]]:
 
 
 def _row(
-    name: str, launches: Sequence[Launched], calls: int, scale: float, total_us: float, reach: Ceilings
+    name: str, launches: Sequence[Launched], calls: int, scale: float, total_us: float, subject: Subject
 ) -> KernelRow:
     time_us = sum(each.duration_us for each in launches)
     needs = [work.of(each.op).times(each.part) for each in launches]
@@ -212,7 +213,7 @@ def _row(
     if len(known) > _MOST * len(launches):
         row.bytes = sum(each.bytes or 0.0 for each in known) / len(known)
         row.flops = sum(each.flops or 0.0 for each in known) / len(known)
-        _against_ceilings(row, reach)
+        _against_ceilings(row, subject)
     return row
 
 
@@ -223,16 +224,19 @@ def _best_name(kernel: str, op: str) -> str:
     )
 
 
-def _against_ceilings(row: KernelRow, reach: Ceilings) -> None:
+def _against_ceilings(row: KernelRow, subject: Subject) -> None:
     if row.mean_us < 1e-3:  # finer than the profiler's clock
         return
-    shares: dict[Bound, float] = {}
+    reach, shares = subject.ceilings, dict[Bound, float]()
     if row.bytes:
         row.gbps = row.bytes / row.mean_us / 1e3
         if reach.memory_gbps:
             shares["memory"] = row.gbps / reach.memory_gbps
     if row.flops:
         row.tflops = row.flops / row.mean_us / 1e6
+        single = reach.peak_tflops.get("float32", math.inf)
+        if subject.on_device and row.dtype == "float32" and row.tflops > _PASSED * single:
+            row.dtype = "tf32"  # what else is so fast
         peak = reach.peak_tflops.get(row.dtype)
         if peak:
             shares["compute"] = row.tflops / peak

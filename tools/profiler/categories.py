@@ -1,7 +1,7 @@
 """What kind of work a kernel or an operation does, from its name: one table, the first row that matches counts.
 
 Refuses to hide what it does not know: that is the category `unclassified`, whose share is always shown. The order
-matters: attention and norms come before the generic names of the libraries that they are written with.
+matters: attention, convolutions and norms come before the generic names of the libraries that they are written with.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ _TABLE: tuple[tuple[Category, str], ...] = (
     ("communication", r"nccl|rccl|cross_device_reduce|all_?reduce|all_?gather|reduce_?scatter|quick_?reduce"),
     ("cache", r"reshape_and_cache|kv_?cache|index_put|index_copy"),
     ("attention",
-     r"fmha|flash|attn|attention|paged_?att|\bpa_(fwd|decode|prefill|ragged)|mla_|bwd_kernel_d[kvq]|cudnn_generated_fort_native_sdpa"),
+     r"^(?!triton_poi_).*(fmha|flash|attn|attention|paged_?att|\bpa_(fwd|decode|prefill|ragged)|mla_|sdpa"
+     r"|bwd_kernel_d[kvq])"),
     ("moe and sorting",
      r"moe|top_?k|radix_?sort|bitonic|\bsort|_sort|sort_?kernel|grouped_?gemm|\bargsort|nonzero|aten::(sort|topk|argsort|bincount|histc|unique\w*|_unique\w*|masked_select)"),
+    ("convolution",
+     r"miopen.*conv|igemm_(fwd|bwd|wrw)|naive_conv|convasm|im2col|gcnasmconv|implicit_?(gemm|conv)|fprop|dgrad|wgrad"
+     r"|grouped_conv|conv([123]d)?_(fwd|bwd|depthwise|grouped)|triton_tem_.*conv|aten::.*conv|mkldnn_conv|cudnn.*conv"
+     r"|winograd"),
     ("gemm",
      r"cijk_|tensile|kernel_gemm_xdl|devicegemm|gridwisegemm|gemm|gemv|wv_?splitk|llmm1|splitk|_matmul_ogs|triton_tem_"
      r"|_scaled_mm|nvjet|cublas|cutlass.*(gemm|tensorop)|aten::(mm|bmm|addmm|baddbmm|addbmm|matmul|linear|dot|mv|addmv)\b"
      r"|mkldnn_linear|mkl_linear|mkldnn::_linear|_linear_pointwise|_weight_int"),
-    ("convolution",
-     r"miopen|igemm|naive_conv|convasm|im2col|gcnasmconv|implicit_?conv|aten::.*conv|mkldnn_conv|cudnn.*conv|winograd"),
     ("norm", r"rms_?norm|layer_?norm|group_?norm|batch_?norm|l2_?norm|triton_(red|per)_.*(rsqrt|norm)|aten::.*_norm"),
     ("softmax and reduction",
      r"softmax|reduce_kernel|devicereduce|triton_(red|per)_|cub::.*reduce|aten::(sum|mean|amax|amin|max|min|any|all|var|std|prod"

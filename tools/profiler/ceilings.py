@@ -1,7 +1,8 @@
 """What each of the ten steps could gain at most, by Amdahl's law on what it works on.
 
 Refuses to be low: a ceiling that a step could pass would send the search elsewhere. What a step works on is taken for
-as fast as memory and arithmetic allow where that is known, and for free where it is not.
+as fast as memory and arithmetic allow where that is known, and for free where it is not; where products are put
+together, memory does not count, since they may share what they read, or never write it.
 """
 
 from __future__ import annotations
@@ -30,13 +31,20 @@ class Aim:
     launches: bool
     words: str
     whole: bool = False  # it may remove what it works on altogether
+    together: bool = False  # it may put several into one, of which only the arithmetic stays
     bounded: bool = True  # it works on nothing else
 
 
 AIMS: Sequence[Aim] = (
     Aim("audit_compute", _LIGHT, True, "copies, casts and what each call computes anew", whole=True, bounded=False),
     Aim("write_kernels", _LIGHT, True, "norms, activations and other light kernels"),
-    Aim("fuse_projections", frozenset({"gemm"}), True, "products that share their input, and loops over experts"),
+    Aim(
+        "fuse_projections",
+        frozenset({"gemm"}),
+        True,
+        "products that share their input, and loops over experts",
+        together=True,
+    ),
     Aim("swap_attention", frozenset({"attention"}), True, "attention with its softmax, masks and copies", whole=True),
     Aim("compile_model", _LIGHT, True, "everything but products and attention", whole=True),
     Aim("route_gemm", frozenset({"gemm", "convolution"}), False, "products and convolutions"),
@@ -61,16 +69,18 @@ def of(profile: Profile) -> list[StepCeiling]:
             besides_us += _written_out_us(profile)
         if aim.step == "fuse_projections":
             besides_us += _routing_us(profile)
+        works_on_us = besides_us + sum(row.time_us for row in mine)
         share, all_of_it = (
-            min(_to_save(mine, whole=whole) + besides_us, profile.call_us) / profile.call_us
-            for whole in (aim.whole, True)
+            min(works_on_us - left_us, profile.call_us) / profile.call_us
+            for left_us in (sum(_left_us(row, aim, profile) for row in mine), 0.0)
         )
         reason = _reason(aim, share, waits_us, profile)
         speedup = _speedup(share) if aim.bounded else None
         found.append(StepCeiling(step=aim.step, speedup=speedup, reason=reason, if_free=_speedup(all_of_it)))
-    floor_us = sum(needed_us(row) for row in profile.kernels if row.category in _PRODUCTS)
-    share = 1.0 - floor_us / profile.call_us
-    reason = f"{share:.0%} of a call could go: all but products and attention at the speed of light"
+    # products of batches may be those of scores, which fused attention does in part or not at all
+    products = (row for row in profile.kernels if row.category in _PRODUCTS and "bmm" not in row.op)
+    share = 1.0 - sum(_arithmetic_us(row, profile) for row in products) / profile.call_us
+    reason = f"{share:.0%} of a call could go: all but the arithmetic of products and attention"
     return [*found, StepCeiling(step="compose_stack", speedup=_speedup(share), reason=reason)]
 
 
@@ -120,25 +130,39 @@ def needed_us(row: KernelRow) -> float:
     return row.time_us * min(1.0, row.speed_of_light) if row.speed_of_light is not None else 0.0
 
 
+def _arithmetic_us(row: KernelRow, profile: Profile) -> float:
+    """The same if memory took no time."""
+    peak = profile.ceilings.peak_tflops.get(row.dtype)
+    return row.time_us * min(1.0, row.tflops / peak) if row.tflops and peak else 0.0
+
+
+def _left_us(row: KernelRow, aim: Aim, profile: Profile) -> float:
+    """Of what a step works on, what it cannot take away."""
+    if aim.whole:
+        return 0.0
+    return _arithmetic_us(row, profile) if aim.together else needed_us(row)
+
+
 def _written_out_us(profile: Profile) -> float:
     """Of modules that are attention by their name, what is none of a fused kernel: products of scores among it.
 
-    Products of batches and softmax stand for it where they take more: attention may be called anything.
+    Products of batches, softmax and what is compiled for attention stand for it where they take more: a module of
+    attention may be called anything.
     """
     inside = sum(module.time_us for module in profile.modules if _ATTENTION.search(module.name))
     fused = (row for row in profile.kernels if row.category == "attention" and _ATTENTION.search(row.module))
-    parts = sum(row.time_us for row in profile.kernels if "bmm" in row.op or "softmax" in row.op)
-    return max(inside - sum(row.time_us for row in fused), parts)
+    parts = (row for row in profile.kernels if "bmm" in row.op or "softmax" in row.op or _beside_attention(row))
+    return max(inside - sum(row.time_us for row in fused), sum(row.time_us for row in parts))
+
+
+def _beside_attention(row: KernelRow) -> bool:
+    return row.category in _LIGHT and bool(_ATTENTION.search(row.name))
 
 
 def _routing_us(profile: Profile) -> float:
     """Of modules that choose and sort rows, what is no product: a loop over experts goes away with its copies."""
     routing = {row.module for row in profile.kernels if row.category == "moe and sorting"}
     return sum(row.time_us for row in profile.kernels if row.module in routing and row.category not in _PRODUCTS)
-
-
-def _to_save(rows: Iterable[KernelRow], *, whole: bool) -> float:
-    return sum(row.time_us - (0.0 if whole else needed_us(row)) for row in rows)
 
 
 def _speedup(share: float) -> float:

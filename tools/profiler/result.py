@@ -70,6 +70,7 @@ class KernelRow(_Part):
     """Read and written at least, per launch, from the shapes; None where they do not tell."""
     flops: float | None = None
     dtype: str = ""
+    """In which it works; `tf32` for float32 that is taken for that."""
     gbps: float | None = None
     tflops: float | None = None
     speed_of_light: float | None = None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tools.profiler import analysis, causes, ceilings, timeline
+from tools.profiler import analysis, causes, ceilings, timeline, work
 from tools.profiler.analysis import Subject
 from tools.profiler.result import Ceilings, KernelRow, Launch, Profile
 from tools.profiler.trace import Launch as Launched
@@ -177,6 +177,64 @@ def test_an_audit_has_no_bound_and_loops_over_experts_go_away_with_all_that_is_n
     assert most is not None and before is not None
     assert 1 / before - 1 / most == pytest.approx(90 / 400)  # the device waits 10 us less, and sorts for as long
     assert ceilings.on_faster(list(steps.values()), "audit_compute", 2.0) == steps["audit_compute"]
+
+
+def bf16(name: str, *shapes: tuple[int, ...]) -> Op:
+    return Op(name, shapes, ("c10::BFloat16",) * len(shapes))
+
+
+def gain(found: Profile, step: str) -> float:
+    most = next(each.speedup for each in found.steps if each.step == step)
+    assert most is not None
+    return most
+
+
+def test_scores_that_fused_attention_does_not_write_bound_nothing() -> None:
+    rows, heads, scores = (32, 2048, 128), (32, 128, 2048), (32, 2048, 2048)
+    found = profiled(
+        launch("Cijk_scores", 0, 84, bf16("aten::bmm", rows, heads)),
+        launch("softmax_warp_forward", 84, 200, bf16("aten::_softmax", scores)),
+        launch("Cijk_values", 284, 84, bf16("aten::bmm", scores, rows)),
+        launch("nvjet_gemm", 368, 200, GEMM),
+        call_us=568.0,
+    )
+    assert row(found, "Cijk_scores").speed_of_light == pytest.approx(0.9, abs=0.01)
+    assert gain(found, "compose_stack") > gain(found, "swap_attention") == pytest.approx(568 / 200)
+
+
+def test_a_compiled_copy_for_attention_is_light_work_that_another_attention_may_not_need() -> None:
+    copy = launch("triton_poi_fused__scaled_dot_product_attention_clone_3", 0, 100)
+    found = profiled(copy, launch("flash_fwd_kernel", 100, 100), call_us=200.0)
+    assert gain(found, "compile_model") == pytest.approx(2.0) and gain(found, "swap_attention") > 100
+
+
+def test_products_that_read_the_same_may_become_one() -> None:
+    """As those of keys and values of multi-query attention, which both read a large input for a small result."""
+    one, both = (bf16("aten::mm", (8192, 4096), (4096, width)) for width in (128, 256))
+    found = profiled(launch("Cijk_k", 0, 20, one), launch("Cijk_v", 20, 20, one), call_us=40.0)
+    assert row(found, "Cijk_k").bound == "memory" and gain(found, "route_gemm") < 1.2
+    together = work.of(both)
+    assert together.bytes and together.flops
+    at_best_us = max(together.bytes / 4e6, together.flops / 800e6)
+    assert gain(found, "fuse_projections") >= 40 / at_best_us - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("peaks", "dtype", "light"),
+    [({"tf32": 400.0}, "tf32", 0.6872), ({}, "tf32", None), ({"float32": 300.0}, "float32", 0.9163)],
+)
+def test_float32_that_is_faster_than_its_peak_is_held_against_tf32(
+    peaks: dict[str, float], dtype: str, light: float | None
+) -> None:
+    product = Op("aten::mm", ((4096, 4096), (4096, 4096)), ("float", "float"))
+    reach = Ceilings(peak_tflops={"float32": 50.0, **peaks})
+    trace = Trace([launch("sm80_xmma_gemm", 0, 500, product)], 1, on_device=True)
+    found = row(
+        analysis.profile(trace, Subject("bench.py", "NVIDIA H100", {"call": 500.0}, ceilings=reach)), "sm80_xmma_gemm"
+    )
+    assert found.dtype == dtype
+    assert found.speed_of_light == (None if light is None else pytest.approx(light, rel=1e-3))
+    assert light is None or f"of the peak of {dtype}" in found.why
 
 
 def two_cases(*launches: Launched, calls: int = 4) -> Profile:
