@@ -82,7 +82,7 @@ def _page(one: Compiled, triton: str) -> Iterator[str]:
     code, seen, layouts = one.code, one.occupancy, one.layouts
     every, inside = code.everywhere, code.in_loops
     kinds = f"{code.arch_vgprs} arch, {code.acc_vgprs} acc"
-    yield from _line("registers", f"{code.vgprs} of a lane ({kinds}), {code.sgprs} scalar")
+    yield from _line("registers", f"{code.vgprs} of a lane ({kinds}{_padded(one)}), {code.sgprs} scalar")
     yield from _line("spills", f"{code.vgpr_spills} vector, {code.sgpr_spills} scalar; {code.scratch_bytes} bytes of "
                      "scratch a lane")  # fmt: skip
     yield from _line("LDS", f"{one.lds_bytes} bytes of {one.architecture.lds_bytes} a workgroup of "
@@ -106,6 +106,13 @@ def _page(one: Compiled, triton: str) -> Iterator[str]:
                      + "".join(f", {number} {name}" for name, number in others.items() if number))  # fmt: skip
     for number, advice in enumerate(one.advice(), 1):
         yield from _line("to try" if number == 1 else "", f"{number}. {advice.topic}: {advice.text}")
+
+
+def _padded(one: Compiled) -> str:
+    if one.code.given_vgprs <= one.code.vgprs:
+        return ""
+    asked = one.variant.options.get("waves_per_eu")
+    return f"; padded to {one.code.given_vgprs}{f' by waves_per_eu={asked}' if asked else ''}"
 
 
 def _row(one: Compiled) -> Iterator[str]:

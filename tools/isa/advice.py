@@ -165,6 +165,12 @@ def _registers(facts: Facts) -> Iterator[str]:
     seen = facts.occupancy
     if facts.code.spills or seen.percent > _PLENTY:
         return
+    if facts.code.given_vgprs > facts.code.vgprs:
+        yield (
+            f"it is given {facts.code.given_vgprs} registers and needs {facts.code.vgprs}, so that no more than "
+            f"{seen.waves:g} waves fit: no waves_per_eu, or a larger one"
+        )
+        return
     for step in seen.steps:
         if len(seen.steps) == 1 and step.what == "registers" and 0 < step.needed < step.now <= _NEAR * step.needed:
             yield (

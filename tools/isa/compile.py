@@ -80,7 +80,7 @@ class Compiled:
 
     @cached_property
     def occupancy(self) -> Occupancy:
-        need = Need(self.code.vgprs, self.lds_bytes, self.outcome.num_warps, self.code.both_units)
+        need = Need(self.code.given_vgprs, self.lds_bytes, self.outcome.num_warps, self.code.both_units)
         return occupancy(self.architecture, need)
 
     def advice(self) -> tuple[Advice, ...]:

@@ -37,6 +37,7 @@ class MachineCode:
 
     kernel: str = ""
     vgprs: int = 0
+    given_vgprs: int = 0  # those one lane is given: more than it needs where `waves_per_eu` asks for few waves
     arch_vgprs: int = 0
     acc_vgprs: int = 0
     sgprs: int = 0
@@ -67,6 +68,7 @@ def read(text: str) -> MachineCode:
     return MachineCode(
         kernel=next((m[1] for line in lines if (m := re.match(r"\s*\.amdhsa_kernel (\S+)", line))), ""),
         vgprs=vgprs,
+        given_vgprs=max(vgprs, numbers.get("next_free_vgpr", 0), numbers.get("NumVGPRsForWavesPerEU", 0)),
         arch_vgprs=arch or min(vgprs, numbers.get("accum_offset", vgprs)),
         acc_vgprs=acc,
         sgprs=numbers.get("sgpr_count", 0) or numbers.get("next_free_sgpr", 0),

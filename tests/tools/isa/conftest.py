@@ -27,6 +27,7 @@ def _described(name: str, **constants: object) -> Any:
 SOURCES = {
     **{f"{path.stem}": Source(path) for path in sorted(KERNELS.glob("*.py")) if path.stem != "reduction"},
     "reduction": Source(KERNELS / "reduction.py", "sum_of_squares"),
+    "elementwise of few waves": Source(KERNELS / "elementwise.py", signature={"waves_per_eu": 2}),
     "rms_norm": Source(ASSETS / "rms_norm.py", "_kernel", signature=_described("rms_norm")),
     "gated_mul": Source(ASSETS / "gated_mul.py", signature=_described("gated_mul")),
     "layer_norm template": Source(ASSETS / "layer_norm.py", signature=_described("layer_norm")),

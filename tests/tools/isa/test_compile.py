@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.reporting import isa_page
 from tests.tools.isa.conftest import ASSETS, KERNELS, SOURCES, Compile, one
 from tools.errors import KernelNotCompiled, UnknownArchitecture
 from tools.hardware import ARCHITECTURES
-from tools.isa.compile import Compiler, Source
+from tools.isa.compile import Compilations, Compiler, Source
 
 ADD = """
 @triton.jit
@@ -46,7 +47,16 @@ def test_registers_allow_the_waves_that_llvm_counts(name: str, compiled: Compile
     for each in compiled(name).results:
         told = re.search(r"^; Occupancy: (\d+)", each.assembly, re.MULTILINE)
         assert told is not None
-        assert each.architecture.registers.waves(each.code.vgprs) == int(told[1]), each.architecture.name
+        assert each.architecture.registers.waves(each.code.given_vgprs) == int(told[1]), each.architecture.name
+
+
+def test_a_kernel_that_asks_for_few_waves_has_no_more(compiled: Compile) -> None:
+    asked, plain = (one(compiled(name), "gfx942") for name in ("elementwise of few waves", "elementwise"))
+    assert (asked.occupancy.waves, plain.occupancy.waves) == (2, 8)
+    assert asked.code.given_vgprs == 169 > asked.code.vgprs
+    assert any("given 169 registers" in each.text for each in asked.advice())
+    page = " ".join(" ".join(isa_page.lines(Compilations((asked,)))).split())
+    assert "padded to 169 by waves_per_eu=2" in page
 
 
 @pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if source.file.parent == ASSETS])

@@ -50,7 +50,9 @@ def test_registers_spills_and_sizes_are_those_of_the_metadata() -> None:
     code = read(METADATA)
     assert (code.kernel, code.vgprs, code.arch_vgprs, code.acc_vgprs, code.sgprs) == ("norm", 140, 41, 96, 30)
     assert (code.vgpr_spills, code.sgpr_spills, code.scratch_bytes, code.lds_bytes) == (5, 2, 24, 512)
-    assert code.both_units and code.spills
+    assert code.both_units and code.spills and code.given_vgprs == 140
+    assert read(METADATA.replace("next_free_vgpr 140", "next_free_vgpr 169")).given_vgprs == 169
+    assert read(METADATA + "; NumVGPRsForWavesPerEU: 257\n").given_vgprs == 257
 
 
 def test_without_comments_the_offset_of_accumulators_tells_the_kinds_apart() -> None:
