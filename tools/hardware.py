@@ -133,19 +133,22 @@ DEVICES: tuple[Device, ...] = (
 _OTHER_KINDS = frozenset({"pcie", "nvl", "mig"})
 
 
-def find_device(name: str, architecture: str) -> Device | None:
+def find_device(name: str, architecture: str, compute_units: int | None = None) -> Device | None:
     """The device of this marketing name and architecture (`gcnArchName`, with or without its features).
 
-    None when it is not in the table, or a slice of one; the only one of its architecture serves where the name says
-    nothing.
+    None when it is not in the table, or a slice of one, which has fewer units than the table says; the only one of its
+    architecture serves where the name says nothing. Of several that the name fits, the one with so many units.
     """
     wanted = architecture.partition(":")[0]
     same = [device for device in DEVICES if device.architecture == wanted]
     words = set(re.findall(r"[a-z0-9]+", name.lower()))
     if words & _OTHER_KINDS:
         return None
-    named = [device for device in same if words & set(device.names)]
-    return named[0] if named else same[0] if len(same) == 1 else None
+    fitting = [device for device in same if words & set(device.names)] or (same if len(same) == 1 else [])
+    if compute_units is not None:
+        fitting = [device for device in fitting if device.compute_units <= compute_units]
+        fitting.sort(key=lambda device: device.compute_units != compute_units)
+    return fitting[0] if fitting else None
 
 
 def find_architecture(name: str) -> Architecture | None:

@@ -68,6 +68,23 @@ def test_a_device_is_found_by_its_name_and_architecture(name: str, arch: str, ex
     assert (found.name if found else None) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "arch", "units", "expected"),
+    [
+        ("AMD Instinct MI250X / MI250", "gfx90a", 104, "AMD Instinct MI250 (one die)"),
+        ("AMD Instinct MI250X / MI250", "gfx90a", 110, "AMD Instinct MI250X (one die)"),
+        ("AMD Instinct MI300X", "gfx942", 304, "AMD Instinct MI300X"),
+        ("AMD Instinct MI300X", "gfx942", 38, None),  # one of its eight partitions
+        ("", "gfx908", 60, None),
+    ],
+)
+def test_so_many_compute_units_tell_which_one_it_is_and_that_it_is_whole(
+    name: str, arch: str, units: int, expected: str | None
+) -> None:
+    found = find_device(name, arch, units)
+    assert (found.name if found else None) == expected
+
+
 def test_an_architecture_is_known_by_its_name() -> None:
     found = find_architecture("gfx950:sramecc+")
     assert found is not None and found.lds_bytes == 163840

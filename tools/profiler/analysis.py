@@ -127,6 +127,7 @@ def _of(trace: Trace, subject: Subject) -> Profile:
         entry=subject.entry,
         device=subject.device,
         architecture=subject.architecture,
+        compute_units=subject.compute_units,
         calls=trace.calls,
         call_us=subject.call_us,
         busy_us=busy_us,
@@ -143,7 +144,7 @@ def _of(trace: Trace, subject: Subject) -> Profile:
         other_path=other_path,
         notes=notes,
     )
-    causes.judge(found, alike, subject.compute_units)
+    causes.judge(found, alike)
     found.steps = ceilings.of(found)
     return found
 

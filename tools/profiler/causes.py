@@ -22,19 +22,19 @@ MANY_REGISTERS = 256  # of one lane: one or two waves on a SIMD
 _SHOWN_SHARE = 0.05  # of a kernel that a recommendation speaks of
 
 
-def judge(profile: Profile, alike: Mapping[str, Sequence[KernelRow]], compute_units: int | None) -> None:
+def judge(profile: Profile, alike: Mapping[str, Sequence[KernelRow]]) -> None:
     """Fills in the causes, the primary bottleneck and the recommendations.
 
     `alike` has of each kernel, by its name, rows of launches for the same shapes in the same module: each has its own
     cause, and what takes most of the time speaks for the kernel.
     """
-    on_device = profile.device != "cpu"
+    on_device, units = profile.device != "cpu", profile.compute_units
     by_component: dict[str, dict[Cause, float]] = defaultdict(lambda: defaultdict(float))
     for row in profile.kernels:
         times: dict[Cause, float] = defaultdict(float)
         why: dict[Cause, str] = {}
         for part in sorted(alike[row.name], key=lambda each: -each.time_us):
-            cause, reason = of_kernel(part, profile.ceilings.launch_us, compute_units) if on_device else _on_cpu(part)
+            cause, reason = of_kernel(part, profile.ceilings.launch_us, units) if on_device else _on_cpu(part)
             times[cause] += part.time_us
             by_component[part.module or part.op or part.name][cause] += part.time_us
             why.setdefault(cause, reason)

@@ -21,7 +21,7 @@ from tools.judging.described import MOST_CASES
 from tools.judging.tensors import BadTensorFile, opened
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
-from tools.profiler import analysis, closer_look, reach, trace
+from tools.profiler import analysis, closer_look, trace
 from tools.profiler.analysis import Subject
 from tools.profiler.result import Ceilings, Made, Profile
 from tools.profiler.rocprof import calls as rocprof_calls
@@ -55,7 +55,6 @@ class Collector:
 
         Raises: DiskFull, SandboxError.
         """
-        device = reach.device_of(self.workload.environment)
         try:
             call_us, found, notes = self._run(build, keep)
         except WorkerFault as fault:
@@ -68,7 +67,7 @@ class Collector:
             device=str(self.workload.environment.get("gpu_name") or self.workload.device),
             cases=dict(zip(names, call_us if len(call_us) == len(names) else known, strict=True)),
             architecture=str(self.workload.environment.get("gfx") or ""),
-            compute_units=device.compute_units if device else None,
+            compute_units=told.get("compute_units"),
             ceilings=self.ceilings,
         )
         profile = analysis.profile(found, subject)

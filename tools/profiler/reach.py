@@ -34,7 +34,7 @@ def device_of(environment: Mapping[str, Any]) -> Device | None:
     """The device in the table, from what the guest says of itself; None when it is not in it."""
     arch = str(environment.get("gfx") or "")
     name = str(environment.get("gpu_name") or "")
-    return find_device(name, arch or "sm_90") if name or arch else None
+    return find_device(name, arch or "sm_90", environment.get("compute_units")) if name or arch else None
 
 
 def ceilings(setting: Setting, environment: Mapping[str, Any], cache: Path | None = None) -> tuple[Ceilings, list[str]]:
@@ -69,7 +69,7 @@ def cache_folder() -> Path:
 
 def _key(setting: Setting, environment: Mapping[str, Any]) -> str:
     """Of a device with its software: another version may reach more."""
-    names = ("device", "gpu_name", "gfx", "torch", "rocm", "cuda")
+    names = ("device", "gpu_name", "gfx", "compute_units", "torch", "rocm", "cuda")
     parts = [str(environment.get(name)) for name in names]
     return hashlib.sha256("|".join([*parts, str(setting.threads), os.uname().nodename]).encode()).hexdigest()[:16]
 

@@ -149,6 +149,8 @@ class Profile(_Part):
     made: Made | None = None
     device: str
     architecture: str = ""
+    compute_units: int | None = None
+    """By its own word; a part of a card has fewer."""
     calls: int
     """Calls that were profiled."""
     call_us: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,16 @@ def test_a_build_that_fails_under_it_leaves_what_is_known(
     assert found.kernels == [] and found.call_us > 0
     assert found.steps == []  # of a call of which nothing was seen no step can be said to gain all
     assert any(says in note for note in found.notes)
+
+
+def test_how_many_compute_units_there_are_is_what_the_device_says(
+    arena: Arena, collector: Collector, tmp_path: Path
+) -> None:
+    workload = arena.referee.workload
+    partition = {"gpu_name": "AMD Instinct MI300X", "gfx": "gfx942", "compute_units": 38}
+    collector.workload = replace(workload, environment={**workload.environment, **partition})
+    assert collector.profile(arena.referee.pristine, tmp_path / "trace.json").compute_units == 38
+    assert reach.device_of(partition) is None  # the datasheet is of the whole card
 
 
 def test_what_the_machine_reaches_is_measured_once(arena: Arena, tmp_path: Path) -> None:

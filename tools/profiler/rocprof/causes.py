@@ -103,10 +103,10 @@ def _spilled(row: KernelRow) -> Finding | None:
 
 
 def _under_filled(row: KernelRow, hardware: Hardware, limits: Thresholds) -> Finding | None:
-    device, workgroups = hardware.device, row.launch.workgroups
-    if device is None or workgroups is None or workgroups >= limits.workgroups_per_unit * device.compute_units:
+    units, workgroups = hardware.compute_units, row.launch.workgroups
+    if units is None or workgroups is None or workgroups >= limits.workgroups_per_unit * units:
         return None
-    return Finding("under-filled grid", f"{workgroups} workgroups for {device.compute_units} compute units")
+    return Finding("under-filled grid", f"{workgroups} workgroups for {units} compute units")
 
 
 def _few_waves(row: KernelRow, occupancy: Occupancy | None, limits: Thresholds) -> Finding | None:

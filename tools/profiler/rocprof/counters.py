@@ -32,6 +32,11 @@ class Hardware:
 
     architecture: Architecture
     device: Device | None = None
+    units_told: int | None = None  # by the device itself
+
+    @property
+    def compute_units(self) -> int | None:
+        return self.units_told or (None if self.device is None else self.device.compute_units)
 
     @property
     def line_bytes(self) -> int | None:

@@ -36,7 +36,8 @@ class Seen:
 def merge(profile: Profile, recorded: Recorded, tool: str = "rocprofv3") -> Profile:
     """The profile with what was found added, and notes on what was not."""
     architecture = find_architecture(profile.architecture)
-    hardware = Hardware(architecture, find_device(profile.device, profile.architecture)) if architecture else None
+    device = find_device(profile.device, profile.architecture, profile.compute_units)
+    hardware = Hardware(architecture, device, profile.compute_units) if architecture else None
     kernels, notes = summarise(recorded), [f"{tool}: {note}" for note in recorded.notes]
     matches = names.match([row.name for row in profile.kernels], kernels)
     trusted = not _registers_doubtful(profile.architecture, kernels)

@@ -60,6 +60,13 @@ def test_scratch_is_register_pressure_and_few_workgroups_leave_units_idle() -> N
     assert named(scratch_bytes=0, workgroups=304) == []
 
 
+@pytest.mark.parametrize(("units", "found"), [(38, []), (304, ["under-filled grid"]), (None, [])])
+def test_how_many_units_there_are_is_for_the_device_to_tell(units: int | None, found: list[Cause]) -> None:
+    row = KernelRow(name="k", category="norm", calls=1, time_us=1, share=1, mean_us=1, launch=Launch(workgroups=152))
+    hardware = Hardware(ARCHITECTURES["gfx942"], None, units)
+    assert [each.cause for each in causes.of(row, hardware, None)] == found
+
+
 @pytest.mark.parametrize(
     ("category", "occupancy", "found"),
     [
