@@ -1,0 +1,131 @@
+"""The commands for a closer look call what was profiled, on the device and in its mode."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tools.judging.workload import Case
+from tools.profiler import closer_look
+from tools.profiler.result import KernelRow, Profile
+
+BENCH = """
+import torch
+called = []
+
+class Model(torch.nn.Module):
+    def forward(self, x, scale):
+        called.append((self.training, torch.is_grad_enabled(), x.shape[0], scale))
+
+def get_inputs():
+    return [torch.ones(3), 2.0]
+"""
+DECLARED = """
+import torch
+called = []
+
+class Decoder(torch.nn.Module):
+    def prefill(self, tokens):
+        called.append((self.training, torch.is_grad_enabled(), "prefill", tokens.shape[0]))
+
+def build():
+    return Decoder()
+
+def phases():
+    return {"prefill": {"method": "prefill", "inputs": lambda seed, tokens: torch.ones(tokens)}}
+"""
+PLAIN = """
+called = []
+
+def build():
+    return lambda **given: called.append(given)
+
+def inputs(seed, rows=1):
+    return {"seed": seed, "rows": rows}
+"""
+
+
+def workload(form: str, case: Case, **more: Any) -> Any:
+    return SimpleNamespace(**{"device": "cuda", "form": form, "environment": {}, "cases": (case,), "mode": "inference",
+                              "is_module": True, **more})  # fmt: skip
+
+
+def told(found: Any, kernel: str = "k") -> list[list[str]]:
+    row = KernelRow(name=kernel, category="gemm", calls=1, time_us=1, share=1, mean_us=1)
+    profile = Profile(entry="here/bench.py", device="NVIDIA H100", calls=1, call_us=1, busy_us=1, span_us=1,
+                      idle_share=0, kernels=[row])  # fmt: skip
+    return [shlex.split(line.partition(": ")[2]) for line in closer_look.commands_for(profile, found)]
+
+
+@pytest.fixture
+def moved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would have gone to the GPU."""
+    found: list[Any] = []
+
+    def move(self: Any) -> Any:
+        found.append(self)
+        return self
+
+    monkeypatch.setattr(torch.Tensor, "cuda", move)
+    monkeypatch.setattr(torch.nn.Module, "cuda", move)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    return found
+
+
+def calls(source: str, found: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the printed program has called."""
+    (tmp_path / "bench.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    programs = {argv[-1] for argv in told(found)}
+    (program,) = programs
+    names: dict[str, Any] = {}
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        exec(program, names)
+    return list(names["n"]["called"])
+
+
+def test_a_model_and_its_inputs_are_on_the_device_and_in_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[Any]
+) -> None:
+    for mode, training in (("inference", False), ("training", True)):
+        moved.clear()
+        found = calls(BENCH, workload("kernelbench", Case("", {}), mode=mode), tmp_path, monkeypatch)
+        assert found == [(training, training, 3, 2.0)] * 20
+        assert [type(each).__name__ for each in moved] == ["Model", "Tensor"]
+
+
+def test_a_phase_is_called_by_its_method_on_its_own_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[Any]
+) -> None:
+    found = calls(DECLARED, workload("declared", Case("prefill", {"tokens": 7})), tmp_path, monkeypatch)
+    assert found == [(False, False, "prefill", 7)] * 20 and not moved
+
+
+def test_a_function_is_called_on_inputs_of_the_first_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[Any]
+) -> None:
+    found = calls(PLAIN, workload("declared", Case("", {"rows": 4}), is_module=False), tmp_path, monkeypatch)
+    assert found == [{"seed": 0, "rows": 4}] * 20
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        ("void gemmSN_TN_kernel<float, 128, 16>(cublasGemmParams)", "gemmSN_TN_kernel"),
+        ("void copy_kernel(float*)", "copy_kernel"),
+        ("void at::native::(anonymous namespace)::norm<float, 4>(int, at::Tensor)", "norm"),
+        ("nvjet_tst_128x64", "nvjet_tst_128x64"),
+    ],
+)
+def test_a_kernel_is_asked_for_by_its_bare_name(kernel: str, name: str) -> None:
+    argv = told(workload("observed", Case("", {})), kernel)[1]
+    assert argv[argv.index("--kernel-name") + 1] == name and argv[-2:] == ["python", "bench.py"]
+
+
+def test_on_a_cpu_there_is_nothing_to_run() -> None:
+    assert told(workload("declared", Case("", {}), device="cpu")) == []
