@@ -47,7 +47,7 @@ def read(path: Path) -> Recorded:
             recorded.dispatches.append(Dispatch(name, *span, agent, shape))
         for counter, spelled in columns.items():
             if (value := _sum(row, spelled)) is not None:
-                recorded.readings.append(Reading(name, counter, value, agent, shape))
+                recorded.readings.append(Reading(name, counter, value, agent, shape, span[0] if span else 0))
     if wrong:
         table.note(f"has {wrong} rows without a kernel, which were passed over")
     return recorded

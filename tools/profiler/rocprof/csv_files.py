@@ -64,6 +64,7 @@ class Reading:
     value: float
     agent: str = ""
     shape: Shape = Shape()
+    order: int = 0  # of its launch: its start where that is told, else its number
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ def read_counter_collection(path: Path) -> Recorded:
         launch = row.text("dispatch_id", "correlation_id")
         key = (row.text("process_id") or "", launch or number, agent_of(row), name, counter)
         before = found[key].value if key in found else 0.0
-        found[key] = Reading(name, counter, before + value, agent_of(row), shape_of(row))
+        order = row.whole(*_START, "dispatch_id", "correlation_id") or 0
+        found[key] = Reading(name, counter, before + value, agent_of(row), shape_of(row), order)
     recorded.readings += found.values()
     _tell(table, wrong)
     return recorded

@@ -1,7 +1,8 @@
 """Merge what AMD's tools recorded into the kernels of a profile: how they were built and launched, and their counters.
 
 Refuses to change times and shares, which are the profile's own, and to guess which kernel is meant. A kernel that was
-launched in several shapes is described by the one that took most of its time.
+launched in several shapes is described by the one that took most of its time. The tools also see how the model is
+built: of each kernel the last launches count, as many as the profile has.
 """
 
 from __future__ import annotations
@@ -40,6 +41,16 @@ def merge(profile: Profile, recorded: Recorded, tool: str = "rocprofv3") -> Prof
     hardware = Hardware(architecture, device, profile.compute_units) if architecture else None
     kernels, notes = summarise(recorded), [f"{tool}: {note}" for note in recorded.notes]
     matches = names.match([row.name for row in profile.kernels], kernels)
+    launches = {
+        matches.found[row.name]: max(1, round(row.calls * max(profile.calls, 1)))
+        for row in profile.kernels
+        if row.name in matches.found
+    }
+    in_calls, fewer = _in_calls(recorded, launches)
+    kernels |= summarise(in_calls)
+    if fewer:
+        notes.append(f"{tool}: {len(fewer)} kernels were launched less often than in the profile, so that those of "
+                     f"building the model may be among them: {_named(fewer)}")  # fmt: skip
     trusted = not _registers_doubtful(profile.architecture, kernels)
     if not trusted:
         notes.append(f"{tool}: no kernel has accumulation registers; old versions do not know those of gfx950, so "
@@ -60,6 +71,28 @@ def merge(profile: Profile, recorded: Recorded, tool: str = "rocprofv3") -> Prof
     ]
     notes += [f"{tool}: {note}" for note in (*_on_names(matches, kernels, profile), *_on_records(recorded))]
     return profile.model_copy(update={"kernels": rows, "notes": [*profile.notes, *notes]})
+
+
+def _in_calls(recorded: Recorded, launches: Mapping[str, int]) -> tuple[Recorded, list[str]]:
+    """The last so many launches of these kernels, or all where there are fewer; and of which there are fewer."""
+    dispatches: dict[str, list[Dispatch]] = defaultdict(list)
+    for launch in sorted(recorded.dispatches, key=lambda each: each.start_ns):
+        dispatches[launch.kernel].append(launch)
+    readings: dict[tuple[str, str], list[Reading]] = defaultdict(list)
+    for reading in sorted(recorded.readings, key=lambda each: each.order):
+        readings[reading.kernel, reading.counter].append(reading)
+    kept, fewer = Recorded(), dict[str, None]()
+    for kernel, count in launches.items():
+        found = dispatches.get(kernel, [])
+        kept.dispatches += found[-count:]
+        if 0 < len(found) < count:
+            fewer[kernel] = None
+    for (kernel, _), read in readings.items():
+        count = launches.get(kernel, 0)
+        kept.readings += read[-count:] if count else []
+        if len(read) < count:
+            fewer[kernel] = None
+    return kept, list(fewer)
 
 
 def summarise(recorded: Recorded) -> dict[str, Seen]:

@@ -42,7 +42,9 @@ ALL = ("new_kernel_trace", "new_counter_collection", "new_kernel_stats")
 
 
 def test_kernels_get_how_they_were_built_and_what_was_counted() -> None:
-    before = profile(row(GEMM), row(NORM, bytes=1_600_000.0), row(POINTWISE, cause="memory-bound", why="5 TB/s"))
+    before = profile(
+        row(GEMM, calls=2), row(NORM, bytes=1_600_000.0), row(POINTWISE, cause="memory-bound", why="5 TB/s")
+    )
     after = merge(before, recorded(*ALL))
     gemm, norm, pointwise = after.kernels
     launch = gemm.launch
@@ -64,6 +66,18 @@ def test_the_shape_is_the_one_that_took_most_of_the_time() -> None:
     long = recorded("new_kernel_trace").dispatches[0]
     short = replace(long, end_ns=long.start_ns + 10, shape=Shape(7))
     assert summarise(Recorded(dispatches=[short, long, short]))[GEMM].shape.workgroups == 608
+
+
+def test_what_building_the_model_launched_is_none_of_the_calls() -> None:
+    build = Dispatch("copy", 0, 9_000, shape=Shape(workgroups=4096))
+    calls = [Dispatch("copy", start, start + 10, shape=Shape(workgroups=8)) for start in (20_000, 30_000)]
+    counted = [Reading("copy", "TCC_REQ_sum", value, order=order) for order, value in ((2, 10.0), (1, 1e6), (3, 30.0))]
+    before = profile(row("copy")).model_copy(update={"calls": 2})
+    after = merge(before, Recorded(dispatches=[*calls, build], readings=counted))
+    assert after.kernels[0].launch.workgroups == 8 and after.kernels[0].launch.counters["l2_requests"] == 20
+    assert after.notes == ["before"]
+    after = merge(before, Recorded(dispatches=[build]))
+    assert after.kernels[0].launch.workgroups == 4096 and "launched less often than in the profile" in after.notes[1]
 
 
 def test_without_register_columns_what_was_known_stays() -> None:
