@@ -130,7 +130,7 @@ class _Comparison:
         links = [path for path in new if path in self.links]
         self.found.untracked = sorted(files + links)
         entries = {
-            path: Entry("100755" if self.executable[path] else "100644", object_id)
+            path: Entry(self.mode(path), object_id)
             for path, object_id in hash_files(self.git, self.imported.tree, files, write=True).items()
         }
         return entries | {path: Entry("120000", write_object(self.git, self.links[path].encode())) for path in links}
@@ -142,9 +142,9 @@ class _Comparison:
             return True
         return path in self.left_out or any(str(parent) in self.left_out for parent in PurePosixPath(path).parents)
 
-    def mode(self, path: str, entry: Entry) -> str:
-        if self.repository and not self.repository.file_mode and entry.is_file:
-            return entry.mode
+    def mode(self, path: str, held: Entry | None = None) -> str:
+        if self.repository and not self.repository.file_mode:
+            return held.mode if held is not None and held.is_file else "100644"
         return "100755" if self.executable[path] else "100644"
 
     def link(self, path: str, entry: Entry) -> Entry:

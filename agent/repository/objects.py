@@ -106,7 +106,9 @@ def read_objects(git: PrivateGit, object_ids: Iterable[str], max_bytes: int) -> 
 
 
 def _line(path: str) -> str:
-    """git reads one path a line; a line break or a leading quote has to be quoted."""
-    if "\n" in path or '"' in path:
-        path = '"' + path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    """git reads one path a line, and takes a carriage return for part of its end; a quote has to be quoted as well."""
+    if any(sign in path for sign in '\n\r"'):
+        for sign, quoted in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+            path = path.replace(sign, quoted)
+        path = f'"{path}"'
     return path + "\n"

@@ -101,7 +101,9 @@ class StackTrees:
                     raise OutOfReach(f"{path} is not under version control ({why})")
                 return None
             if entries[path] == base.get(path):
-                return on_disk(path)
+                found = on_disk(path)
+                # As git has it: where core.fileMode is off, the bit on the disk says nothing.
+                return found and replace(found, executable=entries[path].mode == "100755")
             return self._state(path, entries[path], read_objects(self.git, [entries[path].object_id], _MAX_FILE_BYTES))
 
         return read

@@ -162,6 +162,7 @@ AWKWARD: dict[str, str | bytes] = {
     "größe/日本.py": "1\n",
     'quo"te\\back\ttab.py': "1\n",
     "new\nline.py": "1\n",
+    "Icon\r": "1\n",
     "-dash.py": "1\n",
     ":(top)magic.py": "1\n",
     "[a]*?.py": "1\n",
@@ -288,6 +289,20 @@ def test_an_executable_bit_that_means_nothing_is_no_change(
     user_git(target, "config", "core.fileMode", "false")
     (target / "a.py").chmod(0o755)
     assert new_stack(target, run).base == user_git(target, "rev-parse", "HEAD")
+
+
+def test_where_an_executable_bit_means_nothing_a_change_brings_none(
+    repository: Write, run: Path, write: Write, user_git: UserGit, new_stack: NewStack, change: MakeChange
+) -> None:
+    target = write(repository({"a.py": "1\n"}), {"new.py": "1\n"})
+    user_git(target, "config", "core.fileMode", "false")
+    for name in ("a.py", "new.py"):
+        (target / name).chmod(0o777)
+    stack = new_stack(target, run)
+    stack.accept(change(stack, "one", {"a.py": "2\n", "new.py": "2\n"}))
+    listed = stack.git.run("ls-tree", "-r", stack.top).stdout.decode().splitlines()
+    assert [line.split()[0] for line in listed] == ["100644", "100644"]
+    assert "mode" not in stack.diff(stack.top)
 
 
 def test_tracked_files_that_were_not_copied_are_not_deleted(repository: Write, run: Path) -> None:
