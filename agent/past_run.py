@@ -86,13 +86,8 @@ def changes(run_dir: Path) -> list[PastChange]:
 
 def _files(run_dir: Path) -> tuple[dict[str, tuple[Files, str]], dict[str, bytes]]:
     """By attempt, what its commit changed, and as a diff; and the files of ours. Nothing where that cannot be read."""
-    pristine = run_dir / "pristine"
     try:
         stack = Stack.open(run_dir / "stack")
-        if not pristine.is_dir():
-            return {}, {}
-        # where it lies now: the folder may have been moved or copied
-        stack = Stack(stack.folder, stack.facts.model_copy(update={"pristine": str(pristine)}))
         found: dict[str, tuple[Files, str]] = {}
         below = stack.base
         for commit in stack.commits():

@@ -86,7 +86,10 @@ class Stack:
         except (OSError, ValidationError) as error:
             first = str(error).splitlines()[0]
             raise StackError(f"{folder / FACTS} cannot be read: {first}", hint="Start a new run.") from error
-        stack = cls(folder, facts)
+        pristine = folder.with_name("pristine")  # beside it, wherever the run's folder was moved to
+        if not pristine.is_dir():
+            raise StackError(f"There is no {pristine}, which the stack stands on.", hint="Start a new run.")
+        stack = cls(folder, facts.model_copy(update={"pristine": str(pristine)}))
         stack.git.remove_locks()
         return stack
 

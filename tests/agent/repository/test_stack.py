@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,22 @@ def test_an_opened_stack_is_the_one_that_was_left(
     assert (again.base, again.top, accepted(again)) == (stack.base, stack.top, ["one"])
     with pytest.raises(StackError):
         Stack.open(run / "nothing")
+
+
+def test_a_stack_is_read_from_where_its_run_lies_now(
+    repository: Write, run: Path, new_stack: NewStack, change: MakeChange
+) -> None:
+    stack = new_stack(repository({"a.py": SEVEN, "b.py": "x\n"}), run)
+    stack.accept(change(stack, "one", {"a.py": "1\n"}))
+    moved = run.rename(run.with_name("moved"))
+    again = Stack.open(moved / "stack")
+    again.materialise(again.top, moved / "tree")
+    assert [(moved / "tree" / name).read_text() for name in ("a.py", "b.py")] == ["1\n", "x\n"]
+    again.accept(change(again, "two", {"b.py": "y\n"}))
+    assert accepted(again) == ["one", "two"]
+    shutil.rmtree(moved / "pristine")
+    with pytest.raises(StackError, match="pristine"):
+        Stack.open(moved / "stack")
 
 
 def test_a_stack_whose_making_was_cut_short_is_made_anew(repository: Write, run: Path, new_stack: NewStack) -> None:
