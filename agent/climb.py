@@ -131,6 +131,7 @@ def decide(state: RunState, ctx: RunContext) -> Update:
     ctx.record(attempt, verdict, stack)
     if verdict.name not in ("kept", "right"):
         ctx.forget_cache(attempt)
+        ctx.forget(attempt)
     ctx.time_slice.after_attempt()
     ctx.progress.emit(
         VerdictReached(attempt.id, attempt.candidate.title, verdict.name, verdict.reason, verdict.speedup)

@@ -311,8 +311,10 @@ class RunContext:
         if base not in self._observed:
             self.subject = "the top of the stack"
             self.say("observing", 0, 0)
-            found = self._seen(base)
+            found, before = self._seen(base), self._observed
             self._observed = {base: found} if known is None else {self.stack.top: known, base: found}
+            for gone in before.keys() - self._observed.keys():
+                remove_tree(self.scratch / "trees" / f"view-{gone[:12]}")
         found = self._observed[base]
         if isinstance(found, WorkerFault):
             raise found

@@ -14,6 +14,7 @@ from agent.context import HANDED_ON_BYTES, RunContext
 from agent.guard import Stopped
 from agent.records.attempts import Attempt, Attempts
 from agent.records.kept_caches import KeptCaches
+from agent.reporting.progress import Silent
 from agent.state import RunState
 from agent.step_names import STEPS
 from agent.time_slice import TimeSlice
@@ -106,6 +107,37 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
     ctx._candidates = {}
     large = RunContext.build_candidate(ctx, attempt)
     assert isinstance(large, Build) and large.handed_on is None
+
+
+@pytest.mark.parametrize(("name", "stays"), [("kept", True), ("right", True), ("neutral", False), ("broken", False)])
+def test_the_tree_of_an_attempt_goes_when_it_is_given_up(tmp_path: Path, name: str, stays: bool) -> None:
+    tree = write_files(tmp_path / "trees" / "write_kernels-1", {"a.py": ""})
+    candidate = SimpleNamespace(title="RMSNorm in Triton")
+    verdict = SimpleNamespace(name=name, reason="", speedup=None)
+    ctx: Any = SimpleNamespace(
+        attempts=SimpleNamespace(load=lambda name: SimpleNamespace(id=name, candidate=candidate, below=()),
+                                 verdict=lambda name: verdict),
+        record=lambda *_: None, stacked=list, forget_cache=lambda attempt: None,
+        time_slice=SimpleNamespace(after_attempt=lambda: None), progress=Silent(), scratch=tmp_path,
+        _candidates={}, _checked={},
+    )  # fmt: skip
+    ctx.forget = lambda attempt: RunContext.forget(ctx, attempt)
+    assert climb.decide(STATE, ctx) == {"verdict": name}
+    assert tree.exists() == stays
+
+
+def test_what_was_seen_of_a_base_goes_when_another_is_looked_at(tmp_path: Path) -> None:
+    def seen(commit: str) -> Path:
+        return write_files(tmp_path / "trees" / f"view-{commit}", {"a.py": ""})
+
+    ctx: Any = SimpleNamespace(
+        _observed={}, _seen=seen, stack=SimpleNamespace(top="top"), subject="", say=lambda *_: None, scratch=tmp_path,
+        base=lambda below: below[0] if below else "top",
+    )  # fmt: skip
+    for below in ((), ("one",), ("two",)):
+        RunContext.view(ctx, below)
+    assert {tree.name for tree in (tmp_path / "trees").iterdir()} == {"view-top", "view-two"}
+    assert all((tree / "a.py").exists() for tree in map(RunContext.view, [ctx] * 2, [(), ("one",)]))
 
 
 def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path) -> None:
