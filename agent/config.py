@@ -22,6 +22,7 @@ from pydantic import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    ValidationInfo,
     model_validator,
 )
 
@@ -30,6 +31,7 @@ from tools.hardware import ARCHITECTURES
 
 # Also the end of a branch name and the name of a folder, so it is plainer than either demands.
 RUN_ID_PATTERN = r"^[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?$"
+READ_BACK = {"read_back": True}  # context of a run that was asked for before: the disk may be another today
 
 
 def new_run_id() -> str:
@@ -199,19 +201,26 @@ class RunConfig(BaseModel):
         return given
 
     @model_validator(mode="after")
-    def _fits_together(self) -> RunConfig:
-        if self.run_dir.resolve().is_relative_to(self.target.resolve()):
-            raise ValueError(f"the runs folder {self.runs_dir} lies in the target, which is never written to")
+    def _fits_together(self, info: ValidationInfo) -> RunConfig:
+        if info.context != READ_BACK:
+            self._fits_the_disk()
         if self.image and self.sandbox not in ("auto", "docker"):
             raise ValueError("only --sandbox docker has images")
-        for mount in self.mounts:
-            if not mount.exists():
-                raise ValueError(f"there is no {mount} to mount")
         if self.replay and self.model:
             raise ValueError("a run either asks a model or replays one")
         if self.record_clock and self.replay_clock:
             raise ValueError("a run either records its clock or replays one")
         return self
+
+    def _fits_the_disk(self) -> None:
+        if self.run_dir.resolve().is_relative_to(self.target.resolve()):
+            raise ValueError(f"the runs folder {self.runs_dir} lies in the target, which is never written to")
+        if missing := self.missing_mount():
+            raise ValueError(f"there is no {missing} to mount")
+
+    def missing_mount(self) -> Path | None:
+        """The first that is not there; None when all are."""
+        return next((mount for mount in self.mounts if not os.access(mount, os.F_OK)), None)
 
     @property
     def run_dir(self) -> Path:

@@ -21,6 +21,7 @@ from agent.budget import Budget, longest_check_s
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.device_time import Metered
+from agent.errors import AgentError
 from agent.guard import Stopped
 from agent.proposers import Platform, Proposer
 from agent.proposers.in_turn import InTurn
@@ -147,8 +148,11 @@ def sandbox_for(
 ) -> Iterator[Sandbox]:
     """The sandbox of a settled run, with its GPU locked; what earlier commands left in `place` is ended before.
 
-    Raises: DeviceBusy, NoSuchGpu, SandboxError.
+    Raises: AgentError where a mount is not there, DeviceBusy, NoSuchGpu, SandboxError.
     """
+    if missing := config.missing_mount():
+        hint = "What --mount names must be there whenever the target runs."
+        raise AgentError(f"There is no {missing} to mount.", hint=hint)
     wanted = _wanted(config, place, owned)
     with contextlib.ExitStack() as held:
         if wanted.gpu is not None:

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from agent import __version__
-from agent.config import RunConfig
+from agent.config import READ_BACK, RunConfig
 from agent.environment import Environment
 from agent.errors import AgentError, RunDamaged, RunExists, RunInUse, RunNotFound
 from agent.records.atomic_file import write_atomically
@@ -26,6 +27,7 @@ from sandbox.errors import means_disk_full
 
 Status = Literal["finished", "running", "interrupted", "damaged"]
 _ELSEWHERE = "Name a folder of yours on a local disk with --runs-dir."
+_PATIENCE_S = 0.5  # who only lists runs holds each of them for a moment
 
 
 class FolderUnusable(AgentError):
@@ -62,11 +64,10 @@ class RunFolder:
     def read(self) -> RunFile:
         """Raises: RunDamaged when `run.json` is missing or is not ours."""
         try:
-            return RunFile.model_validate_json((self.path / "run.json").read_bytes())
+            return RunFile.model_validate_json((self.path / "run.json").read_bytes(), context=READ_BACK)
         except (OSError, ValidationError) as error:
-            first = str(error).splitlines()[0]
-            hint = "Start a new run; what this one proved is in the target's branch and in ledger.jsonl."
-            raise RunDamaged(f"{self.path / 'run.json'} cannot be read: {first}", hint=hint) from error
+            hint = "Start a new run; what this one proved is in ledger.jsonl, and in the target's branch if it ended."
+            raise RunDamaged(f"{self.path / 'run.json'} cannot be read: {_first_fault(error)}", hint=hint) from error
 
     def write(self, run: RunFile) -> None:
         write_atomically(self.path / "run.json", run.model_dump_json(indent=2) + "\n")
@@ -77,21 +78,22 @@ class RunFolder:
         self.write(run.model_copy(update=update))
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, patience_s: float = _PATIENCE_S) -> Iterator[None]:
         """Hold the run; the kernel lets go when this process ends, in any way. Raises: RunInUse, FolderUnusable."""
         with _of_the_folder(self.path, "be locked"):
             descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             with _of_the_folder(self.path, "be locked"):
-                _lock(descriptor, self.run_id)
+                _lock(descriptor, self.run_id, patience_s)
             yield
         finally:
             os.close(descriptor)
 
     def status(self) -> Status:
         try:
-            with self.locked():
-                self.read()
+            self.read()  # first: a folder that is none of a run gets no lock
+            with self.locked(patience_s=0.0):
+                pass
         except RunInUse:
             return "running"
         except (RunDamaged, FolderUnusable):
@@ -110,13 +112,25 @@ def _of_the_folder(folder: Path, what: str) -> Iterator[None]:
         raise FolderUnusable(f"{folder} cannot {what}: {error.strerror}", hint=_ELSEWHERE) from error
 
 
-def _lock(descriptor: int, run_id: str) -> None:
+def _first_fault(error: OSError | ValidationError) -> str:
+    if isinstance(error, OSError):
+        return str(error)
+    first = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+
+
+def _lock(descriptor: int, run_id: str, patience_s: float) -> None:
     """Raises: RunInUse, OSError."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        hint = "Wait for it, or end it first."
-        raise RunInUse(f"Run {run_id} is being worked on by another process.", hint=hint) from error
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() >= until:
+                hint = "Wait for it, or end it first."
+                raise RunInUse(f"Run {run_id} is being worked on by another process.", hint=hint) from error
+        time.sleep(0.05)
 
 
 def create(config: RunConfig, command: Sequence[str] | None = None) -> RunFolder:

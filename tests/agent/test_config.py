@@ -42,6 +42,11 @@ def test_a_runs_folder_behind_a_link_into_the_target_is_refused(tmp_path: Path) 
         RunConfig(target=tmp_path / "target", entry="b.py", runs_dir=tmp_path / "link" / "runs")
 
 
+def test_a_mount_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"there is no .*/weights to mount"):
+        RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", mounts=(tmp_path / "weights",))
+
+
 def test_architectures_are_known_ones_or_all(tmp_path: Path) -> None:
     def arch(*names: str) -> tuple[str, ...]:
         return RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", arch=names).arch

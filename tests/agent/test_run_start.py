@@ -12,6 +12,7 @@ from agent import environment, run
 from agent.budget import longest_check_s
 from agent.config import RunConfig
 from agent.device_time import Metered
+from agent.errors import AgentError
 from agent.records import run_folder
 from agent.reporting.progress import Silent
 from sandbox import choose
@@ -67,6 +68,17 @@ def test_a_lock_that_ends_at_a_containers_wall_is_told(
     said = list[str]()
     with run.sandbox_for(config, tmp_path / "sandbox", (), said.append):
         assert len(said) == told and all("in this container only" in each for each in said)
+
+
+def test_what_is_to_be_mounted_and_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "make", lambda name, wanted: pytest.fail("it was not looked at before"))
+    asked = RunConfig(target=tmp_path / "t", entry="b.py", runs_dir=tmp_path / "runs", sandbox="local")
+    config = asked.model_copy(update={"mounts": (tmp_path, tmp_path / "weights")})
+    with (
+        pytest.raises(AgentError, match="weights to mount"),
+        run.sandbox_for(config, tmp_path / "sandbox", (), print),
+    ):
+        pass
 
 
 class Assembled(Exception):

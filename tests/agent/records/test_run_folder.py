@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -60,13 +61,40 @@ with RunFolder(Path({str(folder.path)!r})).locked():
         pass
 
 
-@pytest.mark.parametrize("text", ["", "{}", "not JSON", '{"format": 2}'])
-def test_a_file_that_is_not_ours_is_damaged(text: str, config: RunConfig) -> None:
+def test_who_only_looks_for_a_moment_keeps_nobody_from_a_run(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run_folder.create(config)
+    looking = os.open(folder.path / "run.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(looking, fcntl.LOCK_EX)
+    monkeypatch.setattr(run_folder.time, "sleep", lambda seconds: os.close(looking))
+    with folder.locked():
+        assert folder.status() == "running"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "Invalid JSON"),
+        ("not JSON", "Invalid JSON"),
+        ("{}", "command: Field required"),
+        ('{"format": 2}', "format: Input should be 1"),
+    ],
+)
+def test_a_file_that_is_not_ours_is_damaged_and_says_in_what(text: str, wrong: str, config: RunConfig) -> None:
     folder = run_folder.create(config)
     (folder.path / "run.json").write_text(text)
-    with pytest.raises(RunDamaged, match=r"run\.json cannot be read"):
+    with pytest.raises(RunDamaged, match=rf"run\.json cannot be read: {wrong}"):
         folder.read()
     assert folder.status() == "damaged"
+
+
+def test_a_run_whose_mount_is_not_there_today_can_be_read(config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    asked = RunConfig.model_validate({**config.model_dump(), "mounts": (tmp_path / "weights",)})
+    folder = run_folder.create(asked)
+    (tmp_path / "weights").rmdir()
+    assert (folder.read().config, folder.status()) == (asked, "interrupted")
 
 
 @pytest.mark.parametrize("below", ["file", "file/runs"])
@@ -132,6 +160,12 @@ def test_the_list_tells_every_run_and_what_came_of_it(config: RunConfig) -> None
         ["other", "finished"],
     ]
     assert lines[2].endswith("1 change kept, 1.32× (1.28 to 1.37)")
+
+
+def test_listing_writes_nothing_into_folders_that_are_none_of_runs(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    ((name, status, *_),) = (line.split() for line in list_runs.lines([tmp_path]))
+    assert (name, status, list((tmp_path / "project").iterdir())) == ("project", "damaged", [])
 
 
 def test_an_empty_list_says_where_it_looked(tmp_path: Path) -> None:
