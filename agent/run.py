@@ -37,7 +37,7 @@ from agent.reporting.outcome import TargetFacts
 from agent.reporting.progress import Note, Progress, RunStarted
 from agent.repository.merge_trees import merge_contents
 from agent.repository.stack import Stack
-from agent.repository.target import find_entry, find_target, import_target, tree_hash
+from agent.repository.target import check_size, find_entry, find_target, import_target, tree_hash
 from agent.step_names import STEPS
 from agent.steps.profile_baseline import compile_builds
 from agent.time_slice import TimeSlice
@@ -63,6 +63,7 @@ def settle(config: RunConfig, agree: Callable[[list[SandboxUnavailable]], bool])
     Raises: TargetError, SandboxUnavailable, SandboxError; what `agree` raises.
     """
     find_entry(find_target(config.target), config.entry)  # before anything is tried for it
+    check_size(config.target)
     if config.sandbox != "auto":
         return config
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:

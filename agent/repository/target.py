@@ -15,7 +15,6 @@ from agent.repository.target_listing import (
     ImportedTarget,
     Lister,
     NotImported,
-    is_environment,
     reason_to_skip,
     unreadable,
 )
@@ -70,18 +69,27 @@ def find_entry(target: Path, entry: str) -> str:
 def tree_hash(target: Path, *, leave_out: Sequence[Path] = ()) -> str:
     """A digest of all that must be the same before and after a run: every file's name, mode and content.
 
-    Version control is not in it, because the result is a branch there; nor are environments, which may be large and
-    which `tools.integrity.Manifest` watches. Raises: TargetUnreadable.
+    Version control is not in it, because the result is a branch there; nor are the folders that a run does not copy:
+    environments, which may be large and which `tools.integrity.Manifest` watches, and what Python and earlier runs
+    leave. Raises: TargetUnreadable.
     """
     apart = {path.resolve() for path in leave_out}
 
     def passed_over(path: Path) -> bool:
-        return path.name == ".git" or path in apart or is_environment(path)
+        return path.name == ".git" or path in apart or reason_to_skip(path) is not None
 
     try:
         return hash_tree(target, leave_out=passed_over)
     except OSError as error:
         raise unreadable(target, error) from error
+
+
+def check_size(target: Path) -> None:
+    """Whether a run would copy it, by a listing alone. Raises: NoSuchTarget, TargetTooLarge, TargetUnreadable."""
+    root = find_target(target)
+    listed = ImportedTarget(root, root)
+    Lister(listed, set()).folder(root, "")
+    _check_size(listed, MAX_BYTES, MAX_FILES)
 
 
 def import_target(

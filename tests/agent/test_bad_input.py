@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.repository.target import tree_hash
 from tests.agent.left_running import left_running
+from tools.integrity import hash_tree
 
 GOOD = """
 import torch
@@ -60,7 +60,7 @@ def run(tmp_path: Path) -> Callable[..., Told]:
             folder.mkdir(exist_ok=True)
         if entry_text is not None:
             (folder / "bench.py").write_text(entry_text)
-        before = tree_hash(folder) if folder.is_dir() else ""
+        before = hash_tree(folder) if folder.is_dir() else ""
         command = [
             sys.executable,
             "-m",
@@ -80,7 +80,7 @@ def run(tmp_path: Path) -> Callable[..., Told]:
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
         assert "Traceback" not in done.stderr
-        assert not before or tree_hash(folder) == before
+        assert not before or hash_tree(folder) == before
         assert not list((tmp_path / "runs").glob("*/work")), "a run that ended leaves no scratch folder"
         assert not left_running(tmp_path), "a run that ended leaves no process"
         return Told(done)

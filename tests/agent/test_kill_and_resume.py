@@ -19,8 +19,8 @@ import pytest
 from agent.records.ledger import Ledger
 from agent.reporting import report
 from agent.repository.stack import Stack
-from agent.repository.target import tree_hash
 from tests.agent.left_running import left_running_for_good
+from tools.integrity import hash_tree
 
 ROOT = Path(__file__).parents[2]
 TASK = ROOT / "evals" / "tasks" / "kb_mlp"
@@ -84,7 +84,7 @@ def test_the_undisturbed_run_has_something_to_lose(undisturbed: tuple[Path, floa
 def test_kill_9_at_ten_random_moments_loses_nothing(tmp_path: Path, undisturbed: tuple[Path, float]) -> None:
     reference, duration_s = undisturbed
     target = shutil.copytree(TASK, tmp_path / "target")
-    before, run_dir = tree_hash(target), tmp_path / "runs" / "one"
+    before, run_dir = hash_tree(target), tmp_path / "runs" / "one"
     rng, kills, kept = random.Random(), 0, 0
     process = begin(target, tmp_path / "runs")
     while True:
@@ -108,7 +108,7 @@ def test_kill_9_at_ten_random_moments_loses_nothing(tmp_path: Path, undisturbed:
         break
     assert kills == KILLS or (run_dir / "report.json").exists()
     assert result(run_dir) == result(reference)
-    assert tree_hash(target) == before
+    assert hash_tree(target) == before
     assert not (run_dir / "work").exists()
     ids = [row.attempt_id for row in Ledger.open(run_dir / "ledger.jsonl").rows]
     assert len(ids) == len(set(ids)), "no attempt is judged twice"

@@ -20,6 +20,7 @@ from sandbox.devices import load, lock
 from sandbox.devices.load import Load
 from sandbox.devices.record import Gpu
 from tests.files import write_files
+from tools.errors import TargetTooLarge
 
 CARD = Gpu(
     vendor="amd", index=0, name="AMD Instinct MI300X", gfx="gfx942", pci="0000:c1:00.0", render_minor=128,
@@ -79,6 +80,17 @@ def test_what_is_to_be_mounted_and_is_not_there_is_named(tmp_path: Path, monkeyp
         run.sandbox_for(config, tmp_path / "sandbox", (), print),
     ):
         pass
+
+
+def test_a_target_that_is_too_large_is_refused_before_anything_is_tried_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.repository.target.MAX_BYTES", 10)
+    monkeypatch.setattr(choose, "choose", lambda *_: pytest.fail("a sandbox was looked for"))
+    target = write_files(tmp_path / "target", {"bench.py": "", "weights.bin": "x" * 11})
+    config = RunConfig(target=target, entry="bench.py", runs_dir=tmp_path / "runs")
+    with pytest.raises(TargetTooLarge):
+        run.settle(config, agree=lambda reasons: False)
 
 
 class Assembled(Exception):

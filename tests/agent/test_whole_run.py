@@ -13,11 +13,11 @@ import pytest
 
 from agent.records import measurements
 from agent.repository.private_git import PrivateGit
-from agent.repository.target import tree_hash
 from tests.agent.hostile import set_traps
 from tests.agent.synthetic_clock import NO_GAIN, TAKEN, UNSTEADY
 from tests.agent.whole_runs import COPIES, ROOT, TWO_BRANCHES, Ran, agent, git
 from tests.files import write_files
+from tools.integrity import hash_tree
 
 TASK = ROOT / "evals" / "tasks" / "kb_mlp" / "bench.py"
 DECOYS = {
@@ -64,14 +64,18 @@ def target(place: Path) -> Path:
     return target
 
 
+def files_of(target: Path) -> str:
+    return hash_tree(target, leave_out=lambda path: path.name == ".git")
+
+
 @pytest.fixture(scope="module")
 def ran(place: Path, target: Path) -> Ran:
     marks = set_traps(target, place / "traps")
-    before = tree_hash(target)
+    before = files_of(target)
     found = agent(target, place / "runs")
     assert found.status == 0, found.message
     assert list(marks.iterdir()) == [], "something in the target's .git ran"
-    assert tree_hash(target) == before
+    assert files_of(target) == before
     return found
 
 

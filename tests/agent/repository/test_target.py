@@ -63,14 +63,14 @@ def test_the_target_is_the_same_before_and_after(tmp_path: Path, run: Path, writ
     assert tree_hash(target) == before
 
 
-def test_a_tree_hash_sees_every_file_but_version_control_and_environments(tmp_path: Path, write: Write) -> None:
+def test_a_tree_hash_sees_every_file_but_version_control_and_what_no_run_copies(tmp_path: Path, write: Write) -> None:
     target = write(tmp_path / "t", {"a.py": "1\n", ".git/HEAD": "x", "venv/pyvenv.cfg": "", "venv/lib/x.py": "1\n"})
     before = tree_hash(target)
     (target / ".git" / "HEAD").write_text("y")
     (target / "venv" / "lib" / "x.py").write_text("2\n")
+    write(target, {"__pycache__/a.pyc": "1", ".ratchet/runs/1/run.json": "{}"})
     assert tree_hash(target) == before
-    (target / "__pycache__").mkdir()
-    (target / "__pycache__" / "a.pyc").write_text("1")
+    write(target, {"data/new.csv": "1"})
     assert tree_hash(target) != before
 
 
