@@ -254,8 +254,10 @@ def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
             return run.resume(folder.path, progress, _time_slice(arguments))
         from agent.outside import command
 
+        here = {"runs_dir": folder.path.parent, "run_id": folder.run_id}  # it may have been moved
         order = command.Order(
-            folder.read().config, lambda told, joins: run.resume(folder.path, told, _time_slice(arguments), joins)
+            folder.read().config.model_copy(update=here),
+            lambda told, joins: run.resume(folder.path, told, _time_slice(arguments), joins),
         )
         return command.serve(progress, arguments.port, order, lambda asked: order)
 

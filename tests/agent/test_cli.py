@@ -13,6 +13,8 @@ import pytest
 from agent import __version__, cli, doctor, graph, run
 from agent.config import RunConfig
 from agent.errors import Declined, RunNotFound
+from agent.outside import command
+from agent.records import run_folder
 from agent.reporting.progress import Progress
 from agent.step_names import STEPS
 from agent.time_slice import TimeSlice
@@ -179,6 +181,20 @@ def test_a_resumed_run_is_found_by_its_id_or_its_folder(tmp_path: Path, monkeypa
     assert [cli.main(["resume", "mine"]), cli.main(["resume", str(folder)])] == [0, 0]
     assert resumed == [folder, folder]
     assert cli.main(["resume", "other"]) == RunNotFound.exit_status
+
+
+def test_a_run_that_was_moved_is_served_from_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = list[Path]()
+
+    def serve(progress: Progress, port: int | None, order: command.Order, ordered: object) -> int:
+        served.append(order.config.run_dir)
+        return 0
+
+    monkeypatch.setattr(command, "serve", serve)
+    config = RunConfig(target=tmp_path / "repo", entry="bench.py", runs_dir=tmp_path / "runs", run_id="mine")
+    moved = run_folder.create(config).path.rename(tmp_path / "moved")
+    assert cli.main(["resume", str(moved), "--mcp"]) == 0
+    assert served == [moved]
 
 
 def test_the_graph_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
