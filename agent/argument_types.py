@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+from pathlib import Path
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -21,6 +23,16 @@ def pair(text: str) -> tuple[str, str]:
     if not (equals and re.fullmatch(r"[A-Za-z_]\w*", name)):
         raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
     return name, value
+
+
+def file_to_write(text: str) -> Path:
+    """Looked at before the work whose result is written there."""
+    path = Path(text)
+    if not os.access(path.parent, os.W_OK | os.X_OK) or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent} to write to")
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder")
+    return path
 
 
 def positive(text: str) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent import __version__, given, guard, options
-from agent.argument_types import count, image_name, pair, positive
+from agent.argument_types import count, file_to_write, image_name, pair, positive
 from agent.guard import Doing
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ def _add_profile(commands: Any) -> None:
     add("--counters", choices=("none", "launches", "counters", "all"), default="counters",
         help="how far AMD's own tools look where there are any: how kernels were launched, rocprofv3's counters in "
              "some runs more (default), or rocprof-compute's as well in some 30 more")  # fmt: skip
-    add("--html", type=Path, metavar="FILE", help="write a page, one file that needs nothing else")
-    add("--trace", type=Path, metavar="FILE", help="keep the trace, for Perfetto")
-    add("--json", dest="json_file", type=Path, metavar="FILE", help="write all of it as JSON")
+    add("--html", type=file_to_write, metavar="FILE", help="write a page, one file that needs nothing else")
+    add("--trace", type=file_to_write, metavar="FILE", help="keep the trace, for Perfetto")
+    add("--json", dest="json_file", type=file_to_write, metavar="FILE", help="write all of it as JSON")
 
 
 def _add_judge(commands: Any, name: str, summary: str) -> None:
@@ -154,7 +154,7 @@ def _add_skills(commands: Any) -> None:
     export = _command(
         subcommands, "export", partial(_skills, "export"), "print instructions and tools for other agents"
     )
-    export.add_argument("--output", type=Path, metavar="FILE", help="write them to a file")
+    export.add_argument("--output", type=file_to_write, metavar="FILE", help="write them to a file")
     for command in (listing, install, export):
         options.packs(command)
 

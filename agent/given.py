@@ -6,6 +6,7 @@ Imports what it needs when it is called, like the command line.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,7 +92,7 @@ def reference(run_dir: Path) -> str:
     """What to type after `agent resume` here: the id where that is enough, else the folder."""
     from agent.records.run_folder import default_runs_dirs
 
-    return run_dir.name if run_dir.parent in default_runs_dirs(Path.cwd()) else str(run_dir)
+    return run_dir.name if run_dir.parent in default_runs_dirs(Path.cwd()) else shlex.quote(str(run_dir))
 
 
 def needed(arguments: argparse.Namespace, names: Sequence[str], other: str, there: bool) -> None:

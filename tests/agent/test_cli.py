@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import __version__, cli, doctor, graph, run
+from agent import __version__, cli, doctor, given, graph, run
 from agent.config import RunConfig
 from agent.errors import Declined, RunNotFound
 from agent.outside import command
@@ -195,6 +195,31 @@ def test_a_run_that_was_moved_is_served_from_where_it_lies(tmp_path: Path, monke
     moved = run_folder.create(config).path.rename(tmp_path / "moved")
     assert cli.main(["resume", str(moved), "--mcp"]) == 0
     assert served == [moved]
+
+
+def test_what_resumes_a_run_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert given.reference(tmp_path / ".ratchet" / "runs" / "mine") == "mine"
+    assert given.reference(Path("/mnt/my runs/mine")) == "'/mnt/my runs/mine'"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("profile --target repo --entry b.py --html nowhere/p.html", "there is no folder nowhere to write to"),
+        ("profile --target repo --entry b.py --trace nowhere/t.gz", "there is no folder nowhere to write to"),
+        ("profile --target repo --entry b.py --json .", ". is a folder"),
+        ("skills export --output file/all.json", "there is no folder file to write to"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_told_before_the_work(
+    asked: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as end:
+        cli.main(asked.split())
+    assert end.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_the_graph_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
