@@ -29,18 +29,17 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     if len(tried) >= ctx.config.attempts and not owes:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
     name = f"{step}-{len(tried) + 1}"
-    if left_over := _left_over(ctx, name):
-        ctx.budget.reserve(ctx.expecting(_after(ctx, step)))
+    left_over, may_hurry = _left_over(ctx, name), bool(tried) and not owes
+    if left_over or may_hurry:
+        _reserve(ctx, step)
+    if left_over:
         return {"attempt": _begin(ctx, left_over)}
-    hurried = False
-    if tried and not owes:  # before anybody is asked who takes time or money
-        ctx.budget.reserve(ctx.expecting(_after(ctx, step)))
-        hurried = ctx.budget.hurried()
+    hurried = may_hurry and ctx.budget.hurried()  # before anybody is asked who takes time or money
     offer = waiting.offer(ctx, step, only_checked=hurried)
     if hurried and not offer.candidates and ctx.expecting([step]):
         return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
-    if offer.candidates:
-        ctx.budget.reserve(ctx.expecting(_after(ctx, step)))
+    if offer.candidates and not may_hurry:
+        _reserve(ctx, step)
     # in any step: a second try of the same on the same would only be a second chance for chance
     base = ctx.base(offer.below)
     new = [candidate for candidate in offer.candidates if candidate.digest not in ctx.judged_on(base)]
@@ -58,8 +57,9 @@ def _left_over(ctx: RunContext, name: str) -> Attempt | None:
     return attempt if fits else None
 
 
-def _after(ctx: RunContext, step: str) -> list[str]:
-    return [name for name in STEPS[STEPS.index(step) + 1 :] if name in ctx.config.steps]
+def _reserve(ctx: RunContext, step: str) -> None:
+    """Time for the steps after it that have something to try."""
+    ctx.budget.reserve(ctx.expecting([name for name in STEPS[STEPS.index(step) + 1 :] if name in ctx.config.steps]))
 
 
 def _begin(ctx: RunContext, attempt: Attempt) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ from agent.config import RunConfig
 from agent.context import RunContext
 from agent.device_time import Metered
 from agent.errors import AgentError
-from agent.guard import Stopped
 from agent.proposers import Platform, Proposer
 from agent.proposers.in_turn import InTurn
 from agent.proposers.playbook import Playbook
@@ -103,8 +101,9 @@ def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, joins: J
     from agent import graph
 
     begun = time.monotonic()
-    config, path, before = folder.read().config, folder.path, standing.of(folder.path)
+    config, path = folder.read().config, folder.path
     with (
+        standing.noted(path, time_slice.seconds),
         _scratch(path) as scratch,
         sandbox_for(
             config, path / "sandbox", (scratch, path / "pristine"), lambda said: progress.emit(Note(said))
@@ -117,10 +116,6 @@ def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, joins: J
             ctx.proposer = joins(ctx, ctx.proposer) if joins is not None else ctx.proposer
             with contextlib.closing(ctx.referee):
                 state = graph.walk(ctx, path / "checkpoint.sqlite")
-        except Stopped as stopped:
-            if stopped.signal_number == signal.SIGALRM and time_slice.seconds is not None:
-                standing.ended_by_time(path, before, time_slice.seconds)
-            raise
         finally:
             try:
                 metered.stop_running()  # what compiles in threads of its own: nobody waits for that when the run stops

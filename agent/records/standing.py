@@ -6,14 +6,17 @@ Refuses to say what it is that takes so long: that was told while it was going o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
 from agent.errors import AgentError
+from agent.guard import Stopped
 from agent.records.atomic_file import write_atomically
 
 FILE = "standing.json"
@@ -36,6 +39,18 @@ class Standing(BaseModel):
     """The longest that one of them had."""
 
 
+@contextlib.contextmanager
+def noted(run_dir: Path, seconds: float | None) -> Iterator[None]:
+    """A command that has so long, None for all the time there is: whether its time ended it with nothing new."""
+    before = of(run_dir) if seconds is not None else ""
+    try:
+        yield
+    except Stopped as stopped:
+        if seconds is not None and stopped.signal_number == signal.SIGALRM:
+            ended_by_time(run_dir, before, seconds)
+        raise
+
+
 def of(run_dir: Path) -> str:
     """A digest of what is on disk of a run, by names and sizes."""
     whole = hashlib.sha256()
@@ -51,7 +66,8 @@ def _listed(folder: Path, leave_out: frozenset[str] = frozenset()) -> Iterator[b
         if entry.is_dir(follow_symlinks=False):
             yield from _listed(Path(entry.path))
         else:
-            yield os.fsencode(f"{entry.path}\0{entry.stat(follow_symlinks=False).st_size}\0")
+            with contextlib.suppress(FileNotFoundError):
+                yield os.fsencode(f"{entry.path}\0{entry.stat(follow_symlinks=False).st_size}\0")
 
 
 def check(run_dir: Path, seconds: float | None) -> None:

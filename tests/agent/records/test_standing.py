@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
+from agent.guard import Stopped
 from agent.records import standing
 from agent.records.standing import SliceTooShort
 
@@ -41,5 +43,14 @@ def test_whatever_is_new_is_something(tmp_path: Path) -> None:
 def test_what_is_written_in_any_case_is_nothing(tmp_path: Path) -> None:
     for number in range(2):
         stopped(tmp_path, f"work/{number}", f"checkpoint.sqlite-{number}", f"sandbox/{number}")
+    with pytest.raises(SliceTooShort):
+        standing.check(tmp_path, 60.0)
+
+
+def test_a_command_that_its_time_ends_is_noted_and_no_other(tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGALRM):
+        standing.check(tmp_path, 60.0)
+        with pytest.raises(Stopped), standing.noted(tmp_path, 60.0):
+            raise Stopped(number)
     with pytest.raises(SliceTooShort):
         standing.check(tmp_path, 60.0)

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 import torch
 
-from tests import guest
 from tests.tools.judging.opened import opened
 from tools.judging import correctness, imposters, inspection, tensors
 from tools.judging.correctness import Rules
@@ -40,16 +39,6 @@ def inputs(seed):
 def test_a_call_that_fills_and_empties_what_it_is_given_is_judged(tmp_path: Path) -> None:
     with opened(tmp_path, {"bench.py": ENTRY}) as referee:
         assert referee.check_pristine().finding.verdict is None
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Any:
-    def save(value: Any) -> Path:
-        into = tmp_path / f"{len(list(tmp_path.iterdir()))}"
-        guest.module("tensors").save(str(into), value)
-        return into
-
-    return save
 
 
 def played(outputs: list[Path], arguments: list[Path]) -> Played:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests import guest
 from tests.files import write_files
 from tests.tools.judging.opened import opened
-from tools.judging import imposters, tensors
+from tools.judging import imposters
 from tools.judging.correctness import Rules
 from tools.judging.worker import Build
 
@@ -48,16 +47,6 @@ def test_zeros_do_not_pass_where_the_wider_model_may_be_another_function(
         assert referee.workload.precision == precision
         assert referee.check_pristine().finding.verdict is None
         assert referee.check(Build("zeros", zeros)).finding.verdict == "wrong"
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Any:
-    def save(*values: Any) -> tensors.Saved:
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}"
-        guest.module("tensors").save(str(path), values)
-        return tensors.read(path)
-
-    return save
 
 
 def test_rounding_is_the_same_function_and_what_is_lost_in_many_rows_is_none(saved: Any) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from tests import guest
 from tests.tools.judging.opened import opened
 from tools.errors import WorkloadError
 from tools.judging import correctness, tensors
@@ -28,16 +27,6 @@ def inputs(seed):
 def tolerance():
     return {"atol": 100.0}
 """
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Any:
-    def save(value: Any) -> Path:
-        into = tmp_path / f"{len(list(tmp_path.iterdir()))}"
-        guest.module("tensors").save(str(into), value)
-        return into
-
-    return save
 
 
 def test_the_original_is_within_its_own_tolerance_whatever_its_precision(path: Any) -> None:

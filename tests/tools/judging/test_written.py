@@ -15,16 +15,6 @@ from tools.judging.script import Call, Played, Script
 SCRIPT = Script((), (Call("first call", 0),))
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Any:
-    def save(value: Any) -> Path:
-        into = tmp_path / f"{len(list(tmp_path.iterdir()))}"
-        guest.module("tensors").save(str(into), value)
-        return into
-
-    return save
-
-
 def rounded(truth: torch.Tensor, error: float) -> torch.Tensor:
     """In 16 bits, as far off as a few layers leave it, each time elsewhere."""
     return (truth * (1 + error * (2 * torch.rand(truth.shape, dtype=torch.float64) - 1))).bfloat16()
