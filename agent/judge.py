@@ -66,7 +66,7 @@ def _judged(config: RunConfig, folder: Path, change: Path, progress: Progress, t
     with running.sandbox_for(config, folder / "sandbox", (folder,), lambda said: progress.emit(Note(said))) as sandbox:
         referee = open_referee(
             folder / "pristine", entry, python=str(config.python), sandbox=sandbox, scratch=scratch,
-            threads=config.threads, start_timeout_s=config.time_limit_s, original=target,
+            threads=config.threads, start_timeout_s=config.time_limit_s, original=target, gpu=running.gpu_of(config),
         )  # fmt: skip
         referee.say = lambda phase, done, of: progress.emit(Judging(str(change), phase, done, of))
         with closing(referee):

@@ -43,7 +43,7 @@ from sandbox import choose
 from sandbox.choose import Wanted
 from sandbox.contract import Sandbox
 from sandbox.devices import load, lock
-from sandbox.devices.gpus import choose_gpu
+from sandbox.devices.gpus import Gpu, choose_gpu
 from sandbox.errors import SandboxUnavailable
 from tools.diff.patch_rules import PatchRules
 from tools.judging.measure import Clock
@@ -169,7 +169,12 @@ def sandbox_for(
 
 
 def _wanted(config: RunConfig, scratch: Path, owned: tuple[Path, ...] = ()) -> Wanted:
-    return Wanted(str(config.python), scratch, owned, config.mounts, config.image, choose_gpu(config.gpu, os.environ))
+    return Wanted(str(config.python), scratch, owned, config.mounts, config.image, gpu_of(config))
+
+
+def gpu_of(config: RunConfig) -> Gpu | None:
+    """The one that a run is given. Raises: NoSuchGpu."""
+    return choose_gpu(config.gpu, os.environ)
 
 
 def _assemble(folder: RunFolder, scratch: Path, sandbox: Metered, progress: Progress, *, resumed: bool) -> RunContext:
@@ -187,6 +192,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Metered, progress: Prog
         check_timeout_s=longest_check_s(config.budget_minutes),
         seed=config.seed,
         original=config.target,
+        gpu=gpu_of(config),
         memory_bytes=int(config.memory_gib * 2**30) if config.memory_gib else None,
     )
     workload = referee.workload

@@ -142,6 +142,7 @@ class Session:
             if not self._prepared:
                 self._prepare(names)
             begun, group = time.monotonic(), self._prepared[0]
+            self._move(group)
             for case in range(len(self.workload.cases)):
                 self._time_case(case, group, sides)
             for name, worker in group.workers.items():  # once nothing more of it is timed
@@ -153,6 +154,13 @@ class Session:
         except BaseException:
             self.close()
             raise
+
+    def _move(self, group: Group) -> None:
+        """To the cores that are quickest now, all of a restart to the same; they may have stood still for a minute."""
+        self.cores = self.cores.quickest()
+        for name, worker in group.workers.items():
+            with _blamed(name):
+                worker.process.pin(self.cores.timed)
 
     def _prepare(self, names: Sequence[str]) -> None:
         """Start, build, load and warm all up, side by side; then one state dict more, so that nothing baked in
@@ -180,7 +188,6 @@ class Session:
         self._all("collect", lambda *_: {})  # or the next full collection, due once after compiling, is timed
         for _, name, worker in self._workers():
             with _blamed(name):
-                worker.process.pin(self.cores.timed)
                 worker.process.freeze()
                 worker.ready()
         for group in self._prepared:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from sandbox import view
 from sandbox.contract import Limits, Sandbox
+from sandbox.devices.record import Gpu
 from sandbox.errors import SandboxUnavailable
 from tools.errors import ToolError
 from tools.integrity import hash_tree
 from tools.judging.clock import inputs_needed
-from tools.judging.cores import Cores
+from tools.judging.cores import Cores, of_one_node
 from tools.judging.device_health import DeviceHealth
 from tools.judging.inputs import InputSupply
 from tools.judging.inspection import inspect
@@ -48,10 +49,12 @@ def open_referee(
     memory_bytes: int | None = None,
     seed: int | None = None,
     original: Path | None = None,
+    gpu: Gpu | None = None,
 ) -> Referee:
     """A referee with a live clock, whose noise floor is still to be measured. To be closed.
 
-    `scratch` is a folder of ours; `original` is where the user has what `pristine` is a copy of.
+    `scratch` is a folder of ours; `original` is where the user has what `pristine` is a copy of; `gpu` is the one that
+    workers see.
     Raises: ToolError (WorkloadError among them), SandboxError.
     """
     scratch.mkdir(parents=True, exist_ok=True)
@@ -72,7 +75,7 @@ def open_referee(
     rng = secret_rng(seed)
     build = Build(hash_tree(pristine)[:16], pristine)
     workload = inspect(setting, build, scratch / "workload", rng)
-    cores = Cores.of(sorted(os.sched_getaffinity(0)), threads)
+    cores = Cores.of(of_one_node(os.sched_getaffinity(0), threads, gpu.pci if gpu is not None else None), threads)
     supply = InputSupply(setting, workload, build, scratch / "inputs", partial(inputs_needed, workload), rng)
     health = DeviceHealth(setting, workload.device)
     clock = LiveClock(setting, workload, cores, scratch / "timed", supply, health.settle)

@@ -105,6 +105,7 @@ class Standing:
         self.build, self.process, self.number = build, self, Standing.count
         self.asked: list[str] = []
         self.told: list[tuple[str, dict[str, object]]] = []
+        self.pinned: list[tuple[object, ...]] = []
         self.log.append(f"start {self.number}")
 
     def __getattr__(self, name: str) -> Any:
@@ -114,6 +115,8 @@ class Standing:
                 self.told.append((self.asked[-1], given))
             if name in ("freeze", "thaw", "close"):
                 self.log.append(f"{name} {self.number}")
+            if name == "pin":
+                self.pinned += [arguments]
             return set() if name == "tripped" else {}
 
         return called
@@ -130,6 +133,8 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Session:
         Standing.log.append(f"time {[worker.number for worker in group.workers.values()]}")  # type: ignore[attr-defined]
 
     monkeypatch.setattr(Session, "_time_case", time_case)
+    quick = iter(range(100))
+    monkeypatch.setattr(Cores, "quickest", lambda self: Cores(self.cpus, (next(quick),)))
     unused: Any = SimpleNamespace(check_timeout_s=1.0)
     workload: Any = SimpleNamespace(cases=[Case("", {})], states={}, constants=(), build_arguments=lambda worker: {})
     build: Any = SimpleNamespace(compile_options=None)
@@ -149,6 +154,20 @@ def test_restarts_are_prepared_side_by_side_and_timed_one_after_the_other(prepar
         *(line.replace(line[-1], str(int(line[-1]) + 4)) for line in began),
         "time [5, 6]", "thaw 5", "thaw 6", "close 5", "close 6", "close 7", "close 8",
     ]  # fmt: skip
+
+
+def test_each_restart_is_timed_where_it_is_quickest_then_all_of_it_on_the_same_cores(prepared: Session) -> None:
+    pinned: list[list[Any]] = []
+
+    def time_case(self: Session, case: int, group: Group, sides: dict[str, Side]) -> None:
+        pinned.append([worker.pinned for worker in group.workers.values()])  # type: ignore[attr-defined]
+        assert pinned[-1] == [[(self.cores.timed,)]] * 2
+
+    prepared._time_case = time_case.__get__(prepared)  # type: ignore[method-assign]
+    for _ in range(3):
+        prepared.restart()
+    prepared.close()
+    assert [both[0] for both in pinned] == [[((number,),)] for number in range(3)]
 
 
 def test_what_takes_long_is_told(prepared: Session) -> None:
@@ -193,24 +212,6 @@ def test_a_fault_ends_all_that_was_prepared(prepared: Session, monkeypatch: pyte
     with pytest.raises(SideFault):
         prepared.restart()
     assert sorted(line for line in Standing.log if line.startswith("close")) == [f"close {n}" for n in range(1, 5)]
-
-
-@pytest.mark.parametrize(
-    ("available", "threads", "timed", "starting"),
-    [
-        (range(1), 1, (0,), ((0,), (0,))),
-        (range(2), 1, (1,), ((1,), (0,))),
-        (range(8), 1, (7,), ((4, 5, 6, 7), (0, 1, 2, 3))),
-        (range(8), 3, (5, 6, 7), ((4, 5, 6, 7), (0, 1, 2, 3))),
-        (range(2), 9, (1,), ((1,), (0,))),
-    ],
-)
-def test_workers_start_on_half_the_cores_each_and_are_timed_on_one_for_each_thread(
-    available: range, threads: int, timed: tuple[int, ...], starting: tuple[tuple[int, ...], ...]
-) -> None:
-    cores = Cores.of(available, threads)
-    assert (cores.timed, cores.starting, cores.count) == (timed, starting, len(available))
-    assert not set(cores.timed) & set(cores.host) or len(available) == 1
 
 
 def test_all_timed_calls_together_count_with_what_their_staging_takes_longer() -> None:
