@@ -14,6 +14,8 @@ import time
 from typing import Any
 
 MAX_FRAME = 4 << 20
+AT_ONCE = 4 << 10  # bytes that are read with one call of the kernel, of a message whose length is not known yet
+_JSON = json.JSONEncoder(separators=(",", ":"))  # made once: that takes as long as a short message
 _LENGTH = struct.Struct("<I")
 
 
@@ -27,7 +29,7 @@ class BadFrame(Exception):
 
 def encode(message: dict[str, Any]) -> bytes:
     """A message as it is sent. Raises: BadFrame (too long)."""
-    data = json.dumps(message, separators=(",", ":")).encode()
+    data = _JSON.encode(message).encode()
     if len(data) > MAX_FRAME:
         raise BadFrame(f"a frame of {len(data)} bytes is over the limit of {MAX_FRAME}")
     return _LENGTH.pack(len(data)) + data
@@ -50,6 +52,7 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._socket.setblocking(False)
+        self._ahead = b""  # what has arrived of the messages after the last one
 
     def send(self, message: dict[str, Any], timeout_s: float | None = None) -> None:
         """The host gives every message a time: who does not read would hold it up for ever.
@@ -86,16 +89,25 @@ class Channel:
         """What `decode` reads. Raises: TimeoutError, ChannelClosed, BadFrame."""
         start = time.perf_counter()
         deadline = None if timeout_s is None else start + timeout_s
-        (size,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline, start + spin_s))
+        got = bytearray(self._ahead or self._some(AT_ONCE, deadline, start + spin_s))
+        self._ahead = b""  # if the rest does not come in time, the channel is of no more use
+        while len(got) < _LENGTH.size:
+            got += self._some(AT_ONCE, deadline, start + spin_s)
+        (size,) = _LENGTH.unpack_from(got)
         if size > MAX_FRAME:
             raise BadFrame(f"a frame of {size} bytes is over the limit of {MAX_FRAME}")
-        return self._read(size, deadline, start + spin_s)
+        end = _LENGTH.size + size
+        while len(got) < end:
+            got += self._some(min(end - len(got), 1 << 20), deadline, start + spin_s)
+        if len(got) > end:
+            self._ahead = bytes(got[end:])
+        return bytes(got[_LENGTH.size : end])
 
-    def _read(self, size: int, deadline: float | None, spin_until: float) -> bytes:
-        parts: list[bytes] = []
-        while size:
+    def _some(self, most: int, deadline: float | None, spin_until: float) -> bytes:
+        """So many bytes of what has arrived, at least one."""
+        while True:
             try:
-                part = self._socket.recv(min(size, 1 << 20))
+                part = self._socket.recv(most)
             except BlockingIOError:
                 now = time.perf_counter()
                 if now < spin_until:
@@ -103,14 +115,12 @@ class Channel:
                 if deadline is not None and now >= deadline:
                     raise TimeoutError("no answer in time") from None
                 select.select([self._socket], [], [], None if deadline is None else deadline - now)
-                continue
             except ConnectionResetError as error:
                 raise ChannelClosed(str(error)) from error
-            if not part:
-                raise ChannelClosed("the other side closed the channel")
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+            else:
+                if not part:
+                    raise ChannelClosed("the other side closed the channel")
+                return part
 
     def fileno(self) -> int:
         return self._socket.fileno()

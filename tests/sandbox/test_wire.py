@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.guest.wire import BadFrame, Channel, ChannelClosed
+from sandbox.guest.wire import BadFrame, Channel, ChannelClosed, encode
 
 LARGE = {"x": "y" * (3 << 20)}  # more than a socket holds
 
@@ -63,3 +63,24 @@ def test_a_frame_beyond_all_bounds_is_not_sent_and_one_to_nobody_is_told(ends: t
     ends[1].close()
     with pytest.raises(ChannelClosed):
         ends[0].send(LARGE, 1)
+
+
+def test_messages_that_arrive_together_or_in_pieces_are_told_apart(ends: tuple[Channel, Channel]) -> None:
+    one, other = encode({"x": 1}), encode({"y": "z" * 5000})
+    ends[0]._socket.sendall(one + other + one[:2])
+    assert [ends[1].receive(5), ends[1].receive(5)] == [{"x": 1}, {"y": "z" * 5000}]
+    later = threading.Timer(0.05, lambda: ends[0]._socket.sendall(one[2:] + other))
+    later.start()
+    assert [ends[1].receive(5), ends[1].receive(5)] == [{"x": 1}, {"y": "z" * 5000}]
+    later.join()
+    with pytest.raises(TimeoutError):
+        ends[1].receive(0.01)
+    ends[0].close()
+    with pytest.raises(ChannelClosed):
+        ends[1].receive(5)
+
+
+def test_a_length_beyond_all_bounds_is_refused_before_the_rest_is_waited_for(ends: tuple[Channel, Channel]) -> None:
+    ends[0]._socket.sendall((5 << 20).to_bytes(4, "little"))
+    with pytest.raises(BadFrame):
+        ends[1].receive(5)

@@ -68,15 +68,17 @@ def test_arguments_are_taken_apart_and_put_together_as_they_were() -> None:
     assert all(one != other for number, one in enumerate(structures) for other in structures[:number])
 
 
-def test_small_tensors_of_one_type_are_copied_at_once() -> None:
-    small = [torch.randn(3, 4), torch.randn(2, 8).t(), torch.randn(1, 2).expand(5, 2), torch.empty(0, 3)]
+def test_small_tensors_of_one_type_are_copied_at_once_where_they_are_many() -> None:
+    small = [torch.randn(3, 4), torch.randn(2, 8).t(), torch.randn(1, 2).expand(5, 2), torch.empty(0, 3), torch.ones(9)]
     large, whole = torch.randn(graphed.SMALL // 4 + 1), [torch.arange(3), torch.arange(4)]
     leaves = [small[0], 7, whole[0], *small[1:], None, large, whole[1], torch.randn(2, dtype=torch.float64)]
-    groups = graphed._at_once(leaves)
-    assert [places for places, _ in groups] == [[0, 3, 4, 5], [2, 8], [7], [9]]
-    for places, tensors in groups:
-        copies = graphed._copies(tensors)
-        assert all(torch.equal(one, leaves[place]) for one, place in zip(copies, places, strict=True))
+    alone, together = graphed._at_once(leaves)
+    assert [place for place, _ in alone] == [2, 9, 8, 10]
+    ((places, tensors),) = together
+    assert places == [0, 3, 4, 5, 6]
+    assert all(one is leaves[place] for place, one in [*alone, *zip(places, tensors, strict=True)])
+    few, none = graphed._at_once(leaves[:5])
+    assert [place for place, _ in few] == [0, 3, 4, 2] and not none
 
 
 def test_whoever_listens_to_calls_of_modules_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,7 @@ class Session:
             self._move(group)
             for case in range(len(self.workload.cases)):
                 self._time_case(case, group, sides)
+            self.cores.free()
             for name, worker in group.workers.items():  # once nothing more of it is timed
                 with _blamed(name):
                     worker.process.thaw()
@@ -152,6 +153,7 @@ class Session:
             self._prepared.pop(0).close()
             return group.prepared_s, time.monotonic() - begun
         except BaseException:
+            self.cores.free()
             self.close()
             raise
 

@@ -52,7 +52,7 @@ class Cores:
         return apart or left or self.cpus
 
     def quickest(self, seconds_on: Callable[[int], float] | None = None) -> Cores:
-        """The same, timed on what is quickest now; the thread that asks is left on the CPUs of the host.
+        """The same, timed on what is quickest now; the asking thread is put on the quickest CPU of the host, to poll.
 
         CPUs of a shared machine are halves of cores, whose other halves are somebody else's: one at twice the speed of
         another, for seconds ([seen](../../evals/results/h100-20261127-211543/README.md)).
@@ -60,16 +60,22 @@ class Cores:
         count = len(self.timed)
         probed = self.cpus[-max(PROBED, count) :]
         starts = range(len(probed) - count, -1, -1)
-        found = self
-        if len(starts) > 1:
-            spent = dict.fromkeys(probed, 0.0)
-            for _ in range(LOOKS):
-                for cpu in probed:
-                    spent[cpu] += (seconds_on or _seconds_on)(cpu)
-            together = [probed[start : start + count] for start in starts]
-            found = Cores(self.cpus, min(together, key=lambda cpus: max(spent[cpu] for cpu in cpus)))
-        os.sched_setaffinity(0, found.host)
+        if len(starts) == 1:
+            self.free()
+            return self
+        spent = dict.fromkeys(probed, 0.0)
+        for _ in range(LOOKS):
+            for cpu in probed:
+                spent[cpu] += (seconds_on or _seconds_on)(cpu)
+        together = [probed[start : start + count] for start in starts]
+        found = Cores(self.cpus, min(together, key=lambda cpus: max(spent[cpu] for cpu in cpus)))
+        polling = [cpu for cpu in found.host if cpu in spent]
+        os.sched_setaffinity(0, {min(polling, key=lambda cpu: spent[cpu])} if polling else found.host)
         return found
+
+    def free(self) -> None:
+        """The thread that asks may use all CPUs of the host."""
+        os.sched_setaffinity(0, self.host)
 
 
 def of_one_node(available: Collection[int], threads: int, pci: str | None = None, root: Path = SYS) -> Collection[int]:

@@ -281,7 +281,7 @@ class LiveClock:
         read = device_state.read if self.workload.device == "cuda" else list
         before: list[DeviceState] = read()
         elsewhere = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, self.cores.host)
+        self.cores.free()
         try:
             with self.supply.opened() as inputs:
                 turns = not self.workload.fits(len(builds))

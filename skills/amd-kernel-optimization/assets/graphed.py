@@ -38,6 +38,7 @@ from .watched import Watched
 MAX_GRAPHS = 8
 MAX_CHANGES = 16
 SMALL = 1 << 20  # bytes: copying so much takes the device less time than the host takes to ask for it
+TOGETHER = 5  # tensors are copied at once; of fewer, copies are made sooner one by one, where little runs in between
 WARM_UP_CALLS = 3  # on the stream that records: library handles and workspaces belong to a stream
 
 _LEAVES = frozenset((torch.Tensor, *PLAIN))
@@ -49,11 +50,13 @@ def graphed(cls):
     """Class decorator for nn.Module classes."""
     own = vars(cls).get("__call__")
 
+    def plain(self, *args, **kwargs):
+        return super(cls, self).__call__(*args, **kwargs) if own is None else own(self, *args, **kwargs)
+
     @functools.wraps(cls.__call__)
     def call(self, *args, **kwargs):
-        plain = super(cls, self).__call__ if own is None else functools.partial(own, self)
         if type(self) is not cls or not _applies(self):
-            return plain(*args, **kwargs)
+            return plain(self, *args, **kwargs)
         recorder = _recorders.get(self)
         if recorder is None:
             recorder = _recorders[self] = _Recorder()
@@ -82,7 +85,7 @@ class _Recorder:
         leaves, structure = _flatten(args, kwargs)
         form = None if self.failed else _form(leaves, structure)
         if form is None:
-            return plain(*args, **kwargs)
+            return plain(module, *args, **kwargs)
         elsewhere = self.state is None or self.stream.device.index != torch.cuda.current_device()
         if elsewhere or not self.state.lies_as_before():  # a replay would read memory that is gone
             self._begin(module)
@@ -91,18 +94,19 @@ class _Recorder:
             if not (self.failed or self._is_set_as_before()):
                 self._begin(module)
             if self.failed or not self.recordable:
-                return plain(*args, **kwargs)
+                return plain(module, *args, **kwargs)
+            only = functools.partial(plain, module)
             if form not in self.graphs:
-                return self._first(form, plain, leaves, structure, args, kwargs)
-            graph = self.graphs[form] = self._record(module, plain, leaves, structure)
+                return self._first(form, only, leaves, structure, args, kwargs)
+            graph = self.graphs[form] = self._record(module, only, leaves, structure)
         if graph is None or not graph.recording.refresh(leaves):
-            return plain(*args, **kwargs)
+            return plain(module, *args, **kwargs)
         out = graph.replay(leaves)
         if self._is_set_as_before():  # asked while the device works; a replay only draws random numbers
             return out
         torch.cuda.current_stream().synchronize()
         self._begin(module)
-        return plain(*args, **kwargs)
+        return plain(module, *args, **kwargs)
 
     def _begin(self, module):
         """Without recordings, for the module as it is now."""
@@ -118,7 +122,7 @@ class _Recorder:
 
     def _is_set_as_before(self):
         """Also what is recorded by its value: a tensor on a CPU."""
-        return self.state.is_set_as_before() and _versions_on_host(self.state) == self.on_host
+        return self.state.is_set_as_before() and (not self.on_host or _versions_on_host(self.state) == self.on_host)
 
     def _first(self, form, plain, leaves, structure, args, kwargs):
         before = _versions(self.state, leaves)
@@ -178,16 +182,21 @@ class _Graph:
             raise RuntimeError("the outputs are more than tensors and plain values")
 
     def replay(self, leaves):
-        for places, mine in self.taken:
-            if len(mine) > 1:
-                torch._foreach_copy_(mine, [leaves[place] for place in places])
-            else:
-                mine[0].copy_(leaves[places[0]])
+        alone, together = self.taken
+        for place, mine in alone:
+            mine.copy_(leaves[place])
+        for places, mine in together:
+            torch._foreach_copy_(mine, [leaves[place] for place in places])
         self.graph.replay()
         # the next replay writes over the recording's outputs, and the caller may still hold these
         out = list(self.outputs)
-        for places, made in self.made:
-            for place, tensor in zip(places, _copies(made), strict=True):
+        alone, together = self.made
+        for place, made in alone:
+            out[place] = made.clone()
+        for places, made in together:
+            copies = [torch.empty_like(tensor) for tensor in made]
+            torch._foreach_copy_(copies, made)
+            for place, tensor in zip(places, copies, strict=True):
                 out[place] = tensor
         return tuple(out) if self.structure is None else pytree.tree_unflatten(out, self.structure)
 
@@ -252,7 +261,7 @@ def _are_tensors(values):
 
 
 def _at_once(leaves):
-    """[(places, tensors)] of the tensors among the leaves, with those together that one launch can copy."""
+    """([(place, tensor)], [(places, tensors)]): the tensors among the leaves, and those that one launch copies."""
     groups = {}
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
@@ -260,15 +269,9 @@ def _at_once(leaves):
             together = together and leaf.layout == torch.strided and not leaf.is_nested
             together = together and leaf.numel() * leaf.element_size() <= SMALL
             groups.setdefault((leaf.dtype, leaf.device) if together else place, []).append(place)
-    return [(places, [leaves[place] for place in places]) for places in groups.values()]
-
-
-def _copies(tensors):
-    if len(tensors) == 1:
-        return [tensors[0].clone()]
-    copies = [torch.empty_like(tensor) for tensor in tensors]
-    torch._foreach_copy_(copies, tensors)
-    return copies
+    few = [place for places in groups.values() if len(places) < TOGETHER for place in places]
+    many = [places for places in groups.values() if len(places) >= TOGETHER]
+    return [(place, leaves[place]) for place in few], [(places, [leaves[p] for p in places]) for places in many]
 
 
 def _form(leaves, structure):

@@ -5,8 +5,8 @@
 Each call looks at each of them, so it is for modules that take much longer. What writes to the memory of a weight
 behind torch's back (`p.data.mul_()`, a kernel of one's own) is not seen; what replaces a weight or its data is. Of
 attributes that are objects of other classes, such as a configuration, only another object is seen; of classes, of dicts
-of weights or parts that are put in the place of others, and of conjugate bits nothing. What was a part is kept until
-its user looks anew; a weight that was replaced is not.
+of weights or parts that are put in the place of others, and of conjugate bits nothing. What was a part or an attribute
+is kept until its user looks anew; a weight that was replaced is not.
 """
 
 import itertools
@@ -26,6 +26,7 @@ MOST_DEEP = 8
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OF_EACH = frozenset((*vars(torch.nn.Module()), NAME))  # what every module has, and what is known of it
 _CONTAINERS = (list, tuple, set, dict)
+_flat = itertools.chain.from_iterable
 
 
 class Watched:
@@ -40,7 +41,7 @@ class Watched:
 
     def __init__(self, module, leave_out=()):
         self._attributes, self._slots, self._children, self._empty, self._tensors = [], [], [], [], []
-        self._objects, self._plain, self._contents = [], [], []
+        self._values, self._contents = [], []
         self.knows_all, quiet = True, True
         known = {id(each) for each in (*module.modules(), *module.parameters(), *module.buffers())}
         for part in module.modules():
@@ -59,27 +60,26 @@ class Watched:
         self.knows_all = self.knows_all and not any(_may_be_swapped(held[name]) for held, name, *_ in self._tensors)
         self.only_computes = self.knows_all and quiet
         self._sizes, self._names = self._sizes_now(), _names(self._slots)
-        self._children, self._plain = _columns(self._children, 3), _columns(self._plain, 3)
-        self._objects = _columns(self._objects, 3)
+        self._children, self._values = _columns(self._children, 3), _columns(self._values, 3)
         held, names, references, *facts = _columns(self._tensors, 6)
         self._places, self._references = (held, names), references
         self._storages, self._addresses, self._versions = map(list, facts)
         self._layouts = _layouts(self.tensors())
         self.is_counted = not any(each.is_inference() or is_shared(each) for each in self.tensors())
+        self._dicts, self._held = [*self._attributes, *self._slots], [*self._attributes, *self._slots[::3]]
+        self._last_seen = self._seen()
 
     def _look_at(self, attributes, known):
         for name, value in attributes.items():
-            if isinstance(value, PLAIN):
-                self._plain.append((attributes, name, value))
-            elif isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor):
                 self._tensors.append((attributes, name, *_facts(attributes, name)))
-            elif name in _OF_EACH:
+            elif name in _OF_EACH and not isinstance(value, PLAIN):
                 continue
             elif isinstance(value, _CONTAINERS):
                 self._contents.append((attributes, name, _looks(value)))
                 self.knows_all &= _holds_only(value, known)
             else:
-                self._objects.append((attributes, name, _reference(value)))
+                self._values.append((attributes, name, value))
 
     def is_unchanged(self):
         """Asked in each call, of hundreds of parts: most is compared without a line of Python for each."""
@@ -101,7 +101,13 @@ class Watched:
 
     def is_set_as_before(self):
         """Hooks, attributes, places that were empty, and how each tensor is laid out in its memory."""
-        return self._has_its_attributes() and self._is_laid_out_as_before(self.tensors())
+        tensors = self.tensors()
+        if self._is_untouched():  # which takes half as long to see
+            return _layouts(tensors) == self._layouts
+        if not (self._has_its_attributes() and self._is_laid_out_as_before(tensors)):
+            return False
+        self._last_seen = self._seen()
+        return True
 
     def holds_as_before(self):
         """Whether parts and tensors are those that were there, laid out as they were, and none was written to."""
@@ -114,27 +120,53 @@ class Watched:
         return [tensor.untyped_storage()._cdata for tensor in tensors] == [storage.cdata for storage in self._storages]
 
     def _is_laid_out_as_before(self, tensors):
-        if _names(self._slots) != self._names or any(held.get(name) is not None for held, name in self._empty):
+        if _names(self._slots) != self._names or not self._is_empty_as_before():
             return False
         return _layouts(tensors) == self._layouts
+
+    def _seen(self):
+        """(names in every dict of every part, what is there but for weights, the places of hooks); None where there are
+        hooks, or a tensor would be kept.
+        """
+        values = list(_flat(map(dict.values, self._held)))
+        hooks = self._places_of_hooks()
+        if any(hooks) or any(isinstance(value, torch.Tensor) for value in values):
+            return None
+        return list(_flat(self._dicts)), values, hooks
+
+    def _is_untouched(self):
+        """Whether the very things are in their places; it may say no where they are others that mean the same."""
+        if self._last_seen is None:
+            return False
+        names, values, hooks = self._last_seen
+        if any(hooks) or list(_flat(self._dicts)) != names:
+            return False
+        if not all(map(operator.is_, _flat(map(dict.values, self._held)), values)):
+            return False
+        return self._is_empty_as_before() and self._has_its_contents()
 
     def _has_its_attributes(self):
         if self._sizes_now() != self._sizes:
             return False
-        held, names, references = self._objects
-        objects = [reference() for reference in references]  # None for those that are gone
-        if not all(map(operator.is_, map(dict.get, held, names), objects)) or any(each is None for each in objects):
-            return False
-        held, names, values = self._plain
+        held, names, values = self._values
         now = list(map(dict.get, held, names, held))
         if not all(map(operator.is_, now, values)) and not all(map(_is_equal, now, values)):
             return False
-        return all(_looks_like(held.get(name), looks) for held, name, looks in self._contents)
+        return self._has_its_contents()
+
+    def _has_its_contents(self):
+        contents = self._contents
+        return not contents or all(_looks_like(held.get(name), looks) for held, name, looks in contents)
+
+    def _is_empty_as_before(self):
+        return not self._empty or all(held.get(name) is None for held, name in self._empty)
 
     def _sizes_now(self):
         """(attributes of each part, hooks of each kind of each part)"""
-        hooks = itertools.chain.from_iterable(map(operator.itemgetter(*_HOOKS), self._attributes))
-        return [len(each) - (NAME in each) for each in self._attributes], list(map(len, hooks))
+        return [len(each) - (NAME in each) for each in self._attributes], list(map(len, self._places_of_hooks()))
+
+    def _places_of_hooks(self):
+        return list(_flat(map(operator.itemgetter(*_HOOKS), self._attributes)))
 
     def tensors(self):
         """Those that are in the places of the known ones."""
@@ -158,7 +190,7 @@ def _columns(rows, number):
 
 
 def _is_equal(now, value):
-    return now is value or exactly(now) == exactly(value)
+    return now is value or (isinstance(now, PLAIN) and exactly(now) == exactly(value))
 
 
 def _nothing():

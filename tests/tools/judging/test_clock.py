@@ -135,6 +135,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(Session, "_time_case", time_case)
     quick = iter(range(100))
     monkeypatch.setattr(Cores, "quickest", lambda self: Cores(self.cpus, (next(quick),)))
+    monkeypatch.setattr(Cores, "free", lambda self: None)
     unused: Any = SimpleNamespace(check_timeout_s=1.0)
     workload: Any = SimpleNamespace(cases=[Case("", {})], states={}, constants=(), build_arguments=lambda worker: {})
     build: Any = SimpleNamespace(compile_options=None)
@@ -168,6 +169,22 @@ def test_each_restart_is_timed_where_it_is_quickest_then_all_of_it_on_the_same_c
         prepared.restart()
     prepared.close()
     assert [both[0] for both in pinned] == [[((number,),)] for number in range(3)]
+
+
+def test_the_host_is_put_on_one_cpu_for_the_timing_alone(prepared: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cores, "free", lambda self: Standing.log.append("free"))
+    prepared.restart()
+    after = Standing.log.index("time [1, 2]")
+    assert Standing.log[after : after + 3] == ["time [1, 2]", "free", "thaw 1"]
+
+    def fails(*_: object) -> None:
+        raise SideFault("candidate", WorkerFault("died", "it ended"))
+
+    monkeypatch.setattr(Session, "_time_case", fails)
+    Standing.log.clear()
+    with pytest.raises(SideFault):
+        prepared.restart()
+    assert Standing.log[0] == "free"
 
 
 def test_what_takes_long_is_told(prepared: Session) -> None:

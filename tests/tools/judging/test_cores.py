@@ -56,7 +56,15 @@ def test_what_is_timed_on_is_the_quickest_now(
 ) -> None:
     found = Cores.of(range(8), threads).quickest(lambda cpu: slow.get(cpu, 1.0))
     assert (found.timed, found.cpus) == (timed, tuple(range(8)))
-    assert left_on == [set(range(8)) - {*timed}] == [{*found.host}]
+    assert {*found.host} == set(range(8)) - {*timed}
+    (polling,) = left_on
+    assert len(polling) == 1 and slow.get(min(polling), 1.0) == min(slow.get(cpu, 1.0) for cpu in found.host)
+
+
+def test_after_a_restart_the_thread_that_asked_is_free_again(left_on: list[set[int]]) -> None:
+    Cores.of(range(8), 1).free()
+    Cores.of(range(40), 40).quickest(lambda cpu: 1.0)
+    assert left_on == [set(range(7)), {0}]
 
 
 def test_it_changes_with_what_is_quick() -> None:
