@@ -22,12 +22,17 @@ class Scaled(nn.Module):
         self.part = nn.Linear(2, 2, bias=False)
         self.register_buffer("shift", torch.ones(2))
         self.register_parameter("later", None)
-        self.scale, self.shift_by, self.sizes, self.settings = 2, 0.0, [1, 2], object()
+        self.sizes: list[int] | None = [1, 2]
+        self.scale, self.shift_by, self.settings = 2, 0.0, object()
 
 
-@pytest.fixture
-def module() -> Scaled:
-    return Scaled().eval()
+@pytest.fixture(params=["thing by thing", "at once"])
+def module(request: pytest.FixtureRequest) -> Scaled:
+    """In both ways in which it can be looked at: what has no container can be seen at once."""
+    module = Scaled().eval()
+    if request.param == "at once":
+        module.sizes = None
+    return module
 
 
 @pytest.fixture
@@ -106,7 +111,7 @@ SETTINGS: dict[str, Callable[[Scaled], object]] = {
     "another value": lambda m: setattr(m, "scale", 3),
     "the same value of another type": lambda m: setattr(m, "scale", 2.0),
     "zero of another sign": lambda m: setattr(m, "shift_by", -0.0),
-    "in a container": lambda m: m.sizes.append(3),
+    "another container": lambda m: setattr(m, "sizes", [1, 2, 3]),
     "another object": lambda m: setattr(m, "settings", object()),
     "an object that is gone": lambda m: setattr(m, "settings", None),
     "one attribute more": lambda m: setattr(m, "more", 1),
@@ -121,6 +126,44 @@ def test_how_it_is_set(module: Scaled, watched: Any, deed: Callable[[Scaled], ob
     deed(module)
     assert not watched.is_set_as_before() and not watched.is_unchanged()
     assert watched.lies_as_before()
+
+
+def test_a_container_is_looked_into() -> None:
+    module = Scaled().eval()
+    watched = assets.load("amd-kernel-optimization", "watched").Watched(module)
+    assert module.sizes is not None
+    module.sizes = [*module.sizes]
+    assert watched.is_set_as_before()
+    module.sizes.append(3)
+    assert not watched.is_set_as_before() and not watched.is_unchanged()
+
+
+@pytest.mark.parametrize(("deed", "later"), [
+    (lambda m: setattr(m.part, "_forward_hooks", OrderedDict()), lambda m: m.part.register_forward_hook(print)),
+    (lambda m: setattr(m, "scale", int("2")), lambda m: setattr(m, "scale", 3)),
+    (lambda m: assets.load("amd-kernel-optimization", "per_module").PerModule().__setitem__(m, 1),
+     lambda m: setattr(m, "more", 1)),
+])  # fmt: skip
+def test_what_means_the_same_is_no_change_and_hides_none(module: Scaled, watched: Any, deed: Any, later: Any) -> None:
+    deed(module)
+    assert watched.is_set_as_before() and watched.is_set_as_before() and watched.is_unchanged()
+    later(module)
+    assert not watched.is_set_as_before() and not watched.is_unchanged()
+
+
+def test_a_name_that_is_another_for_the_same_thing_is_a_change(module: Scaled, watched: Any) -> None:
+    module.settings_2 = module.settings
+    del module.settings
+    assert not watched.is_set_as_before() and not watched.is_unchanged()
+
+
+def test_nothing_is_seen_at_once_that_would_keep_a_tensor_or_takes_longer(module: Scaled, watched: Any) -> None:
+    load = assets.load("amd-kernel-optimization", "watched")
+    assert (watched._last_seen is None) == (module.sizes is not None)
+    module.sizes, module.table = None, torch.ones(2)
+    assert load.Watched(module)._last_seen is None
+    many = nn.Sequential(*(nn.Identity() for _ in range(load.FEW)))
+    assert load.Watched(many.eval())._last_seen is None and load.Watched(many[1:].eval())._last_seen is not None
 
 
 def swap_places(module: Scaled) -> object:

@@ -22,6 +22,7 @@ from .plain import PLAIN, exactly
 
 MOST_ELEMENTS = 1000  # of a container that is looked into at each call; what is larger is a vocabulary, say
 MOST_DEEP = 8
+FEW = 8  # parts: of so many, whether each thing is the very one that was there is seen at once
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OF_EACH = frozenset((*vars(torch.nn.Module()), NAME))  # what every module has, and what is known of it
@@ -102,7 +103,7 @@ class Watched:
     def is_set_as_before(self):
         """Hooks, attributes, places that were empty, and how each tensor is laid out in its memory."""
         tensors = self.tensors()
-        if self._is_untouched():  # which takes half as long to see
+        if self._is_untouched():
             return _layouts(tensors) == self._layouts
         if not (self._has_its_attributes() and self._is_laid_out_as_before(tensors)):
             return False
@@ -126,8 +127,10 @@ class Watched:
 
     def _seen(self):
         """(names in every dict of every part, what is there but for weights, the places of hooks); None where there are
-        hooks, or a tensor would be kept.
+        many parts, hooks or containers, or a tensor would be kept.
         """
+        if len(self._attributes) > FEW or self._contents:
+            return None
         values = list(_flat(map(dict.values, self._held)))
         hooks = self._places_of_hooks()
         if any(hooks) or any(isinstance(value, torch.Tensor) for value in values):
@@ -143,7 +146,7 @@ class Watched:
             return False
         if not all(map(operator.is_, _flat(map(dict.values, self._held)), values)):
             return False
-        return self._is_empty_as_before() and self._has_its_contents()
+        return self._is_empty_as_before()
 
     def _has_its_attributes(self):
         if self._sizes_now() != self._sizes:
@@ -152,11 +155,7 @@ class Watched:
         now = list(map(dict.get, held, names, held))
         if not all(map(operator.is_, now, values)) and not all(map(_is_equal, now, values)):
             return False
-        return self._has_its_contents()
-
-    def _has_its_contents(self):
-        contents = self._contents
-        return not contents or all(_looks_like(held.get(name), looks) for held, name, looks in contents)
+        return all(_looks_like(held.get(name), looks) for held, name, looks in self._contents)
 
     def _is_empty_as_before(self):
         return not self._empty or all(held.get(name) is None for held, name in self._empty)
