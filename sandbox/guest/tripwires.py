@@ -33,6 +33,7 @@ _WATCHED = (
     (torch, "empty full zeros arange frombuffer empty_strided view_as_real set_grad_enabled Generator"),
     (hashlib, "sha256 shake_256 blake2b"),
     (json, "dumps loads"),
+    (json.JSONEncoder, "encode iterencode"),
     (socket.socket, "send recv close"),
     (select, "select"),
     (os, "replace link stat"),

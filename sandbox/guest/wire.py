@@ -15,7 +15,7 @@ from typing import Any
 
 MAX_FRAME = 4 << 20
 AT_ONCE = 4 << 10  # bytes that are read with one call of the kernel, of a message whose length is not known yet
-_JSON = json.JSONEncoder(separators=(",", ":"))  # made once: that takes as long as a short message
+_to_json = json.JSONEncoder(separators=(",", ":")).encode  # made once: that takes as long as a short message
 _LENGTH = struct.Struct("<I")
 
 
@@ -29,7 +29,7 @@ class BadFrame(Exception):
 
 def encode(message: dict[str, Any]) -> bytes:
     """A message as it is sent. Raises: BadFrame (too long)."""
-    data = _JSON.encode(message).encode()
+    data = _to_json(message).encode()
     if len(data) > MAX_FRAME:
         raise BadFrame(f"a frame of {len(data)} bytes is over the limit of {MAX_FRAME}")
     return _LENGTH.pack(len(data)) + data

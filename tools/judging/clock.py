@@ -142,10 +142,12 @@ class Session:
             if not self._prepared:
                 self._prepare(names)
             begun, group = time.monotonic(), self._prepared[0]
-            self._move(group)
-            for case in range(len(self.workload.cases)):
-                self._time_case(case, group, sides)
-            self.cores.free()
+            try:
+                self._move(group)
+                for case in range(len(self.workload.cases)):
+                    self._time_case(case, group, sides)
+            finally:
+                self.cores.free()
             for name, worker in group.workers.items():  # once nothing more of it is timed
                 with _blamed(name):
                     worker.process.thaw()
@@ -153,7 +155,6 @@ class Session:
             self._prepared.pop(0).close()
             return group.prepared_s, time.monotonic() - begun
         except BaseException:
-            self.cores.free()
             self.close()
             raise
 

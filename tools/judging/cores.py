@@ -23,6 +23,18 @@ LOOKS = 3
 WORK = 15_000  # turns of a loop
 
 
+def _seconds_on(cpu: int) -> float:
+    """What a little work takes there; for ever where it is not ours any more."""
+    try:
+        os.sched_setaffinity(0, {cpu})
+    except OSError:
+        return math.inf
+    begun, total = time.perf_counter(), 0
+    for number in range(WORK):
+        total += number * number
+    return time.perf_counter() - begun
+
+
 @dataclass(frozen=True)
 class Cores:
     """`cpus` are all, in order; those `timed` on are neighbours among them."""
@@ -51,11 +63,11 @@ class Cores:
         apart = tuple(cpu for cpu in left if not siblings(cpu) & {*self.timed})
         return apart or left or self.cpus
 
-    def quickest(self, seconds_on: Callable[[int], float] | None = None) -> Cores:
+    def quickest(self, seconds_on: Callable[[int], float] = _seconds_on) -> Cores:
         """The same, timed on what is quickest now; the asking thread is put on the quickest CPU of the host, to poll.
 
-        CPUs of a shared machine are halves of cores, whose other halves are somebody else's: one at twice the speed of
-        another, for seconds ([seen](../../evals/results/h100-20261127-211543/README.md)).
+        One CPU of a shared machine may take twice as long as another, for seconds, and then no longer, probably by what
+        others do on the other half of its core (evals/results/h100-20261127-211543).
         """
         count = len(self.timed)
         probed = self.cpus[-max(PROBED, count) :]
@@ -66,7 +78,7 @@ class Cores:
         spent = dict.fromkeys(probed, 0.0)
         for _ in range(LOOKS):
             for cpu in probed:
-                spent[cpu] += (seconds_on or _seconds_on)(cpu)
+                spent[cpu] += seconds_on(cpu)
         together = [probed[start : start + count] for start in starts]
         found = Cores(self.cpus, min(together, key=lambda cpus: max(spent[cpu] for cpu in cpus)))
         polling = [cpu for cpu in found.host if cpu in spent]
@@ -104,15 +116,3 @@ def _listed(file: Path) -> set[int]:
         if first.isdigit() and (last or first).isdigit():
             found.update(range(int(first), int(last or first) + 1))
     return found
-
-
-def _seconds_on(cpu: int) -> float:
-    """What a little work takes there; for ever where it is not ours any more."""
-    try:
-        os.sched_setaffinity(0, {cpu})
-    except OSError:
-        return math.inf
-    begun, total = time.perf_counter(), 0
-    for number in range(WORK):
-        total += number * number
-    return time.perf_counter() - begun

@@ -333,9 +333,8 @@ class LiveClock:
             return 1
         input_bytes = sides * sum(inputs_needed(self.workload, case) * case.input_bytes for case in self.workload.cases)
         wanted = [n for n in steps if n * input_bytes <= AHEAD_INPUT_BYTES]
-        most_workers = (
-            len(self.cores.cpus) * 5 // 4
-        )  # each starts on one core most of the time, and nothing is timed then
+        # each starts on one core most of the time, and nothing is timed then
+        most_workers = len(self.cores.cpus) * 5 // 4
         together = (n for n in wanted if n * sides <= most_workers and self.workload.fits(n * sides))
         return next(together, 1)
 

@@ -38,11 +38,11 @@ from .watched import Watched
 MAX_GRAPHS = 8
 MAX_CHANGES = 16
 SMALL = 1 << 20  # bytes: copying so much takes the device less time than the host takes to ask for it
-TOGETHER = 5  # tensors are copied at once; of fewer, copies are made sooner one by one, where little runs in between
+MANY = 5  # so many tensors are copied at once; of fewer, copies are made sooner one by one, after other work
 WARM_UP_CALLS = 3  # on the stream that records: library handles and workspaces belong to a stream
 
 _LEAVES = frozenset((torch.Tensor, *PLAIN))
-_TOGETHER = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
+_COPIED_AT_ONCE = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
 _recorders = PerModule()
 
 
@@ -265,12 +265,12 @@ def _at_once(leaves):
     groups = {}
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
-            together = type(leaf) is torch.Tensor and leaf.dtype in _TOGETHER
+            together = type(leaf) is torch.Tensor and leaf.dtype in _COPIED_AT_ONCE
             together = together and leaf.layout == torch.strided and not leaf.is_nested
             together = together and leaf.numel() * leaf.element_size() <= SMALL
             groups.setdefault((leaf.dtype, leaf.device) if together else place, []).append(place)
-    few = [place for places in groups.values() if len(places) < TOGETHER for place in places]
-    many = [places for places in groups.values() if len(places) >= TOGETHER]
+    few = [place for places in groups.values() if len(places) < MANY for place in places]
+    many = [places for places in groups.values() if len(places) >= MANY]
     return [(place, leaves[place]) for place in few], [(places, [leaves[p] for p in places]) for places in many]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import socket
 import sys
 import threading
@@ -17,6 +18,7 @@ from tests import guest
 tripwires: Any = guest.module("tripwires")
 digest: Any = guest.module("digest")
 worker: Any = guest.module("worker")
+wire: Any = guest.module("wire")
 
 
 def test_nothing_has_changed_when_nothing_was_done() -> None:
@@ -43,6 +45,8 @@ def test_what_torch_compile_puts_beside_our_functions_is_not_watched(monkeypatch
     (digest.Digest, "digits", "digest.Digest.digits"),
     (worker.Worker, "op_stage", "worker.Worker.op_stage"),
     (worker, "synchronize", "worker.synchronize"),
+    (json.JSONEncoder, "iterencode", "JSONEncoder.iterencode"),
+    (wire, "_to_json", "wire._to_json"),
 ])  # fmt: skip
 def test_it_tells_what_was_replaced(holder: Any, name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = tripwires.snapshot()
