@@ -29,7 +29,7 @@ import warnings
 import torch
 from torch.utils import _pytree as pytree
 
-from .eager import default_devices, is_capturing, is_plain, is_watched
+from .eager import default_devices, is_plain, is_watched
 from .per_module import PerModule
 from .plain import PLAIN, exactly
 from .recording import Recording
@@ -69,7 +69,7 @@ def graphed(cls):
 def _applies(module):
     if torch.compiler.is_compiling() or torch.is_grad_enabled() or module.training:
         return False
-    return torch.cuda.is_initialized() and is_plain() and not (is_watched() or is_capturing())
+    return torch.cuda.is_initialized() and is_plain() and not (is_watched() or torch.cuda.is_current_stream_capturing())
 
 
 class _Recorder:
@@ -86,7 +86,7 @@ class _Recorder:
         form = None if self.failed else _form(leaves, structure)
         if form is None:
             return plain(module, *args, **kwargs)
-        elsewhere = self.state is None or self.stream.device.index != torch.cuda.current_device()
+        elsewhere = self.state is None or self.device != torch.cuda.current_device()
         if elsewhere or not self.state.lies_as_before():  # a replay would read memory that is gone
             self._begin(module)
         graph = self.graphs.get(form)
@@ -114,6 +114,7 @@ class _Recorder:
         self.graphs, self.state = {}, Watched(module)
         # a pool that has lost its graphs takes no others
         self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        self.device = self.stream.device.index
         elsewhere = any(t.is_cuda and t.device != self.stream.device for t in self.state.tensors())
         self.recordable = self.state.only_computes and not elsewhere
         self.on_host = _versions_on_host(self.state)
@@ -276,26 +277,23 @@ def _at_once(leaves):
 
 def _form(leaves, structure):
     """What must be equal for a recording to serve; None for inputs that cannot be copied into place."""
-    parts = [structure, torch.get_default_dtype(), *default_devices()]
-    memory, current = set(), torch.cuda.current_device()
+    default, current = default_devices()
+    parts, memory = [structure, torch.get_default_dtype(), default, current], []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             if type(leaf) is not torch.Tensor or not leaf.is_cuda or leaf.requires_grad or leaf.is_nested:
                 return None
+            if leaf.get_device() != current:  # whose streams are not those that are recorded
+                return None
             if not _is_dense(leaf):
                 return None
-            if leaf.device.index != current:  # whose streams are not those that are recorded
-                return None
-            storage = leaf.untyped_storage().data_ptr()
-            if storage in memory:
-                return None
-            memory.add(storage)
-            parts.append((leaf.shape, leaf.stride(), leaf.dtype, leaf.device))
+            memory.append(leaf.untyped_storage().data_ptr())
+            parts.append((leaf.shape, leaf.stride(), leaf.dtype))
         elif isinstance(leaf, PLAIN):
             parts.append(exactly(leaf))
         else:
             return None
-    return tuple(parts) if memory else None
+    return tuple(parts) if memory and len({*memory}) == len(memory) else None
 
 
 def _is_dense(tensor):
