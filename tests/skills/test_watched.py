@@ -26,13 +26,9 @@ class Scaled(nn.Module):
         self.scale, self.shift_by, self.settings = 2, 0.0, object()
 
 
-@pytest.fixture(params=["thing by thing", "at once"])
-def module(request: pytest.FixtureRequest) -> Scaled:
-    """In both ways in which it can be looked at: what has no container can be seen at once."""
-    module = Scaled().eval()
-    if request.param == "at once":
-        module.sizes = None
-    return module
+@pytest.fixture
+def module() -> Scaled:
+    return Scaled().eval()
 
 
 @pytest.fixture
@@ -155,15 +151,6 @@ def test_a_name_that_is_another_for_the_same_thing_is_a_change(module: Scaled, w
     module.settings_2 = module.settings
     del module.settings
     assert not watched.is_set_as_before() and not watched.is_unchanged()
-
-
-def test_nothing_is_seen_at_once_that_would_keep_a_tensor_or_takes_longer(module: Scaled, watched: Any) -> None:
-    load = assets.load("amd-kernel-optimization", "watched")
-    assert (watched._last_seen is None) == (module.sizes is not None)
-    module.sizes, module.table = None, torch.ones(2)
-    assert load.Watched(module)._last_seen is None
-    many = nn.Sequential(*(nn.Identity() for _ in range(load.FEW)))
-    assert load.Watched(many.eval())._last_seen is None and load.Watched(many[1:].eval())._last_seen is not None
 
 
 def swap_places(module: Scaled) -> object:

@@ -27,6 +27,9 @@ import threading
 import warnings
 
 import torch
+from torch import is_grad_enabled
+from torch.compiler import is_dynamo_compiling
+from torch.cuda import is_current_stream_capturing, is_initialized
 from torch.utils import _pytree as pytree
 
 from .eager import default_devices, is_plain, is_watched
@@ -67,9 +70,9 @@ def graphed(cls):
 
 
 def _applies(module):
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or module.training:
+    if is_dynamo_compiling() or is_grad_enabled() or module.training:
         return False
-    return torch.cuda.is_initialized() and is_plain() and not (is_watched() or torch.cuda.is_current_stream_capturing())
+    return is_initialized() and is_plain() and not (is_watched() or is_current_stream_capturing())
 
 
 class _Recorder:
@@ -86,12 +89,9 @@ class _Recorder:
         form = None if self.failed else _form(leaves, structure)
         if form is None:
             return plain(module, *args, **kwargs)
-        elsewhere = self.state is None or self.device != torch.cuda.current_device()
-        if elsewhere or not self.state.lies_as_before():  # a replay would read memory that is gone
-            self._begin(module)
         graph = self.graphs.get(form)
-        if graph is None:
-            if not (self.failed or self._is_set_as_before()):
+        if graph is None or not self.state.lies_as_before():  # a replay would read memory that is gone
+            if not self._is_as_before():
                 self._begin(module)
             if self.failed or not self.recordable:
                 return plain(module, *args, **kwargs)
@@ -120,6 +120,11 @@ class _Recorder:
         self.on_host = _versions_on_host(self.state)
         if self.changes > MAX_CHANGES:
             self._give_up()
+
+    def _is_as_before(self):
+        if self.state is None or self.device != torch.cuda.current_device():
+            return False
+        return self.state.lies_as_before() and self._is_set_as_before()
 
     def _is_set_as_before(self):
         """Also what is recorded by its value: a tensor on a CPU."""
@@ -236,9 +241,10 @@ def _mended(stream):
 def _flatten(args, kwargs):
     """(leaves, structure). Where nothing contains others there is nothing to walk: that takes as long as a copy."""
     leaves = (*args, *kwargs.values())
-    if all(type(leaf) in _LEAVES for leaf in leaves):
-        return leaves, (len(args), *kwargs)
-    return pytree.tree_flatten((args, kwargs))
+    for leaf in leaves:
+        if type(leaf) not in _LEAVES:
+            return pytree.tree_flatten((args, kwargs))
+    return leaves, (len(args), *kwargs)
 
 
 def _given(leaves, structure):
@@ -278,22 +284,26 @@ def _at_once(leaves):
 def _form(leaves, structure):
     """What must be equal for a recording to serve; None for inputs that cannot be copied into place."""
     default, current = default_devices()
-    parts, memory = [structure, torch.get_default_dtype(), default, current], []
+    parts, tensors = [structure, torch.get_default_dtype(), default, current], []
     for leaf in leaves:
-        if isinstance(leaf, torch.Tensor):
-            if type(leaf) is not torch.Tensor or not leaf.is_cuda or leaf.requires_grad or leaf.is_nested:
+        if type(leaf) is torch.Tensor:
+            if not leaf.is_cuda or leaf.requires_grad or leaf.is_nested or not _is_dense(leaf):
                 return None
             if leaf.get_device() != current:  # whose streams are not those that are recorded
                 return None
-            if not _is_dense(leaf):
-                return None
-            memory.append(leaf.untyped_storage().data_ptr())
+            tensors.append(leaf)
             parts.append((leaf.shape, leaf.stride(), leaf.dtype))
         elif isinstance(leaf, PLAIN):
             parts.append(exactly(leaf))
         else:
             return None
-    return tuple(parts) if memory and len({*memory}) == len(memory) else None
+    if not tensors or (len(tensors) > 1 and _share_memory(tensors)):
+        return None
+    return tuple(parts)
+
+
+def _share_memory(tensors):
+    return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
 
 
 def _is_dense(tensor):

@@ -9,8 +9,6 @@ of weights or parts that are put in the place of others, and of conjugate bits n
 is kept until its user looks anew; a weight that was replaced is not.
 """
 
-import itertools
-import operator
 import weakref
 
 import torch
@@ -22,12 +20,10 @@ from .plain import PLAIN, exactly
 
 MOST_ELEMENTS = 1000  # of a container that is looked into at each call; what is larger is a vocabulary, say
 MOST_DEEP = 8
-FEW = 8  # parts: of so many, whether each thing is the very one that was there is seen at once
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OF_EACH = frozenset((*vars(torch.nn.Module()), NAME))  # what every module has, and what is known of it
 _CONTAINERS = (list, tuple, set, dict)
-_flat = itertools.chain.from_iterable
 
 
 class Watched:
@@ -41,36 +37,28 @@ class Watched:
     """
 
     def __init__(self, module, leave_out=()):
-        self._attributes, self._slots, self._children, self._empty, self._tensors = [], [], [], [], []
-        self._values, self._contents = [], []
+        self._parts, self._slots, self._children, self._tensors, self._contents = [], [], [], [], []
         self.knows_all, quiet = True, True
         known = {id(each) for each in (*module.modules(), *module.parameters(), *module.buffers())}
         for part in module.modules():
             if isinstance(part, leave_out) or getattr(type(part), "watches_itself", False):
                 continue
             attributes = vars(part)
-            self._attributes.append(attributes)
-            self._slots += [part._modules, part._parameters, part._buffers]
             self._children += [(part._modules, name, child) for name, child in part._modules.items()]
             for held in (part._parameters, part._buffers):
                 self._tensors += [(held, name, *_facts(held, name)) for name in held if held[name] is not None]
-                self._empty += [(held, name) for name, tensor in held.items() if tensor is None]
-            self._look_at(attributes, known)
+            self._slots += map(_names, (part._modules, part._parameters, part._buffers))
+            self._parts.append((attributes, _size(attributes), self._look_at(attributes, known), _hooks(attributes)))
             own = any(attributes[name] for name in (*_HOOKS, "forward") if name in attributes)
             quiet = quiet and not part.training and not own
         self.knows_all = self.knows_all and not any(_may_be_swapped(held[name]) for held, name, *_ in self._tensors)
         self.only_computes = self.knows_all and quiet
-        self._sizes, self._names = self._sizes_now(), _names(self._slots)
-        self._children, self._values = _columns(self._children, 3), _columns(self._values, 3)
-        held, names, references, *facts = _columns(self._tensors, 6)
-        self._places, self._references = (held, names), references
-        self._storages, self._addresses, self._versions = map(list, facts)
-        self._layouts = _layouts(self.tensors())
+        self._layouts = [(held, name, *_layout(held[name])) for held, name, *_ in self._tensors]
         self.is_counted = not any(each.is_inference() or is_shared(each) for each in self.tensors())
-        self._dicts, self._held = [*self._attributes, *self._slots], [*self._attributes, *self._slots[::3]]
-        self._last_seen = self._seen()
 
     def _look_at(self, attributes, known):
+        """[(name, value)] of what is compared as it is."""
+        values = []
         for name, value in attributes.items():
             if isinstance(value, torch.Tensor):
                 self._tensors.append((attributes, name, *_facts(attributes, name)))
@@ -80,10 +68,11 @@ class Watched:
                 self._contents.append((attributes, name, _looks(value)))
                 self.knows_all &= _holds_only(value, known)
             else:
-                self._values.append((attributes, name, value))
+                values.append((name, value))
+        return values
 
     def is_unchanged(self):
-        """Asked in each call, of hundreds of parts: most is compared without a line of Python for each."""
+        """Asked in each call, of hundreds of parts: plain loops, which no iterator written in C outruns."""
         return self.holds_as_before() and self._has_its_attributes()
 
     def lies_as_before(self):
@@ -91,85 +80,61 @@ class Watched:
         seen. The quickest of the questions: it may be asked before a device begins, and `is_set_as_before` while it
         works.
         """
-        held, names, children = self._children
-        if not all(map(operator.is_, map(dict.get, held, names), children)):
-            return False
-        tensors = list(map(dict.get, *self._places))
-        if not all(map(operator.is_, tensors, [reference() for reference in self._references])):
-            return False
-        # of one that is gone, nothing refers to nothing: the list is shorter
-        return [tensor.data_ptr() for tensor in tensors if tensor is not None] == self._addresses
+        for held, name, child in self._children:
+            if held.get(name) is not child:
+                return False
+        for held, name, reference, address, *_ in self._tensors:
+            tensor = held.get(name)
+            if tensor is None or tensor is not reference() or tensor.data_ptr() != address:
+                return False
+        return True
 
     def is_set_as_before(self):
         """Hooks, attributes, places that were empty, and how each tensor is laid out in its memory."""
-        tensors = self.tensors()
-        if self._is_untouched():
-            return _layouts(tensors) == self._layouts
-        if not (self._has_its_attributes() and self._is_laid_out_as_before(tensors)):
-            return False
-        self._last_seen = self._seen()
-        return True
+        return self._has_its_attributes() and self._is_laid_out_as_before()
 
     def holds_as_before(self):
         """Whether parts and tensors are those that were there, laid out as they were, and none was written to."""
-        if not self.lies_as_before():
+        if not (self.lies_as_before() and self._is_laid_out_as_before()):
             return False
-        tensors = self.tensors()
-        if list(map(_version, tensors)) != self._versions or not self._is_laid_out_as_before(tensors):
-            return False
-        # a weak reference keeps the storage's own address from being used again, but not that of its data
-        return [tensor.untyped_storage()._cdata for tensor in tensors] == [storage.cdata for storage in self._storages]
+        for held, name, _, _, version, storage in self._tensors:
+            tensor = held[name]
+            # a weak reference keeps the storage's own address from being used again, but not that of its data
+            if _version(tensor) != version or tensor.untyped_storage()._cdata != storage.cdata:
+                return False
+        return True
 
-    def _is_laid_out_as_before(self, tensors):
-        if _names(self._slots) != self._names or not self._is_empty_as_before():
-            return False
-        return _layouts(tensors) == self._layouts
-
-    def _seen(self):
-        """(names in every dict of every part, what is there but for weights, the places of hooks); None where there are
-        many parts, hooks or containers, or a tensor would be kept.
-        """
-        if len(self._attributes) > FEW or self._contents:
-            return None
-        values = list(_flat(map(dict.values, self._held)))
-        hooks = self._places_of_hooks()
-        if any(hooks) or any(isinstance(value, torch.Tensor) for value in values):
-            return None
-        return list(_flat(self._dicts)), values, hooks
-
-    def _is_untouched(self):
-        """Whether the very things are in their places; it may say no where they are others that mean the same."""
-        if self._last_seen is None:
-            return False
-        names, values, hooks = self._last_seen
-        if any(hooks) or list(_flat(self._dicts)) != names:
-            return False
-        if not all(map(operator.is_, _flat(map(dict.values, self._held)), values)):
-            return False
-        return self._is_empty_as_before()
+    def _is_laid_out_as_before(self):
+        for slot, names, empty in self._slots:
+            if len(slot) != len(names) or (len(names) > 1 and tuple(slot) != names):
+                return False
+            for name in empty:
+                if slot.get(name, slot) is not None:
+                    return False
+        for held, name, shape, stride, dtype in self._layouts:
+            tensor = held.get(name)
+            if tensor is None or tensor.shape != shape or tensor.stride() != stride or tensor.dtype is not dtype:
+                return False
+        return True
 
     def _has_its_attributes(self):
-        if self._sizes_now() != self._sizes:
-            return False
-        held, names, values = self._values
-        now = list(map(dict.get, held, names, held))
-        if not all(map(operator.is_, now, values)) and not all(map(_is_equal, now, values)):
-            return False
-        return all(_looks_like(held.get(name), looks) for held, name, looks in self._contents)
-
-    def _is_empty_as_before(self):
-        return not self._empty or all(held.get(name) is None for held, name in self._empty)
-
-    def _sizes_now(self):
-        """(attributes of each part, hooks of each kind of each part)"""
-        return [len(each) - (NAME in each) for each in self._attributes], list(map(len, self._places_of_hooks()))
-
-    def _places_of_hooks(self):
-        return list(_flat(map(operator.itemgetter(*_HOOKS), self._attributes)))
+        for attributes, size, values, hooks in self._parts:
+            if len(attributes) != size and _size(attributes) != size:
+                return False
+            for name, value in values:
+                now = attributes.get(name, attributes)
+                if now is not value and not _is_equal(now, value):
+                    return False
+            forward = attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]
+            backward = attributes["_backward_hooks"] or attributes["_backward_pre_hooks"]
+            if (forward or backward or hooks) and _hooks(attributes) != hooks:
+                return False
+        return not self._contents or all(_looks_like(held.get(name), looks) for held, name, looks in self._contents)
 
     def tensors(self):
         """Those that are in the places of the known ones."""
-        return [tensor for tensor in map(dict.get, *self._places) if tensor is not None]
+        found = [held.get(name) for held, name, *_ in self._tensors]
+        return [tensor for tensor in found if tensor is not None]
 
     def needs_gradient(self):
         return any(tensor.requires_grad for tensor in self.tensors())
@@ -180,12 +145,18 @@ def is_shared(tensor):
     return tensor.device.type == "cpu" and tensor.is_shared()
 
 
-def _names(slots):
-    return list(map(tuple, slots))
+def _size(attributes):
+    return len(attributes) - (NAME in attributes)
 
 
-def _columns(rows, number):
-    return tuple(zip(*rows, strict=True)) or ((),) * number
+def _hooks(attributes):
+    """How many of each kind; nothing where there are none."""
+    return tuple(map(len, map(attributes.get, _HOOKS))) if any(map(attributes.get, _HOOKS)) else ()
+
+
+def _names(slot):
+    """(it, the names in it, those of them whose place is empty)"""
+    return slot, tuple(slot), [name for name, held in slot.items() if held is None]
 
 
 def _is_equal(now, value):
@@ -246,7 +217,7 @@ def _elements(container):
 def _facts(held, name):
     tensor = held[name]
     reference = _by_number(held, name) if _may_be_swapped(tensor) else weakref.ref(tensor)
-    return reference, StorageWeakRef(tensor.untyped_storage()), tensor.data_ptr(), _version(tensor)
+    return reference, tensor.data_ptr(), _version(tensor), StorageWeakRef(tensor.untyped_storage())
 
 
 def _may_be_swapped(tensor):
@@ -264,5 +235,5 @@ def _version(tensor):
     return None if tensor.is_inference() else tensor._version
 
 
-def _layouts(tensors):
-    return [(tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors]
+def _layout(tensor):
+    return tensor.shape, tensor.stride(), tensor.dtype
