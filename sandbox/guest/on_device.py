@@ -8,4 +8,4 @@ import torch
 def synchronize():
     """Wait for everything on the device, side streams included."""
     if torch.cuda.is_initialized():  # asking whether there is one takes longer
-        torch._C._cuda_synchronize()  # without the steps of torch.cuda.synchronize, which asks for a device first
+        torch.cuda.synchronize()

@@ -13,7 +13,7 @@ import sys
 import torch
 
 from . import forms, tensors, tripwires, workload
-from .digest import SMALL_BYTES, Digest
+from .digest import Digest
 from .on_device import synchronize
 
 
@@ -106,20 +106,11 @@ class Worker:
         case = phase, tuple((tuple(t.shape), t.dtype) for t in flat)
         self.arguments = self._keep_constants(tensors.unflatten(structure, flat), constants, case)
         self.phase = phase
-        self._rehearse()
         reset = self.workload.phase_value(phase, "reset")
         if reset:
             with workload.guarded("call_raised", self.tree):
                 reset()
         synchronize()
-
-    def _rehearse(self):
-        """What is ours in a call, once more on what the last one returned: a host that did other things since takes
-        three times as long for it, and that is no part of what is timed.
-        """
-        with workload.guarded("call_raised", self.tree):
-            if all(t.is_cuda and t.numel() * t.element_size() <= SMALL_BYTES for t in self.result[1]):
-                Digest(self.result[1], 0)
 
     def _alike(self, kept, flat):
         return len(kept) == len(flat) and all(

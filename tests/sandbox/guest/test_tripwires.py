@@ -68,8 +68,7 @@ def test_it_tells_that_the_code_of_a_function_was_exchanged(monkeypatch: pytest.
 
 def test_it_watches_what_is_there() -> None:
     """A name that is misspelt would be watched for ever without anybody noticing."""
-    not_there = [name for name, (value, _) in tripwires.snapshot().items() if value is None]
-    assert not_there == ([] if torch.cuda._is_compiled() else ["torch._C._cuda_synchronize"])
+    assert [name for name, (value, _) in tripwires.snapshot().items() if value is None] == []
     assert "socket.send" in tripwires.snapshot() and socket.socket.send is tripwires.snapshot()["socket.send"][0]
 
 
