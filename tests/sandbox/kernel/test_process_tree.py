@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -159,7 +160,10 @@ def test_what_forbids_to_be_looked_at_counts_with_all_it_holds(monkeypatch: pyte
     """As a process of the same user that nobody may trace does, for anybody but root."""
     read = process_tree._read
     monkeypatch.setattr(process_tree, "_read", lambda path: b"" if path.endswith("smaps_rollup") else read(path))
-    assert process_tree.proportional_bytes([os.getpid()]) == process_tree.resident_bytes([os.getpid()]) > 0
+    with child("import time\nprint('x', flush=True)\ntime.sleep(600)") as popen:
+        os.kill(popen.pid, signal.SIGSTOP)  # or it may take a page between the two looks
+        os.waitpid(popen.pid, os.WUNTRACED)
+        assert process_tree.proportional_bytes([popen.pid]) == process_tree.resident_bytes([popen.pid]) > 0
 
 
 def test_memory_that_was_swapped_out_counts(monkeypatch: pytest.MonkeyPatch) -> None:
