@@ -36,6 +36,21 @@ def recorded(module: Any, *args: Any) -> Any:
     return result
 
 
+@pytest.mark.parametrize("strict", [False, True], ids=["traced", "by dynamo"])
+def test_an_export_is_not_recorded(monkeypatch: pytest.MonkeyPatch, strict: bool) -> None:
+    """Nor looked at: of the two ways, only one tells as compiling does."""
+    called: list[object] = []
+    monkeypatch.setattr(graphed, "is_initialized", lambda: True)
+    monkeypatch.setattr(graphed, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(graphed._Recorder, "call", lambda self, module, plain, args, kwargs: called.append(module))
+    module, given = Scaled().eval(), (torch.ones(2, 4),)
+    with torch.no_grad():
+        torch.export.export(nn.Sequential(module), given, strict=strict)
+        assert not called
+        module(*given)
+    assert called, "outside of an export it would be"
+
+
 def test_what_is_given_up_holds_nothing() -> None:
     recorder = graphed._Recorder()
     recorder.graphs, recorder.state = {1: None}, object()

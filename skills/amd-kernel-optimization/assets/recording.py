@@ -65,7 +65,7 @@ class Recording:
 
     def refresh(self, leaves):
         """Bring the results up to date for a call with these inputs. False when they have another form now."""
-        return not self._results or all(result.take(*self._found(result.key, leaves)) for result in self._results)
+        return all(result.take(*self._found(result.key, leaves)) for result in self._results)
 
     def holds(self):
         """Whether the results were only read, and are the same outside of the call: not when it changes for a while
