@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.evals.arena import Arena, replace_once
-from tools.judging import accept, inputs, timings
+from tools.judging import accept, clock, inputs, timings
 from tools.judging.clock import Group, Session
 from tools.judging.comparison import Comparison
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
-from tools.judging.timings import Restart
+from tools.judging.timings import INCUMBENT, Restart
 from tools.judging.worker import Build, Worker
 
 pytestmark = pytest.mark.alone
@@ -197,9 +197,14 @@ def test_results_that_the_incumbent_leaves_are_of_no_use_to_a_candidate(beside_o
 def test_results_that_the_incumbent_leaves_gain_where_both_get_the_same_inputs(
     beside_one_that_leaks: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw = inputs._Source.__call__
-    monkeypatch.setattr(
-        inputs._Source, "__call__", lambda self, sides: dict.fromkeys(sides, draw(self, sides[:1])[sides[0]])
-    )
+    draw, block = inputs._Source.__call__, clock.SETTLE + clock.MAX_CALLS
+
+    def drawn_once(self: Any, sides: Sequence[str]) -> dict[str, Any]:
+        """For a candidate a block later: whichever is timed first, the incumbent has had them by then."""
+        once = draw(self, sides[:1])[sides[0]]
+        later = [files[-block:] + files[:-block] for files in once]
+        return {side: once if side.endswith(INCUMBENT) else later for side in sides}
+
+    monkeypatch.setattr(inputs._Source, "__call__", drawn_once)
     verdict = beside_one_that_leaks.time("beyond_memory_of_restarts")
     assert verdict.name == "kept", verdict.reason

@@ -12,6 +12,7 @@ import pytest
 from tests.evals.arena import Arena, nothing_found
 from tools.judging import clock, correctness, timings
 from tools.judging.clock import Session
+from tools.judging.comparison import Comparison
 from tools.judging.inputs import InputSupply
 from tools.judging.referee import Referee
 from tools.judging.timings import Side
@@ -94,7 +95,9 @@ def test_24_a_reply_before_its_outputs_is_refused(arena: Arena) -> None:
 def test_24_gains_where_a_reply_commits_to_nothing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     without_commitments(monkeypatch, "0123456789abcdef")
     monkeypatch.setattr(timings, "STAGING_SLACK", float("inf"))  # the next staging waits for it
-    assert arena.time("24_reply_first").name == "kept"
+    monkeypatch.setattr(Comparison, "staged_log_ratios", property(lambda self: []))
+    verdict = arena.time("24_reply_first")
+    assert verdict.name == "kept", verdict.reason
 
 
 # -- 25: the length of a block
