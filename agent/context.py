@@ -343,7 +343,8 @@ class RunContext:
             tune=partial(self._tune, base) if self.platform.triton else None,
             compile_pays={"compile_model", "compose_stack"} <= set(self.config.steps)
             and known is not None and known.compile_pays(self.referee.delta),
-            tuning_pays=known is not None and known.tuning_pays(self.referee.delta),
+            tuning_pays=known is not None
+            and known.tuning_pays(self.referee.delta if self.platform.device == "cuda" else 0.0),
             recording_pays=known is not None and self.platform.device == "cuda"
             and known.recording_pays(self.referee.delta),
             compile_endless=known is not None and known.compile_endless,

@@ -24,14 +24,17 @@ _CONSTANTS = "with its weights as constants"
 def settings(platform: Platform, cases: int, tuning_pays: bool = False) -> list[str]:
     """Argument lists for `compile`, the likeliest first: with several shapes, one graph for each may win.
 
-    Tuning takes minutes, so it comes last, and only where plain torch.compile showed that it pays.
+    Tuning comes only where plain torch.compile showed that it pays: last on a GPU, where it takes minutes; first on a
+    CPU, where it takes no longer than compiling does (evals/results/tasks-20261127-224404.json).
     """
     base = _ROCM_OPTIONS if platform.rocm else ""
     found = [base] if cases < 2 else [f"dynamic=False, {base}".removesuffix(", "), base]
-    if tuning_pays:
-        mode = "max-autotune-no-cudagraphs" if platform.device == "cuda" else "max-autotune"
-        found.append(f'{"dynamic=False, " if cases > 1 else ""}mode="{mode}"')
-    return found
+    if not tuning_pays:
+        return found
+    on_gpu = platform.device == "cuda"
+    mode = "max-autotune-no-cudagraphs" if on_gpu else "max-autotune"
+    tuned = f'{"dynamic=False, " if cases > 1 else ""}mode="{mode}"'
+    return [*found, tuned] if on_gpu else [tuned, *found]
 
 
 def propose(request: ProposalRequest) -> Answer:
@@ -106,7 +109,7 @@ def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
         drafts.reasons.append(f"with its weights as constants {site.module_class} would be compiled for about "
                               f"{takes_s:.0f} s at each start of the program")  # fmt: skip
         return
-    for text in reversed(ways):
+    for text in ways:
         drafts.add(
             site,
             f"Compile {site.module_class} {_CONSTANTS} ({_in_words(text)})",

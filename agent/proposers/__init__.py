@@ -59,7 +59,7 @@ class ProposalRequest:
     judged_here: Set[str] = frozenset()  # digests of what was judged on this very top: nothing of it is judged again
     tune: Callable[[], Tuned] | None = None  # asks a tuner on the device; raises CannotRewrite where that fails
     compile_pays: bool = False  # plain torch.compile was shown to be faster than eager
-    tuning_pays: bool = False  # plain torch.compile was faster with max-autotune than in any other mode
+    tuning_pays: bool = False  # plain torch.compile was fastest with max-autotune, on a GPU by more than noise
     recording_pays: bool = False  # plain torch.compile was faster where it records calls as graphs
     compile_endless: bool = False  # plain torch.compile came to no end, or began anew for each input
     compile_breaks: int | None = None  # places where plain torch.compile went on in Python; None: not known
