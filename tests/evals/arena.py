@@ -9,11 +9,15 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
 import evals
 from sandbox.local.provider import LocalSandbox
 from tools.integrity import hash_tree
+from tools.judging import timings
 from tools.judging.accept import NoiseFloor, SpeedupInterval
 from tools.judging.check import Checked
+from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
 from tools.judging.open_referee import open_referee
 from tools.judging.referee import Referee
@@ -106,6 +110,12 @@ def replace_once(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert text.count(old) == 1, f"{file.name} no longer holds what this test takes out: {old}"
     file.write_text(text.replace(old, new))
+
+
+def staging_counts_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without either guard that looks at how long staging takes."""
+    monkeypatch.setattr(timings, "STAGING_SLACK", float("inf"))
+    monkeypatch.setattr(Comparison, "staged_log_ratios", property(lambda self: []))
 
 
 def nothing_found(*_: object) -> Finding:

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.evals.arena import Arena, replace_once
+from tests.evals.arena import Arena, replace_once, staging_counts_nowhere
 from tools.judging import accept, clock, inputs, timings
 from tools.judging.clock import Group, Session
-from tools.judging.comparison import Comparison
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
 from tools.judging.timings import INCUMBENT, Restart
@@ -42,8 +41,7 @@ def test_work_moved_into_staging_gains_where_staging_is_free(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
-    monkeypatch.setattr(timings, "STAGING_SLACK", float("inf"))
-    monkeypatch.setattr(Comparison, "staged_log_ratios", property(lambda self: []))
+    staging_counts_nowhere(monkeypatch)
     verdict = long_arena.time("beyond_staged_ahead")
     assert verdict.name == "kept", verdict.reason
 

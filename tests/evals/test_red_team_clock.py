@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.evals.arena import Arena, nothing_found
-from tools.judging import clock, correctness, timings
+from tests.evals.arena import Arena, nothing_found, staging_counts_nowhere
+from tools.judging import clock, correctness
 from tools.judging.clock import Session
-from tools.judging.comparison import Comparison
 from tools.judging.inputs import InputSupply
 from tools.judging.referee import Referee
 from tools.judging.timings import Side
@@ -94,8 +93,7 @@ def test_24_a_reply_before_its_outputs_is_refused(arena: Arena) -> None:
 
 def test_24_gains_where_a_reply_commits_to_nothing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     without_commitments(monkeypatch, "0123456789abcdef")
-    monkeypatch.setattr(timings, "STAGING_SLACK", float("inf"))  # the next staging waits for it
-    monkeypatch.setattr(Comparison, "staged_log_ratios", property(lambda self: []))
+    staging_counts_nowhere(monkeypatch)  # the next staging waits for it
     verdict = arena.time("24_reply_first")
     assert verdict.name == "kept", verdict.reason
 
