@@ -118,6 +118,11 @@ def staging_counts_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Comparison, "staged_log_ratios", property(lambda self: []))
 
 
+def only_medians_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the guard that adds all calls up."""
+    monkeypatch.setattr(timings.Restart, "total_log_ratios", lambda self, side: [1.0] * len(self.log_ratios(side)))
+
+
 def nothing_found(*_: object) -> Finding:
     """What a judge without eyes says."""
     return Finding(None, "")

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.evals.arena import Arena, replace_once, staging_counts_nowhere
+from tests.evals.arena import Arena, only_medians_count, replace_once, staging_counts_nowhere
 from tools.judging import accept, clock, inputs, timings
 from tools.judging.clock import Group, Session
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
-from tools.judging.timings import INCUMBENT, Restart
+from tools.judging.timings import INCUMBENT
 from tools.judging.worker import Build, Worker
 
 pytestmark = pytest.mark.alone
@@ -89,7 +89,7 @@ def test_most_calls_faster_but_all_together_slower_is_slower(against_a_slow_tuni
 def test_a_slow_tail_gains_where_only_the_median_counts(
     against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Restart, "total_log_ratios", lambda self, side: [1.0])
+    only_medians_count(monkeypatch)
     verdict = against_a_slow_tuning.time("beyond_slow_tail")
     assert verdict.name == "kept", verdict.reason
 
