@@ -24,6 +24,7 @@ test: setup ## run the tests: two at a time, then those that must have the machi
 
 lint: setup ## check the style
 	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --check --quiet .
 
 types: setup ## check the types, for the guest also under the oldest Python a target may have
 	@$(VENV)/mypy

@@ -39,8 +39,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_mcp(commands)
     _add_revalidate(commands)
     _add_profile(commands)
-    for name, summary in (("verify", "check whether a change computes the same"),
-                          ("measure", "judge a change as a run would: is it right, and faster?")):  # fmt: skip
+    for name, summary in (
+        ("verify", "check whether a change computes the same"),
+        ("measure", "judge a change as a run would: is it right, and faster?"),
+    ):
         _add_judge(commands, name, summary)
     runs = _command(commands, "runs", _runs, "list the runs and how they stand")
     runs.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
@@ -83,9 +85,13 @@ def _add_profile(commands: Any) -> None:
     add = profile.add_argument
     options.target(profile)
     add("--calls", type=count, default=10, metavar="N", help="calls of each case to profile (default: 10)")
-    add("--counters", choices=("none", "launches", "counters", "all"), default="counters",
+    add(
+        "--counters",
+        choices=("none", "launches", "counters", "all"),
+        default="counters",
         help="how far AMD's own tools look where there are any: how kernels were launched, rocprofv3's counters in "
-             "some runs more (default), or rocprof-compute's as well in some 30 more")  # fmt: skip
+        "some runs more (default), or rocprof-compute's as well in some 30 more",
+    )
     add("--html", type=file_to_write, metavar="FILE", help="write a page, one file that needs nothing else")
     add("--trace", type=file_to_write, metavar="FILE", help="keep the trace, for Perfetto")
     add("--json", dest="json_file", type=file_to_write, metavar="FILE", help="write all of it as JSON")
@@ -94,8 +100,13 @@ def _add_profile(commands: Any) -> None:
 def _add_judge(commands: Any, name: str, summary: str) -> None:
     judge = _command(commands, name, partial(_judge, name == "measure"), summary)
     options.target(judge)
-    judge.add_argument("--change", type=Path, required=True, metavar="PATH",
-                       help="a patch, or a folder with another version of the repository")  # fmt: skip
+    judge.add_argument(
+        "--change",
+        type=Path,
+        required=True,
+        metavar="PATH",
+        help="a patch, or a folder with another version of the repository",
+    )
     judge.add_argument("--json", action="store_true", help="the verdict with its evidence as JSON")
 
 
@@ -131,11 +142,23 @@ def _add_image(commands: Any) -> None:
     add = build.add_argument
     add("kind", nargs="?", choices=("rocm", "cuda", "cpu"), help="for which machines (default: as this one)")
     add("--base", metavar="IMAGE", help="image to start from (default: one of AMD, PyTorch or Python, by its tag)")
-    add("--for", dest="target", type=Path, metavar="DIR",
-        help="then install what this repository requires; none of its code is run")  # fmt: skip
+    add(
+        "--for",
+        dest="target",
+        type=Path,
+        metavar="DIR",
+        help="then install what this repository requires; none of its code is run",
+    )
     add("--tag", type=image_name, metavar="NAME", help="what to call it (default: a name that tells its recipe)")
-    add("--arg", dest="args", type=pair, action="append", default=[], metavar="NAME=VALUE",
-        help="argument of its Dockerfile; the image keeps it, so no secrets; may be repeated")  # fmt: skip
+    add(
+        "--arg",
+        dest="args",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="argument of its Dockerfile; the image keeps it, so no secrets; may be repeated",
+    )
     add("--yes", action="store_true", help="do not ask before using the network")
     _command(subcommands, "list", _image_list, "list the images that were made")
 
@@ -145,8 +168,9 @@ def _add_skills(commands: Any) -> None:
     subcommands = skills.add_subparsers(dest="skills_command", metavar="COMMAND", required=True)
     listing = _command(subcommands, "list", partial(_skills, "show"), "list the packs")
     validate = _command(subcommands, "validate", partial(_skills, "validate"), "check packs against their format")
-    validate.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="a pack, or a folder of packs "
-                          "(default: ours)")  # fmt: skip
+    validate.add_argument(
+        "folder", nargs="?", type=Path, metavar="DIR", help="a pack, or a folder of packs (default: ours)"
+    )
     install = _command(subcommands, "install", partial(_skills, "install"), "copy the packs to where an agent looks")
     install.add_argument("--for", dest="agent", required=True, metavar="AGENT", help="claude, codex, or a folder")
     install.add_argument("--user", action="store_true", help="for all your projects (default: the current folder)")
@@ -169,8 +193,12 @@ def _add_isa(commands: Any) -> None:
     add("--diff", metavar="FILE[:KERNEL]", help="say whether this one compiles to the same machine code")
     add("--all-configs", action="store_true", help="every configuration of an autotuner (default: the first)")
     add("--python", type=Path, metavar="FILE", help="interpreter that has Triton (default: the active environment's)")
-    add("--sandbox", choices=("auto", "docker", "bwrap", "local"), default="auto",
-        help="where the file is loaded (default: auto; local contains nothing)")  # fmt: skip
+    add(
+        "--sandbox",
+        choices=("auto", "docker", "bwrap", "local"),
+        default="auto",
+        help="where the file is loaded (default: auto; local contains nothing)",
+    )
     add("--json", action="store_true", help="all that was found as JSON")
     add("--yes", action="store_true", help="where nothing contains the file, load it uncontained without asking")
 

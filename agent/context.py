@@ -271,13 +271,25 @@ class RunContext:
         if self.ledger.find(attempt.id) is not None:
             return
         candidate = attempt.candidate
-        self.ledger.append(NewRow(
-            attempt_id=attempt.id, time=datetime.now(UTC), step=candidate.step, title=candidate.title,
-            rationale=candidate.rationale, predicted_gain=candidate.predicted_gain, diff_digest=candidate.digest,
-            base=attempt.base, below=attempt.below, verdict=verdict.name, reason=verdict.reason,
-            speedup=verdict.speedup, evidence=verdict.evidence, cost=cost_of(verdict, candidate),
-            stack=None if stack is None else tuple(stack),
-        ))  # fmt: skip
+        self.ledger.append(
+            NewRow(
+                attempt_id=attempt.id,
+                time=datetime.now(UTC),
+                step=candidate.step,
+                title=candidate.title,
+                rationale=candidate.rationale,
+                predicted_gain=candidate.predicted_gain,
+                diff_digest=candidate.digest,
+                base=attempt.base,
+                below=attempt.below,
+                verdict=verdict.name,
+                reason=verdict.reason,
+                speedup=verdict.speedup,
+                evidence=verdict.evidence,
+                cost=cost_of(verdict, candidate),
+                stack=None if stack is None else tuple(stack),
+            )
+        )
 
     def follow_ledger(self) -> str:
         """Make the stack what the ledger says; returns the new top."""
@@ -333,8 +345,12 @@ class RunContext:
         view, known, base = self.view(below), measurements.session_start(self.run_dir), self.base(below)
         stacked = self.stacked()
         return ProposalRequest(
-            step=step, base=self.build_of(base).tree, tree=view.tree, entry=self.config.entry,
-            entry_is_protected=self.workload.form != "kernelbench", observation=view.observation,
+            step=step,
+            base=self.build_of(base).tree,
+            tree=view.tree,
+            entry=self.config.entry,
+            entry_is_protected=self.workload.form != "kernelbench",
+            observation=view.observation,
             platform=self.platform,
             attempts=[past_of(row, stacked) for row in self.ledger.rows],
             judged_here=self.judged_on(base),
@@ -342,14 +358,16 @@ class RunContext:
             steps=self.config.steps,
             tune=partial(self._tune, base) if self.platform.triton else None,
             compile_pays={"compile_model", "compose_stack"} <= set(self.config.steps)
-            and known is not None and known.compile_pays(self.referee.delta),
+            and known is not None
+            and known.compile_pays(self.referee.delta),
             tuning_pays=known is not None
             and known.tuning_pays(self.referee.delta if self.platform.device == "cuda" else 0.0),
-            recording_pays=known is not None and self.platform.device == "cuda"
+            recording_pays=known is not None
+            and self.platform.device == "cuda"
             and known.recording_pays(self.referee.delta),
             compile_endless=known is not None and known.compile_endless,
             compile_breaks=None if known is None else known.compile_breaks,
-        )  # fmt: skip
+        )
 
     def judged_on(self, base: str) -> set[str]:
         """Digests of what was judged on this very commit, in whichever step."""

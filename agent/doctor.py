@@ -113,8 +113,10 @@ def _mend(problem: RatchetError) -> Iterator[str]:
 
 def _machine() -> Iterator[str]:
     host = environment.read_host()
-    yield _line("machine", f"{host.cpu_model}, {host.cpu_cores} cores, {wording.gibibytes(host.memory_bytes or 0)} of "
-                "memory, " + host.os)  # fmt: skip
+    yield _line(
+        "machine",
+        f"{host.cpu_model}, {host.cpu_cores} cores, {wording.gibibytes(host.memory_bytes or 0)} of memory, " + host.os,
+    )
     free = shutil.disk_usage(Path.cwd()).free
     yield _line("disk", f"{wording.gibibytes(free)} free here")
     if free < LITTLE_DISK:
@@ -134,8 +136,11 @@ def _containers() -> Iterator[str]:
     try:
         engine = Engine()
         info = engine.info
-        yield _line("engine", f"docker {engine.version}, storage {info.get('Driver')}, control groups version "
-                    f"{info.get('CgroupVersion', '1')}")  # fmt: skip
+        yield _line(
+            "engine",
+            f"docker {engine.version}, storage {info.get('Driver')}, control groups version "
+            f"{info.get('CgroupVersion', '1')}",
+        )
         yield from _images(engine)
     except SandboxUnavailable as problem:
         yield _line("engine", problem.message)
@@ -194,8 +199,11 @@ def _closed(node: Path, groups: str) -> Iterator[str]:
         yield _line("", f"for bwrap and local: sudo usermod -aG {groups} $USER, then log in again")
     else:
         yield _line("", f"it cannot be used: {node} is closed to you, and to every group")
-        yield _line("", f"to mend it: give it to a group (sudo chgrp render {node}; sudo chmod 660 {node}), join that "
-                    "(sudo usermod -aG render $USER), log in again")  # fmt: skip
+        yield _line(
+            "",
+            f"to mend it: give it to a group (sudo chgrp render {node}; sudo chmod 660 {node}), join that "
+            "(sudo usermod -aG render $USER), log in again",
+        )
 
 
 def _model(variables: Mapping[str, str]) -> Iterator[str]:
@@ -228,8 +236,13 @@ def _hold(sandbox: Sandbox, python: Path, folder: Path, nodes: frozenset[str]) -
     promised = [result for result in results if result.promised]
     failed = [result for result in promised if not (result.held or result.untried)]
     held = sum(result.held for result in promised)
-    print(_line("checks", f"{held} of {len(promised)} that {sandbox.name} is held to hold, tried from inside; "
-                          f"{len(results) - len(promised)} it does not promise (docs/trust.md)"))  # fmt: skip
+    print(
+        _line(
+            "checks",
+            f"{held} of {len(promised)} that {sandbox.name} is held to hold, tried from inside; "
+            f"{len(results) - len(promised)} it does not promise (docs/trust.md)",
+        )
+    )
     for result in promised:
         if not result.held:
             how = "could not be tried" if result.untried else "does not hold"
@@ -262,8 +275,11 @@ def _interpreter(sandbox: Sandbox, python: Path, folder: Path, *, hide_gpus: boo
         yield _line("", "to mend it: --python names the interpreter that your repository runs with")
         return
     built = f"ROCm {found['hip']}" if found.get("hip") else f"CUDA {found['cuda']}" if found.get("cuda") else "CPU only"
-    yield _line("python", f"{python}: {found['python']}, torch {found['torch']} ({built}), device {found['device']}, "
-                f"triton {found.get('triton', 'none')}")  # fmt: skip
+    yield _line(
+        "python",
+        f"{python}: {found['python']}, torch {found['torch']} ({built}), device {found['device']}, "
+        f"triton {found.get('triton', 'none')}",
+    )
 
 
 def _target(target: Path, entry: str, python: Path, sandbox: Sandbox, folder: Path) -> Iterator[str]:

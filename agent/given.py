@@ -17,8 +17,23 @@ if TYPE_CHECKING:
     from sandbox.errors import SandboxUnavailable
 
 # Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
-_NOT_CONFIG = {"command", "past", "handler", "debug", "json", "yes", "calls", "counters", "html", "trace", "json_file",
-               "stop_after", "port", "mcp", "change"}  # fmt: skip
+_NOT_CONFIG = {
+    "command",
+    "past",
+    "handler",
+    "debug",
+    "json",
+    "yes",
+    "calls",
+    "counters",
+    "html",
+    "trace",
+    "json_file",
+    "stop_after",
+    "port",
+    "mcp",
+    "change",
+}
 
 
 def config_of(arguments: argparse.Namespace) -> RunConfig:
@@ -75,8 +90,12 @@ def agree(arguments: argparse.Namespace, target: Path, reasons: list[SandboxUnav
 
     for reason in reasons:
         print(f"{reason.message}. {reason.hint}", file=sys.stderr)
-    print(f"So nothing contains the code in {target}: it will run as you, with your files and rights. Run it? [y/N] ",
-          end="", file=sys.stderr, flush=True)  # fmt: skip
+    print(
+        f"So nothing contains the code in {target}: it will run as you, with your files and rights. Run it? [y/N] ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Declined("Nothing was run.", hint="With --yes it does not ask.")
     return True

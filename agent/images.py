@@ -46,13 +46,11 @@ def build(arguments: argparse.Namespace) -> int:
     name = str(arguments.base)
     if kind is not None:
         tag = arguments.tag if target is None else None
-        name = images.build(
-            kind, engine, base=arguments.base, tag=tag, args=given, network=bool(fetched), say=say
-        )  # fmt: skip
+        name = images.build(kind, engine, base=arguments.base, tag=tag, args=given, network=bool(fetched), say=say)
     if target is not None:
         name = images.build_for(
             target, engine, base=name, tag=arguments.tag, args=given_for, wanted=wanted, network=True, say=say
-        )  # fmt: skip
+        )
     _tell(name, engine)
     print(name)
     return 0
@@ -116,8 +114,10 @@ def _consent(needs: Sequence[str], engine: Engine, wanted: Requirements | None) 
         raise Declined(f"{what} Nobody is there to be asked, so nothing was done.", hint="--yes allows it.")
     _say(what)
     if wanted is not None:
-        _say("Packages may run build scripts of their own while they are installed: as root in a container, with that "
-             "network.")  # fmt: skip
+        _say(
+            "Packages may run build scripts of their own while they are installed: as root in a container, with that "
+            "network."
+        )
     if images.network_of_steps(engine) == "host":
         _say("The engine has no network of its own, so that is this machine's, with what listens on it.")
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)

@@ -45,8 +45,10 @@ def run(arguments: argparse.Namespace, agree: Agree) -> int:
     source = _source(arguments, arguments.file)
     other = _source(arguments, arguments.diff) if arguments.diff else None
     if other is not None and source.launch is not None:
-        raise WrongUsage("--diff needs a description of both kernels, and a launch is one of the first only.",
-                         hint="Describe them by annotations or with --signature.")  # fmt: skip
+        raise WrongUsage(
+            "--diff needs a description of both kernels, and a launch is one of the first only.",
+            hint="Describe them by annotations or with --signature.",
+        )
     with _compiler(arguments, agree) as compiler:
         found = _compiled(compiler, source, names)
         if other is not None:

@@ -65,9 +65,16 @@ def _judged(config: RunConfig, folder: Path, change: Path, progress: Progress, t
     entry = find_entry(target, config.entry)
     with running.sandbox_for(config, folder / "sandbox", (folder,), lambda said: progress.emit(Note(said))) as sandbox:
         referee = open_referee(
-            folder / "pristine", entry, python=str(config.python), sandbox=sandbox, scratch=scratch,
-            threads=config.threads, start_timeout_s=config.time_limit_s, original=target, gpu=running.gpu_of(config),
-        )  # fmt: skip
+            folder / "pristine",
+            entry,
+            python=str(config.python),
+            sandbox=sandbox,
+            scratch=scratch,
+            threads=config.threads,
+            start_timeout_s=config.time_limit_s,
+            original=target,
+            gpu=running.gpu_of(config),
+        )
         referee.say = lambda phase, done, of: progress.emit(Judging(str(change), phase, done, of))
         with closing(referee):
             protected = running.protection(config.model_copy(update={"entry": entry}), referee.workload)

@@ -61,8 +61,12 @@ def _weigh_one(ctx: RunContext, commit: StackCommit, attempt_id: str) -> None:
     else:
         ctx.subject = f"the stack without: {title}"
         verdict = _judge(ctx, commit.attempt_id, without, top)
-    candidate = Candidate(step=STEP, title=f"Leave out: {title}", rationale="Every commit must earn its place again.",
-                          diff=ctx.stack.diff(without, since=top_commit) if without else "")  # fmt: skip
+    candidate = Candidate(
+        step=STEP,
+        title=f"Leave out: {title}",
+        rationale="Every commit must earn its place again.",
+        diff=ctx.stack.diff(without, since=top_commit) if without else "",
+    )
     attempt = Attempt(id=attempt_id, candidate=candidate, base=top_commit)
     kept = verdict.name == "kept"
     ctx.record(attempt, verdict, [name for name in ctx.stacked() if name != commit.attempt_id] if kept else None)
@@ -79,9 +83,14 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
         smaller = ctx.build_of(without)
     except WorkerFault as fault:
         return Verdict(name="broken", reason=f"the stack does not run without it: {fault}")
-    request = Request(f"leave out {attempt_id}", smaller, {"top": top}, enough_to_weigh(delta, ctx.budget.too_dear),
-                      progress=lambda n: ctx.say("measuring its worth", n, _next_look(n)),
-                      doing=ctx.say)  # fmt: skip
+    request = Request(
+        f"leave out {attempt_id}",
+        smaller,
+        {"top": top},
+        enough_to_weigh(delta, ctx.budget.too_dear),
+        progress=lambda n: ctx.say("measuring its worth", n, _next_look(n)),
+        doing=ctx.say,
+    )
     try:
         found = ctx.referee.clock.compare(request).only
     except IncumbentFails as failure:

@@ -10,8 +10,12 @@ from agent.step_names import STEPS
 
 
 def port(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=count_or_zero, metavar="N",
-        help="serve MCP on 127.0.0.1, at a free port for 0, with a token (default: on stdio)")  # fmt: skip
+    parser.add_argument(
+        "--port",
+        type=count_or_zero,
+        metavar="N",
+        help="serve MCP on 127.0.0.1, at a free port for 0, with a token (default: on stdio)",
+    )
 
 
 def run_options(run: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -21,15 +25,27 @@ def run_options(run: argparse.ArgumentParser, *, required: bool = True) -> None:
     add("--run-id", metavar="ID", help="name of the run and of the branch ratchet/ID (default: date and time)")
     add("--runs-dir", type=Path, metavar="DIR", help="folder for the run's files (default: .ratchet/runs)")
     add("--steps", type=names, metavar="NAMES", help="only these, separated by commas: " + ", ".join(STEPS))
-    add("--budget-minutes", type=positive, metavar="MINUTES",
-        help="for looking for changes; then what was proven is measured as a whole")  # fmt: skip
+    add(
+        "--budget-minutes",
+        type=positive,
+        metavar="MINUTES",
+        help="for looking for changes; then what was proven is measured as a whole",
+    )
     add("--device-minutes", type=positive, metavar="MINUTES", help="the same in minutes of the device")
     stop_after(run)
-    add("--memory-gib", type=positive, metavar="GIB",
-        help="memory one worker may use (default: four fifths of the machine's)")  # fmt: skip
-    add("--arch", type=names, metavar="NAMES",
+    add(
+        "--memory-gib",
+        type=positive,
+        metavar="GIB",
+        help="memory one worker may use (default: four fifths of the machine's)",
+    )
+    add(
+        "--arch",
+        type=names,
+        metavar="NAMES",
         help="AMD architectures that a candidate's Triton kernels must compile for without spills, separated by commas "
-             "(default: the device's own where it is one)")  # fmt: skip
+        "(default: the device's own where it is one)",
+    )
     add("--attempts", type=count, metavar="N", help="candidates of a step that are judged, at most (default: 12)")
     add("--seed", type=count_or_zero, metavar="N", help="for tests and audits; by default nobody knows it")
     clock = run.add_mutually_exclusive_group()
@@ -65,23 +81,46 @@ def how(parser: argparse.ArgumentParser) -> None:
     """Where and how the target's code runs."""
     add = parser.add_argument
     add("--python", type=Path, metavar="FILE", help="interpreter for the target (default: the active environment's)")
-    add("--sandbox", choices=("auto", "docker", "bwrap", "local"),
-        help="where its code runs (default: auto, which takes docker, else bwrap; local contains nothing)")  # fmt: skip
+    add(
+        "--sandbox",
+        choices=("auto", "docker", "bwrap", "local"),
+        help="where its code runs (default: auto, which takes docker, else bwrap; local contains nothing)",
+    )
     add("--image", metavar="NAME", help="container image to run it in (default: this machine's own software)")
-    add("--mount", dest="mounts", type=Path, action="append", metavar="PATH",
-        help="what it may read besides, such as weights; may be repeated")  # fmt: skip
+    add(
+        "--mount",
+        dest="mounts",
+        type=Path,
+        action="append",
+        metavar="PATH",
+        help="what it may read besides, such as weights; may be repeated",
+    )
     add("--gpu", type=count_or_zero, metavar="N", help="GPU to use (default: the first that is visible)")
-    add("--time-limit", dest="time_limit_s", type=positive, metavar="SECONDS",
-        help="for one start of the entry (default: 120)")  # fmt: skip
+    add(
+        "--time-limit",
+        dest="time_limit_s",
+        type=positive,
+        metavar="SECONDS",
+        help="for one start of the entry (default: 120)",
+    )
     add("--threads", type=count, metavar="N", help="CPU threads of a timed worker, and cores that it has (default: 1)")
     add("--yes", action="store_true", help="where nothing contains the target, run it uncontained without asking")
 
 
 def stop_after(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--stop-after", type=duration, metavar="TIME",
-        help="stop by then, such as 9m or 540s, with status 142; `agent resume` goes on")  # fmt: skip
+    parser.add_argument(
+        "--stop-after",
+        type=duration,
+        metavar="TIME",
+        help="stop by then, such as 9m or 540s, with status 142; `agent resume` goes on",
+    )
 
 
 def packs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--skills", type=Path, action="append", metavar="DIR",
-                        help="a skill pack of yours, or a folder of packs; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--skills",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="a skill pack of yours, or a folder of packs; may be repeated",
+    )

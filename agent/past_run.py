@@ -64,11 +64,15 @@ def changes(run_dir: Path) -> list[PastChange]:
             found = {name: attempts.load(name).candidate for name in acceptance.wanted_stack(ledger)}
             files, runtime = _files(run_dir)
     except (OSError, FolderUnusable, ValidationError) as error:
-        raise RunDamaged(f"{run_dir} cannot be read: {str(error).splitlines()[0]}",
-                         hint="Its ledger.jsonl and attempts/ are needed, and its lock.") from error  # fmt: skip
+        raise RunDamaged(
+            f"{run_dir} cannot be read: {str(error).splitlines()[0]}",
+            hint="Its ledger.jsonl and attempts/ are needed, and its lock.",
+        ) from error
     if not found:
-        raise NothingWasKept(f"Run {folder.run_id} kept nothing, so there is nothing to judge afresh.",
-                             hint="`agent run` looks for changes; `agent runs` lists what runs kept.")  # fmt: skip
+        raise NothingWasKept(
+            f"Run {folder.run_id} kept nothing, so there is nothing to judge afresh.",
+            hint="`agent run` looks for changes; `agent runs` lists what runs kept.",
+        )
     past, titles = list[PastChange](), set[tuple[str, str]]()
     for name, candidate in found.items():
         changed, diff = files.get(name, ({}, candidate.diff))
@@ -79,8 +83,14 @@ def changes(run_dir: Path) -> list[PastChange]:
             title = f"{first} ({number})"
         titles.add((candidate.step, title))
         row = ledger.find(name)
-        past.append(PastChange(candidate.model_copy(update={"diff": diff, "title": title}), changed,
-                               row.speedup if row else None, runtime))  # fmt: skip
+        past.append(
+            PastChange(
+                candidate.model_copy(update={"diff": diff, "title": title}),
+                changed,
+                row.speedup if row else None,
+                runtime,
+            )
+        )
     return past
 
 
@@ -96,8 +106,11 @@ def _files(run_dir: Path) -> tuple[dict[str, tuple[Files, str]], dict[str, bytes
         all_of_it = stack.trees.changed(stack.base, below)
     except (GitError, StackError, OSError):
         return {}, {}
-    ours = {path: state.data for path, (_, state) in all_of_it.items()
-            if state is not None and PACKAGE in PurePosixPath(path).parts}  # fmt: skip
+    ours = {
+        path: state.data
+        for path, (_, state) in all_of_it.items()
+        if state is not None and PACKAGE in PurePosixPath(path).parts
+    }
     return found, ours
 
 
@@ -116,10 +129,11 @@ def _written(change: PastChange) -> dict[str, Any]:
 def _read(told: dict[str, Any]) -> PastChange:
     files = {path: (_state_read(before), _state_read(after)) for path, (before, after) in told["files"].items()}
     return PastChange(
-        Candidate.model_validate(told["candidate"]), files,
+        Candidate.model_validate(told["candidate"]),
+        files,
         SpeedupInterval.model_validate(told["speedup"]) if told["speedup"] else None,
         {path: base64.b64decode(data) for path, data in told["runtime"].items()},
-    )  # fmt: skip
+    )
 
 
 def _state_written(state: FileState | None) -> list[Any] | None:

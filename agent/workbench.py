@@ -73,12 +73,21 @@ class Workbench:
         self, title: str, rationale: str, predicted_gain: float | None = None, enables: str = ""
     ) -> Candidate:
         """What was written, to be judged. Raises: ToolFault when nothing was, or the same was judged before."""
-        found = Candidate(step=self.step, title=title, rationale=rationale, diff=self._diff(),
-                          predicted_gain=predicted_gain, enables=enables, origin="llm")  # fmt: skip
+        found = Candidate(
+            step=self.step,
+            title=title,
+            rationale=rationale,
+            diff=self._diff(),
+            predicted_gain=predicted_gain,
+            enables=enables,
+            origin="llm",
+        )
         for row in self.ctx.ledger.rows:
             if (row.diff_digest, row.base) == (found.digest, self.base):
-                raise ToolFault(f"The same change was judged before ({row.title}): {row.verdict}. {row.reason}",
-                                "Change something, or try another idea.")  # fmt: skip
+                raise ToolFault(
+                    f"The same change was judged before ({row.title}): {row.verdict}. {row.reason}",
+                    "Change something, or try another idea.",
+                )
         return found
 
     # -- what the tools ask
@@ -105,10 +114,14 @@ class Workbench:
         if finding.verdict is not None:
             raise ToolFault(f"It is {finding.verdict}: {finding.reason}", "Only what is right is timed.")
         self.ctx.subject = "a draft"
-        request = Request("quick look", self.ctx.top_build(), {"candidate": self.ctx.checked(attempt).build},
-                          lambda ratios: len(ratios) >= QUICK_RESTARTS,
-                          progress=lambda n: self.ctx.say("a quick look", n, QUICK_RESTARTS),
-                          doing=self.ctx.say)  # fmt: skip
+        request = Request(
+            "quick look",
+            self.ctx.top_build(),
+            {"candidate": self.ctx.checked(attempt).build},
+            lambda ratios: len(ratios) >= QUICK_RESTARTS,
+            progress=lambda n: self.ctx.say("a quick look", n, QUICK_RESTARTS),
+            doing=self.ctx.say,
+        )
         try:
             return self.ctx.referee.clock.compare(request).only
         except IncumbentFails as fault:

@@ -104,8 +104,9 @@ def _referee(folder: Path) -> tuple[Referee, dict[str, Build]]:
     sandbox = LocalSandbox(sys.executable, folder / "sandbox", imports=("torch",), owned=(folder,))
     trees = {effect.name: _tree(folder / "trees" / str(index), effect.speedup) for index, effect in enumerate(EFFECTS)}
     (folder / "scratch").mkdir()
-    referee = open_referee(_tree(folder / "pristine", 1.0), "bench.py", python=sys.executable, sandbox=sandbox,
-                           scratch=folder / "scratch")  # fmt: skip
+    referee = open_referee(
+        _tree(folder / "pristine", 1.0), "bench.py", python=sys.executable, sandbox=sandbox, scratch=folder / "scratch"
+    )
     return referee, {name: Build(f"effect-{index}", tree) for index, (name, tree) in enumerate(trees.items())}
 
 
@@ -132,14 +133,24 @@ def _judge(referee: Referee, effect: Effect, checked: Checked, incumbent: Build)
         said = failed[0] if failed else accept.look(comparison.log_ratios, referee.delta)
         restarts, comparisons = len(comparison.log_ratios), [comparison]
         interval = comparison.interval(referee.delta) if restarts and not failed else None
-    return Judged(effect=effect.name, kept=said == "kept", verdict=said, restarts=restarts, interval=interval,
-                  wall_s=round(time.monotonic() - begun, 1), comparisons=comparisons)  # fmt: skip
+    return Judged(
+        effect=effect.name,
+        kept=said == "kept",
+        verdict=said,
+        restarts=restarts,
+        interval=interval,
+        wall_s=round(time.monotonic() - begun, 1),
+        comparisons=comparisons,
+    )
 
 
 def _say(effect: Effect, number: int, judged: Judged) -> None:
     speedup = wording.speedup(judged.interval) if judged.interval else "nothing decided"
-    print(f"{effect.name} {number + 1}/{effect.comparisons}: {judged.verdict}, {speedup}, "
-          f"{judged.restarts} restarts, {judged.wall_s:.0f} s", flush=True)  # fmt: skip
+    print(
+        f"{effect.name} {number + 1}/{effect.comparisons}: {judged.verdict}, {speedup}, "
+        f"{judged.restarts} restarts, {judged.wall_s:.0f} s",
+        flush=True,
+    )
 
 
 def _passed(found: Calibration, effect: Effect) -> bool:
@@ -150,18 +161,22 @@ def _passed(found: Calibration, effect: Effect) -> bool:
 def _page(found: Calibration) -> str:
     host = found.environment.host
     lines = [
-        "# Calibration of the judge", "",
+        "# Calibration of the judge",
+        "",
         f"Measured {found.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}. "
-        f"Command: `{' '.join(found.command)}`. Noise floor of the session: {found.delta:.1%}.", "",
+        f"Command: `{' '.join(found.command)}`. Noise floor of the session: {found.delta:.1%}.",
+        "",
         "| effect | comparisons | kept | allowed | median of medians | restarts | time |",
         "| --- | --- | --- | --- | --- | --- | --- |",
-    ]  # fmt: skip
+    ]
     for effect in EFFECTS:
         rows = found.rows(effect)
         medians = sorted(row.interval.median for row in rows if row.interval)
-        lines.append(f"| {effect.name} | {len(rows)} | {sum(row.kept for row in rows)} | {effect.least_kept} to "
-                     f"{effect.most_kept} | {_middle(medians)} | {_range([row.restarts for row in rows])} | "
-                     f"{_range([round(row.wall_s) for row in rows])} s |")  # fmt: skip
+        lines.append(
+            f"| {effect.name} | {len(rows)} | {sum(row.kept for row in rows)} | {effect.least_kept} to "
+            f"{effect.most_kept} | {_middle(medians)} | {_range([row.restarts for row in rows])} | "
+            f"{_range([round(row.wall_s) for row in rows])} s |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -51,8 +51,13 @@ def build_parser() -> argparse.ArgumentParser:
     prompts.add_argument("recording", type=Path, metavar="FILE", help="its exchanges.jsonl, or its folder")
     prompts.set_defaults(handler=_prompt_size)
     for command in (run, calibrate, start_up, kill_runs, containment, isa, prompts):
-        command.add_argument("--results-dir", type=Path, default=Path("evals/results"), metavar="DIR",
-                             help="where the results are stored (default: evals/results)")  # fmt: skip
+        command.add_argument(
+            "--results-dir",
+            type=Path,
+            default=Path("evals/results"),
+            metavar="DIR",
+            help="where the results are stored (default: evals/results)",
+        )
         command.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
 

@@ -103,11 +103,13 @@ class Containment(BaseModel):
     def page(self) -> str:
         host = self.environment.host
         lines = [
-            "# What containment costs", "",
+            "# What containment costs",
+            "",
             f"Measured {self.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}. "
             f"Command: `{' '.join(self.command)}`. Everything in turns; ratios are to `local` in the same round, with "
-            "95 % intervals.", "",
-        ]  # fmt: skip
+            "95 % intervals.",
+            "",
+        ]
         return (
             "\n".join([*lines, *_starts(self.starts), *_restarts(self.restarts), *_runs(self.runs, self.run_minutes)])
             + "\n"

@@ -38,12 +38,15 @@ class CompileTimes(BaseModel):
     def page(self) -> str:
         host = self.environment.host
         lines = [
-            "# Compiling kernels for AMD architectures", "",
+            "# Compiling kernels for AMD architectures",
+            "",
             f"Measured {self.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}, with Triton "
             f"{self.triton}. Command: `{' '.join(self.command)}`. Median of {ROUNDS} in seconds, each by a process of "
-            "its own that compiles for all in this order; the first also warms it up.", "",
-            f"| kernel | {' | '.join(ARCHITECTURES)} |", f"| --- |{' --- |' * len(ARCHITECTURES)}",
-        ]  # fmt: skip
+            "its own that compiles for all in this order; the first also warms it up.",
+            "",
+            f"| kernel | {' | '.join(ARCHITECTURES)} |",
+            f"| --- |{' --- |' * len(ARCHITECTURES)}",
+        ]
         for kernel, found in self.seconds.items():
             cells = [f"{median(found[name]):.2f}" if name in found else "" for name in ARCHITECTURES]
             lines.append(f"| {kernel} | {' | '.join(cells)} |")

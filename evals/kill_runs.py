@@ -51,13 +51,15 @@ class KillRuns(BaseModel):
         clean = sum(not run.left for run in self.runs)
         early = sum(not run.before_next_start for run in self.runs)
         lines = [
-            f"# Runs killed at random moments ({self.provider})", "",
+            f"# Runs killed at random moments ({self.provider})",
+            "",
             f"{self.date:%Y-%m-%d}, {self.environment.host.cpu_model}, {self.environment.host.os}. "
             f"Command: `{' '.join(self.command)}`. {len(self.runs)} runs of `{TASK.name}`, each killed with SIGKILL "
-            f"within {LATEST_S:.0f} s of its start.", "",
+            f"within {LATEST_S:.0f} s of its start.",
+            "",
             f"- nothing left after the next start: {clean} of {len(self.runs)}",
             f"- nothing left even before it: {early} of {len(self.runs)}",
-        ]  # fmt: skip
+        ]
         lines += [f"- killed after {run.after_s:.1f} s: {'; '.join(run.left)}" for run in self.runs if run.left]
         return "\n".join(lines) + "\n"
 
@@ -81,8 +83,24 @@ def run(results_dir: Path, provider: Literal["docker", "bwrap", "local"], count:
 
 
 def _kill_one(folder: Path, name: str, provider: Literal["docker", "bwrap", "local"]) -> Killed:
-    command = [sys.executable, "-m", "agent", "run", "--target", str(TASK), "--entry", "bench.py", "--python",
-               sys.executable, "--runs-dir", str(folder), "--run-id", name, "--sandbox", provider]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "agent",
+        "run",
+        "--target",
+        str(TASK),
+        "--entry",
+        "bench.py",
+        "--python",
+        sys.executable,
+        "--runs-dir",
+        str(folder),
+        "--run-id",
+        name,
+        "--sandbox",
+        provider,
+    ]
     moment = random.uniform(0.2, LATEST_S)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as agent:
         time.sleep(moment)

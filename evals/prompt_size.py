@@ -48,17 +48,20 @@ class PromptSizes(BaseModel):
     def page(self) -> str:
         tools = f"{self.tools:,} characters (some {self.tools / CHARACTERS_A_TOKEN:,.0f} tokens)"
         lines = [
-            "# Prompts", "",
+            "# Prompts",
+            "",
             f"Counted {self.date:%Y-%m-%d} in a recording. Command: `{' '.join(self.command)}`. The tools take {tools} "
             "of each request. Rules and tools are the same in every request of a run, so that a cache can hold them.",
             "",
-            "| step | rules | task | first request, with tools | longest request | requests |", "| --- " * 6 + "|",
-        ]  # fmt: skip
+            "| step | rules | task | first request, with tools | longest request | requests |",
+            "| --- " * 6 + "|",
+        ]
         for size in self.sizes:
             first = size.rules + size.task + self.tools
             told = f"{first:,}, some {first / CHARACTERS_A_TOKEN:,.0f} tokens"
-            lines.append(f"| {size.step} | {size.rules:,} | {size.task:,} | {told} | {size.largest:,} | "
-                         f"{size.requests} |")  # fmt: skip
+            lines.append(
+                f"| {size.step} | {size.rules:,} | {size.task:,} | {told} | {size.largest:,} | {size.requests} |"
+            )
         return "\n".join(lines) + "\n"
 
 
@@ -70,8 +73,13 @@ def run(results_dir: Path, recording: Path) -> int:
     except (OSError, ValueError) as error:
         raise WrongUsage(f"{file} is no recording that can be read: {error}") from error
     tools = len(json.dumps([tool.as_function() for tool in (*REGISTRY.tools.values(), *HANDING_IN)]))
-    found = PromptSizes(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe(),
-                        tools=tools, sizes=sizes(rows, tools))  # fmt: skip
+    found = PromptSizes(
+        date=datetime.now(UTC),
+        command=run_folder.this_command(),
+        environment=environment.describe(),
+        tools=tools,
+        sizes=sizes(rows, tools),
+    )
     stored = ResultFile(results_dir, "prompt-size", found.date)
     stored.write(found, found.page())
     print(f"{found.page()}\n{stored}")

@@ -185,12 +185,16 @@ def _may_go_on(name: str, how: How) -> None:
         return
     folder = RunFolder(how.runs_dir / _run_id(name))
     if (folder.path / "report.json").exists():
-        raise WrongUsage(f"{folder.path} is finished, and its numbers would be stored as new ones.",
-                         hint="Its report.md has them; for new ones name another --runs-dir.")  # fmt: skip
+        raise WrongUsage(
+            f"{folder.path} is finished, and its numbers would be stored as new ones.",
+            hint="Its report.md has them; for new ones name another --runs-dir.",
+        )
     begun, asked = folder.read().command, [*_new_run(name, folder.run_id, how.options), "--runs-dir"]
     if begun[1 : len(asked) + 1] != asked:
-        raise WrongUsage(f"{folder.path} was begun with other options: {shlex.join(begun)}",
-                         hint="Name the same, or another --runs-dir.")  # fmt: skip
+        raise WrongUsage(
+            f"{folder.path} was begun with other options: {shlex.join(begun)}",
+            hint="Name the same, or another --runs-dir.",
+        )
 
 
 def _run_id(name: str) -> str:
@@ -200,8 +204,19 @@ def _run_id(name: str) -> str:
 def _new_run(name: str, run_id: str, options: Sequence[str]) -> list[str]:
     folder, _, script = name.partition("/")
     target, entry = str(TASKS / folder), f"{script}.py" if script else ENTRY
-    return ["run", "--target", target, "--entry", entry, "--python", sys.executable, "--run-id", run_id, "--yes",
-            *options]  # fmt: skip
+    return [
+        "run",
+        "--target",
+        target,
+        "--entry",
+        entry,
+        "--python",
+        sys.executable,
+        "--run-id",
+        run_id,
+        "--yes",
+        *options,
+    ]
 
 
 def _page(table: Table) -> str:

@@ -36,11 +36,14 @@ class StartUp(BaseModel):
     def page(self) -> str:
         host = self.environment.host
         lines = [
-            "# Start-up", "",
+            "# Start-up",
+            "",
             f"Measured {self.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}. "
-            f"Command: `{' '.join(self.command)}`. {ROUNDS} starts of each, in turns.", "",
-            "| command | median | fastest | slowest |", "| --- | --- | --- | --- |",
-        ]  # fmt: skip
+            f"Command: `{' '.join(self.command)}`. {ROUNDS} starts of each, in turns.",
+            "",
+            "| command | median | fastest | slowest |",
+            "| --- | --- | --- | --- |",
+        ]
         for name, seconds in self.seconds.items():
             lines.append(f"| `{name}` | {median(seconds):.3f} s | {min(seconds):.3f} s | {max(seconds):.3f} s |")
         return "\n".join(lines) + "\n"

@@ -26,10 +26,30 @@ from sandbox.errors import ContainmentNotHeld, SandboxError, SandboxUnavailable
 from sandbox.guest.wire import BadFrame, ChannelClosed
 from sandbox.supervision import user_ids
 
-Control = Literal["capabilities", "new privileges", "system calls", "user", "namespaces", "network", "environment",
-                  "read-only root", "read-only mounts", "writable mounts", "host files", "devices", "file size",
-                  "core dumps", "tmp", "shm", "memory", "swap", "processes", "host settings", "other processes",
-                  "cpus"]  # fmt: skip
+Control = Literal[
+    "capabilities",
+    "new privileges",
+    "system calls",
+    "user",
+    "namespaces",
+    "network",
+    "environment",
+    "read-only root",
+    "read-only mounts",
+    "writable mounts",
+    "host files",
+    "devices",
+    "file size",
+    "core dumps",
+    "tmp",
+    "shm",
+    "memory",
+    "swap",
+    "processes",
+    "host settings",
+    "other processes",
+    "cpus",
+]
 EVERYTHING: frozenset[Control] = frozenset(get_args(Control))
 
 _TIMEOUT_S = 60.0

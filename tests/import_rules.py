@@ -16,8 +16,15 @@ from pathlib import Path
 LAYERS = ("sandbox", "tools", "agent", "evals")  # each may import itself and those before it
 OUTSIDE = ("torch", "triton", "transformers")  # the target's interpreter has them, ours need not
 MCP = "agent/outside/server.py"
-ONLY_IN = {"langgraph": "agent/graph.py", "openai": "agent/llm/", "docker": "sandbox/docker/engine.py", "mcp": MCP,
-           "mcp_types": MCP, "uvicorn": MCP, "skills_ref": "agent/skill_packs/commands.py"}  # fmt: skip
+ONLY_IN = {
+    "langgraph": "agent/graph.py",
+    "openai": "agent/llm/",
+    "docker": "sandbox/docker/engine.py",
+    "mcp": MCP,
+    "mcp_types": MCP,
+    "uvicorn": MCP,
+    "skills_ref": "agent/skill_packs/commands.py",
+}
 GUEST = "sandbox/guest/"
 GUEST_MAY = {*sys.stdlib_module_names, "torch", "triton"}
 GUEST_MAY_IF_THERE = {"sandbox/guest/suite.py": "pytest"}  # the target's own, to run the target's own tests

@@ -28,8 +28,7 @@ from sandbox.errors import SandboxUnavailable
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 PACKAGES = f"usr/local/lib/python{VERSION}/site-packages"
 TORCH = "2.13.0+test"
-_PROGRAMS = {"bin/sh": "dash", "usr/bin/env": "env", "bin/mkdir": "mkdir", "bin/cat": "cat",
-             "usr/bin/id": "id"}  # fmt: skip
+_PROGRAMS = {"bin/sh": "dash", "usr/bin/env": "env", "bin/mkdir": "mkdir", "bin/cat": "cat", "usr/bin/id": "id"}
 _NOT_NEEDED = re.compile(
     r"(test|idlelib|tkinter|turtledemo|lib2to3|ensurepip|distutils|pydoc_data|site-packages|config-.*|unittest"
     r"|lib-dynload/_(test|codecs_|xx|tkinter|sqlite3|curses).*|.*__pycache__)(/|$)"

@@ -19,8 +19,12 @@ def test_the_demo_begins_for_those_who_sign_and_check_their_commits(tmp_path: Pa
     write_files(tmp_path / "home", {"hooks/pre-commit": hook, "template/hooks/pre-commit": hook})
     for path in tmp_path.glob("home/**/pre-commit"):
         path.chmod(0o755)
-    settings = {"commit.gpgSign": "true", "gpg.program": "false", "core.hooksPath": f"{tmp_path}/home/hooks",
-                "init.templateDir": f"{tmp_path}/home/template"}  # fmt: skip
+    settings = {
+        "commit.gpgSign": "true",
+        "gpg.program": "false",
+        "core.hooksPath": f"{tmp_path}/home/hooks",
+        "init.templateDir": f"{tmp_path}/home/template",
+    }
     for name, value in settings.items():
         subprocess.run(["git", "config", "--file", tmp_path / "home/.gitconfig", name, value], check=True)
     (tmp_path / "bin").mkdir()

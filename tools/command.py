@@ -64,10 +64,14 @@ class Commands:
                 env={**given, "PATH": f"{home / 'bin'}:{given.get('PATH', '/usr/bin:/bin')}"},
                 readable=(tree,),
                 writable=(home,),
-                limits=Limits(memory_bytes=self.memory_bytes, output_bytes=OUTPUT_BYTES, file_bytes=DISK_BYTES,
-                              disk_bytes=DISK_BYTES),
+                limits=Limits(
+                    memory_bytes=self.memory_bytes,
+                    output_bytes=OUTPUT_BYTES,
+                    file_bytes=DISK_BYTES,
+                    disk_bytes=DISK_BYTES,
+                ),
             )
-        )  # fmt: skip
+        )
         try:
             in_time = process.wait(timeout_s) is not None
         finally:

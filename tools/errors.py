@@ -81,8 +81,12 @@ def workload_error(kind: str, message: str, where: str, entry: str, ended: Ended
 
 # kind -> exit status, what happened, what to do
 WORKLOAD_KINDS = {
-    "unknown_form": (41, "has no form that can be judged", "Declare build() and inputs(seed), use KernelBench form "
-                     "(Model, get_inputs(), get_init_inputs()), or call a torch.nn.Module in the script."),
+    "unknown_form": (
+        41,
+        "has no form that can be judged",
+        "Declare build() and inputs(seed), use KernelBench form "
+        "(Model, get_inputs(), get_init_inputs()), or call a torch.nn.Module in the script.",
+    ),
     "bad_declaration": (42, "declares something unusable", "See the workload contract in README.md."),
     "entry_raised": (43, "raises when it is loaded", "Run it by itself with the same --python until it loads."),
     "build_raised": (44, "raises in build()", "Call build() by itself with the same --python until it returns."),
@@ -95,24 +99,41 @@ WORKLOAD_KINDS = {
     "out_of_memory": (61, "runs out of memory", "Use a smaller workload, or allow more with --memory-gib."),
     "died": (62, "dies", "Run it by itself with the same --python; a crash or os._exit in it looks like this."),
     "no_tensors": (63, "returns nothing that can be compared", "Return tensors, or declare outputs(result) that does."),
-    "not_deterministic": (64, "differs between two runs of itself", "Seed it, or turn dropout and sampling off in "
-                          "build()."),
+    "not_deterministic": (
+        64,
+        "differs between two runs of itself",
+        "Seed it, or turn dropout and sampling off in build().",
+    ),
     "degenerate": (65, "cannot tell right from wrong", "Use inputs and weights whose output depends on them."),
     "too_many_processes": (66, "starts too many processes", "Ratchet judges one process on one device."),
-    "no_network": (81, "needs a network", "Nothing of a target has one. Have it load what it needs once by itself, "
-                   "then show it that folder with --mount; HF_HUB_CACHE and TORCH_HOME are handed on."),
-    "no_torch": (80, "cannot be run", "Name an interpreter that has PyTorch with --python, or an image with --image: "
-                 "`agent image list` shows which images have one."),
-    "disk_limit": (79, "fills the disk", "Let it write less, or free some space: one worker may take a quarter of what "
-                   "is free when a run starts."),
+    "no_network": (
+        81,
+        "needs a network",
+        "Nothing of a target has one. Have it load what it needs once by itself, "
+        "then show it that folder with --mount; HF_HUB_CACHE and TORCH_HOME are handed on.",
+    ),
+    "no_torch": (
+        80,
+        "cannot be run",
+        "Name an interpreter that has PyTorch with --python, or an image with --image: "
+        "`agent image list` shows which images have one.",
+    ),
+    "disk_limit": (
+        79,
+        "fills the disk",
+        "Let it write less, or free some space: one worker may take a quarter of what is free when a run starts.",
+    ),
     "forged_reply": (67, "interferes with the referee", "It writes to a descriptor that is not its own."),
     "interfered": (67, "interferes with the referee", "It touches folders that are not its own."),
     "outputs_raised": (68, "raises in outputs()", "Make outputs(result) work on what a call returns."),
     "compare_raised": (69, "raises in compare()", "Make compare(out, ref) return True or False."),
-    "several_ranks": (73, "needs several processes", "Ratchet judges one process on one device: give it an entry that "
-                      "runs on one, without torch.distributed."),
+    "several_ranks": (
+        73,
+        "needs several processes",
+        "Ratchet judges one process on one device: give it an entry that runs on one, without torch.distributed.",
+    ),
     "state_rejected": (71, "does not load its own state dict", "Make load_state_dict(state_dict()) work."),
-}  # fmt: skip
+}
 
 
 class ClockNotRecorded(ToolError):

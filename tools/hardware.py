@@ -97,8 +97,9 @@ class Device:
         return None if peak is None else 1e3 * peak / self.memory_gbps
 
 
-def _peaks(double: float, single: float, tf32: float | None, half: float, brain: float, eight: float | None
-           ) -> dict[str, float]:  # fmt: skip
+def _peaks(
+    double: float, single: float, tf32: float | None, half: float, brain: float, eight: float | None
+) -> dict[str, float]:
     found = zip(DTYPES, (double, single, tf32, half, brain, eight), strict=True)
     return {dtype: peak for dtype, peak in found if peak is not None}
 
@@ -106,27 +107,114 @@ def _peaks(double: float, single: float, tf32: float | None, half: float, brain:
 _MIB = 1 << 20
 _MI300 = _peaks(163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9)
 DEVICES: tuple[Device, ...] = (
-    Device("AMD Instinct MI100", "gfx908", 120, 1228.8, 8 * _MIB, _peaks(11.5, 46.1, None, 184.6, 92.3, None), 23.1,
-           "[A], [B]", names=("mi100",)),
-    Device("AMD Instinct MI250 (one die)", "gfx90a", 104, 1638.4, 8 * _MIB,
-           _peaks(45.3, 45.3, None, 181.0, 181.0, None), 22.6, "[A], [B]", names=("mi250",)),
-    Device("AMD Instinct MI250X (one die)", "gfx90a", 110, 1638.4, 8 * _MIB,
-           _peaks(47.9, 47.9, None, 191.5, 191.5, None), 23.9, "[A], [C]", names=("mi250x",)),
-    Device("AMD Instinct MI300X", "gfx942", 304, 5300.0, 32 * _MIB, _MI300, 163.4, "[A], [B]", dies=8,
-           infinity_cache_bytes=256 * _MIB, names=("mi300x",)),
-    Device("AMD Instinct MI325X", "gfx942", 304, 6000.0, 32 * _MIB, _MI300, 163.4, "[A], [F]", dies=8,
-           infinity_cache_bytes=256 * _MIB, names=("mi325x",)),
-    Device("AMD Instinct MI350X", "gfx950", 256, 8000.0, 32 * _MIB,
-           _peaks(72.1, 144.2, None, 2309.6, 2309.6, 4614.0), 144.2, "[A], [C]", dies=8,
-           infinity_cache_bytes=256 * _MIB, names=("mi350x",)),
-    Device("AMD Instinct MI355X", "gfx950", 256, 8000.0, 32 * _MIB,
-           _peaks(78.6, 157.3, None, 2516.6, 2516.6, 5033.2), 157.3, "[A], [C]", dies=8,
-           infinity_cache_bytes=256 * _MIB, names=("mi355x",)),
-    Device("NVIDIA H100 SXM", "sm_90", 132, 3350.0, 50 * _MIB,
-           _peaks(66.9, 66.9, 494.7, 989.4, 989.4, 1978.9), 66.9, "[E]", names=("h100",)),
-    Device("NVIDIA H200", "sm_90", 132, 4800.0, 50 * _MIB,
-           _peaks(66.9, 66.9, 494.7, 989.4, 989.4, 1978.9), 66.9, "[E]", names=("h200",)),
-)  # fmt: skip
+    Device(
+        "AMD Instinct MI100",
+        "gfx908",
+        120,
+        1228.8,
+        8 * _MIB,
+        _peaks(11.5, 46.1, None, 184.6, 92.3, None),
+        23.1,
+        "[A], [B]",
+        names=("mi100",),
+    ),
+    Device(
+        "AMD Instinct MI250 (one die)",
+        "gfx90a",
+        104,
+        1638.4,
+        8 * _MIB,
+        _peaks(45.3, 45.3, None, 181.0, 181.0, None),
+        22.6,
+        "[A], [B]",
+        names=("mi250",),
+    ),
+    Device(
+        "AMD Instinct MI250X (one die)",
+        "gfx90a",
+        110,
+        1638.4,
+        8 * _MIB,
+        _peaks(47.9, 47.9, None, 191.5, 191.5, None),
+        23.9,
+        "[A], [C]",
+        names=("mi250x",),
+    ),
+    Device(
+        "AMD Instinct MI300X",
+        "gfx942",
+        304,
+        5300.0,
+        32 * _MIB,
+        _MI300,
+        163.4,
+        "[A], [B]",
+        dies=8,
+        infinity_cache_bytes=256 * _MIB,
+        names=("mi300x",),
+    ),
+    Device(
+        "AMD Instinct MI325X",
+        "gfx942",
+        304,
+        6000.0,
+        32 * _MIB,
+        _MI300,
+        163.4,
+        "[A], [F]",
+        dies=8,
+        infinity_cache_bytes=256 * _MIB,
+        names=("mi325x",),
+    ),
+    Device(
+        "AMD Instinct MI350X",
+        "gfx950",
+        256,
+        8000.0,
+        32 * _MIB,
+        _peaks(72.1, 144.2, None, 2309.6, 2309.6, 4614.0),
+        144.2,
+        "[A], [C]",
+        dies=8,
+        infinity_cache_bytes=256 * _MIB,
+        names=("mi350x",),
+    ),
+    Device(
+        "AMD Instinct MI355X",
+        "gfx950",
+        256,
+        8000.0,
+        32 * _MIB,
+        _peaks(78.6, 157.3, None, 2516.6, 2516.6, 5033.2),
+        157.3,
+        "[A], [C]",
+        dies=8,
+        infinity_cache_bytes=256 * _MIB,
+        names=("mi355x",),
+    ),
+    Device(
+        "NVIDIA H100 SXM",
+        "sm_90",
+        132,
+        3350.0,
+        50 * _MIB,
+        _peaks(66.9, 66.9, 494.7, 989.4, 989.4, 1978.9),
+        66.9,
+        "[E]",
+        names=("h100",),
+    ),
+    Device(
+        "NVIDIA H200",
+        "sm_90",
+        132,
+        4800.0,
+        50 * _MIB,
+        _peaks(66.9, 66.9, 494.7, 989.4, 989.4, 1978.9),
+        66.9,
+        "[E]",
+        names=("h200",),
+    ),
+)
 
 
 # Cards of the same name with fewer units, lower clocks or slower memory ([E] has columns of their own), and slices.

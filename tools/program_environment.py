@@ -9,8 +9,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-PASSED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ROCM_PATH",
-          "CUDA_HOME", "CC", "CXX", "HF_HUB_CACHE", "TORCH_HOME")  # fmt: skip
+PASSED = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ROCM_PATH",
+    "CUDA_HOME",
+    "CC",
+    "CXX",
+    "HF_HUB_CACHE",
+    "TORCH_HOME",
+)
 USER = "ratchet"  # torch asks who it is, and a user id of its own has no name
 
 

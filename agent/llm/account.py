@@ -212,8 +212,14 @@ def opened(
 ) -> Account:
     """An account whose spending outlives the process. Raises: OSError, pydantic.ValidationError."""
     known = kept(run_dir)
-    account = Account(tokens=tokens, dollars=dollars, price=price, askers=askers, spent=known.spent,
-                      by_step=defaultdict(Spent, known.by_step))  # fmt: skip
+    account = Account(
+        tokens=tokens,
+        dollars=dollars,
+        price=price,
+        askers=askers,
+        spent=known.spent,
+        by_step=defaultdict(Spent, known.by_step),
+    )
 
     def save() -> None:
         now = Spending(spent=account.spent, by_step=account.by_step)

@@ -21,15 +21,22 @@ Form = TypeVar("Form", bound=BaseModel)
 
 
 def ask_for(
-    form: type[Form], chat: Chat, account: Account, purpose: str, messages: Sequence[Message],
+    form: type[Form],
+    chat: Chat,
+    account: Account,
+    purpose: str,
+    messages: Sequence[Message],
     heard: Callable[[Sequence[Message], Turn], None] = lambda messages, turn: None,
-) -> Form | None:  # fmt: skip
+) -> Form | None:
     """None where the model does not answer in that form, or may not be asked. `purpose` is who is charged. Raises:
     ModelError.
     """
     said = [*messages]
-    said[0] = {**said[0], "content": f"{said[0]['content']}\n\nAnswer with one JSON object of this form and nothing "
-               f"else: {json.dumps(form.model_json_schema())}"}  # fmt: skip
+    said[0] = {
+        **said[0],
+        "content": f"{said[0]['content']}\n\nAnswer with one JSON object of this form and nothing "
+        f"else: {json.dumps(form.model_json_schema())}",
+    }
     payer = Payer(chat, account, purpose)
     for _ in range(1 + REPAIRS):
         try:
@@ -41,8 +48,13 @@ def ask_for(
             return form.model_validate_json(_object_in(turn.text))
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            said += [turn.as_message(), {"role": "user", "content": f"That is not of the form: {first['msg']}. "
-                                         "Answer with the JSON object alone."}]  # fmt: skip
+            said += [
+                turn.as_message(),
+                {
+                    "role": "user",
+                    "content": f"That is not of the form: {first['msg']}. Answer with the JSON object alone.",
+                },
+            ]
     return None
 
 

@@ -76,20 +76,26 @@ class Client:
     """
 
     def __init__(
-        self, endpoint: Endpoint, told: Callable[[str], None] = lambda said: None,
-        sleep: Callable[[float], None] = time.sleep, answering: Callable[[int], None] = lambda characters: None,
+        self,
+        endpoint: Endpoint,
+        told: Callable[[str], None] = lambda said: None,
+        sleep: Callable[[float], None] = time.sleep,
+        answering: Callable[[int], None] = lambda characters: None,
         left_s: Callable[[], float] = lambda: math.inf,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises: KeyRefused."""
         if not (endpoint.key.isascii() and endpoint.key.isprintable()):
-            raise KeyRefused(f"The key for {endpoint.model} holds a character that no key can hold.",
-                             hint="Copy it anew: a line's end or an accent may have got in.")  # fmt: skip
+            raise KeyRefused(
+                f"The key for {endpoint.model} holds a character that no key can hold.",
+                hint="Copy it anew: a line's end or an accent may have got in.",
+            )
         self.endpoint, self._told, self._sleep, self._answering = endpoint, told, sleep, answering
         self._left_s, self._answered = left_s, False
         self._limit = "max_completion_tokens"  # what the endpoint calls the limit of an answer
         web = openai.DefaultHttpxClient(event_hooks={"response": [_bound]})
-        self._openai = openai.OpenAI(base_url=endpoint.base_url, api_key=endpoint.key or "none", max_retries=0,
-                                     http_client=web)  # fmt: skip
+        self._openai = openai.OpenAI(
+            base_url=endpoint.base_url, api_key=endpoint.key or "none", max_retries=0, http_client=web
+        )
 
     def close(self) -> None:
         self._openai.close()
@@ -145,10 +151,12 @@ class Client:
         """No error is chained to the library's own, which may hold the key."""
         left_s = max(0.001, ends - time.monotonic())
         request: dict[str, Any] = {
-            "model": self.endpoint.model, "messages": list(messages), "stream": True,
+            "model": self.endpoint.model,
+            "messages": list(messages),
+            "stream": True,
             "stream_options": {"include_usage": True},
             "timeout": openai.Timeout(min(ANSWER_S, left_s), connect=min(CONNECT_S, left_s)),
-        }  # fmt: skip
+        }
         if tools:
             request["tools"] = list(tools)
         limited = most is not None and most < MOST_ANSWER
@@ -159,8 +167,10 @@ class Client:
         try:
             with self._openai.chat.completions.create(**request) as stream:
                 if "html" in stream.response.headers.get("content-type", ""):
-                    raise ModelUnreachable(f"{self._where} is no such endpoint: it answers with a page of HTML.",
-                                           hint="--base-url usually ends in /v1.")  # fmt: skip
+                    raise ModelUnreachable(
+                        f"{self._where} is no such endpoint: it answers with a page of HTML.",
+                        hint="--base-url usually ends in /v1.",
+                    )
                 began = True
                 listener.hear(stream, LONGEST_ANSWER if most is None else min(LONGEST_ANSWER, LONGEST_TOKEN * most))
                 return self._heard(listener, stream.response.stream, ends)
@@ -179,8 +189,10 @@ class Client:
         except openai.APIError as error:
             raise _Passing(self._without_key(error.message), heard=listener.characters if began else None) from None
         except (ValueError, AttributeError, TypeError, KeyError) as error:  # what came is no such stream
-            raise _Passing(f"what it sends is not of the API: {self._without_key(str(error))}",
-                           heard=listener.characters if began else None) from None  # fmt: skip
+            raise _Passing(
+                f"what it sends is not of the API: {self._without_key(str(error))}",
+                heard=listener.characters if began else None,
+            ) from None
         finally:
             _until.reset(mark)
 
@@ -217,8 +229,9 @@ class Client:
     def _refused(self, error: openai.APIStatusError) -> Exception:
         status, said = error.status_code, self._without_key(str(error.message))
         if status in (401, 403):
-            return KeyRefused(f"{self._where} refuses the key: {said}",
-                              hint="Set OPENAI_API_KEY to a key for this endpoint.")  # fmt: skip
+            return KeyRefused(
+                f"{self._where} refuses the key: {said}", hint="Set OPENAI_API_KEY to a key for this endpoint."
+            )
         if status == 404:
             return ModelUnknown(
                 f"{self._where} is not known there: {said}",
@@ -234,8 +247,10 @@ class Client:
         if status in _PASSING or (status >= 500 and status not in _REFUSED):
             return _Passing(f"status {status}: {said}", _retry_after(error))
         kind = ModelRefused if status in _REFUSED else ModelError
-        return kind(f"{self._where} refuses the request (status {status}): {said}",
-                    hint="Another endpoint or model may take it.")  # fmt: skip
+        return kind(
+            f"{self._where} refuses the request (status {status}): {said}",
+            hint="Another endpoint or model may take it.",
+        )
 
 
 def _bound(response: Any) -> None:

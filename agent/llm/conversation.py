@@ -84,8 +84,9 @@ class Conversation:
     def __post_init__(self) -> None:
         self._submitted: Candidate | None = None
         self._payer = Payer(self.chat, self.account, self.step)
-        self._all = self.registry.with_more([Tool("submit", Submit, self._submit),
-                                             Tool("give_up", GiveUp, self._give_up)])  # fmt: skip
+        self._all = self.registry.with_more(
+            [Tool("submit", Submit, self._submit), Tool("give_up", GiveUp, self._give_up)]
+        )
 
     def next_candidate(self) -> Candidate | None:
         """None when the conversation has ended. Raises: ModelError."""

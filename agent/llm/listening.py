@@ -18,8 +18,11 @@ TELL_EVERY_S = 2.0
 TELL_SHARE = 0.2  # of the time an answer has taken; a long one is told of less often
 _FINISHES = {"stop", "tool_calls", "length", "content_filter"}
 # where an answer begins; a template may have opened it already, and then only its end is there, on a line's end
-_THOUGHTS = re.compile(r"\A\s*<(think|thinking)>(.*?)(?:</\1>|\Z)"
-                       r"|\A((?:(?!<think).)*?)</think(?:ing)?>[ \t]*(?:\n|\Z)", re.DOTALL)  # fmt: skip
+_THOUGHTS = re.compile(
+    r"\A\s*<(think|thinking)>(.*?)(?:</\1>|\Z)"
+    r"|\A((?:(?!<think).)*?)</think(?:ing)?>[ \t]*(?:\n|\Z)",
+    re.DOTALL,
+)
 
 
 @dataclass
@@ -99,8 +102,10 @@ class Listener:
         self.refusal = _whole(self._refusal)
         if self.refusal and not text and not self._calls:
             text, finish = self.refusal, "content_filter"
-        calls = [ToolCall(id=call.id or f"call_{number}", name=whole(call.name), arguments=whole(call.arguments))
-                 for number, call in enumerate(self._calls)]  # fmt: skip
+        calls = [
+            ToolCall(id=call.id or f"call_{number}", name=whole(call.name), arguments=whole(call.arguments))
+            for number, call in enumerate(self._calls)
+        ]
         reasoning = "\n".join(part for part in (_whole(self._reasoning), thoughts) if part)
         return Turn(text=text, calls=calls, finish=finish, usage=self.usage, reasoning=reasoning)
 
@@ -124,5 +129,6 @@ def _without_thoughts(text: str) -> tuple[str, str]:
 
 def _usage(told: Any) -> Usage:
     details = getattr(told, "prompt_tokens_details", None)
-    return Usage(prompt=told.prompt_tokens, completion=told.completion_tokens,
-                 cached=getattr(details, "cached_tokens", None))  # fmt: skip
+    return Usage(
+        prompt=told.prompt_tokens, completion=told.completion_tokens, cached=getattr(details, "cached_tokens", None)
+    )

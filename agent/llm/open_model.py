@@ -95,18 +95,29 @@ def _begin(
     for draft in range(1, drafts + 1):
         name = step if draft == 1 else f"{step}#{draft}"
         review = f"{name}:review"
-        reviewer = Reviewer(cast.reviewer.chat(review), cast.reviewer.account, packs, partial(_record, ctx, review),
-                            partial(_note, ctx))  # fmt: skip
+        reviewer = Reviewer(
+            cast.reviewer.chat(review), cast.reviewer.account, packs, partial(_record, ctx, review), partial(_note, ctx)
+        )
         bench = Workbench.open(ctx, step, name)
         registry = REGISTRY if ctx.config.replay is None else REGISTRY.without_looking()
-        conversation = Conversation(cast.writer.chat(name), registry, bench, cast.writer.account, step, list(told),
-                                    Recording(ctx.run_dir / EXCHANGES, name).add, ctx.config.tool_calls, one_by_one,
-                                    partial(_over, ctx, stopped))  # fmt: skip
+        conversation = Conversation(
+            cast.writer.chat(name),
+            registry,
+            bench,
+            cast.writer.account,
+            step,
+            list(told),
+            Recording(ctx.run_dir / EXCHANGES, name).add,
+            ctx.config.tool_calls,
+            one_by_one,
+            partial(_over, ctx, stopped),
+        )
         talks.append(Talk(conversation, bench, reviewer))
     if cast.triage is not None:
         name = f"{step}:triage"
-        why = opinions.not_worth_it(cast.triage.chat(name), cast.triage.account, told, partial(_record, ctx, name),
-                                    partial(_note, ctx))  # fmt: skip
+        why = opinions.not_worth_it(
+            cast.triage.chat(name), cast.triage.account, told, partial(_record, ctx, name), partial(_note, ctx)
+        )
         for talk in talks:
             talk.conversation.ended = f"{cast.triage.name} thinks that the step is not worth it: {why}" if why else ""
     return talks
@@ -179,28 +190,38 @@ def _adviser(ctx: RunContext, name: str, account: Account) -> Role:
 
 
 def _no_price(name: str) -> ModelError:
-    return ModelError(f"The price of {name} is not known, so that --dollars cannot be held.",
-                      hint="--price 2,10 says what a million tokens of prompts and of answers cost.")  # fmt: skip
+    return ModelError(
+        f"The price of {name} is not known, so that --dollars cannot be held.",
+        hint="--price 2,10 says what a million tokens of prompts and of answers cost.",
+    )
 
 
 def _client(ctx: RunContext, name: str) -> Chat:
     try:
         from agent.llm.client import Client, Endpoint
     except ModuleNotFoundError as error:
-        raise ModelError(f"A model needs the package {error.name}, which is not installed.",
-                         hint="Install `ratchet-agent[llm]` beside Ratchet.") from error  # fmt: skip
+        raise ModelError(
+            f"A model needs the package {error.name}, which is not installed.",
+            hint="Install `ratchet-agent[llm]` beside Ratchet.",
+        ) from error
     url, key = ctx.config.base_url or os.environ.get(URL_VARIABLE), os.environ.get(KEY_VARIABLE, "").strip()
     if not url and not key:
-        raise KeyRefused(f"There is no key for {name}.",
-                         hint=f"Set {KEY_VARIABLE}; an endpoint that needs none is named by --base-url.")  # fmt: skip
+        raise KeyRefused(
+            f"There is no key for {name}.",
+            hint=f"Set {KEY_VARIABLE}; an endpoint that needs none is named by --base-url.",
+        )
     if url and not url.startswith(("http://", "https://")):
         raise ModelUnreachable(f"{url} is no address of an endpoint.", hint="One begins with http:// or https://.")
     try:
         url = address(url) if url else None
     except ValueError as error:
         raise ModelUnreachable(f"{URL_VARIABLE}: {error}") from None
-    return Client(Endpoint(url, name, key), partial(_note, ctx), answering=partial(_answering, ctx, name),
-                  left_s=partial(_left_s, ctx))  # fmt: skip
+    return Client(
+        Endpoint(url, name, key),
+        partial(_note, ctx),
+        answering=partial(_answering, ctx, name),
+        left_s=partial(_left_s, ctx),
+    )
 
 
 def _left_s(ctx: RunContext) -> float:

@@ -65,9 +65,12 @@ class Reviewer:
 
 
 def not_worth_it(
-    chat: Chat, account: Account, opening: Sequence[Message], heard: Heard,
+    chat: Chat,
+    account: Account,
+    opening: Sequence[Message],
+    heard: Heard,
     told: Callable[[str], None] = lambda said: None,
-) -> str:  # fmt: skip
+) -> str:
     """Why a step is not worth the work of the model that works; empty when it is, or when `told` hears why nobody can
     tell.
     """

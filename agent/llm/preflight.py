@@ -56,5 +56,7 @@ def fills_in(chat: Chat, account: Account, name: str, heard: Heard) -> None:
     """Ask for one record, as who gives opinions is asked. Raises: ModelError."""
     messages: list[Message] = [{"role": "user", "content": "Say that you are ready."}]
     if ask_for(Opinion, chat, account, PURPOSE, messages, heard) is None and not account.reached():
-        raise ModelError(f"{name} was asked for one record, and gave none of the form.",
-                         hint="Take a model that can answer with a JSON object.")  # fmt: skip
+        raise ModelError(
+            f"{name} was asked for one record, and gave none of the form.",
+            hint="Take a model that can answer with a JSON object.",
+        )

@@ -34,8 +34,11 @@ def opening(ctx: RunContext, step: str) -> list[Message]:
 
 def rules(packs: Packs) -> str:
     """The same for every step and every run of one version."""
-    told = [packs.get(RATCHET).section("Working on a candidate"),
-            "Skill packs that you can read with the tool `skill`, by `pack/file`:", packs.listed()]  # fmt: skip
+    told = [
+        packs.get(RATCHET).section("Working on a candidate"),
+        "Skill packs that you can read with the tool `skill`, by `pack/file`:",
+        packs.listed(),
+    ]
     return "\n\n".join(told)
 
 

@@ -24,8 +24,12 @@ class Recording:
 
     def add(self, messages: Sequence[Message], turn: Turn) -> None:
         """What was said since the last exchange, and the answer. Raises: OSError."""
-        row = {"step": self.step, "before": self._written, "messages": list(messages[self._written :]),
-               "turn": turn.model_dump(mode="json")}  # fmt: skip
+        row = {
+            "step": self.step,
+            "before": self._written,
+            "messages": list(messages[self._written :]),
+            "turn": turn.model_dump(mode="json"),
+        }
         self._written = len(messages) + 1  # the answer itself comes next in the conversation
         with self.file.open("ab+") as stream:
             stream.write(_line_end(stream) + json.dumps(row).encode() + b"\n")

@@ -71,17 +71,22 @@ class Begin(Request):
 
 
 def serve(
-    progress: Progress, port: int | None, first: Order | None, ordered: Callable[[Begin], Order],
+    progress: Progress,
+    port: int | None,
+    first: Order | None,
+    ordered: Callable[[Begin], Order],
     packs: Sequence[Path] = (),
-) -> int:  # fmt: skip
+) -> int:
     """`first` is the run, or None where the outside agent says which, for `ordered`. Returns its exit status: 0 where
     the agent went away before one began. `packs` are told of while no run says which. Raises: RatchetError.
     """
     try:
         from agent.outside.server import Serving, made
     except ModuleNotFoundError as error:
-        raise AgentError(f"Serving MCP needs the package {error.name}, which is not installed.",
-                         hint="Install `ratchet-agent[mcp]` beside Ratchet.") from error  # fmt: skip
+        raise AgentError(
+            f"Serving MCP needs the package {error.name}, which is not installed.",
+            hint="Install `ratchet-agent[mcp]` beside Ratchet.",
+        ) from error
     if first is None and port is not None:
         raise WrongUsage("--port needs --target and --entry.", hint="On stdio the outside agent can say which.")
     desk = Desk()

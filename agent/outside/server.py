@@ -57,8 +57,13 @@ def made(desk: Desk, tools: Sequence[Tool], instructions: str) -> Server[Any]:
         # no structured content, in which what the target says would stand without marks
         return types.CallToolResult(content=[types.TextContent(text=answer.text)], is_error=not answer.worked)
 
-    return Server("ratchet", version=__version__, instructions=instructions, on_list_tools=on_list_tools,
-                  on_call_tool=on_call_tool)  # fmt: skip
+    return Server(
+        "ratchet",
+        version=__version__,
+        instructions=instructions,
+        on_list_tools=on_list_tools,
+        on_call_tool=on_call_tool,
+    )
 
 
 @dataclass

@@ -168,10 +168,21 @@ def _hoist(drafts: Drafts, site: Site) -> None:
         f"({percent(site.share)}). They are built once for each such key and kept."
     )
     together, timed_with = f"Build {listed(names)} of {where} once", timed_with_compile(drafts.request, STEP)
-    drafts.add(site, together, rationale, partial(hoist.rewrite, tree, site), gain=gain_without(site.share),
-               timed_with=timed_with)  # fmt: skip
+    drafts.add(
+        site,
+        together,
+        rationale,
+        partial(hoist.rewrite, tree, site),
+        gain=gain_without(site.share),
+        timed_with=timed_with,
+    )
     if len(names) > 1 and drafts.was_tried(together, *_WORTH_SPLITTING):
         for name in dict.fromkeys(names):
             single = site.model_copy(update={"detail": {**site.detail, "only": name}})
-            drafts.add(single, f"Build {name} of {where} once", rationale, partial(hoist.rewrite, tree, single),
-                       timed_with=timed_with)  # fmt: skip
+            drafts.add(
+                single,
+                f"Build {name} of {where} once",
+                rationale,
+                partial(hoist.rewrite, tree, single),
+                timed_with=timed_with,
+            )

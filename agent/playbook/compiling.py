@@ -106,8 +106,10 @@ def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
         return
     takes_s = CONSTANTS_TAKE * kept[0].first_call_s if kept else 0.0  # of the first: tuning takes long, and is cached
     if takes_s > MOST_AT_A_START_S:
-        drafts.reasons.append(f"with its weights as constants {site.module_class} would be compiled for about "
-                              f"{takes_s:.0f} s at each start of the program")  # fmt: skip
+        drafts.reasons.append(
+            f"with its weights as constants {site.module_class} would be compiled for about "
+            f"{takes_s:.0f} s at each start of the program"
+        )
         return
     for text in ways:
         drafts.add(

@@ -77,9 +77,10 @@ def _together(drafts: Drafts, retried: set[str]) -> None:
     if len(sites) < 2 or len({s.file for s in sites}) > 1:
         return
     drafts.add(
-        sites[0], "Run all layers with a common input as one matrix multiplication each",
+        sites[0],
+        "Run all layers with a common input as one matrix multiplication each",
         " ".join(fusing.rationale(site) for site in sites),
         partial(projections.rewrite, drafts.request.tree, sites),
-    )  # fmt: skip
+    )
     # what holds both halves is tried first: if it is kept, neither is left to try alone
     drafts.candidates.sort(key=lambda c: c.title.endswith(AGAIN))

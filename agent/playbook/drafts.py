@@ -29,9 +29,16 @@ class Drafts:
     tried: bool = False
 
     def add(
-        self, site: Site, title: str, rationale: str, rewrite: Callable[[], dict[str, str]], *,
-        gain: float | None = None, enables: str = "", timed_with: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        site: Site,
+        title: str,
+        rationale: str,
+        rewrite: Callable[[], dict[str, str]],
+        *,
+        gain: float | None = None,
+        enables: str = "",
+        timed_with: str = "",
+    ) -> None:
         """A candidate from what `rewrite()` returns; its `CannotRewrite` becomes a reason."""
         if why := self.out_of_reach(site):
             self.reasons.append(why)

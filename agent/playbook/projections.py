@@ -51,9 +51,13 @@ def _layers(drafts: Drafts, timed_with: str = "") -> None:
     request = drafts.request
     for site in projections.find(request.observation):
         drafts.add(
-            site, title(drafts, site), rationale(site), partial(projections.rewrite, request.tree, [site]),
-            gain=gain_without(site.share, 0.3), timed_with=timed_with,
-        )  # fmt: skip
+            site,
+            title(drafts, site),
+            rationale(site),
+            partial(projections.rewrite, request.tree, [site]),
+            gain=gain_without(site.share, 0.3),
+            timed_with=timed_with,
+        )
 
 
 def title(drafts: Drafts, site: Site) -> str:

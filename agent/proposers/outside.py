@@ -124,8 +124,11 @@ class Outside:
             return Text(said=self.told(name))
 
         does: dict[type[Request], Callable[..., Result]] = {
-            Submit: submit, GiveUp: give_up, Finish: finish, Where: where,
-        }  # fmt: skip
+            Submit: submit,
+            GiveUp: give_up,
+            Finish: finish,
+            Where: where,
+        }
         return Registry([*REGISTRY.tools.values(), *(replace(tool, function=does[tool.request]) for tool in _OWN)])
 
     def _answer_waiting(self, request: ProposalRequest, step: _Step) -> None:

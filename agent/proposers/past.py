@@ -17,9 +17,17 @@ def past_of(row: LedgerRow, stacked: Collection[str]) -> PastAttempt:
     by_case = tuple(float(case["median"]) for case in timed.get("cases") or [])
     first_call_s = float(compiled.get("first_call_s") or 0.0)
     return PastAttempt(
-        row.step, row.title, row.verdict, row.reason, row.diff_digest, first_call_s, row.speedup, by_case,
-        stacked=row.attempt_id in stacked, unproven_below=bool(row.below),
-    )  # fmt: skip
+        row.step,
+        row.title,
+        row.verdict,
+        row.reason,
+        row.diff_digest,
+        first_call_s,
+        row.speedup,
+        by_case,
+        stacked=row.attempt_id in stacked,
+        unproven_below=bool(row.below),
+    )
 
 
 def verdict_on(past: PastAttempt) -> str:

@@ -63,8 +63,22 @@ class Playbook:
 
     def sites(self, request: ProposalRequest) -> list[Site]:
         """Everything known to be worth changing, the largest share of a call first."""
-        finders = (padding, decisions, remember, positions, loops, repeat_kv, copies, zeros, kernel_sites,
-                   fused_kernels, projection_sites, attention_sites, route_attention, epilogues)  # fmt: skip
+        finders = (
+            padding,
+            decisions,
+            remember,
+            positions,
+            loops,
+            repeat_kv,
+            copies,
+            zeros,
+            kernel_sites,
+            fused_kernels,
+            projection_sites,
+            attention_sites,
+            route_attention,
+            epilogues,
+        )
         found = [site for finder in finders for site in finder.find(request.observation)]
         found += hoist.sites(request.tree, request.observation)
         found += experts.find(request.tree, request.observation)

@@ -14,8 +14,12 @@ def cost_of(verdict: Verdict, candidate: Candidate) -> dict[str, Any]:
     """What judging took, read off the evidence, and what a model took to come to the candidate."""
     parts = [verdict.evidence.get(name) or {} for name in ("screen", "confirmation", "worth")]
     restarts = sum(int(part.get("restarts", 0)) for part in parts)
-    return {"wall_s": float(verdict.evidence.get("wall_s", 0.0)), "restarts": restarts, "tokens": candidate.tokens,
-            "dollars": candidate.dollars}  # fmt: skip
+    return {
+        "wall_s": float(verdict.evidence.get("wall_s", 0.0)),
+        "restarts": restarts,
+        "tokens": candidate.tokens,
+        "dollars": candidate.dollars,
+    }
 
 
 def commit_message(attempt: Attempt, verdict: Verdict | None, config: RunConfig) -> str:

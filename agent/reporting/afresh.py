@@ -24,8 +24,13 @@ def _outcome(
     change: PastChange, rows: Sequence[LedgerRow], stacked: Sequence[str], reasons: Mapping[str, str]
 ) -> Afresh:
     candidate = change.candidate
-    told = Afresh(step=candidate.step, title=candidate.title, then=change.speedup, outcome=NOT_JUDGED,
-                  why=reasons.get(candidate.step, ""))  # fmt: skip
+    told = Afresh(
+        step=candidate.step,
+        title=candidate.title,
+        then=change.speedup,
+        outcome=NOT_JUDGED,
+        why=reasons.get(candidate.step, ""),
+    )
     titles = {candidate.title, *(candidate.title + end for end in (AGAIN, ON_ENABLERS, ON_WAITING))}
     for row in (row for row in rows if row.title in titles):
         if row.attempt_id in stacked:  # also what was kept with another change

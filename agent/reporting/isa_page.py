@@ -65,8 +65,11 @@ def _head(one: Compiled) -> Iterator[str]:
     variant = one.variant
     config = f", {one_line(variant.config, 60)}" if variant.config else ""
     yield f"{one_line(variant.kernel, 40)} ({one_line(variant.file.rpartition('/')[2], 30)}:{variant.line}){config}"
-    types = [f"{name} {kind}{' :16' if name in variant.aligned and not kind.startswith('*') else ''}"
-             for name, kind in variant.signature.items() if kind != "constexpr"]  # fmt: skip
+    types = [
+        f"{name} {kind}{' :16' if name in variant.aligned and not kind.startswith('*') else ''}"
+        for name, kind in variant.signature.items()
+        if kind != "constexpr"
+    ]
     values = [f"{name}={value}" for name, value in (*variant.constants.items(), *variant.options.items())]
     yield from _wrapped("  ", one_line("; ".join((", ".join(types), ", ".join(values)))))
     for note in variant.notes:
@@ -83,27 +86,40 @@ def _page(one: Compiled, triton: str) -> Iterator[str]:
     every, inside = code.everywhere, code.in_loops
     kinds = f"{code.arch_vgprs} arch, {code.acc_vgprs} acc"
     yield from _line("registers", f"{code.vgprs} of a lane ({kinds}{_padded(one)}), {code.sgprs} scalar")
-    yield from _line("spills", f"{code.vgpr_spills} vector, {code.sgpr_spills} scalar; {code.scratch_bytes} bytes of "
-                     "scratch a lane")  # fmt: skip
-    yield from _line("LDS", f"{one.lds_bytes} bytes of {one.architecture.lds_bytes} a workgroup of "
-                     f"{count(one.outcome.num_warps, 'wave')}")  # fmt: skip
-    yield from _line("occupancy", f"{seen.waves:g} of {seen.most} waves a SIMD ({seen.percent:.0f} %), limited by "
-                     f"{seen.limit()}")  # fmt: skip
+    yield from _line(
+        "spills", f"{code.vgpr_spills} vector, {code.sgpr_spills} scalar; {code.scratch_bytes} bytes of scratch a lane"
+    )
+    yield from _line(
+        "LDS",
+        f"{one.lds_bytes} bytes of {one.architecture.lds_bytes} a workgroup of {count(one.outcome.num_warps, 'wave')}",
+    )
+    yield from _line(
+        "occupancy", f"{seen.waves:g} of {seen.most} waves a SIMD ({seen.percent:.0f} %), limited by {seen.limit()}"
+    )
     if seen.steps:
         yield from _line("", seen.next_step())
     yield from _line("loads", f"{_widths(every.loads)}{_loops(inside, _widths(inside.loads))}")
     yield from _line("stores", f"{_widths(every.stores)}{_loops(inside, _widths(inside.stores))}")
     yield from _line("LDS reads", f"{_widths(every.lds_loads)}{_loops(inside, _widths(inside.lds_loads))}")
-    yield from _line("LDS writes", f"{_widths(every.lds_stores)}{_loops(inside, _widths(inside.lds_stores))}"
-                     + (f"; {every.into_lds} loads go straight into LDS" if every.into_lds else ""))  # fmt: skip
+    yield from _line(
+        "LDS writes",
+        f"{_widths(every.lds_stores)}{_loops(inside, _widths(inside.lds_stores))}"
+        + (f"; {every.into_lds} loads go straight into LDS" if every.into_lds else ""),
+    )
     yield from _line("matrix", f"{_matrix(every.matrix)}{_loops(inside, _matrix(inside.matrix))}")
     yield from _line("waits", f"{_waits(every)}{_loops(inside, _waits(inside))}")
-    yield from _line("layouts", f"{count(layouts.conversions, 'change')} of layout, {layouts.round_trips} taken for a "
-                     f"round trip through LDS ({layouts.round_trips_in_loops} in loops)")  # fmt: skip
+    yield from _line(
+        "layouts",
+        f"{count(layouts.conversions, 'change')} of layout, {layouts.round_trips} taken for a "
+        f"round trip through LDS ({layouts.round_trips_in_loops} in loops)",
+    )
     others = {"atomics": every.atomics, "flat": every.flat, "dot": every.dots, "scratch": every.scratch}
     loops = f"{inside.instructions} in {count(code.loops, 'loop')}" if code.loops else "no loop"
-    yield from _line("code", f"{count(every.instructions, 'instruction')}, {loops}"
-                     + "".join(f", {number} {name}" for name, number in others.items() if number))  # fmt: skip
+    yield from _line(
+        "code",
+        f"{count(every.instructions, 'instruction')}, {loops}"
+        + "".join(f", {number} {name}" for name, number in others.items() if number),
+    )
     for number, advice in enumerate(one.advice(), 1):
         yield from _line("to try" if number == 1 else "", f"{number}. {advice.topic}: {advice.text}")
 
@@ -121,9 +137,15 @@ def _row(one: Compiled) -> Iterator[str]:
         return
     code, seen = one.code, one.occupancy
     yield _COLUMNS.format(
-        one.architecture.name, code.vgprs, code.acc_vgprs, code.vgpr_spills + code.sgpr_spills, code.scratch_bytes,
-        one.lds_bytes, f"{seen.waves:g}/{seen.most}", seen.limit(),
-    )  # fmt: skip
+        one.architecture.name,
+        code.vgprs,
+        code.acc_vgprs,
+        code.vgpr_spills + code.sgpr_spills,
+        code.scratch_bytes,
+        one.lds_bytes,
+        f"{seen.waves:g}/{seen.most}",
+        seen.limit(),
+    )
 
 
 def _shared_advice(results: tuple[Compiled, ...]) -> Iterator[str]:

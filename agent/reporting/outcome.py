@@ -303,12 +303,17 @@ def _model_use(ctx: RunContext) -> ModelUse | None:
         return None
     known = account.kept(ctx.run_dir)
     return ModelUse(
-        name=ctx.config.model or "a recording", replayed=ctx.config.replay is not None, dollars=known.spent.dollars,
-        requests=known.spent.requests, prompt_tokens=known.spent.prompt,
-        completion_tokens=known.spent.completion, untold=known.spent.untold, guessed_tokens=known.spent.guessed,
+        name=ctx.config.model or "a recording",
+        replayed=ctx.config.replay is not None,
+        dollars=known.spent.dollars,
+        requests=known.spent.requests,
+        prompt_tokens=known.spent.prompt,
+        completion_tokens=known.spent.completion,
+        untold=known.spent.untold,
+        guessed_tokens=known.spent.guessed,
         tokens_by_step={step: spent.tokens for step, spent in known.by_step.items()},
         dollars_by_step={step: spent.dollars for step, spent in known.by_step.items()},
-    )  # fmt: skip
+    )
 
 
 def _afresh(ctx: RunContext, state: RunState) -> list[Afresh]:

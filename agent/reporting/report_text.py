@@ -53,8 +53,10 @@ def _head(report: Report) -> str:
         lines.append(f"{wording.count(len(report.attempts), 'candidate')} judged, none proven faster.")
     lines.append("")
     when = f"{report.date:%Y-%m-%d %H:%M %Z}".strip()
-    lines.append(f"Target {_code(report.target)}, entry {_code(report.entry)}, {when}, "
-                 f"{wording.duration(report.wall_s)}, Ratchet {_plain(report.version)}.")  # fmt: skip
+    lines.append(
+        f"Target {_code(report.target)}, entry {_code(report.entry)}, {when}, "
+        f"{wording.duration(report.wall_s)}, Ratchet {_plain(report.version)}."
+    )
     if report.branch:
         lines.append(f"The changes are commits on the branch {_code(report.branch)}.")
     elif report.result:
@@ -245,8 +247,16 @@ def _compiled(report: Report) -> str:
         again = "; ".join([wording.count(made["recompiles"], "time"), *made["recompile_reasons"]])
         first, saved = made["first_call_s"], _saved_us(attempt)
         back = f"{first * 1e6 / saved:,.0f} calls" if saved > 0 else "never"
-        rows.append((_plain(attempt.title), str(made["graphs"]), _plain(breaks, WHY_WIDTH),
-                     _plain(again, WHY_WIDTH), wording.duration(first), back))  # fmt: skip
+        rows.append(
+            (
+                _plain(attempt.title),
+                str(made["graphs"]),
+                _plain(breaks, WHY_WIDTH),
+                _plain(again, WHY_WIDTH),
+                wording.duration(first),
+                back,
+            )
+        )
     if not rows:
         return ""
     return "## Compiled\n\n" + _table(_COMPILED, rows)
@@ -274,8 +284,10 @@ def _kernels(report: Report) -> str:
 
 def _environment(report: Report) -> str:
     host, guest = report.environment.host, report.environment.guest
-    lines = [f"- {_plain(host.cpu_model)}, {host.cpu_cores} of {host.cpu_cores_online} cores, {_plain(host.os)}, "
-             f"kernel {_plain(host.kernel)}"]  # fmt: skip
+    lines = [
+        f"- {_plain(host.cpu_model)}, {host.cpu_cores} of {host.cpu_cores_online} cores, {_plain(host.os)}, "
+        f"kernel {_plain(host.kernel)}"
+    ]
     if host.memory_bytes:
         lines[0] += f", {wording.gibibytes(host.memory_bytes)}"
     if host.gpu_driver:

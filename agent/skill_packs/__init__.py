@@ -47,8 +47,10 @@ class Pack:
         except yaml.YAMLError as error:
             raise PackUnusable(f"The front matter of {self.folder / MAIN} is no YAML: {error}") from error
         if not isinstance(told, dict) or told.get("name") != self.name or not str(told.get("description") or ""):
-            raise PackUnusable(f"{self.folder / MAIN} does not begin with its name and a description.",
-                               hint="It begins with ---, name: (as the folder), description: and ---.")  # fmt: skip
+            raise PackUnusable(
+                f"{self.folder / MAIN} does not begin with its name and a description.",
+                hint="It begins with ---, name: (as the folder), description: and ---.",
+            )
         return told
 
     @property
@@ -74,8 +76,9 @@ class Pack:
                 raise PackUnusable(f"{path} of the pack {self.name} is too long to be read.")
             return place.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise PackUnusable(f"There is no text {path} in the pack {self.name}.",
-                               hint=f"There are {', '.join(self.files()[:40])}.") from error  # fmt: skip
+            raise PackUnusable(
+                f"There is no text {path} in the pack {self.name}.", hint=f"There are {', '.join(self.files()[:40])}."
+            ) from error
 
     def section(self, heading: str) -> str:
         """What stands below a heading of `SKILL.md`, of any level, up to the next of its level or above. Raises:

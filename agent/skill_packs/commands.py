@@ -23,8 +23,10 @@ def validate(arguments: argparse.Namespace) -> int:
     try:
         from skills_ref import validate as of_the_format  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
-        raise PackUnusable(f"Validating needs the package {error.name}, which is not installed.",
-                           hint="Install `ratchet-agent[skills]` beside Ratchet.") from error  # fmt: skip
+        raise PackUnusable(
+            f"Validating needs the package {error.name}, which is not installed.",
+            hint="Install `ratchet-agent[skills]` beside Ratchet.",
+        ) from error
     wrong = list[str]()
     for pack in found_in(arguments.folder) if arguments.folder else Packs.of().packs:
         found = of_the_format(pack.folder)

@@ -27,8 +27,7 @@ def install(packs: Sequence[Pack], into: Path, *, replace: bool = False) -> list
             raise PackUnusable(f"{there} is in the way.", hint="Move it away first.")
         same = there.exists() and _same(pack, there)
         if there.exists() and not same and not replace:
-            raise PackUnusable(f"{there} is there already, and differs.",
-                               hint="With --replace it is written over.")  # fmt: skip
+            raise PackUnusable(f"{there} is there already, and differs.", hint="With --replace it is written over.")
         if not same:
             _copy(pack, there)
         told.append(f"{pack.name}: {'was there already' if same else 'installed'} in {there}")

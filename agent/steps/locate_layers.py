@@ -22,16 +22,20 @@ def run(state: RunState, ctx: RunContext) -> Update:
         sites = ctx.sites()
     except WorkerFault as fault:
         return finish(ctx, ended(STEP, "nothing", f"the top of the stack could not be observed: {fault}"))
-    write_atomically(ctx.run_dir / "profiles" / "sites.json",
-                     "[" + ",\n".join(site.model_dump_json() for site in sites) + "]\n")  # fmt: skip
+    write_atomically(
+        ctx.run_dir / "profiles" / "sites.json", "[" + ",\n".join(site.model_dump_json() for site in sites) + "]\n"
+    )
     own = [site for site in sites if not site.third_party]
     copied = sum(bool(overlay.root_of(site.file)) for site in own)
     if not sites:
         return finish(ctx, ended(STEP, "nothing", "no known pattern was found in what was run"))
     foreign = len(sites) - len(own)
     places = ", ".join(f"{site.kind} at {site.file}:{site.line}" for site in own[:4])
-    where = f"{len(own) - copied} in the target's own source, {copied} in libraries" if copied else (
-        f"{len(own)} in the target's own source")  # fmt: skip
+    where = (
+        f"{len(own) - copied} in the target's own source, {copied} in libraries"
+        if copied
+        else (f"{len(own)} in the target's own source")
+    )
     reason = where + (f": {places}" if own else "")
     reason += f"; {foreign} in library code that cannot be copied" if foreign else ""
     return finish(ctx, ended(STEP, "done", reason))

@@ -138,9 +138,13 @@ def _screen(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[
     if len(builds) < 2:
         return dict.fromkeys(builds, 0.0)
     file = ctx.run_dir / "session" / "screened.json"
-    screened = measurements.once(file, Screened, lambda: Screened(
-        modes=dict(_compare(ctx, "baselines screened", pristine, builds, SCREEN_RESTARTS).comparisons)
-    ))  # fmt: skip
+    screened = measurements.once(
+        file,
+        Screened,
+        lambda: Screened(
+            modes=dict(_compare(ctx, "baselines screened", pristine, builds, SCREEN_RESTARTS).comparisons)
+        ),
+    )
     for mode, comparison in screened.modes.items():
         if comparison.failed:
             _failed(ctx, found, mode, comparison.failed)
@@ -166,9 +170,15 @@ def _take(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -
 
 def _compare(ctx: RunContext, purpose: str, pristine: Build, builds: dict[str, Build], restarts: int) -> Measured:
     ctx.subject = f"plain torch.compile ({', '.join(builds)})"
-    request = Request(purpose, pristine, builds, lambda log_ratios: len(log_ratios) >= restarts,
-                      progress=lambda n: ctx.say("measuring", n, restarts),
-                      doing=ctx.say, fewest=restarts)  # fmt: skip
+    request = Request(
+        purpose,
+        pristine,
+        builds,
+        lambda log_ratios: len(log_ratios) >= restarts,
+        progress=lambda n: ctx.say("measuring", n, restarts),
+        doing=ctx.say,
+        fewest=restarts,
+    )
     return ctx.referee.clock.compare(request)
 
 
@@ -209,8 +219,11 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
             endless += fault.kind in ("compiles_again", "hangs")
     found.compile_endless = endless == len(pending) > 0
     counted = [build.graph_breaks for build in builds.values() if build.graph_breaks is not None]
-    found.compile_breaks = measurements.once(ctx.run_dir / "session" / "graph-breaks.json", GraphBreaks,
-                                             lambda: GraphBreaks(count=max(counted, default=None))).count  # fmt: skip
+    found.compile_breaks = measurements.once(
+        ctx.run_dir / "session" / "graph-breaks.json",
+        GraphBreaks,
+        lambda: GraphBreaks(count=max(counted, default=None)),
+    ).count
     ctx.compile_baselines.update(builds)
     return builds
 
@@ -247,8 +260,10 @@ def compile_builds(ctx: RunContext) -> dict[str, Build]:
     """The pristine tree under each plain mode, with nothing compiled yet."""
     pristine = ctx.referee.pristine
     modes = MODES["rocm" if ctx.platform.rocm else ctx.platform.device]
-    return {mode: Build(f"{pristine.key}+compile:{mode}", pristine.tree, compile_options=options)
-            for mode, options in modes.items()}  # fmt: skip
+    return {
+        mode: Build(f"{pristine.key}+compile:{mode}", pristine.tree, compile_options=options)
+        for mode, options in modes.items()
+    }
 
 
 assert accept.LOOKS.get(BASELINE_RESTARTS), "a baseline's interval needs as many restarts as a look"

@@ -15,9 +15,24 @@ from sandbox import counters
 from sandbox.contract import Command
 from sandbox.kernel import isolation
 
-Guard = Literal["network", "read-only root", "capabilities", "user", "ipc", "tmp", "shm", "read-only mounts",
-                "environment", "pid namespace", "host files", "devices", "control groups",
-                "user namespaces", "kernel limits", "keyring"]  # fmt: skip
+Guard = Literal[
+    "network",
+    "read-only root",
+    "capabilities",
+    "user",
+    "ipc",
+    "tmp",
+    "shm",
+    "read-only mounts",
+    "environment",
+    "pid namespace",
+    "host files",
+    "devices",
+    "control groups",
+    "user namespaces",
+    "kernel limits",
+    "keyring",
+]
 
 
 @dataclass(frozen=True)

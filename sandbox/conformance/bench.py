@@ -20,13 +20,36 @@ from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sand
 from sandbox.guest.wire import BadFrame, ChannelClosed
 
 # What a check holds a provider to, in few words: `suite.HELD_TO` says which provider promises it, and when.
-Promise = Literal["no network", "no way to the hypervisor", "no host files", "nothing written", "own processes",
-                  "own shared memory", "own keys", "own control groups", "clean environment", "no rights",
-                  "no new rights", "system calls filtered", "no namespaces of its own", "usual devices",
-                  "kernel settings", "plain files", "process limit", "process limit by the kernel", "memory limit",
-                  "memory limit on everything", "disk limit", "disk limit on mapped files", "file size limit",
-                  "output limit", "bounded scratch", "no core dumps", "ends whole tree",
-                  "nothing left behind"]  # fmt: skip
+Promise = Literal[
+    "no network",
+    "no way to the hypervisor",
+    "no host files",
+    "nothing written",
+    "own processes",
+    "own shared memory",
+    "own keys",
+    "own control groups",
+    "clean environment",
+    "no rights",
+    "no new rights",
+    "system calls filtered",
+    "no namespaces of its own",
+    "usual devices",
+    "kernel settings",
+    "plain files",
+    "process limit",
+    "process limit by the kernel",
+    "memory limit",
+    "memory limit on everything",
+    "disk limit",
+    "disk limit on mapped files",
+    "file size limit",
+    "output limit",
+    "bounded scratch",
+    "no core dumps",
+    "ends whole tree",
+    "nothing left behind",
+]
 Weakening = Literal["memory_bytes", "processes", "file_bytes", "disk_bytes", "output_bytes"]
 
 _T = TypeVar("_T")

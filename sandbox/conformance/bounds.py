@@ -182,6 +182,28 @@ def _groups_of(pid: int) -> set[Path]:
     return {place for place in places if place.exists()}
 
 
-CHECKS = (fork_bomb, fork_burst, memory, hidden_memory, memory_of_child, disk, disk_unlinked, disk_mapped, disk_sent,
-          disk_to_agent, disk_deep, disk_closed, disk_at_once, disk_empty, disk_undumpable, disk_threads, file_size,
-          tmp, shm, output, core_dump, orphans, leftovers)  # fmt: skip
+CHECKS = (
+    fork_bomb,
+    fork_burst,
+    memory,
+    hidden_memory,
+    memory_of_child,
+    disk,
+    disk_unlinked,
+    disk_mapped,
+    disk_sent,
+    disk_to_agent,
+    disk_deep,
+    disk_closed,
+    disk_at_once,
+    disk_empty,
+    disk_undumpable,
+    disk_threads,
+    file_size,
+    tmp,
+    shm,
+    output,
+    core_dump,
+    orphans,
+    leftovers,
+)

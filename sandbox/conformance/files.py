@@ -16,8 +16,26 @@ from sandbox.verification import identity
 
 _ENGINES = ("docker.sock", "containerd/containerd.sock", "podman/podman.sock", "crio/crio.sock")
 _NOBODYS = ("/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/sudoers", "/var/lib/docker", "/var/log", "/var/spool")
-_WRITE_TO = ("/", "/etc", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/bin", "/lib", "/dev", "/sys",
-             "/sys/fs/cgroup", "/proc", "/var", "/var/tmp", "/run", "/opt", "/home", "/root")  # fmt: skip
+_WRITE_TO = (
+    "/",
+    "/etc",
+    "/usr",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/local",
+    "/bin",
+    "/lib",
+    "/dev",
+    "/sys",
+    "/sys/fs/cgroup",
+    "/proc",
+    "/var",
+    "/var/tmp",
+    "/run",
+    "/opt",
+    "/home",
+    "/root",
+)
 _OWN_SCRATCH = ("/tmp", "/dev/shm")
 # Looked at by the checks of the kernel's settings and of device nodes; the folders themselves are among `_WRITE_TO`.
 _SYSTEM = ("/proc", "/dev", "/sys/fs/cgroup")
@@ -111,8 +129,10 @@ def given_file(bench: Bench) -> str | None:
     return None if whole and not done else f"it could {', '.join(done) or 'change it'}"
 
 
-@claim("no file can be made among this machine's programs and settings, the interpreter's, or beside its channel",
-       "nothing written")  # fmt: skip
+@claim(
+    "no file can be made among this machine's programs and settings, the interpreter's, or beside its channel",
+    "nothing written",
+)
 def system(bench: Bench) -> str | None:
     channel = bench.ask("read", paths=["/proc/self/environ"])["/proc/self/environ"]
     beside_channel = [os.path.dirname(line[16:]) for line in channel.split("\0") if line.startswith("RATCHET_CHANNEL=")]
@@ -141,5 +161,17 @@ def nested(bench: Bench) -> str | None:
     return "it made a file there" if made else None
 
 
-CHECKS = (beside, scratch, private, engines, through_processes, climbing, own_link, given_link, given_file, system,
-          mounts, nested)  # fmt: skip
+CHECKS = (
+    beside,
+    scratch,
+    private,
+    engines,
+    through_processes,
+    climbing,
+    own_link,
+    given_link,
+    given_file,
+    system,
+    mounts,
+    nested,
+)

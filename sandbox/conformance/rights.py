@@ -16,9 +16,12 @@ _USUAL_DEVICES = frozenset(
     f"/dev/{name}" for name in ("full", "null", "random", "tty", "urandom", "zero", "ptmx", "console")
 )
 # Each namespace has its own of these, so that nobody else's change; that the namespaces are its own, others check.
-_OF_NAMESPACES = ("/proc/sys/fs/mqueue/", "/proc/sys/net/", "/proc/sys/user/",
-                  *(f"/proc/sys/kernel/{name}" for name in ("auto_msgmni", "msg", "ns_last_pid", "pid_max", "sem",
-                                                            "shm")))  # fmt: skip
+_OF_NAMESPACES = (
+    "/proc/sys/fs/mqueue/",
+    "/proc/sys/net/",
+    "/proc/sys/user/",
+    *(f"/proc/sys/kernel/{name}" for name in ("auto_msgmni", "msg", "ns_last_pid", "pid_max", "sem", "shm")),
+)
 _PLAIN = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK, stat.S_ISFIFO)
 
 
@@ -97,5 +100,15 @@ def settings(bench: Bench) -> str | None:
     return f"it may write to {', '.join(found[:3])}" if found else None
 
 
-CHECKS = (capabilities, user, new_privileges, set_user_id, system_calls, user_namespace, mounting, special_files,
-          devices, settings)  # fmt: skip
+CHECKS = (
+    capabilities,
+    user,
+    new_privileges,
+    set_user_id,
+    system_calls,
+    user_namespace,
+    mounting,
+    special_files,
+    devices,
+    settings,
+)

@@ -19,8 +19,9 @@ from sandbox.guest.wire import BadFrame, ChannelClosed
 ALL: tuple[Check, ...] = (*network.CHECKS, *files.CHECKS, *neighbours.CHECKS, *rights.CHECKS, *bounds.CHECKS)
 
 # "always", "never", or when `Sandbox.promises()` says so: the field that is true then, or with "not" before it, false.
-When = Literal["always", "never", "no_network", "separate_users", "not separate_users", "ends_whole_tree",
-               "kernel_limits"]  # fmt: skip
+When = Literal[
+    "always", "never", "no_network", "separate_users", "not separate_users", "ends_whole_tree", "kernel_limits"
+]
 PROVIDERS = ("docker", "bwrap", "local")
 # Which provider is held to what. A check that a provider is not held to may still hold, by luck or by the machine.
 HELD_TO: Mapping[Promise, tuple[When, When, When]] = {

@@ -14,8 +14,17 @@ from sandbox.devices import kfd, nvidia, sysfs
 from sandbox.devices.record import Found, Gpu
 from sandbox.errors import NoSuchGpu
 
-__all__ = ["HIDING_VARIABLES", "DriverVersions", "Found", "Gpu", "choose_gpu", "driver_versions", "find_gpus",
-           "first_visible", "visible_environment"]  # fmt: skip
+__all__ = [
+    "HIDING_VARIABLES",
+    "DriverVersions",
+    "Found",
+    "Gpu",
+    "choose_gpu",
+    "driver_versions",
+    "find_gpus",
+    "first_visible",
+    "visible_environment",
+]
 
 HIDING_VARIABLES = frozenset(
     {

@@ -16,9 +16,26 @@ from sandbox.contract import Command, Limits
 from sandbox.kernel import isolation
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
 
-Guard = Literal["network", "read-only root", "capabilities", "new privileges", "system calls", "user", "processes",
-                "memory", "swap", "file size", "core dumps", "ipc", "tmp", "shm", "read-only mounts", "environment",
-                "pid namespace", "host files"]  # fmt: skip
+Guard = Literal[
+    "network",
+    "read-only root",
+    "capabilities",
+    "new privileges",
+    "system calls",
+    "user",
+    "processes",
+    "memory",
+    "swap",
+    "file size",
+    "core dumps",
+    "ipc",
+    "tmp",
+    "shm",
+    "read-only mounts",
+    "environment",
+    "pid namespace",
+    "host files",
+]
 
 
 @dataclass(frozen=True)

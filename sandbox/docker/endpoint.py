@@ -57,10 +57,11 @@ def _none(failures: dict[str, OSError]) -> SandboxUnavailable:
             "again), or choose --sandbox bwrap.",
         )
     return SandboxUnavailable(
-        f"nobody answers at {silent[0]} ({_words(failures[silent[0]])})" if silent
+        f"nobody answers at {silent[0]} ({_words(failures[silent[0]])})"
+        if silent
         else "there is no container engine on this machine",
         hint="Start it (sudo systemctl start docker), install one (Debian: docker.io), or choose --sandbox bwrap.",
-    )  # fmt: skip
+    )
 
 
 def _named_wrongly(failures: dict[str, OSError]) -> SandboxUnavailable:

@@ -237,9 +237,15 @@ class Engine:
                 time.sleep(0.05)
 
     def run_once(
-        self, name: str, image: str, argv: list[str], host: Mapping[str, Any], timeout_s: float, output_bytes: int,
+        self,
+        name: str,
+        image: str,
+        argv: list[str],
+        host: Mapping[str, Any],
+        timeout_s: float,
+        output_bytes: int,
         **options: Any,
-    ) -> Ran:  # fmt: skip
+    ) -> Ran:
         """Run a container to its end, or to the end of its time or of what it may print; then remove it.
 
         Raises: SandboxError, DiskFull.

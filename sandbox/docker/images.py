@@ -20,8 +20,19 @@ from sandbox.docker.recipes import KINDS, Kind
 from sandbox.docker.requirements import Requirements
 from sandbox.errors import DiskFull, ImageBuildFailed, SandboxError
 
-__all__ = ["KINDS", "Contents", "Image", "Kind", "build", "build_for", "fetched", "inspect", "list_images",
-           "network_of_steps", "want_of_torch"]  # fmt: skip
+__all__ = [
+    "KINDS",
+    "Contents",
+    "Image",
+    "Kind",
+    "build",
+    "build_for",
+    "fetched",
+    "inspect",
+    "list_images",
+    "network_of_steps",
+    "want_of_torch",
+]
 
 LABEL = "ratchet.image"
 _NO_NETWORK = re.compile(

@@ -67,9 +67,7 @@ def build(
     Nothing is fetched but by the steps, in `network`: the base has to be here. Raises: SandboxError, DiskFull.
     """
     image, step, lines = None, "", _Lines(say)
-    for event in engine.building(
-        context, network, tag=tag, buildargs=dict(arguments or {}), labels=dict(labels or {})
-    ):  # fmt: skip
+    for event in engine.building(context, network, tag=tag, buildargs=dict(arguments or {}), labels=dict(labels or {})):
         image = (event.get("aux") or {}).get("ID", image)
         for line in lines.of(str(event.get("stream", ""))):
             if line.startswith("Step "):

@@ -57,12 +57,26 @@ def _replaced(torch, said, mode):
 def _said(target):
     """What functions of `torch.cuda` answer."""
     properties = types.SimpleNamespace(
-        name=f"AMD {target['name']}", gcnArchName=target["name"], multi_processor_count=target["compute_units"],
-        warp_size=target["wave_size"], total_memory=1 << 37, shared_memory_per_block=target["lds_bytes"],
-        max_threads_per_multi_processor=2048, major=9, minor=4,
-    )  # fmt: skip
+        name=f"AMD {target['name']}",
+        gcnArchName=target["name"],
+        multi_processor_count=target["compute_units"],
+        warp_size=target["wave_size"],
+        total_memory=1 << 37,
+        shared_memory_per_block=target["lds_bytes"],
+        max_threads_per_multi_processor=2048,
+        major=9,
+        minor=4,
+    )
     return {
-        "is_available": True, "device_count": 1, "current_device": 0, "get_device_name": properties.name,
-        "get_device_properties": properties, "get_device_capability": (9, 4), "synchronize": None, "set_device": None,
-        "empty_cache": None, "manual_seed": None, "manual_seed_all": None,
-    }  # fmt: skip
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_name": properties.name,
+        "get_device_properties": properties,
+        "get_device_capability": (9, 4),
+        "synchronize": None,
+        "set_device": None,
+        "empty_cache": None,
+        "manual_seed": None,
+        "manual_seed_all": None,
+    }

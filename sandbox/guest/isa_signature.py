@@ -17,12 +17,34 @@ from .isa_refusal import Refusal, in_one_line
 from .isa_variant import OPTIONS, Variant
 
 _SHORT = {
-    "bool": "i1", "int1": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int": "i32", "int64": "i64",
-    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "float16": "fp16", "half": "fp16",
-    "bfloat16": "bf16", "float32": "fp32", "float": "fp32", "float64": "fp64", "f16": "fp16", "f32": "fp32",
-    "float8e4nv": "fp8e4nv", "float8e5": "fp8e5", "float8e4b8": "fp8e4b8", "float8e5b16": "fp8e5b16",
-    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
-}  # fmt: skip
+    "bool": "i1",
+    "int1": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float": "fp32",
+    "float64": "fp64",
+    "f16": "fp16",
+    "f32": "fp32",
+    "float8e4nv": "fp8e4nv",
+    "float8e5": "fp8e5",
+    "float8e4b8": "fp8e4b8",
+    "float8e5b16": "fp8e5b16",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2fnuz": "fp8e5b16",
+}
 _TYPES = {*_SHORT.values(), "u1"}
 _FORM = re.compile(r"(const )?(\**)(k?)(?:tl\.|torch\.)?(\w+)(?::(16|1))?")
 _OTHER_KEYS = ("signature", "constexprs", "aligned", "large", "values")

@@ -6,8 +6,19 @@ from dataclasses import dataclass, field
 from . import isa_driver
 
 # what a launch may say to the AMD backend; others are for other devices or follow from these
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "schedule_hint",
-           "allow_flush_denorm", "enable_fp_fusion", "llvm_fn_attrs", "wgp_cu_mode")  # fmt: skip
+OPTIONS = (
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "waves_per_eu",
+    "matrix_instr_nonkdim",
+    "kpack",
+    "schedule_hint",
+    "allow_flush_denorm",
+    "enable_fp_fusion",
+    "llvm_fn_attrs",
+    "wgp_cu_mode",
+)
 _DIVISIBLE = ["tt.divisibility", 16]
 LONGEST = 80  # characters of one constant
 

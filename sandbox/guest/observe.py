@@ -23,7 +23,7 @@ from . import (
     observe_projections,
     overlay,
     tensors,
-)  # fmt: skip
+)
 from .observe_modules import ModuleTimes, describe_classes
 from .observe_norms import NormProbe
 from .observe_ops import OpTimes
@@ -34,9 +34,21 @@ from .repeated import Repeating
 
 MAX_ROWS, MAX_NOTES = 200, 64  # of any one table, and of all
 WITH_PLACES = (
-    "linear_groups", "norms", "add_norms", "rotary", "topk", "activated", "gated", "attention", "repeats", "copies",
-    "zeros", "constants", "positions", "again",
-)  # fmt: skip
+    "linear_groups",
+    "norms",
+    "add_norms",
+    "rotary",
+    "topk",
+    "activated",
+    "gated",
+    "attention",
+    "repeats",
+    "copies",
+    "zeros",
+    "constants",
+    "positions",
+    "again",
+)
 
 
 class _Looking(TorchFunctionMode):

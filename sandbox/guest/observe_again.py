@@ -21,11 +21,15 @@ def found(traces, where, total_s):
             row["constant"] = constant
     return [
         {
-            "class": row["class"], "attribute": attribute, "constant": row["constant"], "count": row["count"],
-            "frames": where.describe_frames(frames), "share": row["seconds"] / total_s,
+            "class": row["class"],
+            "attribute": attribute,
+            "constant": row["constant"],
+            "count": row["count"],
+            "frames": where.describe_frames(frames),
+            "share": row["seconds"] / total_s,
         }
         for (frames, attribute), row in sorted(rows.items(), key=lambda item: -item[1]["seconds"])
-    ]  # fmt: skip
+    ]
 
 
 def _again(trace):

@@ -36,11 +36,14 @@ def found(traces, where, total_s):
                 old["cases"].append(row)
     return [
         {
-            "fused": fused, "frames": where.describe_frames(row["frames"]), "count": row["count"],
-            "share": row["seconds"] / total_s, "cases": row["cases"][:16],
+            "fused": fused,
+            "frames": where.describe_frames(row["frames"]),
+            "count": row["count"],
+            "share": row["seconds"] / total_s,
+            "cases": row["cases"][:16],
         }
         for (_, fused), row in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 def _by_hand(trace, softmax):
@@ -55,12 +58,18 @@ def _by_hand(trace, softmax):
         return None
     queries, keys = (trace.values[tag] for tag in product.operands()[-2:])
     return {
-        "fused": False, "seconds": sum(seconds) + product.seconds + weighted.seconds,
-        "scores_shape": list(trace.values[softmax.operands()[0]].shape), "heads": list(queries.shape[1:2]),
-        "key_heads": list(keys.shape[1:2]), "q_shape": list(queries.shape), "scale": scale, "masks": masks,
-        "dropout": dropout, "dtype": str(queries.dtype).removeprefix("torch."),
+        "fused": False,
+        "seconds": sum(seconds) + product.seconds + weighted.seconds,
+        "scores_shape": list(trace.values[softmax.operands()[0]].shape),
+        "heads": list(queries.shape[1:2]),
+        "key_heads": list(keys.shape[1:2]),
+        "q_shape": list(queries.shape),
+        "scale": scale,
+        "masks": masks,
+        "dropout": dropout,
+        "dtype": str(queries.dtype).removeprefix("torch."),
         "lines": [_line(op) for op in (product, softmax, weighted)],
-    }  # fmt: skip
+    }
 
 
 def _back_to_scores(trace, tag, seconds):
@@ -149,11 +158,15 @@ def _fused(trace, op):
         return None
     queries, keys = (trace.values[tag] for tag in op.operands()[:2])
     return {
-        "fused": True, "seconds": op.seconds, "q_shape": list(queries.shape), "k_shape": list(keys.shape),
+        "fused": True,
+        "seconds": op.seconds,
+        "q_shape": list(queries.shape),
+        "k_shape": list(keys.shape),
         "scale": scale,
         "is_causal": bool(op.kwargs.get("is_causal", op.args[5] if len(op.args) > 5 else False)),
-        "enable_gqa": bool(op.kwargs.get("enable_gqa", False)), "lines": [_line(op)],
-    }  # fmt: skip
+        "enable_gqa": bool(op.kwargs.get("enable_gqa", False)),
+        "lines": [_line(op)],
+    }
 
 
 def _is_number(value):

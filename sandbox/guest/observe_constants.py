@@ -20,11 +20,14 @@ def found(traces, where, total_s):
             row["operations"].add(op.name)
     return [
         {
-            "frames": where.describe_frames(frames), "count": row["count"], "share": row["seconds"] / total_s,
-            "mutated": row["mutated"], "operations": sorted(row["operations"])[:16],
+            "frames": where.describe_frames(frames),
+            "count": row["count"],
+            "share": row["seconds"] / total_s,
+            "mutated": row["mutated"],
+            "operations": sorted(row["operations"])[:16],
         }
         for frames, row in sorted(rows.items(), key=lambda item: -item[1]["seconds"])
-    ]  # fmt: skip
+    ]
 
 
 def _changed_after_use(trace, tag):
@@ -46,7 +49,11 @@ def host_reads(traces, where):
                 row["count"] += 1
                 row["fixed"] &= not any(trace.flags(tag) for tag in op.read)
     return [
-        {"operation": name, "fixed": row["fixed"], "frames": where.describe_frames(row["frames"]),
-         "count": row["count"]}
+        {
+            "operation": name,
+            "fixed": row["fixed"],
+            "frames": where.describe_frames(row["frames"]),
+            "count": row["count"],
+        }
         for (name, _), row in rows.items()
-    ]  # fmt: skip
+    ]

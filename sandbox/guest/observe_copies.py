@@ -26,11 +26,13 @@ def repeats(traces, where, total_s):
             row["seconds"] += op.seconds
     return [
         {
-            "frames": where.describe_frames(frames), "count": row["count"], "factor": row["factor"],
+            "frames": where.describe_frames(frames),
+            "count": row["count"],
+            "factor": row["factor"],
             "share": row["seconds"] / total_s,
         }
         for frames, row in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 def _spread(trace, op):
@@ -73,12 +75,16 @@ def copies(traces, where, total_s):
             row["users"] |= {user.name for user in trace.consumers(op.outs[0])}
     return [
         {
-            "operation": name, "frames": where.describe_frames(row["frames"]), "count": row["count"],
-            "same": row["same"], "needed": row["needed"], "users": sorted(row["users"])[:16],
+            "operation": name,
+            "frames": where.describe_frames(row["frames"]),
+            "count": row["count"],
+            "same": row["same"],
+            "needed": row["needed"],
+            "users": sorted(row["users"])[:16],
             "share": row["seconds"] / total_s,
         }
         for (name, _), row in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 def zeros(traces, where, total_s):

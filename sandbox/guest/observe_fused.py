@@ -23,11 +23,18 @@ def add_norms(traces, where, formula, total_s):
             if str(trace.values[added.outs[0]].dtype) != f"torch.{known['dtype']}":
                 continue  # its numbers were seen in another
             cls = type(call.module)
-            row = rows.setdefault((call.frames, added.frames[0], call.attribute), {
-                **known, "class": f"{cls.__module__}.{cls.__qualname__}", "attribute": call.attribute, "count": 0,
-                "add_line": added.frames[0][1],
-                "hooked": bool(call.module._forward_hooks or call.module._forward_pre_hooks), "seconds": 0.0,
-            })  # fmt: skip
+            row = rows.setdefault(
+                (call.frames, added.frames[0], call.attribute),
+                {
+                    **known,
+                    "class": f"{cls.__module__}.{cls.__qualname__}",
+                    "attribute": call.attribute,
+                    "count": 0,
+                    "add_line": added.frames[0][1],
+                    "hooked": bool(call.module._forward_hooks or call.module._forward_pre_hooks),
+                    "seconds": 0.0,
+                },
+            )
             row["count"] += 1
             row["seconds"] += added.seconds + sum(op.seconds for op in trace.ops[call.start : call.end])
     return [
@@ -58,8 +65,15 @@ def rotary(traces, where, total_s):
             if parts is None:
                 continue
             value = trace.values[op.outs[0]]
-            row = rows.setdefault(op.frames, {"count": 0, "seconds": 0.0, "shape": list(value.shape),
-                                              "dtype": str(value.dtype).removeprefix("torch.")})  # fmt: skip
+            row = rows.setdefault(
+                op.frames,
+                {
+                    "count": 0,
+                    "seconds": 0.0,
+                    "shape": list(value.shape),
+                    "dtype": str(value.dtype).removeprefix("torch."),
+                },
+            )
             row["count"] += 1
             row["seconds"] += op.seconds + sum(part.seconds for part in parts)
     return _described(rows, where, total_s)
@@ -100,8 +114,9 @@ def topk(traces, where, total_s):
             same = made.frames[:1] and made.frames[0][0] is op.frames[0][0]
             if not same or str(before.dtype) != "torch.float32" or before.shape[:-1] != after.shape[:-1]:
                 continue
-            row = rows.setdefault(op.frames, {"count": 0, "seconds": 0.0, "shape": list(before.shape),
-                                              "taken": after.shape[-1]})  # fmt: skip
+            row = rows.setdefault(
+                op.frames, {"count": 0, "seconds": 0.0, "shape": list(before.shape), "taken": after.shape[-1]}
+            )
             row["count"] += 1
             row["seconds"] += op.seconds + made.seconds
     return _described(rows, where, total_s)
@@ -119,10 +134,18 @@ def activated(traces, where, total_s):
             if after is None:
                 continue
             activation, attribute, frames, seconds = after
-            row = rows.setdefault((call.frames[0], frames[0], call.attribute), {
-                "frames": call.frames, "attribute": call.attribute, "activation": activation,
-                "activation_attribute": attribute, "activation_line": frames[0][1], "count": 0, "seconds": 0.0,
-            })  # fmt: skip
+            row = rows.setdefault(
+                (call.frames[0], frames[0], call.attribute),
+                {
+                    "frames": call.frames,
+                    "attribute": call.attribute,
+                    "activation": activation,
+                    "activation_attribute": attribute,
+                    "activation_line": frames[0][1],
+                    "count": 0,
+                    "seconds": 0.0,
+                },
+            )
             row["count"] += 1
             row["seconds"] += seconds
     return [

@@ -63,17 +63,19 @@ def describe_classes(where, times):
     described = []
     for cls, row in rows.items():
         ids = [id(m) for m in row["modules"]]
-        described.append({
-            **where.describe_class(cls),
-            "paths": row["paths"][:MAX_PATHS],
-            "count": len(row["paths"]),
-            "calls": sum(times.calls.get(i, 0) for i in ids),
-            "parameters": sum(p.numel() for m in row["modules"] for p in m.parameters(recurse=False)),
-            "inclusive_share": sum(times.inclusive_s.get(i, 0.0) for i in ids) / total_s,
-            "self_share": sum(times.self_s.get(i, 0.0) for i in ids) / total_s,
-            "plain_attributes": plain_attributes(row["modules"][0]),
-            "children": {n: type(c).__qualname__ for n, c in list(row["modules"][0].named_children())[:MAX_PATHS]},
-            "configured": cls.__init__ is not torch.nn.Module.__init__,
-            "hooked": any(m._forward_hooks or m._forward_pre_hooks for m in row["modules"]),
-        })  # fmt: skip
+        described.append(
+            {
+                **where.describe_class(cls),
+                "paths": row["paths"][:MAX_PATHS],
+                "count": len(row["paths"]),
+                "calls": sum(times.calls.get(i, 0) for i in ids),
+                "parameters": sum(p.numel() for m in row["modules"] for p in m.parameters(recurse=False)),
+                "inclusive_share": sum(times.inclusive_s.get(i, 0.0) for i in ids) / total_s,
+                "self_share": sum(times.self_s.get(i, 0.0) for i in ids) / total_s,
+                "plain_attributes": plain_attributes(row["modules"][0]),
+                "children": {n: type(c).__qualname__ for n, c in list(row["modules"][0].named_children())[:MAX_PATHS]},
+                "configured": cls.__init__ is not torch.nn.Module.__init__,
+                "hooked": any(m._forward_hooks or m._forward_pre_hooks for m in row["modules"]),
+            }
+        )
     return sorted(described, key=lambda r: -r["self_share"])

@@ -63,11 +63,16 @@ class NormProbe:
             if formula is None or cls.__module__.partition(".")[0] == "torch":
                 continue  # torch has kernels for its own
             modules = list(self._modules[cls].values())
-            rows.append({
-                **self.where.describe_class(cls), **formula,
-                "paths": [self.where.path(m) for m in modules[:MAX_PATHS]], "count": len(modules),
-                "shape": list(shape), "share": times.share(modules),
-            })  # fmt: skip
+            rows.append(
+                {
+                    **self.where.describe_class(cls),
+                    **formula,
+                    "paths": [self.where.path(m) for m in modules[:MAX_PATHS]],
+                    "count": len(modules),
+                    "shape": list(shape),
+                    "share": times.share(modules),
+                }
+            )
         return rows
 
 

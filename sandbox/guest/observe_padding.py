@@ -31,9 +31,12 @@ def probe(arguments, call):
         if _alike(whole, less):
             saved = max(0.0, 1.0 - less[2] / whole[2]) if whole[2] else 0.0
             return {
-                "mask": _argument(name), "value": value, "arguments": [_argument(n) for n in cut],
-                "kept": length / width, "share": saved,
-            }  # fmt: skip
+                "mask": _argument(name),
+                "value": value,
+                "arguments": [_argument(n) for n in cut],
+                "kept": length / width,
+                "share": saved,
+            }
     return None
 
 

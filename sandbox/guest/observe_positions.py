@@ -19,11 +19,14 @@ def found(traces, where, total_s):
             row["kept"] = max(row["kept"], kept)
     return [
         {
-            "frames": where.describe_frames(frames), "count": row["count"], "rank": row["rank"], "kept": row["kept"],
+            "frames": where.describe_frames(frames),
+            "count": row["count"],
+            "rank": row["rank"],
+            "kept": row["kept"],
             "share": row["seconds"] / total_s,
         }
         for frames, row in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 def _kept(trace, op):

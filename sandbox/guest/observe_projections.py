@@ -30,12 +30,16 @@ def groups(traces, where, total_s):
             row["layers"] = row["layers"] or [_describe_linear(name, layer) for name, layer, _ in ops]
     return [
         {
-            **where.describe_class(cls), "names": list(names), "layers": row["layers"],
-            "paths": [where.path(p) for p in list(row["parents"].values())[:MAX_PATHS]], "count": len(row["parents"]),
-            "frames": where.describe_frames(row["frames"]), "share": row["seconds"] / total_s,
+            **where.describe_class(cls),
+            "names": list(names),
+            "layers": row["layers"],
+            "paths": [where.path(p) for p in list(row["parents"].values())[:MAX_PATHS]],
+            "count": len(row["parents"]),
+            "frames": where.describe_frames(row["frames"]),
+            "share": row["seconds"] / total_s,
         }
         for (cls, names), row in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 def _by_input(trace, where):
@@ -75,10 +79,14 @@ def _call_around(calls, by_path, path, op):
 
 def _describe_linear(name, layer):
     return {
-        "name": name, "in_features": layer.in_features, "out_features": layer.out_features,
-        "bias": layer.bias is not None, "plain": type(layer) is torch.nn.Linear, "dtype": str(layer.weight.dtype)[6:],
+        "name": name,
+        "in_features": layer.in_features,
+        "out_features": layer.out_features,
+        "bias": layer.bias is not None,
+        "plain": type(layer) is torch.nn.Linear,
+        "dtype": str(layer.weight.dtype)[6:],
         "hooked": bool(layer._forward_hooks or layer._forward_pre_hooks),
-    }  # fmt: skip
+    }
 
 
 def gated(traces, where, total_s):
@@ -98,13 +106,16 @@ def gated(traces, where, total_s):
             row["attribute"] = where.below(op.module, product.module) if op.module and product.module else ""
     return [
         {
-            "activation": name, "attribute": row["attribute"],
+            "activation": name,
+            "attribute": row["attribute"],
             "approximate": str(row["op"].kwargs.get("approximate", "none")),
-            "frames": where.describe_frames(row["frames"]), "count": row["count"], "share": row["seconds"] / total_s,
+            "frames": where.describe_frames(row["frames"]),
+            "count": row["count"],
+            "share": row["seconds"] / total_s,
             "shape": list(row["trace"].values[row["op"].outs[0]].shape),
         }
         for (name, _), row in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 def _product(trace, op):

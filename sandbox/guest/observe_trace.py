@@ -41,11 +41,27 @@ _IN_PLACE = _words("""
     __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__
 """)
 _OPERATORS = {
-    "__add__": "add", "__radd__": "add", "__sub__": "sub", "__mul__": "mul", "__rmul__": "mul", "__truediv__": "div",
-    "__matmul__": "matmul", "__getitem__": "getitem", "true_divide": "div", "multiply": "mul", "divide": "div",
-    "subtract": "sub", "_softmax": "softmax", "rsub": "rsub", "__rsub__": "rsub", "__pow__": "pow",
-    "__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div",
-}  # fmt: skip
+    "__add__": "add",
+    "__radd__": "add",
+    "__sub__": "sub",
+    "__mul__": "mul",
+    "__rmul__": "mul",
+    "__truediv__": "div",
+    "__matmul__": "matmul",
+    "__getitem__": "getitem",
+    "true_divide": "div",
+    "multiply": "mul",
+    "divide": "div",
+    "subtract": "sub",
+    "_softmax": "softmax",
+    "rsub": "rsub",
+    "__rsub__": "rsub",
+    "__pow__": "pow",
+    "__iadd__": "add",
+    "__isub__": "sub",
+    "__imul__": "mul",
+    "__itruediv__": "div",
+}
 _HAVE_IN_PLACE = frozenset(("add", "sub", "mul", "div", "masked_fill"))
 
 

@@ -25,10 +25,24 @@ MAX_DEPTH = 32
 _DTYPES = {name: getattr(torch, name) for name in tensor_file.ITEM_BYTES if hasattr(torch, name)}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _SCALARS = (type(None), bool, int, float, str)
-_NUMPY = frozenset((
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
-    "complex64", "complex128",
-))  # fmt: skip
+_NUMPY = frozenset(
+    (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    )
+)
 _TORCH = {str(v): v for v in vars(torch).values() if isinstance(v, (torch.dtype, torch.layout, torch.memory_format))}
 # by class: the kind of its node, and the parts which that has
 _PARTS = {
@@ -233,11 +247,19 @@ def save_flat(path, structure, tensors, borrowed=None, key=None):
             seal.turn(plain, key, index)
         host = plain.cpu().contiguous()
         nbytes = host.numel() * host.element_size()
-        leaves.append({
-            "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "offset": offset, "nbytes": nbytes,
-            "device": tensor.device.type, "kind": _kind(tensor), "stride": stride, "grad": tensor.requires_grad,
-            "borrowed": borrowed[index] if borrowed else "",
-        })  # fmt: skip
+        leaves.append(
+            {
+                "dtype": _NAMES[tensor.dtype],
+                "shape": list(tensor.shape),
+                "offset": offset,
+                "nbytes": nbytes,
+                "device": tensor.device.type,
+                "kind": _kind(tensor),
+                "stride": stride,
+                "grad": tensor.requires_grad,
+                "borrowed": borrowed[index] if borrowed else "",
+            }
+        )
         hosts.append(host)
         offset = tensor_file.aligned(offset + nbytes)
     structure = structure if key is None else seal.hidden(structure, key)

@@ -38,7 +38,7 @@ _WATCHED = (
     (select, "select"),
     (os, "replace link stat"),
     (builtins, "open isinstance type len getattr setattr"),
-)  # fmt: skip
+)
 
 
 def snapshot():
@@ -89,5 +89,8 @@ def _identity(value):
 def changed(before):
     """Names that stand for something else than in a snapshot."""
     now = snapshot()
-    return sorted(name for name, (value, code) in before.items()
-                  if now.get(name, (None, None))[0] is not value or now[name][1] is not code)  # fmt: skip
+    return sorted(
+        name
+        for name, (value, code) in before.items()
+        if now.get(name, (None, None))[0] is not value or now[name][1] is not code
+    )

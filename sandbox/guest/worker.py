@@ -209,8 +209,13 @@ class Worker:
         breaks = {**counters.get("unimplemented", {}), **counters.get("graph_break", {})}
         graphs = int(counters.get("stats", {}).get("unique_graphs", 0))
         again = [m.recompile_reason for m in utils.get_compilation_metrics() if m.recompile_reason] if graphs else []
-        return {"graphs": graphs, "graph_breaks": sum(breaks.values()), "reasons": _first_lines(breaks),
-                "recompiles": len(again), "recompile_reasons": _first_lines(again)}  # fmt: skip
+        return {
+            "graphs": graphs,
+            "graph_breaks": sum(breaks.values()),
+            "reasons": _first_lines(breaks),
+            "recompiles": len(again),
+            "recompile_reasons": _first_lines(again),
+        }
 
     def op_tripwires(self):
         """What of clocks, synchronisation and the guest itself is not what it was before the target was loaded."""

@@ -16,10 +16,16 @@ import traceback
 import torch
 
 _UNREACHABLE = frozenset([errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ECONNREFUSED])
-_NO_CONNECTION = frozenset([
-    "ConnectError", "ConnectionError", "LocalEntryNotFoundError", "NameResolutionError", "NewConnectionError",
-    "OfflineModeIsEnabled",
-])  # fmt: skip
+_NO_CONNECTION = frozenset(
+    [
+        "ConnectError",
+        "ConnectionError",
+        "LocalEntryNotFoundError",
+        "NameResolutionError",
+        "NewConnectionError",
+        "OfflineModeIsEnabled",
+    ]
+)
 
 
 class WorkloadProblem(Exception):

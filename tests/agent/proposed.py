@@ -23,9 +23,14 @@ def copy_of(tmp_path: Path, name: str) -> Target:
 
 
 def request(
-    target: Target, step: str, seen: Observation, platform: Platform = CPU, attempts: tuple[PastAttempt, ...] = (),
-    protected: bool = True, cases: int = 1,
-) -> ProposalRequest:  # fmt: skip
+    target: Target,
+    step: str,
+    seen: Observation,
+    platform: Platform = CPU,
+    attempts: tuple[PastAttempt, ...] = (),
+    protected: bool = True,
+    cases: int = 1,
+) -> ProposalRequest:
     return ProposalRequest(
         step, target.tree, target.tree, "bench.py", protected, seen, platform, attempts, [{}] * cases
     )

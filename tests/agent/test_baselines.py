@@ -153,8 +153,13 @@ def test_one_that_may_not_pay_is_measured_in_full_at_once(gains: dict[str, float
 def test_it_is_taken_from_beside_the_whole_stack(fails: bool) -> None:
     def whole(ctx: Any) -> None:
         request = Request("whole stack", PRISTINE, {"stack": PRISTINE, "max-autotune": PRISTINE}, bool)
-        compared = Comparison(purpose="whole", incumbent="pristine", candidate="max-autotune",
-                              case_log_ratios=[[1.6]] * 6, broken="it died" if fails else "")  # fmt: skip
+        compared = Comparison(
+            purpose="whole",
+            incumbent="pristine",
+            candidate="max-autotune",
+            case_log_ratios=[[1.6]] * 6,
+            broken="it died" if fails else "",
+        )
         beside = Measured({"stack": request.blank("stack"), "max-autotune": compared})
         session = measurements.session_start(ctx.run_dir)
         assert session is not None
@@ -274,10 +279,16 @@ def test_what_stands_alone_needs_no_screen(gains: dict[str, float]) -> None:
     assert set(found.compile) == set(gains) and len(referee.asked) == len(gains)
 
 
-@pytest.mark.parametrize(("gains", "endless"), [({"default": 0.0, "max-autotune": 0.0}, True),
-                                                ({"default": 0.0, "max-autotune": -1.0}, True), ({}, False),
-                                                ({"default": 0.0, "max-autotune": 2.0}, False),
-                                                ({"default": 0.0, "max-autotune": -2.0}, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gains", "endless"),
+    [
+        ({"default": 0.0, "max-autotune": 0.0}, True),
+        ({"default": 0.0, "max-autotune": -1.0}, True),
+        ({}, False),
+        ({"default": 0.0, "max-autotune": 2.0}, False),
+        ({"default": 0.0, "max-autotune": -2.0}, False),
+    ],
+)
 def test_what_compiles_itself_without_an_end_is_not_timed(gains: dict[str, float], endless: bool) -> None:
     found, referee = measured(gains)
     assert found.compile_endless is endless

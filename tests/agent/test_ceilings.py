@@ -21,20 +21,31 @@ from tools.profiler.result import Profile, StepCeiling
 def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, float]) -> Any:
     """Of a run that has these rows (step, verdict, speedup) in its ledger; only what is asked for here."""
     profile = Profile(
-        entry="bench.py", device="cpu", calls=1, call_us=100.0, busy_us=100.0, span_us=100.0, idle_share=0.0,
+        entry="bench.py",
+        device="cpu",
+        calls=1,
+        call_us=100.0,
+        busy_us=100.0,
+        span_us=100.0,
+        idle_share=0.0,
         steps=[StepCeiling(step=step, speedup=most, reason="made up", if_free=most) for step, most in ceilings.items()],
-    )  # fmt: skip
+    )
     measurements.keep(profile, _made(measurements.profile_file(run_dir, "baseline")))
     ledger = SimpleNamespace(
-        rows=[SimpleNamespace(step=step, verdict=verdict, speedup=interval(gain, gain, gain))
-              for step, verdict, gain in rows]
-    )  # fmt: skip
+        rows=[
+            SimpleNamespace(step=step, verdict=verdict, speedup=interval(gain, gain, gain))
+            for step, verdict, gain in rows
+        ]
+    )
     config = RunConfig(target=run_dir / "t", entry="bench.py", runs_dir=run_dir / "r")
     found = SimpleNamespace(
-        run_dir=run_dir, ledger=ledger, config=config,
-        referee=SimpleNamespace(delta=0.03), budget=Budget(),
+        run_dir=run_dir,
+        ledger=ledger,
+        config=config,
+        referee=SimpleNamespace(delta=0.03),
+        budget=Budget(),
         progress=SimpleNamespace(emit=lambda event: None),
-    )  # fmt: skip
+    )
     found.at_most = lambda step: RunContext.at_most(found, step)
     return found
 

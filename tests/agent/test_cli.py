@@ -234,8 +234,12 @@ def test_doctor_is_given_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     assert cli.main(["doctor", "--target", "repo", "--entry", "bench.py"]) == 3
     assert seen == {
-        "target": Path("repo"), "entry": "bench.py", "python": Path(sys.executable), "provider": None, "image": None,
-    }  # fmt: skip
+        "target": Path("repo"),
+        "entry": "bench.py",
+        "python": Path(sys.executable),
+        "provider": None,
+        "image": None,
+    }
     assert cli.main(["doctor", "--image", "an-image"]) == 3
     assert (seen["provider"], seen["image"]) == ("docker", "an-image")
 

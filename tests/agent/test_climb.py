@@ -43,8 +43,13 @@ def context(looked: Looked) -> tuple[Any, list[Verdict], list[Finding]]:
         load=lambda name: SimpleNamespace(id=name, candidate=candidate),
         save_verdict=lambda name, verdict: saved.append(verdict),
     )
-    ctx = SimpleNamespace(attempts=attempts, subject="", looked_at_kernels=lambda attempt: looked, checked=check,
-                          config=SimpleNamespace(steps=STEPS))  # fmt: skip
+    ctx = SimpleNamespace(
+        attempts=attempts,
+        subject="",
+        looked_at_kernels=lambda attempt: looked,
+        checked=check,
+        config=SimpleNamespace(steps=STEPS),
+    )
     return ctx, saved, checked
 
 
@@ -93,9 +98,12 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
 
     cache = tmp_path / "cache"
     ctx: Any = SimpleNamespace(
-        _candidates={}, rules=None, stack=SimpleNamespace(materialise_candidate=materialise),
-        fresh_tree=lambda name: tmp_path / name, top_build=lambda: Build("top", tmp_path, cache),
-    )  # fmt: skip
+        _candidates={},
+        rules=None,
+        stack=SimpleNamespace(materialise_candidate=materialise),
+        fresh_tree=lambda name: tmp_path / name,
+        top_build=lambda: Build("top", tmp_path, cache),
+    )
     ctx._handed_on = lambda attempt: RunContext._handed_on(ctx, attempt)
     candidate = SimpleNamespace(step=step, diff="x = 1")
     attempt: Any = SimpleNamespace(id=f"{step}-1", candidate=candidate, base="top", below=())
@@ -115,12 +123,18 @@ def test_the_tree_of_an_attempt_goes_when_it_is_given_up(tmp_path: Path, name: s
     candidate = SimpleNamespace(title="RMSNorm in Triton")
     verdict = SimpleNamespace(name=name, reason="", speedup=None)
     ctx: Any = SimpleNamespace(
-        attempts=SimpleNamespace(load=lambda name: SimpleNamespace(id=name, candidate=candidate, below=()),
-                                 verdict=lambda name: verdict),
-        record=lambda *_: None, stacked=list, forget_cache=lambda attempt: None,
-        time_slice=SimpleNamespace(after_attempt=lambda: None), progress=Silent(), scratch=tmp_path,
-        _candidates={}, _checked={},
-    )  # fmt: skip
+        attempts=SimpleNamespace(
+            load=lambda name: SimpleNamespace(id=name, candidate=candidate, below=()), verdict=lambda name: verdict
+        ),
+        record=lambda *_: None,
+        stacked=list,
+        forget_cache=lambda attempt: None,
+        time_slice=SimpleNamespace(after_attempt=lambda: None),
+        progress=Silent(),
+        scratch=tmp_path,
+        _candidates={},
+        _checked={},
+    )
     ctx.forget = lambda attempt: RunContext.forget(ctx, attempt)
     assert climb.decide(STATE, ctx) == {"verdict": name}
     assert tree.exists() == stays
@@ -131,9 +145,14 @@ def test_what_was_seen_of_a_base_goes_when_another_is_looked_at(tmp_path: Path) 
         return write_files(tmp_path / "trees" / f"view-{commit}", {"a.py": ""})
 
     ctx: Any = SimpleNamespace(
-        _observed={}, _seen=seen, stack=SimpleNamespace(top="top"), subject="", say=lambda *_: None, scratch=tmp_path,
+        _observed={},
+        _seen=seen,
+        stack=SimpleNamespace(top="top"),
+        subject="",
+        say=lambda *_: None,
+        scratch=tmp_path,
         base=lambda below: below[0] if below else "top",
-    )  # fmt: skip
+    )
     for below in ((), ("one",), ("two",)):
         RunContext.view(ctx, below)
     assert {tree.name for tree in (tmp_path / "trees").iterdir()} == {"view-top", "view-two"}
@@ -150,11 +169,13 @@ def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path
             return Checked(Finding(verdict, "", {"seeds": 10}), replace(build, cache=filled))
 
         ctx: Any = SimpleNamespace(
-            _checked={}, _candidates={}, attempts=Attempts(tmp_path / "attempts"),
+            _checked={},
+            _candidates={},
+            attempts=Attempts(tmp_path / "attempts"),
             caches=KeptCaches(tmp_path / "caches"),
             build_candidate=lambda attempt: ctx._candidates.setdefault(attempt.id, Build(attempt.id, tmp_path)),
             referee=SimpleNamespace(check=check, grounds=SimpleNamespace(watch=lambda folder: folder)),
-        )  # fmt: skip
+        )
         ctx._keep_cache = lambda build: RunContext._keep_cache(ctx, build)
         ctx._with_kept_cache = lambda build: RunContext._with_kept_cache(ctx, build)
         return ctx
@@ -190,15 +211,25 @@ def proposing(tmp_path: Path, *, hurried: bool = False, tried: int = 1, offers: 
             asked.append(step)
         return ([] if looking else list(offers)), "nothing was found"
 
-    rows = [SimpleNamespace(step="write_kernels", attempt_id=f"write_kernels-{n}", verdict="neutral", below=())
-            for n in range(1, tried + 1)]  # fmt: skip
+    rows = [
+        SimpleNamespace(step="write_kernels", attempt_id=f"write_kernels-{n}", verdict="neutral", below=())
+        for n in range(1, tried + 1)
+    ]
     budget = SimpleNamespace(used_up=lambda: False, hurried=lambda: hurried, reserve=lambda attempts: None)
     return SimpleNamespace(
-        run_dir=tmp_path, ledger=SimpleNamespace(rows=rows), budget=budget, propose=propose, asked=asked,
-        config=SimpleNamespace(steps=STEPS, attempts=12), attempts=Attempts(tmp_path / "attempts"),
-        base=lambda below=(): "top", judged_on=lambda base: set(), expecting=lambda steps: len(steps),
-        time_slice=TimeSlice(), progress=SimpleNamespace(emit=lambda event: None),
-    )  # fmt: skip
+        run_dir=tmp_path,
+        ledger=SimpleNamespace(rows=rows),
+        budget=budget,
+        propose=propose,
+        asked=asked,
+        config=SimpleNamespace(steps=STEPS, attempts=12),
+        attempts=Attempts(tmp_path / "attempts"),
+        base=lambda below=(): "top",
+        judged_on=lambda base: set(),
+        expecting=lambda steps: len(steps),
+        time_slice=TimeSlice(),
+        progress=SimpleNamespace(emit=lambda event: None),
+    )
 
 
 MINE = Candidate(step="write_kernels", title="mine", rationale="", diff="diff --git a/a b/a\n")

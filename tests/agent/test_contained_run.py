@@ -68,9 +68,24 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def walk(provider: Name, target: Path, runs: Path) -> Ran:
     if provider != "local":
         available(choose.make(provider, Wanted(sys.executable, runs / "trial")))
-    command = [sys.executable, "-m", "tests.agent.synthetic_clock", "run", "--target", str(target), "--entry",
-               "bench.py", "--runs-dir", str(runs), "--run-id", "one", "--sandbox", provider, "--python",
-               sys.executable]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "tests.agent.synthetic_clock",
+        "run",
+        "--target",
+        str(target),
+        "--entry",
+        "bench.py",
+        "--runs-dir",
+        str(runs),
+        "--run-id",
+        "one",
+        "--sandbox",
+        provider,
+        "--python",
+        sys.executable,
+    ]
     environment = {**os.environ, **dict.fromkeys(KEPT_FROM_ALL, CANARY if provider != "local" else "")}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -131,8 +146,11 @@ def test_the_judge_sees_no_less(ran: Ran, uncontained: Ran) -> None:
 
 
 def truths(ran: Ran) -> set[str]:
-    return {each.evidence["correctness"]["truth"] for each in report.read(ran.run_dir).attempts
-            if "correctness" in each.evidence}  # fmt: skip
+    return {
+        each.evidence["correctness"]["truth"]
+        for each in report.read(ran.run_dir).attempts
+        if "correctness" in each.evidence
+    }
 
 
 def test_no_file_of_the_run_holds_a_secret(ran: Ran) -> None:
@@ -170,8 +188,22 @@ def test_an_engine_that_goes_away_ends_the_run_with_one_message_and_it_can_be_re
     relay = Relay(tmp_path / "engine.sock", Engine().socket)
     environment = {**os.environ, "DOCKER_HOST": f"unix://{relay.path}"}
     agent = [sys.executable, "-m", "tests.agent.synthetic_clock"]
-    command = [*agent, "run", "--target", str(target), "--entry", "bench.py", "--runs-dir", str(tmp_path / "runs"),
-               "--run-id", "lost", "--sandbox", "docker", "--python", sys.executable]  # fmt: skip
+    command = [
+        *agent,
+        "run",
+        "--target",
+        str(target),
+        "--entry",
+        "bench.py",
+        "--runs-dir",
+        str(tmp_path / "runs"),
+        "--run-id",
+        "lost",
+        "--sandbox",
+        "docker",
+        "--python",
+        sys.executable,
+    ]
     run_dir = tmp_path / "runs" / "lost"
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -25,9 +25,17 @@ from tests.sandbox.conftest import available
 TARGET = Path(__file__).resolve().parents[2] / "evals" / "tasks" / "kb_mlp"
 SCREEN = 50  # lines
 CARD = Gpu(
-    vendor="amd", index=0, name="AMD Instinct MI300X", gfx="gfx942", pci="0000:c1:00.0", render_minor=128,
-    devices=(Path("/dev/kfd"), Path("/dev/dri/renderD128")), groups=(44, 109), accessible=False, card="0000:c1:00.0",
-)  # fmt: skip
+    vendor="amd",
+    index=0,
+    name="AMD Instinct MI300X",
+    gfx="gfx942",
+    pci="0000:c1:00.0",
+    render_minor=128,
+    devices=(Path("/dev/kfd"), Path("/dev/dri/renderD128")),
+    groups=(44, 109),
+    accessible=False,
+    card="0000:c1:00.0",
+)
 
 
 def check(**given: Any) -> int:
@@ -46,8 +54,19 @@ def test_on_one_screen_it_tells_what_is_here_and_that_it_holds(capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     topics = [line.split()[0] for line in lines if not line.startswith(" ")]
     assert topics[:3] == ["machine", "disk", "git"]
-    for topic in ("engine", "image", "bubblewrap", "gpu", "model", "sandbox", "python", "target", "entry", "trying",
-                  "checks"):  # fmt: skip
+    for topic in (
+        "engine",
+        "image",
+        "bubblewrap",
+        "gpu",
+        "model",
+        "sandbox",
+        "python",
+        "target",
+        "entry",
+        "trying",
+        "checks",
+    ):
         assert topic in topics
     (checks,) = (line for line in lines if line.startswith("checks"))
     held, of = checks.split()[1:4:2]
@@ -60,10 +79,12 @@ def test_a_sandbox_that_does_not_hold_is_told_and_ends_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        choose, "make", lambda name, wanted: DockerSandbox(
+        choose,
+        "make",
+        lambda name, wanted: DockerSandbox(
             wanted.python, wanted.scratch, owned=wanted.owned, without=frozenset({"network"}), verified=False
-        )
-    )  # fmt: skip
+        ),
+    )
     with pytest.raises(ContainmentNotHeld, match="on this machine") as caught:
         check()
     assert caught.value.hint

@@ -34,8 +34,23 @@ WRONG = TARGET.replace("self.layer(x))", "self.layer(x) * 1.01)")
 
 
 def asked(what: str, tmp_path: Path, change: Path, *options: str) -> int:
-    return cli.main([what, "--target", str(tmp_path / "target"), "--entry", "bench.py", "--change", str(change),
-                     "--sandbox", "local", "--yes", "--python", sys.executable, *options])  # fmt: skip
+    return cli.main(
+        [
+            what,
+            "--target",
+            str(tmp_path / "target"),
+            "--entry",
+            "bench.py",
+            "--change",
+            str(change),
+            "--sandbox",
+            "local",
+            "--yes",
+            "--python",
+            sys.executable,
+            *options,
+        ]
+    )
 
 
 @pytest.fixture

@@ -29,9 +29,10 @@ def weighed(
     known = {name: SimpleNamespace(verdict=verdict, below=below, speedup=None) for name, verdict, below in rows}
     commits = [StackCommit("0" * 40, name, name) for name in known]
     ctx: Any = SimpleNamespace(
-        stack=SimpleNamespace(commits=lambda: list(commits)), ledger=SimpleNamespace(find=known.get),
+        stack=SimpleNamespace(commits=lambda: list(commits)),
+        ledger=SimpleNamespace(find=known.get),
         budget=SimpleNamespace(used_up=lambda: late),
-    )  # fmt: skip
+    )
     leave_one_out.weigh(ctx)
     return asked
 

@@ -63,12 +63,11 @@ SPELLINGS = {
     "Latin-1": lambda text: "# -*- coding: latin-1 -*-\n" + text.lstrip(),
     "no newline at the end": lambda text: text.rstrip(),
     "names that are no ASCII": lambda text: text.replace("scores", "größen"),
-    "a notebook's export": lambda text: "#!/usr/bin/env python\n# coding: utf-8\n\n# In[1]:\n\n"
-    + text.replace("class MLP", "# In[2]:\n\n\nclass MLP"),
-    "decorated classes": lambda text: text.replace("class MLP", "def same(cls):\n    return cls\n\n@same\nclass MLP"),
-    "slots": lambda text: text.replace(
-        "class MLP(nn.Module):\n", "class MLP(nn.Module):\n    __slots__ = ('a',)\n"
+    "a notebook's export": lambda text: (
+        "#!/usr/bin/env python\n# coding: utf-8\n\n# In[1]:\n\n" + text.replace("class MLP", "# In[2]:\n\n\nclass MLP")
     ),
+    "decorated classes": lambda text: text.replace("class MLP", "def same(cls):\n    return cls\n\n@same\nclass MLP"),
+    "slots": lambda text: text.replace("class MLP(nn.Module):\n", "class MLP(nn.Module):\n    __slots__ = ('a',)\n"),
     "a class in a function": lambda text: text.replace(
         "class MLP(nn.Module):\n", "def make():\n  class MLP(nn.Module):\n"
     ).replace("class Model", "  return MLP\n\nMLP = make()\n\nclass Model"),
@@ -87,7 +86,7 @@ SPELLINGS = {
     "a scripted function": lambda text: text.replace(
         "class MLP", "@torch.jit.script\ndef twice(x):\n    return x * 2\n\nclass MLP"
     ).replace("F.silu(self.gate(x))", "F.silu(twice(self.gate(x)))"),
-}  # fmt: skip
+}
 
 
 def target(tmp_path: Path, name: str) -> Target:

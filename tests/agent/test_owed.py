@@ -34,9 +34,11 @@ def context(run_dir: Path, *tried: Tried, left_s: float = -1.0, compile_gains: t
     measurements.keep(session, run_dir / "session.json")
     rows = [SimpleNamespace(step=step, verdict=verdict, below=below) for step, verdict, below in tried]
     return SimpleNamespace(
-        run_dir=run_dir, budget=Budget(time.monotonic() + left_s), referee=SimpleNamespace(delta=0.02),
+        run_dir=run_dir,
+        budget=Budget(time.monotonic() + left_s),
+        referee=SimpleNamespace(delta=0.02),
         ledger=SimpleNamespace(rows=rows),
-    )  # fmt: skip
+    )
 
 
 def test_it_never_costs_a_run_what_one_line_of_torch_compile_gives(tmp_path: Path) -> None:

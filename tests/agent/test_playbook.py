@@ -177,8 +177,9 @@ def test_where_recorded_calls_pay_compiling_and_recording_are_one_change(decoder
     assert first.title == "Compile Decoder (one graph for each shape) and record its calls as graphs"
     assert "self.compile(dynamic=False)" in first.diff and "+@graphed" in first.diff
     assert [c.title for c in others] == [
-        "Compile Decoder (one graph for each shape)", "Compile Decoder (default settings)"
-    ]  # fmt: skip
+        "Compile Decoder (one graph for each shape)",
+        "Compile Decoder (default settings)",
+    ]
     assert same_results(target, applied(target, first), {"batch": 1, "tokens": 8})
     after = applied(target, first)
     again = replace(asked, base=after.tree, tree=after.tree, step="capture_graph")
@@ -283,7 +284,15 @@ def test_sites_name_classes_lines_and_shares(decoder: tuple[Target, Observation]
     target, seen = decoder
     sites = Playbook().sites(request(target, "locate_layers", seen))
     kinds = {site.kind for site in sites}
-    assert kinds == {"constants", "repeat_kv", "projections", "attention", "rms_norm", "gated_activation", "add_rms",
-                     "rotary"}  # fmt: skip
+    assert kinds == {
+        "constants",
+        "repeat_kv",
+        "projections",
+        "attention",
+        "rms_norm",
+        "gated_activation",
+        "add_rms",
+        "rotary",
+    }
     assert all(site.file == "model.py" and site.line > 0 and 0 <= (site.share or 0) <= 1 for site in sites)
     assert [s.share for s in sites] == sorted((s.share for s in sites), key=lambda s: -(s or 0))

@@ -65,8 +65,9 @@ def test_what_still_pays_is_kept_again_on_a_target_that_has_changed(place: Path,
     patch = (ran.run_dir / "ratchet.patch").read_text()
     assert "PackedLinear" in patch and "-        before = x.clone()" in patch
     assert {json.loads(line)["verdict"] for line in (ran.run_dir / "ledger.jsonl").read_text().splitlines()} <= {
-        "kept", "slower",
-    }, "nothing new was looked for"  # fmt: skip
+        "kept",
+        "slower",
+    }, "nothing new was looked for"
 
 
 def test_what_needs_another_change_is_tried_again_on_the_whole_stack(place: Path, first: Ran) -> None:
@@ -105,8 +106,12 @@ def test_a_change_brings_along_what_another_had_brought_that_is_not_kept_now(tmp
     """Two changes in one file, of which the first is not kept: the second needs a file that came with the first."""
     base = write_files(tmp_path / "base", {"model.py": "import torch\n\na = 1\n\n\nb = 1\n"})
     second = "import torch\n\na = 2\n\n\nfrom ratchet_ops.second import b\n"
-    ours = {"ratchet_ops/__init__.py": b"", "ratchet_ops/second.py": b"from . import shared\nb = shared.b\n",
-            "ratchet_ops/shared.py": b"b = 2\n", "ratchet_ops/first.py": b"a = 2\n"}  # fmt: skip
+    ours = {
+        "ratchet_ops/__init__.py": b"",
+        "ratchet_ops/second.py": b"from . import shared\nb = shared.b\n",
+        "ratchet_ops/shared.py": b"b = 2\n",
+        "ratchet_ops/first.py": b"a = 2\n",
+    }
     before = FileState(b"import torch\n\na = 2\n\n\nb = 1\n")
     files = {
         "model.py": (before, FileState(second.encode())),
@@ -123,8 +128,10 @@ def test_a_change_brings_along_what_another_had_brought_that_is_not_kept_now(tmp
 
 
 def test_what_was_kept_with_another_change_is_told_as_kept() -> None:
-    changes = [PastChange(Candidate(step="audit_compute", title=title, rationale="", diff=title), {}, None)
-               for title in ("enabler", "gain", "never")]  # fmt: skip
+    changes = [
+        PastChange(Candidate(step="audit_compute", title=title, rationale="", diff=title), {}, None)
+        for title in ("enabler", "gain", "never")
+    ]
 
     def row(name: str, title: str, verdict: str) -> Any:
         return SimpleNamespace(attempt_id=name, title=title, verdict=verdict, reason="so", speedup=None)

@@ -23,9 +23,17 @@ from tests.files import write_files
 from tools.errors import TargetTooLarge
 
 CARD = Gpu(
-    vendor="amd", index=0, name="AMD Instinct MI300X", gfx="gfx942", pci="0000:c1:00.0", render_minor=128,
-    devices=(Path("/dev/kfd"),), groups=(44,), accessible=True, card="0000:c1:00.0",
-)  # fmt: skip
+    vendor="amd",
+    index=0,
+    name="AMD Instinct MI300X",
+    gfx="gfx942",
+    pci="0000:c1:00.0",
+    render_minor=128,
+    devices=(Path("/dev/kfd"),),
+    groups=(44,),
+    accessible=True,
+    card="0000:c1:00.0",
+)
 
 
 class Leftovers:

@@ -14,15 +14,27 @@ def machine(
 
 
 def test_a_usual_machine_has_nothing_to_say() -> None:
-    usual = GpuSettings(name="GPU 0", partition="SPX", memory_partition="NPS1", performance_level="auto",
-                        power_cap_w=750.0, power_cap_default_w=750.0)  # fmt: skip
+    usual = GpuSettings(
+        name="GPU 0",
+        partition="SPX",
+        memory_partition="NPS1",
+        performance_level="auto",
+        power_cap_w=750.0,
+        power_cap_default_w=750.0,
+    )
     assert unusual.of(machine(usual, governor="performance", HIP_VISIBLE_DEVICES="0", OMP_NUM_THREADS="8")) == []
     assert unusual.of(machine(GpuSettings(name="GPU 0"), numa=None)) == []
 
 
 def test_the_machine_and_its_gpus() -> None:
-    odd = GpuSettings(name="GPU 0", partition="CPX", memory_partition="NPS4", performance_level="manual",
-                      power_cap_w=600.0, power_cap_default_w=750.0)  # fmt: skip
+    odd = GpuSettings(
+        name="GPU 0",
+        partition="CPX",
+        memory_partition="NPS4",
+        performance_level="manual",
+        power_cap_w=600.0,
+        power_cap_default_w=750.0,
+    )
     said = unusual.of(machine(odd, numa=True, governor="powersave"))
     words = ("sysctl kernel.numa_balancing=0", "powersave", "manual", "600 W, where 750 W", "CPX/NPS4")
     assert len(said) == 5

@@ -37,9 +37,28 @@ def rows_of(ran: Ran) -> dict[str, LedgerRow]:
 @pytest.mark.timeout(600)
 def test_it_is_kept_with_the_change_that_it_waited_for_also_when_the_run_is_killed_meanwhile(tmp_path: Path) -> None:
     target, ledger = shutil.copytree(TASK, tmp_path / "target"), tmp_path / "runs" / "one" / "ledger.jsonl"
-    argv = [sys.executable, "-m", "tests.agent.synthetic_clock", "run", "--runs-dir", str(tmp_path / "runs"),
-            "--run-id", "one", "--sandbox", "local", "--python", sys.executable, "--target", str(target), "--entry",
-            "bench.py", "--steps", SHORT, "--attempts", "1"]  # fmt: skip
+    argv = [
+        sys.executable,
+        "-m",
+        "tests.agent.synthetic_clock",
+        "run",
+        "--runs-dir",
+        str(tmp_path / "runs"),
+        "--run-id",
+        "one",
+        "--sandbox",
+        "local",
+        "--python",
+        sys.executable,
+        "--target",
+        str(target),
+        "--entry",
+        "bench.py",
+        "--steps",
+        SHORT,
+        "--attempts",
+        "1",
+    ]
     with (tmp_path / "log").open("wb") as log:
         environment = {**os.environ, "SYNTHETIC_COMPILED": "0.5"}
         process = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=log, env=environment)
@@ -97,9 +116,11 @@ def context(answers: Answers, *rows: tuple[str, str, str], steps: tuple[str, ...
     return SimpleNamespace(
         attempts=SimpleNamespace(load=lambda name: SimpleNamespace(candidate=candidate(name, "compile_model"))),
         ledger=SimpleNamespace(rows=[SimpleNamespace(attempt_id=a, step=s, verdict=v) for a, s, v in rows]),
-        config=SimpleNamespace(steps=steps), change_of=lambda name: name, propose=propose,
+        config=SimpleNamespace(steps=steps),
+        change_of=lambda name: name,
+        propose=propose,
         stack=SimpleNamespace(top="top", build=lambda changes, on: Conflict("x", "") if "clash" in changes else "new"),
-    )  # fmt: skip
+    )
 
 
 WAITS = ("a", "fuse_projections", "right")

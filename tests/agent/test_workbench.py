@@ -29,13 +29,21 @@ from tools.registry import Answer
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
     place = tmp_path_factory.mktemp("workbench")
     target = write_files(place / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
-    config = RunConfig(target=target, entry="bench.py", runs_dir=place / "runs", run_id="one", sandbox="local",
-                       python=Path(sys.executable), seed=1)  # fmt: skip
+    config = RunConfig(
+        target=target,
+        entry="bench.py",
+        runs_dir=place / "runs",
+        run_id="one",
+        sandbox="local",
+        python=Path(sys.executable),
+        seed=1,
+    )
     folder = run_folder.create(config)
     with (
-        folder.locked(), run._scratch(folder.path) as scratch,
+        folder.locked(),
+        run._scratch(folder.path) as scratch,
         run.sandbox_for(config, folder.path / "sandbox", (scratch, folder.path / "pristine"), print) as sandbox,
-    ):  # fmt: skip
+    ):
         made = run._assemble(folder, scratch, sandbox, Silent(), resumed=False)
         with contextlib.closing(made.referee):
             made.referee.clock = clock = SyntheticClock()

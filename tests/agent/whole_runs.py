@@ -65,10 +65,24 @@ def agent(target: Path, runs: Path, *options: str, **environment: str) -> Ran:
 
 
 def command(name: str, runs: Path, run_id: str, *options: str, **environment: str) -> Ran:
-    argv = [sys.executable, "-m", "tests.agent.synthetic_clock", name, "--runs-dir", str(runs), "--run-id", run_id,
-               "--sandbox", "local", "--python", sys.executable, *options]  # fmt: skip
-    done = subprocess.run(argv, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
-                          timeout=300, check=False)  # fmt: skip
+    argv = [
+        sys.executable,
+        "-m",
+        "tests.agent.synthetic_clock",
+        name,
+        "--runs-dir",
+        str(runs),
+        "--run-id",
+        run_id,
+        "--sandbox",
+        "local",
+        "--python",
+        sys.executable,
+        *options,
+    ]
+    done = subprocess.run(
+        argv, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
+    )
     return Ran(done.returncode, done.stderr, runs / run_id, done.stdout)
 
 

@@ -45,7 +45,8 @@ def test_what_several_steps_gained_together_is_the_gain_of_none() -> None:
     (one, two) = (
         Kept(attempt=name, step=step, title=name, commit="0" * 40, speedup=speedup, together_with=others)
         for name, step, speedup, others in (
-            ("a1", "fuse_projections", None, []), ("a2", "compile_model", interval(3.0, 2.9, 3.1), ["a1"]),
+            ("a1", "fuse_projections", None, []),
+            ("a2", "compile_model", interval(3.0, 2.9, 3.1), ["a1"]),
         )
-    )  # fmt: skip
+    )
     assert predicted.table(predicted.gained("decoder", sample(steps=steps, kept=[one, two]))) == ""

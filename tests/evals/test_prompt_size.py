@@ -9,8 +9,12 @@ def test_each_conversation_is_counted_with_what_was_said_before() -> None:
     def row(step: str, messages: list[str], answer: str) -> dict[str, object]:
         return {"step": step, "messages": [{"content": text} for text in messages], "turn": {"text": answer}}
 
-    rows = [row("a", ["r" * 100, "t" * 50], "x" * 10), row("a:review", ["z", "z"], "no"), row("a", ["u" * 200], "y"),
-            row("b", ["r" * 100, "t" * 70], "x")]  # fmt: skip
+    rows = [
+        row("a", ["r" * 100, "t" * 50], "x" * 10),
+        row("a:review", ["z", "z"], "no"),
+        row("a", ["u" * 200], "y"),
+        row("b", ["r" * 100, "t" * 70], "x"),
+    ]
     found = sizes(rows, tools=1000)
     assert [(size.step, size.rules, size.task, size.requests) for size in found] == [
         ("a", 100, 50, 2),

@@ -72,8 +72,13 @@ def test_04_a_lazy_result_gains_where_the_reply_needs_no_outputs(
     arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_commitments(monkeypatch, "none")
-    weak = arena.with_guest(tmp_path, {"worker.py": [(DIGEST, ""), (REPLY, 'return {"digest": "none"}')],
-                                       "tensors.py": [(KIND, "return cls.__name__")]})  # fmt: skip
+    weak = arena.with_guest(
+        tmp_path,
+        {
+            "worker.py": [(DIGEST, ""), (REPLY, 'return {"digest": "none"}')],
+            "tensors.py": [(KIND, "return cls.__name__")],
+        },
+    )
     assert weak.judge("04_lazy_result").name == "kept"
 
 

@@ -271,8 +271,12 @@ def test_usage_sees_threads_children_and_their_priority(run: Any, sandbox_provid
 def test_a_wider_affinity_is_refused_or_seen(run: Any, sandbox_provider: Sandbox) -> None:
     here = sorted(os.sched_getaffinity(0))
     widen = f"\ntry: os.sched_setaffinity(0, {set(here)})\nexcept OSError: pass\n"
-    process = run(ESCAPE.format(work=widen.strip("\n").replace("\n", "\n        ") + "\n        time.sleep(600)")
-                  + widen + "time.sleep(0.2); channel.send({}); channel.receive()", cpus=(here[0],))  # fmt: skip
+    process = run(
+        ESCAPE.format(work=widen.strip("\n").replace("\n", "\n        ") + "\n        time.sleep(600)")
+        + widen
+        + "time.sleep(0.2); channel.send({}); channel.receive()",
+        cpus=(here[0],),
+    )
     process.channel.receive(20.0)
     tasks = process.usage().tasks
     assert len(tasks) == 2 + process_one(sandbox_provider)

@@ -109,8 +109,10 @@ def outside(**given: Any) -> Outside:
 def test_what_setpriv_is_told_takes_every_other_right_away() -> None:
     assert counters.rights(granted=False) == ["--inh-caps=-all", "--bounding-set=-all"]
     assert counters.rights(granted=True) == [
-        "--inh-caps=-all,+perfmon", "--bounding-set=-all,+perfmon", "--ambient-caps=-all,+perfmon",
-    ]  # fmt: skip
+        "--inh-caps=-all,+perfmon",
+        "--bounding-set=-all,+perfmon",
+        "--ambient-caps=-all,+perfmon",
+    ]
 
 
 def test_no_judged_worker_is_ever_given_it(tmp_path: Path, closed: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,8 +150,15 @@ def test_a_container_starts_as_root_only_to_grant_it() -> None:
     assert container.other_options(command, granting)["user"] == "0:0"
     assert counters.CAPABILITY in container.host_options(command, granting)["cap_add"]
     argv = container.argv(command, granting)
-    become = ["/usr/bin/setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", *counters.rights(granted=True),
-              "--no-new-privs", "--"]  # fmt: skip
+    become = [
+        "/usr/bin/setpriv",
+        "--reuid=1000",
+        "--regid=1000",
+        "--clear-groups",
+        *counters.rights(granted=True),
+        "--no-new-privs",
+        "--",
+    ]
     at = argv.index("/usr/bin/setpriv")
     assert argv[at : at + len(become)] == become and at < argv.index("/usr/bin/env")
 

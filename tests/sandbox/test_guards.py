@@ -65,8 +65,15 @@ WITHOUT_LIMIT: dict[str, tuple[Check, ...]] = {
     ),
     "output_bytes": (bounds.output,),
 }
-WITHOUT_FILES = (files.beside, files.private, files.scratch, files.through_processes, files.climbing, files.own_link,
-                 files.given_link)  # fmt: skip
+WITHOUT_FILES = (
+    files.beside,
+    files.private,
+    files.scratch,
+    files.through_processes,
+    files.climbing,
+    files.own_link,
+    files.given_link,
+)
 WITHOUT: dict[str, dict[str, tuple[Check, ...]]] = {
     "docker": {
         "network": (network.tcp, network.udp, network.abstract),
@@ -107,19 +114,32 @@ WITHOUT: dict[str, dict[str, tuple[Check, ...]]] = {
     },
 }
 CASES = [
-    *(Case(name, frozenset(guards.split("+")), None, check)
-      for name, table in WITHOUT.items() for guards, checks in table.items() for check in checks),
-    *(Case(name, frozenset(), limit, check)
-      for name in WITHOUT for limit, checks in WITHOUT_LIMIT.items() for check in checks),
-]  # fmt: skip
+    *(
+        Case(name, frozenset(guards.split("+")), None, check)
+        for name, table in WITHOUT.items()
+        for guards, checks in table.items()
+        for check in checks
+    ),
+    *(
+        Case(name, frozenset(), limit, check)
+        for name in WITHOUT
+        for limit, checks in WITHOUT_LIMIT.items()
+        for check in checks
+    ),
+]
 # Guards that no check misses, and why.
 UNSERVED = {
     "swap": "only the look from inside misses it: few machines have any, and to fill it would take too long",
     "keyring": "it takes an agent with a keyring to miss it: see `test_containment.py`",
 }
 # Only root, or only somebody else, has these to lose, or gets a command to run at all without them.
-FOR_ROOT = {("docker", "user"), ("bwrap", "user"), ("bwrap", "capabilities"), ("bwrap", "pid namespace"),
-            ("docker", rights.set_user_id)}  # fmt: skip
+FOR_ROOT = {
+    ("docker", "user"),
+    ("bwrap", "user"),
+    ("bwrap", "capabilities"),
+    ("bwrap", "pid namespace"),
+    ("docker", rights.set_user_id),
+}
 FOR_OTHERS = {("bwrap", "user namespaces")}
 
 

@@ -23,14 +23,26 @@ from tests.sandbox.conftest import available
 OURS = Path("/etc/passwd").stat()
 COMMAND = Command(("/python",), Path("/given"), "probe", limits=verification._LIMITS, cpus=(0,))
 HOLDS: dict[str, Any] = {
-    "status": {**{f"Cap{name}": ["0" * 16] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}, "NoNewPrivs": ["1"],
-               "Seccomp": ["2"], "Uid": ["1000"] * 4, "Gid": ["1000"] * 4, "Groups": ["1000"]},
+    "status": {
+        **{f"Cap{name}": ["0" * 16] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")},
+        "NoNewPrivs": ["1"],
+        "Seccomp": ["2"],
+        "Uid": ["1000"] * 4,
+        "Gid": ["1000"] * 4,
+        "Groups": ["1000"],
+    },
     "namespaces": dict.fromkeys(("ipc", "mnt", "net", "pid", "uts"), 1),
-    "environment": [], "interfaces": ["lo"], "processes": [], "cpus": [0],
+    "environment": [],
+    "interfaces": ["lo"],
+    "processes": [],
+    "cpus": [0],
     "limits": {"core": [0, 0], "fsize": [1 << 30, 1 << 30]},
     "cgroups": {"memory": "1", "swap": "1", "processes": "1"},
-    "sizes": {}, "nodes": [], "written": ["/tmp", "/dev/shm"], "seen": {},
-}  # fmt: skip
+    "sizes": {},
+    "nodes": [],
+    "written": ["/tmp", "/dev/shm"],
+    "seen": {},
+}
 
 
 def says(groups: frozenset[int] | None = frozenset(), **changed: Any) -> list[tuple[str, str]]:
@@ -74,11 +86,20 @@ def test_groups_that_own_its_device_are_no_shortcoming() -> None:
 def test_every_fact_that_is_collected_is_compared() -> None:
     """None of them can change without being noticed."""
     worse: dict[str, Any] = {
-        "status": {}, "namespaces": {}, "environment": ["HOME"], "interfaces": ["lo", "eth0"], "processes": [1],
-        "limits": {}, "cgroups": {}, "sizes": {"/tmp": 1 << 40}, "nodes": ["/dev/kvm"], "written": [],
+        "status": {},
+        "namespaces": {},
+        "environment": ["HOME"],
+        "interfaces": ["lo", "eth0"],
+        "processes": [1],
+        "limits": {},
+        "cgroups": {},
+        "sizes": {"/tmp": 1 << 40},
+        "nodes": ["/dev/kvm"],
+        "written": [],
         "seen": {"/etc/passwd": [OURS.st_dev, OURS.st_ino]},
-        "host_settings": ["/proc/x"], "cpus": [0, 1],
-    }  # fmt: skip
+        "host_settings": ["/proc/x"],
+        "cpus": [0, 1],
+    }
     assert set(worse) == set(Facts.model_fields)
     for name, value in worse.items():
         assert says(**{name: value}), name

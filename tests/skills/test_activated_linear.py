@@ -89,10 +89,22 @@ class Quantised(torch.Tensor):
 
 @pytest.mark.parametrize(
     "case",
-    ["gradients", "autocast", "vector", "device", "no bias", "adapter", "a forward of its own",
-     "an activation with a forward of its own", "hook", "hooked activation", "weights of a type of their own", "SiLU",
-     "GELU"],
-)  # fmt: skip
+    [
+        "gradients",
+        "autocast",
+        "vector",
+        "device",
+        "no bias",
+        "adapter",
+        "a forward of its own",
+        "an activation with a forward of its own",
+        "hook",
+        "hooked activation",
+        "weights of a type of their own",
+        "SiLU",
+        "GELU",
+    ],
+)
 def test_else_the_layer_and_the_activation_are_called(asset: Any, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     epilogue_takes(asset, monkeypatch, 0.1)
     layer, module = odd(case, nn.Linear(16, 8), nn.ReLU())

@@ -13,11 +13,16 @@ find = assets.load("amd-kernel-optimization", "conv_find").find_convolutions
 @pytest.mark.parametrize(
     ("built", "hip", "variable", "deterministic", "searches"),
     [
-        (True, None, "", "", True), (True, "7.1", "", "", True), (False, None, "", "", False),
-        (True, "7.1", "NORMAL", "", False), (True, None, "NORMAL", "", True), (True, None, "", "algorithms", False),
-        (True, None, "", "cudnn", False), (True, "7.1", "", "cudnn", False),
+        (True, None, "", "", True),
+        (True, "7.1", "", "", True),
+        (False, None, "", "", False),
+        (True, "7.1", "NORMAL", "", False),
+        (True, None, "NORMAL", "", True),
+        (True, None, "", "algorithms", False),
+        (True, None, "", "cudnn", False),
+        (True, "7.1", "", "cudnn", False),
     ],
-)  # fmt: skip
+)
 def test_it_says_so_only_where_it_counts(
     monkeypatch: pytest.MonkeyPatch, built: bool, hip: str | None, variable: str, deterministic: str, searches: bool
 ) -> None:

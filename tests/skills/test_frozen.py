@@ -176,10 +176,22 @@ def cast(net: Any) -> None:
     net.first.weight.data = net.first.weight.data + 1
 
 
-@pytest.mark.parametrize("change", [
-    change_in_place, load, replace_a_weight, replace_a_layer, give_it_other_data, change_a_buffer, change_a_number,
-    hook_a_layer, hook_it, give_it_a_forward, cast,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        change_in_place,
+        load,
+        replace_a_weight,
+        replace_a_layer,
+        give_it_other_data,
+        change_a_buffer,
+        change_a_number,
+        hook_a_layer,
+        hook_it,
+        give_it_a_forward,
+        cast,
+    ],
+)
 def test_it_follows_what_becomes_of_the_module(change: Any) -> None:
     plain, frozen = pair()
     assert agree(plain, frozen)

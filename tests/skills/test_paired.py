@@ -54,8 +54,14 @@ def test_it_decides_as_the_referee_does(script: dict[str, Any]) -> None:
 @pytest.mark.timeout(300)
 def test_every_time_that_it_gives_is_that_of_a_call(tmp_path: Path) -> None:
     write_files(tmp_path, {"base.py": SIDE, "other.py": SIDE})
-    done = subprocess.run([sys.executable, str(SCRIPT), "base.py", "other.py"], cwd=tmp_path, text=True,
-                          capture_output=True, timeout=280, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "base.py", "other.py"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=280,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     timed = [times for part in found["samples_ns"].values() for sides in part for times in sides]

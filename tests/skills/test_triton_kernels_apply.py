@@ -169,12 +169,21 @@ def adapted() -> nn.Module:
 
 NAMED = {"silu": f"{__name__}.Named"}
 MODULES = [
-    (nn.SiLU, {}, "silu"), (nn.GELU, {}, "gelu"), (lambda: nn.GELU(approximate="tanh"), {}, "gelu_tanh"),
-    (Named, NAMED, "silu"), (Named, {"gelu": NAMED["silu"]}, "gelu"), (Named, {}, None),
-    (Named, {"silu": "elsewhere.Named"}, None), (lambda: Configured("silu"), {"silu": f"{__name__}.Configured"}, None),
-    (nn.Tanh, NAMED, None), (Other, {}, None), (lambda: nn.SiLU(inplace=True), {}, None), (hooked, {}, None),
-    (adapted, {}, None), (lambda: F.relu, {}, None),
-]  # fmt: skip
+    (nn.SiLU, {}, "silu"),
+    (nn.GELU, {}, "gelu"),
+    (lambda: nn.GELU(approximate="tanh"), {}, "gelu_tanh"),
+    (Named, NAMED, "silu"),
+    (Named, {"gelu": NAMED["silu"]}, "gelu"),
+    (Named, {}, None),
+    (Named, {"silu": "elsewhere.Named"}, None),
+    (lambda: Configured("silu"), {"silu": f"{__name__}.Configured"}, None),
+    (nn.Tanh, NAMED, None),
+    (Other, {}, None),
+    (lambda: nn.SiLU(inplace=True), {}, None),
+    (hooked, {}, None),
+    (adapted, {}, None),
+    (lambda: F.relu, {}, None),
+]
 
 
 @pytest.mark.parametrize(("make", "known", "kind"), MODULES)
@@ -239,8 +248,14 @@ def test_compiled_code_has_all_of_it_without_a_break(act: nn.Module, gate: str) 
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         torch.compile(Model(act), fullgraph=True, backend=backend)(torch.ones(2, 8, device="cuda"))
     operators = [name.split(".")[1] for name in called if name.startswith("assets_")]
-    assert operators == [*(["gated_mul"] if gate == "gated_mul" else []), "rms_norm", "add_layer_norm", "layer_norm",
-                         "rotary", "softmax_topk"]  # fmt: skip
+    assert operators == [
+        *(["gated_mul"] if gate == "gated_mul" else []),
+        "rms_norm",
+        "add_layer_norm",
+        "layer_norm",
+        "rotary",
+        "softmax_topk",
+    ]
 
 
 def test_what_each_file_has_for_itself_is_the_same_in_all() -> None:

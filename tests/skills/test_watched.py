@@ -124,13 +124,18 @@ def test_how_it_is_set(module: Scaled, watched: Any, deed: Callable[[Scaled], ob
     assert watched.lies_as_before()
 
 
-@pytest.mark.parametrize(("deed", "later"), [
-    (lambda m: setattr(m.part, "_forward_hooks", OrderedDict()), lambda m: m.part.register_forward_hook(print)),
-    (lambda m: setattr(m, "scale", int("2")), lambda m: setattr(m, "scale", 3)),
-    (lambda m: setattr(m, "sizes", [*m.sizes]), lambda m: m.sizes.append(3)),
-    (lambda m: assets.load("amd-kernel-optimization", "per_module").PerModule().__setitem__(m, 1),
-     lambda m: setattr(m, "more", 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("deed", "later"),
+    [
+        (lambda m: setattr(m.part, "_forward_hooks", OrderedDict()), lambda m: m.part.register_forward_hook(print)),
+        (lambda m: setattr(m, "scale", int("2")), lambda m: setattr(m, "scale", 3)),
+        (lambda m: setattr(m, "sizes", [*m.sizes]), lambda m: m.sizes.append(3)),
+        (
+            lambda m: assets.load("amd-kernel-optimization", "per_module").PerModule().__setitem__(m, 1),
+            lambda m: setattr(m, "more", 1),
+        ),
+    ],
+)
 def test_what_means_the_same_is_no_change_and_hides_none(module: Scaled, watched: Any, deed: Any, later: Any) -> None:
     deed(module)
     assert watched.is_set_as_before() and watched.is_set_as_before() and watched.is_unchanged()

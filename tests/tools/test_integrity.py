@@ -44,13 +44,15 @@ DEEDS: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "a file is added": (lambda f: (f / "pkg" / "c.py").write_text(""), ["added pkg/c.py"]),
     "a file is removed": (lambda f: (f / "a.py").unlink(), ["removed a.py"]),
     "a file is renamed": (lambda f: (f / "a.py").rename(f / "z.py"), ["removed a.py", "added z.py"]),
-    "compiled Python is forged": (lambda f: (f / "pkg/__pycache__/b.cpython-311.pyc").write_text("forged"),
-                                  ["changed pkg/__pycache__/b.cpython-311.pyc"]),
+    "compiled Python is forged": (
+        lambda f: (f / "pkg/__pycache__/b.cpython-311.pyc").write_text("forged"),
+        ["changed pkg/__pycache__/b.cpython-311.pyc"],
+    ),
     "a mode changes": (lambda f: (f / "a.py").chmod(0o4755), ["changed a.py"]),
     "a folder is added": (lambda f: (f / "new").mkdir(), ["added new"]),
     "a folder's mode changes": (lambda f: (f / "pkg").chmod(0o777), ["changed pkg"]),
     "a link leads elsewhere": (lambda f: ((f / "link").unlink(), (f / "link").symlink_to("/etc")), ["changed link"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("deed", DEEDS)

@@ -15,8 +15,18 @@ from tools.plain_text import plain
 MOST_VARIANTS = 64
 Short = Annotated[str, StringConstraints(max_length=400)]
 Long = Annotated[str, StringConstraints(max_length=4000)]
-Kind = Literal["no_triton", "not_loadable", "no_kernel", "no_such_kernel", "several_kernels", "no_signature",
-               "bad_signature", "no_launch", "launch_raised", "died"]  # fmt: skip
+Kind = Literal[
+    "no_triton",
+    "not_loadable",
+    "no_kernel",
+    "no_such_kernel",
+    "several_kernels",
+    "no_signature",
+    "bad_signature",
+    "no_launch",
+    "launch_raised",
+    "died",
+]
 
 
 class _Wire(BaseModel):
@@ -132,21 +142,30 @@ class Outcome(_Wire):
 
 
 _NO_KERNEL = ("no_kernel", "no_such_kernel", "several_kernels", "no_launch")
-_DESCRIBE = ('Annotate them in the kernel (x_ptr: "*bf16:16", n: "i32:16", BLOCK: tl.constexpr = 1024), describe them '
-             "in a file for --signature, or capture a launch with --launch; docs/isa.md shows each.")  # fmt: skip
+_DESCRIBE = (
+    'Annotate them in the kernel (x_ptr: "*bf16:16", n: "i32:16", BLOCK: tl.constexpr = 1024), describe them '
+    "in a file for --signature, or capture a launch with --launch; docs/isa.md shows each."
+)
 # kind -> what happened, what to do
 _SAYINGS: dict[str, tuple[str, str]] = {
     "no_triton": ("Triton cannot be used: {message}.", "--python names an interpreter that has it."),
     "not_loadable": ("{file} cannot be loaded: {message}.", "Run it by itself with the same --python until it loads."),
-    "no_kernel": ("{file} holds no Triton kernel.", "A kernel is a function under @triton.jit at the top of the file; "
-                  "for one made inside a function, capture a launch with --launch."),
+    "no_kernel": (
+        "{file} holds no Triton kernel.",
+        "A kernel is a function under @triton.jit at the top of the file; "
+        "for one made inside a function, capture a launch with --launch.",
+    ),
     "no_such_kernel": ("{file} holds no kernel {message}; it holds {names}.", "Name one of them: {file}:{first}"),
     "several_kernels": ("{file} holds several kernels: {names}.", "Name one of them: {file}:{first}"),
     "no_signature": ("Of {message} it is not known what these are: {names}.", _DESCRIBE),
     "bad_signature": ("The kernel's description cannot be used: {message} ({names}).", _DESCRIBE),
-    "no_launch": ("The script launched no such kernel of {file}; it launched {names}.", "Does it go through the kernel "
-                  "when its tensors are on a GPU?"),
-    "launch_raised": ("The script ended before it launched anything: {message}.", "It runs on the CPU, as if that were "
-                      "an AMD GPU; what needs a real one fails."),
+    "no_launch": (
+        "The script launched no such kernel of {file}; it launched {names}.",
+        "Does it go through the kernel when its tensors are on a GPU?",
+    ),
+    "launch_raised": (
+        "The script ended before it launched anything: {message}.",
+        "It runs on the CPU, as if that were an AMD GPU; what needs a real one fails.",
+    ),
     "died": ("Compiling ended without an answer: {message}.", "Compile the kernel by itself with the same --python."),
-}  # fmt: skip
+}

@@ -86,9 +86,16 @@ class Compiled:
     def advice(self) -> tuple[Advice, ...]:
         outcome = self.outcome
         return advise(
-            Facts(self.architecture, self.code, self.layouts, self.occupancy, self.lds_bytes, outcome.num_warps,
-                  outcome.num_stages)
-        )  # fmt: skip
+            Facts(
+                self.architecture,
+                self.code,
+                self.layouts,
+                self.occupancy,
+                self.lds_bytes,
+                outcome.num_warps,
+                outcome.num_stages,
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -127,10 +134,16 @@ class Compiler:
         out.mkdir()
         while True:
             request = Request(
-                file=str(copied.file), kernel=source.kernel, launch=str(copied.launch) if copied.launch else None,
-                signature=source.signature, every_kernel=source.every_kernel, every_config=source.every_config,
-                targets=[_target(one) for one in wanted], out=str(out), skip=skip,
-            )  # fmt: skip
+                file=str(copied.file),
+                kernel=source.kernel,
+                launch=str(copied.launch) if copied.launch else None,
+                signature=source.signature,
+                every_kernel=source.every_kernel,
+                every_config=source.every_config,
+                targets=[_target(one) for one in wanted],
+                out=str(out),
+                skip=skip,
+            )
             ended = self._run(request, guest, place, copied.root)
             plan = _read(out / "plan.json", Plan)
             if plan is None:
@@ -205,8 +218,9 @@ def _target(one: Architecture) -> Target:
     return Target(name=one.name, wave_size=one.wave_size, lds_bytes=one.lds_bytes, compute_units=units)
 
 
-def _result(out: Path, variant: Variant, architecture: Architecture, died: str | None, key: tuple[int, str]
-            ) -> Compiled:  # fmt: skip
+def _result(
+    out: Path, variant: Variant, architecture: Architecture, died: str | None, key: tuple[int, str]
+) -> Compiled:
     outcome = _read(out / _name(key), Outcome)
     if died or outcome is None:
         return Compiled(variant, architecture, Outcome(error=died or "it was not reached"))

@@ -35,8 +35,11 @@ def check(compiler: Compiler, source: Source, architectures: Sequence[str]) -> C
         return Check(False, (found.refusal.told(),))
     faults = [(one, fault) for one in found.results for fault in faults_of(one)]
     reasons = tuple(f"{one.variant.kernel} on {one.architecture.name}: {fault}" for one, fault in faults)
-    return Check(bool(found.results) and not reasons, reasons or (() if found.results else ("nothing was compiled",)),
-                 found.results)  # fmt: skip
+    return Check(
+        bool(found.results) and not reasons,
+        reasons or (() if found.results else ("nothing was compiled",)),
+        found.results,
+    )
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,10 @@ def _told(name: str, compiled: Compilations) -> tuple[list[str], list[str]]:
         wrong = faults_of(one)
         faults |= dict.fromkeys(f"{what}: {fault}" for fault in wrong)
         if not wrong:
-            fine[f"{what}: {one.code.vgprs} registers, {one.lds_bytes} bytes of LDS, "
-                 f"{one.occupancy.waves:g} waves on a SIMD"] = None  # fmt: skip
+            fine[
+                f"{what}: {one.code.vgprs} registers, {one.lds_bytes} bytes of LDS, "
+                f"{one.occupancy.waves:g} waves on a SIMD"
+            ] = None
     return list(faults), list(fine)
 
 

@@ -19,10 +19,13 @@ _MATRIX = re.compile(r"v_((?:mfma|smfmac|wmma|swmmac)_\w+?)(?:_e32|_e64)?$")
 _DOT = re.compile(r"v_dot\d")
 _ZERO = {"vmcnt": re.compile(r"\bvmcnt\(0\)"), "lgkmcnt": re.compile(r"\blgkmcnt\(0\)")}
 _BITS = (
-    (re.compile(r"(?:dwordx|_b)(4|128)(?=_|$)"), 128), (re.compile(r"(?:dwordx|_b)(3|96)(?=_|$)"), 96),
-    (re.compile(r"(?:dwordx|_b|_i|_u)(2|64)(?=_|$)"), 64), (re.compile(r"(?:dword|_b32|_i32|_u32)(?=_|$)"), 32),
-    (re.compile(r"(?:[us]?short|[ui]16|b16)(?=_|$)"), 16), (re.compile(r"(?:[us]?byte|[ui]8|b8)(?=_|$)"), 8),
-)  # fmt: skip
+    (re.compile(r"(?:dwordx|_b)(4|128)(?=_|$)"), 128),
+    (re.compile(r"(?:dwordx|_b)(3|96)(?=_|$)"), 96),
+    (re.compile(r"(?:dwordx|_b|_i|_u)(2|64)(?=_|$)"), 64),
+    (re.compile(r"(?:dword|_b32|_i32|_u32)(?=_|$)"), 32),
+    (re.compile(r"(?:[us]?short|[ui]16|b16)(?=_|$)"), 16),
+    (re.compile(r"(?:[us]?byte|[ui]8|b8)(?=_|$)"), 8),
+)
 _LANES = ("ds_bpermute", "ds_permute", "ds_swizzle", "ds_bvh", "ds_append", "ds_consume", "ds_nop", "ds_gws")
 MEMORY = ("global_", "buffer_", "flat_", "tbuffer_")  # global memory
 

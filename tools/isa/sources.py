@@ -65,9 +65,10 @@ def _below(folder: Path) -> Iterator[Path]:
     seen = 0
     for place, folders, files in os.walk(folder):
         folders[:] = [
-            name for name in folders
+            name
+            for name in folders
             if name not in _NEVER and not name.startswith(".") and not (Path(place) / name / "pyvenv.cfg").exists()
-        ]  # fmt: skip
+        ]
         for name in files:
             if name.endswith(".py"):
                 seen += 1

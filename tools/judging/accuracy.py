@@ -214,8 +214,15 @@ def _over_chunks(
         return list(pool.map(lambda span: _part(leaf, truth, baseline, wide, span, length, lost), spans))
 
 
-def _part(leaf: Leaf, truth: Leaf, baseline: Leaf, wide: type, span: tuple[int, int], length: int,
-          lost: NDArray[np.bool_] | None) -> _Part:  # fmt: skip
+def _part(
+    leaf: Leaf,
+    truth: Leaf,
+    baseline: Leaf,
+    wide: type,
+    span: tuple[int, int],
+    length: int,
+    lost: NDArray[np.bool_] | None,
+) -> _Part:
     """Rows that are `lost` have no error here."""
     x, t, b = (part.as_float(*span, wide) for part in (leaf, truth, baseline))
     odd = ~np.isfinite(b)
@@ -236,8 +243,11 @@ def _part(leaf: Leaf, truth: Leaf, baseline: Leaf, wide: type, span: tuple[int, 
 def judge_leaf(error: LeafError, baseline_error: LeafError, dtype: str) -> Finding:
     """Apply the rule to the worst errors seen over all calls of one kind."""
     row, scaled = FLOORS.get(dtype, FLOAT8_FLOOR)
-    allowed = LeafError(max(row, RATIO * baseline_error.row), max(scaled, RATIO * baseline_error.scaled),
-                        lost=int(RATIO * baseline_error.lost))  # fmt: skip
+    allowed = LeafError(
+        max(row, RATIO * baseline_error.row),
+        max(scaled, RATIO * baseline_error.scaled),
+        lost=int(RATIO * baseline_error.lost),
+    )
     if error.mismatch:
         return Finding(False, error.mismatch, error, allowed)
     if error.lost > allowed.lost:
@@ -246,8 +256,12 @@ def judge_leaf(error: LeafError, baseline_error: LeafError, dtype: str) -> Findi
     if not error.row <= allowed.row:
         return Finding(False, f"a row is off by {error.row:.2g}, allowed {allowed.row:.2g}", error, allowed)
     if not error.scaled <= allowed.scaled:
-        return Finding(False, f"an element is off by {error.scaled:.2g} of the largest, allowed {allowed.scaled:.2g}",
-                       error, allowed)  # fmt: skip
+        return Finding(
+            False,
+            f"an element is off by {error.scaled:.2g} of the largest, allowed {allowed.scaled:.2g}",
+            error,
+            allowed,
+        )
     return Finding(True, "", error, allowed)
 
 

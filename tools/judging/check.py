@@ -156,8 +156,13 @@ class Checks:
         a long time for each of them.
         """
         self.grounds.watch(build.tree)
-        with Worker(self.setting, build, compile_threads=self._compile_threads(),
-                    timeout_s=self.setting.check_timeout_s, in_all=True) as worker:  # fmt: skip
+        with Worker(
+            self.setting,
+            build,
+            compile_threads=self._compile_threads(),
+            timeout_s=self.setting.check_timeout_s,
+            in_all=True,
+        ) as worker:
             try:
                 self._call_all(build, worker)
             except (WorkerFault, KeyboardInterrupt) as error:

@@ -221,8 +221,9 @@ class Session:
             group.staged = {name: drawn[f"{number} {name}"] for name in names}
             group.cursor = {name: [0] * len(self.workload.cases) for name in names}
 
-    def _all(self, op: str, arguments: Callable[[Group, str], dict[str, Any]],
-             meanwhile: Callable[[], None] = lambda: None) -> None:  # fmt: skip
+    def _all(
+        self, op: str, arguments: Callable[[Group, str], dict[str, Any]], meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
         for group, name, worker in self._workers():
             with _blamed(name):
                 worker.begin(op, **arguments(group, name))

@@ -49,8 +49,9 @@ def draw(reference: Worker, into: Path, case: Case, seed: int, variant: str = ""
     return draw_many(reference, {into: seed}, case, variant)[0]
 
 
-def draw_many(reference: Worker, seeds: Mapping[Path, int], case: Case, variant: str = "",
-              keys: Mapping[Path, int] | None = None) -> list[Path]:  # fmt: skip
+def draw_many(
+    reference: Worker, seeds: Mapping[Path, int], case: Case, variant: str = "", keys: Mapping[Path, int] | None = None
+) -> list[Path]:
     """The same for many files, by their seeds; several at a time, because asking takes longer than drawing. Those that
     have keys are sealed.
     """
@@ -60,8 +61,15 @@ def draw_many(reference: Worker, seeds: Mapping[Path, int], case: Case, variant:
         files = {str(reference.saved(into.name)): seed for into, seed in asked}
         sealed = {str(reference.saved(into.name)): keys[into] for into, _ in asked if keys and into in keys}
         timeout_s = len(files) * reference.timeout_s
-        reference.ask("draw", timeout_s=timeout_s, seeds=files, phase=case.phase, shape=dict(case.shape),
-                      variant=variant, keys=sealed)  # fmt: skip
+        reference.ask(
+            "draw",
+            timeout_s=timeout_s,
+            seeds=files,
+            phase=case.phase,
+            shape=dict(case.shape),
+            variant=variant,
+            keys=sealed,
+        )
         for into, _ in asked:
             reference.take(into.name, into)
     return [*seeds]

@@ -152,8 +152,9 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         _not_degenerate(found, [*known.values()], rules)
     unseen = _unseen_shapes(found, cases, rng)
     leading = {case.phase: case for case in reversed(cases)}  # the cheapest of each phase
-    variants = {phase: tuple(v for v in VARIANTS if _tells(found, case, rules, rng, v))
-                for phase, case in leading.items()}  # fmt: skip
+    variants = {
+        phase: tuple(v for v in VARIANTS if _tells(found, case, rules, rng, v)) for phase, case in leading.items()
+    }
     transforms = _transforms(found, cheap, rng) if is_module else ()
     peak_bytes = worker.ask_for(Memory, "memory").peak_bytes
     precision = _precision(found, cases, states, rules, known, rng) if is_module else ""

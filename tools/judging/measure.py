@@ -285,8 +285,18 @@ class LiveClock:
         try:
             with self.supply.opened() as inputs:
                 turns = not self.workload.fits(len(builds))
-                session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc, turns, keep,
-                                  outputs, doing=request.doing)  # fmt: skip
+                session = Session(
+                    self.setting,
+                    self.workload,
+                    builds,
+                    inputs,
+                    self.cores,
+                    request.malloc,
+                    turns,
+                    keep,
+                    outputs,
+                    doing=request.doing,
+                )
                 with contextlib.closing(replace(session)) as several:
                     held = self._held or Held()
                     several.take_over(held.give(session))
@@ -299,9 +309,11 @@ class LiveClock:
                         request.progress(restarts)
                     judged = [found[name] for name in found if request.may_slow_the_incumbent(name)]
                     # what is only screened is kept by nothing, and measured afresh where it may be
-                    asked = [] if request.to_come else [
-                        each for each in judged if agreement.is_in_question(each, self.known_us)
-                    ]  # fmt: skip
+                    asked = (
+                        []
+                        if request.to_come
+                        else [each for each in judged if agreement.is_in_question(each, self.known_us)]
+                    )
                     if request.to_come:
                         held.take(session, several.hand_over())
                 beside = replace(session, ahead=self._together(len(builds), range(agreement.TURNS, 0, -1)))

@@ -63,8 +63,11 @@ class Script:
         """With these seeds of its inputs, and without the calls of those that have none."""
         at = {old: new for new, old in enumerate(index for index, seed in enumerate(seeds) if seed is not None)}
         draws = [replace(draw, seed=seed) for draw, seed in zip(self.draws, seeds, strict=True) if seed is not None]
-        steps = [replace(step, draw=at[step.draw]) if isinstance(step, Call) else step
-                 for step in self.steps if not isinstance(step, Call) or step.draw in at]  # fmt: skip
+        steps = [
+            replace(step, draw=at[step.draw]) if isinstance(step, Call) else step
+            for step in self.steps
+            if not isinstance(step, Call) or step.draw in at
+        ]
         return Script(tuple(draws), tuple(steps))
 
     @property
@@ -150,9 +153,16 @@ def write_script(
     return Script(tuple(w.draws), tuple(w.steps))
 
 
-def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping[str, Path], constants: Sequence[Any],
-         prefix: str, written: Collection[int] | None = None,
-         took: Callable[[Draw, float], None] = lambda draw, seconds: None) -> Played:  # fmt: skip
+def play(
+    worker: Worker,
+    script: Script,
+    inputs: Sequence[Path],
+    states: Mapping[str, Path],
+    constants: Sequence[Any],
+    prefix: str,
+    written: Collection[int] | None = None,
+    took: Callable[[Draw, float], None] = lambda draw, seconds: None,
+) -> Played:
     """Take a built worker through the script. `written` are the steps whose arguments are saved instead of all; then
     of the state only the buffers are, since calls seldom write to parameters.
 
@@ -176,8 +186,13 @@ def play(worker: Worker, script: Script, inputs: Sequence[Path], states: Mapping
             worker.ask("poison")
         else:
             draw = script.draws[step.draw]
-            worker.ask("stage", path=worker.reveal(inputs[step.draw]), how=step.how, constants=list(constants),
-                       phase=draw.phase)  # fmt: skip
+            worker.ask(
+                "stage",
+                path=worker.reveal(inputs[step.draw]),
+                how=step.how,
+                constants=list(constants),
+                phase=draw.phase,
+            )
             key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
             begun = time.monotonic()
             reply = worker.ask("call", key=key)

@@ -20,8 +20,17 @@ from tools.judging import disk
 
 __all__ = ["BadTensorFile", "Folder", "Leaf", "Saved", "checked_length", "opened", "read", "write"]
 
-_EXACT = {"bool": "?", "uint8": "u1", "int8": "i1", "int16": "<i2", "uint16": "<u2", "int32": "<i4", "uint32": "<u4",
-          "int64": "<i8", "uint64": "<u8"}  # fmt: skip
+_EXACT = {
+    "bool": "?",
+    "uint8": "u1",
+    "int8": "i1",
+    "int16": "<i2",
+    "uint16": "<u2",
+    "int32": "<i4",
+    "uint32": "<u4",
+    "int64": "<i8",
+    "uint64": "<u8",
+}
 _FLOAT = {"float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<f4", "complex128": "<f8"}
 _BLOCK_BYTES = 32 << 20
 _MOST_AT_ONCE = 1 << 30  # of one read; the kernel takes no more than 2 GiB
@@ -170,8 +179,17 @@ def read(path: Path) -> Saved:
     leaves = []
     for leaf in header["leaves"]:
         data = _InFile(held, start + leaf["offset"], leaf["nbytes"])
-        leaves.append(Leaf(leaf["dtype"], tuple(leaf["shape"]), leaf["kind"], leaf["device"], data,
-                           leaf.get("grad") is True, leaf.get("borrowed", "")))  # fmt: skip
+        leaves.append(
+            Leaf(
+                leaf["dtype"],
+                tuple(leaf["shape"]),
+                leaf["kind"],
+                leaf["device"],
+                data,
+                leaf.get("grad") is True,
+                leaf.get("borrowed", ""),
+            )
+        )
     return Saved(path, header["structure"], tuple(leaves))
 
 
@@ -248,8 +266,17 @@ def write(path: Path, like: Saved, raws: list[NDArray[np.uint8]]) -> None:
     leaves: list[dict[str, Any]] = []
     offset = 0
     for leaf, raw in zip(like.leaves, raws, strict=True):
-        leaves.append({"dtype": leaf.dtype, "shape": list(leaf.shape), "offset": offset, "nbytes": int(raw.size),
-                       "device": leaf.device, "kind": leaf.kind, "stride": None})  # fmt: skip
+        leaves.append(
+            {
+                "dtype": leaf.dtype,
+                "shape": list(leaf.shape),
+                "offset": offset,
+                "nbytes": int(raw.size),
+                "device": leaf.device,
+                "kind": leaf.kind,
+                "stride": None,
+            }
+        )
         offset = tensor_file.aligned(offset + int(raw.size))
     with path.open("wb") as file:
         tensor_file.write_header(file, {"structure": like.structure, "leaves": leaves})

@@ -65,6 +65,7 @@ class Restart:
         return found
 
 
-def _longer(mine: dict[int, list[int]], theirs: dict[int, list[int]], case: int, slack: float,
-            of: Callable[[list[int]], float]) -> float:  # fmt: skip
+def _longer(
+    mine: dict[int, list[int]], theirs: dict[int, list[int]], case: int, slack: float, of: Callable[[list[int]], float]
+) -> float:
     return max(0.0, of(mine.get(case) or [0]) - slack * of(theirs.get(case) or [0]))

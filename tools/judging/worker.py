@@ -95,9 +95,20 @@ class Setting:
 class Worker:
     """A started guest. `home` is the only folder it writes to; inputs are revealed in `inbox`, which it only reads."""
 
-    def __init__(self, setting: Setting, build: Build, role: str = "worker", *, cpus: tuple[int, ...] | None = None,
-                 malloc: bool = True, poison: bool = False, compile_threads: int = 1, bytecode: bool = False,
-                 timeout_s: float | None = None, in_all: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        setting: Setting,
+        build: Build,
+        role: str = "worker",
+        *,
+        cpus: tuple[int, ...] | None = None,
+        malloc: bool = True,
+        poison: bool = False,
+        compile_threads: int = 1,
+        bytecode: bool = False,
+        timeout_s: float | None = None,
+        in_all: bool = False,
+    ) -> None:
         """`bytecode`: it writes that of all it imports, to be kept. `timeout_s` is for one answer, or `in_all`: for all
         until it is `ready`, so that what compiles itself anew for each input comes to an end.
         """
@@ -127,8 +138,14 @@ class Worker:
         elif shared:
             taking.copy_folder(shared[0] / "cache", self.cache)
         self._revealed = 0
-        argv = (setting.python, str(setting.guest / "bootstrap.py"), role, str(build.tree), setting.entry,
-                *([str(setting.original)] if setting.original else []))  # fmt: skip
+        argv = (
+            setting.python,
+            str(setting.guest / "bootstrap.py"),
+            role,
+            str(build.tree),
+            setting.entry,
+            *([str(setting.original)] if setting.original else []),
+        )
         self._process: Process = setting.sandbox.start(
             Command(
                 argv=argv,
@@ -274,8 +291,12 @@ class Worker:
             self.stop()
             return WorkerFault("forged_reply", f"it wrote to the private channel: {error}")
         ended = error.ended if isinstance(error, ProcessEnded) else self._ended()
-        kinds = {"output limit": "output_flood", "memory limit": "out_of_memory", "process limit": "too_many_processes",
-                 "disk limit": "disk_limit"}  # fmt: skip
+        kinds = {
+            "output limit": "output_flood",
+            "memory limit": "out_of_memory",
+            "process limit": "too_many_processes",
+            "disk limit": "disk_limit",
+        }
         kind = kinds.get(ended.reason, "died")
         how = f"signal {ended.signal}" if ended.signal else f"exit status {ended.status}"
         detail = ended.reason if ended.reason in kinds else f"it ended with {how}"

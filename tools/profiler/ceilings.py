@@ -16,9 +16,20 @@ from tools.profiler.categories import Category
 from tools.profiler.result import KernelRow, Profile, StepCeiling
 
 _PRODUCTS: frozenset[Category] = frozenset({"gemm", "convolution", "attention"})
-_LIGHT: frozenset[Category] = frozenset({"activation and elementwise", "norm", "softmax and reduction", "copy and fill",
-                                         "quantization", "cache", "other Triton", "moe and sorting",
-                                         "compiled code", "unclassified"})  # fmt: skip
+_LIGHT: frozenset[Category] = frozenset(
+    {
+        "activation and elementwise",
+        "norm",
+        "softmax and reduction",
+        "copy and fill",
+        "quantization",
+        "cache",
+        "other Triton",
+        "moe and sorting",
+        "compiled code",
+        "unclassified",
+    }
+)
 _ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)  # in the name of a module
 
 

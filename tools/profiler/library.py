@@ -54,9 +54,14 @@ class GenericProfiler:
             (tree / f"{name}.py").write_text(script_content)
             (folder / "scratch").mkdir(mode=0o711)
             found = profile_tree(
-                sandbox, tree, f"{name}.py", python=self.python, scratch=folder / "scratch",
-                trace=folder / "trace.json.gz", options=Options(self.calls, self.counters),
-            )  # fmt: skip
+                sandbox,
+                tree,
+                f"{name}.py",
+                python=self.python,
+                scratch=folder / "scratch",
+                trace=folder / "trace.json.gz",
+                options=Options(self.calls, self.counters),
+            )
         found.entry = module_name
         return found
 

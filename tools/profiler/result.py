@@ -13,8 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tools.profiler.categories import Category
 
-Cause = Literal["launch-bound", "memory-bound", "compute-bound", "low occupancy", "register pressure",
-                "under-filled grid", "bank conflicts", "divergence", "uncoalesced access", "unknown"]  # fmt: skip
+Cause = Literal[
+    "launch-bound",
+    "memory-bound",
+    "compute-bound",
+    "low occupancy",
+    "register pressure",
+    "under-filled grid",
+    "bank conflicts",
+    "divergence",
+    "uncoalesced access",
+    "unknown",
+]
 Bound = Literal["memory", "compute"]
 
 

@@ -94,10 +94,13 @@ def _head(profile: Profile) -> list[str]:
     rows = [
         ("latency", f"{time(profile.call_us)} per call without the profiler, the {_middle(profile)}"),
         ("busy", f"{time(profile.busy_us)} of a call, idle for {_share(profile.idle_share)} of it"),
-        ("launches", f"{_count(profile.launches)} per call; with the profiler {time(profile.span_us)} from the first "
-                     f"to the last, median gap {time(profile.gap_us)}"),
+        (
+            "launches",
+            f"{_count(profile.launches)} per call; with the profiler {time(profile.span_us)} from the first "
+            f"to the last, median gap {time(profile.gap_us)}",
+        ),
         ("at best", _ceilings(profile)),
-    ]  # fmt: skip
+    ]
     if profile.made is not None:
         rows.append(("made", _made(profile.made)))
     title = f"Profile of {one_line(profile.entry, 48) or '(no entry)'} on {device}{architecture}, "
@@ -109,8 +112,11 @@ def _head(profile: Profile) -> list[str]:
 
 
 def _made(made: Made) -> str:
-    software = [f"{name} {one_line(version, 40)}" for name, version in
-                (("torch", made.torch), ("Triton", made.triton)) if version]  # fmt: skip
+    software = [
+        f"{name} {one_line(version, 40)}"
+        for name, version in (("torch", made.torch), ("Triton", made.triton))
+        if version
+    ]
     software += [one_line(made.platform, 40)] if made.platform else []
     return f"{made.date:%Y-%m-%d %H:%M} {made.date.tzname() or ''} with {', '.join(software) or 'unknown software'}"
 
@@ -124,8 +130,10 @@ def _cases(profile: Profile) -> list[str]:
         return []
     lines = ["Each case by itself", ""]
     for row in profile.cases:
-        start = (f"  {time(row.call_us):>8}  idle {_share(row.idle_share):>6}  {_count(row.launches):>6} launches  "
-                 f"{one_line(row.bottleneck, 17):<17}  ")  # fmt: skip
+        start = (
+            f"  {time(row.call_us):>8}  idle {_share(row.idle_share):>6}  {_count(row.launches):>6} launches  "
+            f"{one_line(row.bottleneck, 17):<17}  "
+        )
         lines.append(start + one_line(row.name, max(WIDTH - len(start), 20)))
     return lines
 
@@ -168,9 +176,11 @@ def _kernels(profile: Profile, most: int) -> list[str]:
     ]
     lines.append(f"{head} name")
     for number, kernel in enumerate(shown, start=1):
-        start = (f"{number:>4} {_share(kernel.share):>6} {_count(kernel.calls):>6} {time(kernel.mean_us):>8} "
-                 f"{_number(kernel.gbps):>6} {_number(kernel.tflops):>7} {_limit(kernel):>8} "
-                 f"{kernel.cause:<{cause}} ")  # fmt: skip
+        start = (
+            f"{number:>4} {_share(kernel.share):>6} {_count(kernel.calls):>6} {time(kernel.mean_us):>8} "
+            f"{_number(kernel.gbps):>6} {_number(kernel.tflops):>7} {_limit(kernel):>8} "
+            f"{kernel.cause:<{cause}} "
+        )
         lines.append(start + short_name(kernel.name, max(WIDTH - len(start), 20)))
         origin = _origin(kernel)
         if origin:

@@ -22,12 +22,23 @@ def _names(text: str) -> frozenset[str]:
 
 # as torch.profiler spells them -> (our name, bytes)
 DTYPES: dict[str, tuple[str, int]] = {
-    "double": ("float64", 8), "float": ("float32", 4), "c10::Half": ("float16", 2), "c10::BFloat16": ("bfloat16", 2),
-    "c10::Float8_e4m3fn": ("float8", 1), "c10::Float8_e4m3fnuz": ("float8", 1), "c10::Float8_e5m2": ("float8", 1),
-    "c10::Float8_e5m2fnuz": ("float8", 1), "long int": ("int64", 8), "int": ("int32", 4), "bool": ("bool", 1),
-    "unsigned char": ("uint8", 1), "signed char": ("int8", 1), "short int": ("int16", 2),
-    "c10::complex<float>": ("complex64", 8), "c10::complex<double>": ("complex128", 16),
-}  # fmt: skip
+    "double": ("float64", 8),
+    "float": ("float32", 4),
+    "c10::Half": ("float16", 2),
+    "c10::BFloat16": ("bfloat16", 2),
+    "c10::Float8_e4m3fn": ("float8", 1),
+    "c10::Float8_e4m3fnuz": ("float8", 1),
+    "c10::Float8_e5m2": ("float8", 1),
+    "c10::Float8_e5m2fnuz": ("float8", 1),
+    "long int": ("int64", 8),
+    "int": ("int32", 4),
+    "bool": ("bool", 1),
+    "unsigned char": ("uint8", 1),
+    "signed char": ("int8", 1),
+    "short int": ("int16", 2),
+    "c10::complex<float>": ("complex64", 8),
+    "c10::complex<double>": ("complex128", 16),
+}
 
 
 @dataclass(frozen=True)
@@ -153,8 +164,9 @@ def _convolution(op: Op, stride: int, padding: int, dilation: int, transposed: i
             if not all(steps) or not len(steps) == len(pads) == len(gaps) == len(space):
                 return None
             sides = zip(space, window, steps, pads, gaps, strict=True)
-            places = (max(0, (size + 2 * pad - gap * (wide - 1) - 1) // step + 1)
-                      for size, wide, step, pad, gap in sides)  # fmt: skip
+            places = (
+                max(0, (size + 2 * pad - gap * (wide - 1) - 1) // step + 1) for size, wide, step, pad, gap in sides
+            )
             written = b * out * math.prod(places)
             read = math.prod(op.shapes[0]) + math.prod(op.shapes[1])
             return 2.0 * written * per_group * math.prod(window), read + written
@@ -173,47 +185,76 @@ def _numbers(text: str, count: int) -> list[int]:
 
 
 _PRODUCTS: dict[str, Callable[[Sequence[Shape]], Product | None]] = {
-    "mm": _mm, "addmm": _addmm, "bmm": _bmm, "baddbmm": _baddbmm, "linear": _linear,
-}  # fmt: skip
+    "mm": _mm,
+    "addmm": _addmm,
+    "bmm": _bmm,
+    "baddbmm": _baddbmm,
+    "linear": _linear,
+}
 # the places of a convolution's stride, padding, dilation and `transposed` among its arguments
 _WINDOWS = {
-    "convolution": (3, 4, 5, 6), "_convolution": (3, 4, 5, 6), "cudnn_convolution": (3, 2, 4, None),
-    "miopen_convolution": (4, 3, 5, None), "mkldnn_convolution": (4, 3, 5, None),
-}  # fmt: skip
+    "convolution": (3, 4, 5, 6),
+    "_convolution": (3, 4, 5, 6),
+    "cudnn_convolution": (3, 2, 4, None),
+    "miopen_convolution": (4, 3, 5, None),
+    "mkldnn_convolution": (4, 3, 5, None),
+}
 _ALLOW_TF32 = 8  # its place among those of a convolution of cuDNN
 # the place of `is_causal`
 _CAUSAL = {
-    "scaled_dot_product_attention": 5, "_scaled_dot_product_flash_attention": 4,
-    "_scaled_dot_product_efficient_attention": 6, "_scaled_dot_product_flash_attention_for_cpu": 4,
-    "_scaled_dot_product_cudnn_attention": 6, "_scaled_dot_product_attention_math": 5,
-}  # fmt: skip
+    "scaled_dot_product_attention": 5,
+    "_scaled_dot_product_flash_attention": 4,
+    "_scaled_dot_product_efficient_attention": 6,
+    "_scaled_dot_product_flash_attention_for_cpu": 4,
+    "_scaled_dot_product_cudnn_attention": 6,
+    "_scaled_dot_product_attention_math": 5,
+}
 _VIEWS = _names("""
     view reshape _unsafe_view transpose t permute expand squeeze unsqueeze slice select as_strided unbind split chunk
     narrow detach alias unfold empty empty_strided empty_like resize size _reshape_alias
 """)
 # FLOP of each element of the first operand. A function such as exp, sin or rsqrt counts as one, a comparison as none.
 _FLOP_EACH = {
-    **dict.fromkeys(_names("""
+    **dict.fromkeys(
+        _names("""
         clone contiguous _to_copy to repeat tril triu flip roll sort topk argmax argmin any all logical_not bitwise_not
-    """), 0.0),
-    **dict.fromkeys(_names("""
+    """),
+        0.0,
+    ),
+    **dict.fromkeys(
+        _names("""
         sum mean amax amin max min prod cumsum relu tanh exp log sqrt rsqrt neg abs sin cos pow erf reciprocal
-    """), 1.0),
+    """),
+        1.0,
+    ),
     "norm": 2.0,
-    "sigmoid": 3.0, "silu": 4.0, "gelu": 5.0,
-    "var": 4.0, "std": 4.0, "logsumexp": 4.0,
-    "rms_norm": 4.0, "_fused_rms_norm": 4.0, "native_batch_norm": 4.0,
-    "softmax": 5.0, "_softmax": 5.0, "log_softmax": 5.0, "_log_softmax": 5.0,
-    "layer_norm": 7.0, "native_layer_norm": 7.0, "native_group_norm": 7.0,
-}  # fmt: skip
+    "sigmoid": 3.0,
+    "silu": 4.0,
+    "gelu": 5.0,
+    "var": 4.0,
+    "std": 4.0,
+    "logsumexp": 4.0,
+    "rms_norm": 4.0,
+    "_fused_rms_norm": 4.0,
+    "native_batch_norm": 4.0,
+    "softmax": 5.0,
+    "_softmax": 5.0,
+    "log_softmax": 5.0,
+    "_log_softmax": 5.0,
+    "layer_norm": 7.0,
+    "native_layer_norm": 7.0,
+    "native_group_norm": 7.0,
+}
 # what is written is small beside what is read
 _REDUCING = _names("sum mean amax amin max min any all var std prod argmax argmin norm logsumexp topk")
 _COMPARING = _names("eq ne lt gt le ge logical_and logical_or")  # their result is of one byte
 _POINTWISE = {
     **dict.fromkeys(_COMPARING | _names("where masked_fill bitwise_and bitwise_or"), 0.0),
     **dict.fromkeys(_names("add sub mul div rsub maximum minimum clamp remainder fmod atan2"), 1.0),
-    "lerp": 3.0, "addcmul": 3.0, "addcdiv": 3.0,
-}  # fmt: skip
+    "lerp": 3.0,
+    "addcmul": 3.0,
+    "addcdiv": 3.0,
+}
 
 
 def _broadcast(shapes: Sequence[Shape]) -> Shape:

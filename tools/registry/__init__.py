@@ -181,8 +181,10 @@ def _failed(message: str, hint: str) -> Answer:
 def _without_titles(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {
-            name: {key: _without_titles(part) for key, part in value.items()} if name == "properties"
+            name: {key: _without_titles(part) for key, part in value.items()}
+            if name == "properties"
             else _without_titles(value)
-            for name, value in schema.items() if name != "title" or not isinstance(value, str)
-        }  # fmt: skip
+            for name, value in schema.items()
+            if name != "title" or not isinstance(value, str)
+        }
     return [_without_titles(part) for part in schema] if isinstance(schema, list) else schema

@@ -105,8 +105,10 @@ def edit_file(session: HasWorktree, request: EditFile) -> Result:
         raise ToolFault(f"That text is not in {request.path}.", _nearest(text, old))
     if count > 1 and not request.every:
         lines = [str(text[:place].count("\n") + 1) for place in _places(text, old, 10)]
-        raise ToolFault(f"That text is in {request.path} {count} times, in lines {', '.join(lines)}.",
-                        "Add lines around it until it is there once, or set every=true.")  # fmt: skip
+        raise ToolFault(
+            f"That text is in {request.path} {count} times, in lines {', '.join(lines)}.",
+            "Add lines around it until it is there once, or set every=true.",
+        )
     session.worktree.allow_size(request.path, len(text) + count * (len(new) - len(old)))  # before it is made
     session.worktree.write(request.path, text.replace(old, new))
     return Text(said=f"replaced in {request.path}" + (f", {count} times" if count > 1 else ""))

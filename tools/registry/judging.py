@@ -105,8 +105,11 @@ def measure(session: Judging, request: Measure) -> Result:
     found = session.measure()
     if found.failed:
         return Measured(failed=found.failed)
-    return Measured(speedup=found.interval(session.noise_floor), stack_us=found.median_us("incumbent"),
-                    candidate_us=found.median_us("candidate"))  # fmt: skip
+    return Measured(
+        speedup=found.interval(session.noise_floor),
+        stack_us=found.median_us("incumbent"),
+        candidate_us=found.median_us("candidate"),
+    )
 
 
 class ShowProfile(Request):

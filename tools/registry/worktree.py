@@ -56,8 +56,9 @@ class Worktree:
             if not stat.S_ISREG(told.st_mode):
                 raise ToolFault(f"{path} is no file.", "list_files lists what there is.")
             if told.st_size > MAX_FILE_BYTES:
-                raise ToolFault(f"{path} has {told.st_size} bytes, which is more than is read.",
-                                "Search in it instead.")  # fmt: skip
+                raise ToolFault(
+                    f"{path} has {told.st_size} bytes, which is more than is read.", "Search in it instead."
+                )
             return place.read_bytes().decode()
         except FileNotFoundError:
             raise ToolFault(f"There is no {path}.", self._like(path)) from None
@@ -100,14 +101,18 @@ class Worktree:
         """
         others = self.touched - {path}
         if len(others) >= self.rules.max_files:
-            raise ToolFault(f"You have written to {len(others)} files, and no candidate changes more.",
-                            "One idea each: `reset` takes all changes back.")  # fmt: skip
+            raise ToolFault(
+                f"You have written to {len(others)} files, and no candidate changes more.",
+                "One idea each: `reset` takes all changes back.",
+            )
         before = sum(_size(self.base / name) for name in (*others, path))
         total = before + size_bytes + sum(_size(self.work / name) for name in others)
         if total > self.rules.max_diff_bytes:
-            raise ToolFault(f"What you wrote to would come to {total} bytes, with what it takes the place of; "
-                            f"{self.rules.max_diff_bytes} are allowed for a candidate.",
-                            "Write less, or take changes back with `reset`.")  # fmt: skip
+            raise ToolFault(
+                f"What you wrote to would come to {total} bytes, with what it takes the place of; "
+                f"{self.rules.max_diff_bytes} are allowed for a candidate.",
+                "Write less, or take changes back with `reset`.",
+            )
 
     def search(self, pattern: str, below: str = "", *, literal: bool = False) -> list[str]:
         """`path:line:text` of lines that the extended regular expression matches, FOUND_BYTES of them at most.
@@ -123,9 +128,10 @@ class Worktree:
         env = {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")}
         with (
             tempfile.TemporaryFile() as said,
-            subprocess.Popen(argv, cwd=self.work, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=said) as grep,
-        ):  # fmt: skip
+            subprocess.Popen(
+                argv, cwd=self.work, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+            ) as grep,
+        ):
             late = threading.Timer(SEARCH_S, grep.kill)
             late.start()
             try:
@@ -139,9 +145,10 @@ class Worktree:
             if not found and status not in (0, 1):
                 said.seek(0)
                 why = said.read(500).decode("utf-8", "replace").strip().removeprefix("grep: ")
-                raise ToolFault(f"The search failed: {why or f'it took more than {SEARCH_S:.0f} s'}.",
-                                "The pattern is an extended regular expression; with literal=true it is taken as it "
-                                "is.")  # fmt: skip
+                raise ToolFault(
+                    f"The search failed: {why or f'it took more than {SEARCH_S:.0f} s'}.",
+                    "The pattern is an extended regular expression; with literal=true it is taken as it is.",
+                )
         # A line may hold any other sign that ends one elsewhere, and a name even a newline.
         named = re.findall(r"([^\0]+)\0([^\n]*)\n?", found.decode("utf-8", "replace"))
         shown = [(path.removeprefix("./"), said.removesuffix("\r")) for path, said in named]
@@ -175,8 +182,10 @@ class Worktree:
             except OSError as error:  # longer than any name may be
                 raise ToolFault(f"{path[:200]} is no path: {error.strerror}.") from error
             if link:
-                raise ToolFault(f"{path} leads through the link {place.relative_to(self.work)}.",
-                                "What it points to is not part of the tree.")  # fmt: skip
+                raise ToolFault(
+                    f"{path} leads through the link {place.relative_to(self.work)}.",
+                    "What it points to is not part of the tree.",
+                )
         return place
 
     def _like(self, path: str) -> str:

@@ -34,16 +34,23 @@ def find(observation: Observation) -> list[Site]:
         children = owners[0].children if owners else {}
         found.append(
             Site(
-                kind="attention", file=frame.file, line=frame.line, line_end=frame.line,
-                module_class=frame.owner, third_party=frame.third_party, share=record.share,
+                kind="attention",
+                file=frame.file,
+                line=frame.line,
+                line_end=frame.line,
+                module_class=frame.owner,
+                third_party=frame.third_party,
+                share=record.share,
                 detail={
                     "cases": [case.model_dump(exclude_none=True) for case in record.cases],
-                    "module": frame.module, "repeats": sorted(set(repeats)),
-                    "plain_attributes": frame.plain_attributes, "count": record.count,
+                    "module": frame.module,
+                    "repeats": sorted(set(repeats)),
+                    "plain_attributes": frame.plain_attributes,
+                    "count": record.count,
                     "dropouts": [n for n, kind in children.items() if kind == "Dropout"],
                 },
             )
-        )  # fmt: skip
+        )
     return sorted(found, key=lambda site: -(site.share or 0))
 
 

@@ -23,25 +23,36 @@ def find(observation: Observation) -> list[Site]:
     """The outermost module class, if it is the target's own."""
     return [
         Site(
-            kind="compile", file=found.file, line=found.line, line_end=found.line_end,
-            module_class=found.name, module_paths=(found.path,), share=1.0 if not found.path else None,
+            kind="compile",
+            file=found.file,
+            line=found.line,
+            line_end=found.line_end,
+            module_class=found.name,
+            module_paths=(found.path,),
+            share=1.0 if not found.path else None,
             detail={"module": found.module},
         )
         for found in observation.callable.outermost[:1]
-    ]  # fmt: skip
+    ]
 
 
 def regions(observation: Observation) -> list[Site]:
     """Classes of which one model has several that take much of its time, the largest part first: its blocks."""
     return [
         Site(
-            kind="compile", file=row.file, line=row.line, line_end=row.line_end, module_class=row.name,
-            module_paths=tuple(row.paths), third_party=row.third_party, share=row.inclusive_share,
+            kind="compile",
+            file=row.file,
+            line=row.line,
+            line_end=row.line_end,
+            module_class=row.name,
+            module_paths=tuple(row.paths),
+            third_party=row.third_party,
+            share=row.inclusive_share,
             detail={"module": row.module, "count": row.count},
         )
         for row in sorted(observation.classes, key=lambda row: -row.inclusive_share)
         if row.count > 1 and row.file and row.inclusive_share > REGION_SHARE
-    ]  # fmt: skip
+    ]
 
 
 def advice(observation: Observation, settings: str) -> str:

@@ -36,10 +36,15 @@ def find(observation: Observation) -> list[Site]:
         old = found.get(key)
         copies = [*(old.detail["copies"] if old else []), {"operation": record.operation, "line": frame.line}]
         found[key] = Site(
-            kind="copies", file=frame.file, line=frame.line, line_end=frame.line, module_class=frame.owner,
-            third_party=frame.third_party, share=record.share + (old.share or 0.0 if old else 0.0),
+            kind="copies",
+            file=frame.file,
+            line=frame.line,
+            line_end=frame.line,
+            module_class=frame.owner,
+            third_party=frame.third_party,
+            share=record.share + (old.share or 0.0 if old else 0.0),
             detail={"copies": copies, "function": frame.function, "module": frame.module},
-        )  # fmt: skip
+        )
     return list(found.values())
 
 

@@ -60,11 +60,21 @@ def find(observation: Observation) -> list[Site]:
 
 def _site(row: HostRead, frame: Frame, made: list[int], share: float) -> Site:
     return Site(
-        kind="decision", file=frame.file, line=frame.line, line_end=frame.line, module_class=frame.owner,
-        third_party=frame.third_party, share=share,
-        detail={"module": frame.module, "function": frame.function, "made": made, "count": row.count,
-                "plain_attributes": frame.plain_attributes},
-    )  # fmt: skip
+        kind="decision",
+        file=frame.file,
+        line=frame.line,
+        line_end=frame.line,
+        module_class=frame.owner,
+        third_party=frame.third_party,
+        share=share,
+        detail={
+            "module": frame.module,
+            "function": frame.function,
+            "made": made,
+            "count": row.count,
+            "plain_attributes": frame.plain_attributes,
+        },
+    )
 
 
 def _made_in(observation: Observation, frame: Frame) -> Iterator[tuple[Frame, float]]:

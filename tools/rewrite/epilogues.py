@@ -26,17 +26,25 @@ def find(observation: Observation) -> list[Site]:
     """Linear layers with a bias whose result only an activation reads."""
     found = [
         Site(
-            kind="epilogue", file=row.frames[0].file, line=row.frames[0].line,
-            line_end=max(row.frames[0].line, row.activation_line), module_class=row.frames[0].owner,
-            third_party=row.frames[0].third_party, share=row.share,
+            kind="epilogue",
+            file=row.frames[0].file,
+            line=row.frames[0].line,
+            line_end=max(row.frames[0].line, row.activation_line),
+            module_class=row.frames[0].owner,
+            third_party=row.frames[0].third_party,
+            share=row.share,
             detail={
-                "module": row.frames[0].module, "attribute": row.attribute, "activation": row.activation,
-                "activation_attribute": row.activation_attribute, "activation_line": row.activation_line,
+                "module": row.frames[0].module,
+                "attribute": row.attribute,
+                "activation": row.activation,
+                "activation_attribute": row.activation_attribute,
+                "activation_line": row.activation_line,
                 "count": row.count,
             },
         )
-        for row in observation.activated if row.frames
-    ]  # fmt: skip
+        for row in observation.activated
+        if row.frames
+    ]
     return sorted(found, key=lambda site: -(site.share or 0))
 
 
@@ -58,9 +66,13 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
 
 
 def _in_turn(
-    source: SourceFile, function: cst.FunctionDef, activation: cst.Call, given: cst.BaseExpression, layer: cst.Call,
+    source: SourceFile,
+    function: cst.FunctionDef,
+    activation: cst.Call,
+    given: cst.BaseExpression,
+    layer: cst.Call,
     fused: cst.BaseExpression,
-) -> None:  # fmt: skip
+) -> None:
     """`h = layer(x)`, and later `act(h)`: the first computes both, the second hands h on. Raises: CannotRewrite."""
     block = Block(source, function, source.lines(activation)[0])
     at = block.index(activation)

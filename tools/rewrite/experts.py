@@ -47,10 +47,16 @@ def find(tree: Path, observation: Observation) -> list[Site]:
                 first, last = source.lines(loop)
                 found.append(
                     Site(
-                        kind="experts", file=row.file, line=first, line_end=last, module_class=row.name,
-                        module_paths=tuple(row.paths), share=row.inclusive_share, detail={"module": row.module},
+                        kind="experts",
+                        file=row.file,
+                        line=first,
+                        line_end=last,
+                        module_class=row.name,
+                        module_paths=tuple(row.paths),
+                        share=row.inclusive_share,
+                        detail={"module": row.module},
                     )
-                )  # fmt: skip
+                )
     return sorted(found, key=lambda site: -(site.share or 0))
 
 

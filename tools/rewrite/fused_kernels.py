@@ -25,9 +25,11 @@ from tools.rewrite.reading.spelling import argument, integer, method
 from tools.rewrite.reading.syntax import assigned, dotted, find_all, free_name, parameters, walk
 
 NAMES = {
-    "add_rms": "Sum and RMS normalisation", "add_layer": "Sum and layer normalisation", "rotary": "Rotary embedding",
+    "add_rms": "Sum and RMS normalisation",
+    "add_layer": "Sum and layer normalisation",
+    "rotary": "Rotary embedding",
     "softmax_topk": "Softmax and top-k",
-}  # fmt: skip
+}
 
 
 def find(observation: Observation) -> list[Site]:
@@ -47,10 +49,15 @@ def _site(kind: str, rows: Sequence[AddNorm | Rotary | TopK]) -> Site:
     frame, lines = rows[0].frames[0], [row.frames[0].line for row in rows]
     detail = rows[0].model_dump(exclude={"frames", "share"}) | {"module": frame.module, "function": frame.function}
     return Site(
-        kind=kind, file=frame.file, line=min(lines), line_end=max(lines), module_class=frame.owner,
-        third_party=frame.third_party, share=sum(row.share for row in rows),
+        kind=kind,
+        file=frame.file,
+        line=min(lines),
+        line_end=max(lines),
+        module_class=frame.owner,
+        third_party=frame.third_party,
+        share=sum(row.share for row in rows),
         detail={**detail, "lines": sorted(set(lines)), "count": sum(row.count for row in rows)},
-    )  # fmt: skip
+    )
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
@@ -219,9 +226,11 @@ def _softmax_topk(source: SourceFile, function: cst.FunctionDef, site: Site) -> 
         plain = cast(cst.Call, call.deep_replace(scores, cast(cst.Call, softmax.deep_replace(given, cst.Name(logits)))))
         before, after = block.body[block.index(softmax)], block.body[at]
         assign, *lines = _parsed(
-            source, f"{logits} = {source.code(given)}", f"{fused} = {used.name}({logits}, {source.code(count)}{dtype})",
+            source,
+            f"{logits} = {source.code(given)}",
+            f"{fused} = {used.name}({logits}, {source.code(count)}{dtype})",
             f"{', '.join(value[0])} = {source.code(plain)} if {fused} is None else {fused}",
-        )  # fmt: skip
+        )
         source.replace(before, assign.with_changes(leading_lines=getattr(before, "leading_lines", ())))
         source.replace(after, lines[0].with_changes(leading_lines=getattr(after, "leading_lines", ())), *lines[1:])
         return {**used.files, source.path: source.result()}

@@ -42,11 +42,20 @@ def find(observation: Observation) -> list[Site]:
             lines = {**(old.detail["lines"] if old else {})}
             lines[str(frame.line)] = lines.get(str(frame.line), 0.0) + record.share
             found[key] = Site(
-                kind="constants", file=frame.file, line=frame.first_line, line_end=frame.line,
-                module_class=frame.owner, share=sum(lines.values()),
-                detail={"lines": lines, "module": frame.module, "function": frame.function,
-                        "plain_attributes": frame.plain_attributes, "only": None},
-            )  # fmt: skip
+                kind="constants",
+                file=frame.file,
+                line=frame.first_line,
+                line_end=frame.line,
+                module_class=frame.owner,
+                share=sum(lines.values()),
+                detail={
+                    "lines": lines,
+                    "module": frame.module,
+                    "function": frame.function,
+                    "plain_attributes": frame.plain_attributes,
+                    "only": None,
+                },
+            )
     return sorted(found.values(), key=lambda site: -(site.share or 0))
 
 
@@ -116,8 +125,9 @@ def _apply(
         line = cst.parse_statement(f"{target} = x", source.module.config_for_parsing)
         assert isinstance(line, cst.SimpleStatementLine) and isinstance(line.body[0], cst.Assign)
         new = line.with_changes(
-            body=[line.body[0].with_changes(value=call)], leading_lines=last.leading_lines,
-        )  # fmt: skip
+            body=[line.body[0].with_changes(value=call)],
+            leading_lines=last.leading_lines,
+        )
         source.replace(last, new)
     for statement in group.removable:
         source.replace(statement)

@@ -24,20 +24,28 @@ _FORMULA = {"kind", "weight", "bias", "eps", "eps_value", "offset", "order", "mo
 _ACTIVATIONS = {("silu", "none"): "silu", ("gelu", "none"): "gelu", ("gelu", "tanh"): "gelu_tanh"}
 _FUNCTIONS = {"torch.nn.functional.silu": "silu", "torch.nn.functional.gelu": "gelu"}
 NAMES = {
-    "rms_norm": "RMS normalisation", "layer_norm": "Layer normalisation", "gated_activation": "Gated activation",
-}  # fmt: skip
+    "rms_norm": "RMS normalisation",
+    "layer_norm": "Layer normalisation",
+    "gated_activation": "Gated activation",
+}
 
 
 def find(observation: Observation) -> list[Site]:
     """Classes that compute a norm, and products with an activation."""
     found = [
         Site(
-            kind=f"{row.kind}_norm", file=row.file, line=row.line, line_end=row.line_end, module_class=row.name,
-            module_paths=tuple(row.paths), third_party=row.third_party, share=row.share,
+            kind=f"{row.kind}_norm",
+            file=row.file,
+            line=row.line,
+            line_end=row.line_end,
+            module_class=row.name,
+            module_paths=tuple(row.paths),
+            third_party=row.third_party,
+            share=row.share,
             detail=row.model_dump(include=_FORMULA),
         )
         for row in observation.norms
-    ]  # fmt: skip
+    ]
     for gated in observation.gated:
         activation = _ACTIVATIONS.get((gated.activation, gated.approximate))
         if activation is None or not gated.frames:
@@ -45,14 +53,22 @@ def find(observation: Observation) -> list[Site]:
         frame = gated.frames[0]
         found.append(
             Site(
-                kind="gated_activation", file=frame.file, line=frame.line, line_end=frame.line,
-                module_class=frame.owner, third_party=frame.third_party, share=gated.share,
+                kind="gated_activation",
+                file=frame.file,
+                line=frame.line,
+                line_end=frame.line,
+                module_class=frame.owner,
+                third_party=frame.third_party,
+                share=gated.share,
                 detail={
-                    "module": frame.module, "count": gated.count, "activation": activation,
-                    "attribute": gated.attribute, "class": _class_of(observation, frame, gated.attribute),
+                    "module": frame.module,
+                    "count": gated.count,
+                    "activation": activation,
+                    "attribute": gated.attribute,
+                    "class": _class_of(observation, frame, gated.attribute),
                 },
             )
-        )  # fmt: skip
+        )
     return sorted(found, key=lambda site: -(site.share or 0))
 
 

@@ -34,14 +34,22 @@ def find(observation: Observation) -> list[Site]:
     """Places where Python waits to hear whether a tensor that depends on no data is true."""
     return [
         Site(
-            kind="loop", file=row.frames[0].file, line=row.frames[0].line, line_end=row.frames[0].line,
-            module_class=row.frames[0].owner, third_party=row.frames[0].third_party,
-            detail={"function": row.frames[0].function, "module": row.frames[0].module, "count": row.count,
-                    "plain_attributes": row.frames[0].plain_attributes},
+            kind="loop",
+            file=row.frames[0].file,
+            line=row.frames[0].line,
+            line_end=row.frames[0].line,
+            module_class=row.frames[0].owner,
+            third_party=row.frames[0].third_party,
+            detail={
+                "function": row.frames[0].function,
+                "module": row.frames[0].module,
+                "count": row.count,
+                "plain_attributes": row.frames[0].plain_attributes,
+            },
         )
         for row in observation.host_reads
         if row.fixed and row.operation == "__bool__" and row.frames
-    ]  # fmt: skip
+    ]
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
@@ -65,9 +73,11 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     source.insert(made.function, before=source.top_level_of(function))
     call = f"range({used.name}({', '.join([made.name, *made.arguments])}))"
     repeated = cst.For(
-        target=cst.Name(free_name("_", taken)), iter=cst.parse_expression(call, source.module.config_for_parsing),
-        body=loop.body, leading_lines=loop.leading_lines,
-    )  # fmt: skip
+        target=cst.Name(free_name("_", taken)),
+        iter=cst.parse_expression(call, source.module.config_for_parsing),
+        body=loop.body,
+        leading_lines=loop.leading_lines,
+    )
     source.replace(loop, repeated)
     return {**used.files, source.path: source.result()}
 

@@ -24,11 +24,16 @@ def find(observation: Observation) -> list[Site]:
     best, share = rows[0], sum(row.share for row in rows) / len(observation.call_us)
     return [
         Site(
-            kind="padding", file=called.file, line=called.line, line_end=called.line_end, module_class=called.name,
-            third_party=called.third_party, share=share,
+            kind="padding",
+            file=called.file,
+            line=called.line,
+            line_end=called.line_end,
+            module_class=called.name,
+            third_party=called.third_party,
+            share=share,
             detail={"module": called.module, "mask": best.mask, "value": best.value, "names": best.arguments},
         )
-    ]  # fmt: skip
+    ]
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:

@@ -22,13 +22,18 @@ def find(observation: Observation) -> list[Site]:
     """Places that take some positions of what a linear layer gave for all."""
     return [
         Site(
-            kind="positions", file=row.frames[0].file, line=row.frames[0].line, line_end=row.frames[0].line,
-            module_class=row.frames[0].owner, third_party=row.frames[0].third_party, share=row.share,
+            kind="positions",
+            file=row.frames[0].file,
+            line=row.frames[0].line,
+            line_end=row.frames[0].line,
+            module_class=row.frames[0].owner,
+            third_party=row.frames[0].third_party,
+            share=row.share,
             detail={"rank": row.rank, "kept": row.kept, "function": row.frames[0].function, "count": row.count},
         )
         for row in observation.positions
         if row.frames
-    ]  # fmt: skip
+    ]
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:

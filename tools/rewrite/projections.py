@@ -30,11 +30,17 @@ def find(observation: Observation) -> list[Site]:
             continue
         found.append(
             Site(
-                kind="projections", file=group.file, line=group.line, line_end=group.line_end,
-                module_class=group.name, module_paths=tuple(group.paths), third_party=group.third_party,
-                share=group.share, detail=group.model_dump(include={"names", "layers", "module", "count"}),
+                kind="projections",
+                file=group.file,
+                line=group.line,
+                line_end=group.line_end,
+                module_class=group.name,
+                module_paths=tuple(group.paths),
+                third_party=group.third_party,
+                share=group.share,
+                detail=group.model_dump(include={"names", "layers", "module", "count"}),
             )
-        )  # fmt: skip
+        )
     return sorted(found, key=lambda site: -(site.share or 0))
 
 
@@ -127,8 +133,10 @@ def _one_place(
     for statement in body[min(at) : max(at) + 1]:
         if not isinstance(statement, cst.SimpleStatementLine):
             raise CannotRewrite("the layers are called in different blocks")
-        if any(isinstance(n, (cst.Lambda, cst.BaseComp, cst.IfExp, cst.BooleanOperation)) and _holds(n, calls)
-               for n in walk(statement)):  # fmt: skip
+        if any(
+            isinstance(n, (cst.Lambda, cst.BaseComp, cst.IfExp, cst.BooleanOperation)) and _holds(n, calls)
+            for n in walk(statement)
+        ):
             raise CannotRewrite("a layer is not called every time")
         # `x = self.norm(self.k(x))` in the last of them is fine: all calls have read x by then
         if name in source.stores(statement) and statement is not body[max(at)]:

@@ -30,11 +30,20 @@ def find(observation: Observation) -> list[Site]:
         old = found.get((frame.file, frame.first_line))
         calls = [*(old.detail["calls"] if old else []), {"line": frame.line, "attribute": row.attribute}]
         found[frame.file, frame.first_line] = Site(
-            kind="again", file=frame.file, line=frame.first_line, line_end=max(call["line"] for call in calls),
-            module_class=frame.owner, third_party=frame.third_party, share=row.share + ((old.share if old else 0) or 0),
-            detail={"module": frame.module, "function": frame.function, "calls": calls,
-                    "constant": row.constant and (not old or old.detail["constant"])},
-        )  # fmt: skip
+            kind="again",
+            file=frame.file,
+            line=frame.first_line,
+            line_end=max(call["line"] for call in calls),
+            module_class=frame.owner,
+            third_party=frame.third_party,
+            share=row.share + ((old.share if old else 0) or 0),
+            detail={
+                "module": frame.module,
+                "function": frame.function,
+                "calls": calls,
+                "constant": row.constant and (not old or old.detail["constant"]),
+            },
+        )
     return sorted(found.values(), key=lambda site: -(site.share or 0))
 
 

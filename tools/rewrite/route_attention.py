@@ -28,12 +28,21 @@ def find(observation: Observation) -> list[Site]:
             continue
         found.append(
             Site(
-                kind="fused_attention", file=frame.file, line=frame.line, line_end=frame.line,
-                module_class=frame.owner, third_party=frame.third_party, share=record.share,
-                detail={"module": frame.module, "function": frame.function, "count": record.count,
-                        "cases": len(record.cases)},
+                kind="fused_attention",
+                file=frame.file,
+                line=frame.line,
+                line_end=frame.line,
+                module_class=frame.owner,
+                third_party=frame.third_party,
+                share=record.share,
+                detail={
+                    "module": frame.module,
+                    "function": frame.function,
+                    "count": record.count,
+                    "cases": len(record.cases),
+                },
             )
-        )  # fmt: skip
+        )
     return sorted(found, key=lambda site: -(site.share or 0))
 
 

@@ -27,11 +27,16 @@ def find(observation: Observation) -> list[Site]:
         for frame in record.frames[:1]:
             found.append(
                 Site(
-                    kind="zeros", file=frame.file, line=frame.line, line_end=frame.line, module_class=frame.owner,
-                    third_party=frame.third_party, share=record.share,
+                    kind="zeros",
+                    file=frame.file,
+                    line=frame.line,
+                    line_end=frame.line,
+                    module_class=frame.owner,
+                    third_party=frame.third_party,
+                    share=record.share,
                     detail={"function": frame.function, "module": frame.module, "count": record.count},
                 )
-            )  # fmt: skip
+            )
     return found
 
 

@@ -11,12 +11,19 @@ DTYPE = torch.bfloat16 if ON_GPU else torch.float32
 BATCH = 32 if ON_GPU else 2
 
 SIZES = (
-    dict(image_size=224, patch_size=16, hidden_size=768, intermediate_size=3072, num_attention_heads=12,
-         num_hidden_layers=12)
+    dict(
+        image_size=224,
+        patch_size=16,
+        hidden_size=768,
+        intermediate_size=3072,
+        num_attention_heads=12,
+        num_hidden_layers=12,
+    )
     if ON_GPU
-    else dict(image_size=64, patch_size=8, hidden_size=64, intermediate_size=256, num_attention_heads=4,
-              num_hidden_layers=4)
-)  # fmt: skip
+    else dict(
+        image_size=64, patch_size=8, hidden_size=64, intermediate_size=256, num_attention_heads=4, num_hidden_layers=4
+    )
+)
 
 
 def main(calls=5):

@@ -51,8 +51,9 @@ def _computed_by(module):
 def _applies(layer, x):
     if type(layer) is not nn.Linear or not _is_plain(layer) or not fastest.applies(x) or x.dim() < 2:
         return False
-    return all(type(p) is nn.Parameter and p.dtype == x.dtype and p.device == x.device
-               for p in (layer.weight, layer.bias))  # fmt: skip
+    return all(
+        type(p) is nn.Parameter and p.dtype == x.dtype and p.device == x.device for p in (layer.weight, layer.bias)
+    )
 
 
 def _is_plain(module):

@@ -47,9 +47,12 @@ def attention(query, key, value, mask, scale, enable_gqa):
 
     is_boolean = mask.dtype == torch.bool
     blocks = BlockMask.from_kv_blocks(
-        *_blocks(mask, rows, keys), BLOCK_SIZE=SIZE, mask_mod=allowed if is_boolean else None,
-        seq_lengths=(rows, keys), compute_q_blocks=False,
-    )  # fmt: skip
+        *_blocks(mask, rows, keys),
+        BLOCK_SIZE=SIZE,
+        mask_mod=allowed if is_boolean else None,
+        seq_lengths=(rows, keys),
+        compute_q_blocks=False,
+    )
     return _compiled()(query, key, value, None if is_boolean else added, blocks, scale=scale, enable_gqa=enable_gqa)
 
 

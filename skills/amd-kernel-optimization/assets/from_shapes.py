@@ -159,8 +159,20 @@ class _NoRandomNumbers(_python_dispatch.TorchDispatchMode):
 
 
 _GETTERS = ("shape", "dtype", "device", "layout", "ndim", "is_cuda", "itemsize", "nbytes", "requires_grad")
-_METHODS = ("size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "get_device", "is_contiguous",
-            "is_floating_point", "is_complex", "__len__")  # fmt: skip
+_METHODS = (
+    "size",
+    "stride",
+    "dim",
+    "ndimension",
+    "numel",
+    "nelement",
+    "element_size",
+    "get_device",
+    "is_contiguous",
+    "is_floating_point",
+    "is_complex",
+    "__len__",
+)
 _FACTS = {*(getattr(torch.Tensor, name).__get__ for name in _GETTERS), *(getattr(torch.Tensor, n) for n in _METHODS)}
 _FACTS |= {torch.numel, torch.is_floating_point, torch.is_complex}
 

@@ -27,15 +27,20 @@ from . import blocks, fastest
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has an operator of its own
 _chosen = {}  # shape -> way
 _settings = threading.RLock()  # of the process, while one kernel is chosen
-_ENABLED = (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
-            torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.cudnn_sdp_enabled)  # fmt: skip
+_ENABLED = (
+    torch.backends.cuda.flash_sdp_enabled,
+    torch.backends.cuda.mem_efficient_sdp_enabled,
+    torch.backends.cuda.math_sdp_enabled,
+    torch.backends.cuda.cudnn_sdp_enabled,
+)
 
 
 def routed_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """query (b, h, n, d), key (b, g, m, d), value (b, g, m, e), attn_mask broadcast to (b, h, n, m); (b, h, n, e)."""
     if dropout_p or not all(map(fastest.applies, (query, key, value))) or not _is_usual(query, key, value, enable_gqa):
-        return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
-                                              enable_gqa=enable_gqa)  # fmt: skip
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
     run = _opaque if torch.compiler.is_compiling() else _attention
     return run(query, key, value, attn_mask, is_causal, scale, enable_gqa)
 
@@ -67,9 +72,14 @@ def _routed(query, key, value, mask, is_causal, scale, enable_gqa):
 
 @torch.library.custom_op(f"{_NAMESPACE}::attention", mutates_args=())
 def _opaque(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, is_causal: bool,
-    scale: float | None, enable_gqa: bool,
-) -> torch.Tensor:  # fmt: skip
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> torch.Tensor:
     found, wanted = _attention(query, key, value, mask, is_causal, scale, enable_gqa), _memory(query, value)
     return found if found.stride() == wanted.stride() else wanted.copy_(found)
 

@@ -79,8 +79,15 @@ class Side:
     def __init__(self, file: Path, cpus: list[int]) -> None:
         self.file, threads = file, dict.fromkeys(THREADS, str(len(cpus)))
         command = [sys.executable, __file__, "--worker", str(file), ",".join(map(str, cpus))]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-                                        env={**os.environ, **MALLOC, **threads}, start_new_session=True)  # fmt: skip
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, **MALLOC, **threads},
+            start_new_session=True,
+        )
 
     def begin(self, request: str) -> None:
         assert self.process.stdin
@@ -178,11 +185,19 @@ def work(file: Path, cpus: str) -> None:
         if torch and gpu:
             torch.cuda.synchronize()
         if word == "build":
-            told = {"inputs": form(arguments, sums=True), "outputs": form(held, sums=False),
-                    "device": "cuda" if gpu else "cpu", "python": platform.python_version()}  # fmt: skip
+            told = {
+                "inputs": form(arguments, sums=True),
+                "outputs": form(held, sums=False),
+                "device": "cuda" if gpu else "cpu",
+                "python": platform.python_version(),
+            }
             if torch:
-                told |= {"torch": torch.__version__, "hip": torch.version.hip, "threads": torch.get_num_threads(),
-                         "gpu": torch.cuda.get_device_name() if gpu else None}  # fmt: skip
+                told |= {
+                    "torch": torch.__version__,
+                    "hip": torch.version.hip,
+                    "threads": torch.get_num_threads(),
+                    "gpu": torch.cuda.get_device_name() if gpu else None,
+                }
         print(json.dumps(told), file=replies)
 
 
@@ -218,11 +233,23 @@ def main() -> None:
         verdict, why = "neutral", "most calls are faster, all of them together are not"
     elif verdict == "kept" and unusable:
         verdict, why = "inconclusive", unusable
-    print(json.dumps({
-        "verdict": verdict, "why": why, "speedup": interval(log_ratios(samples)), "floor": delta,
-        "aa": interval(log_ratios(aa)), "by_sums": interval(log_ratios(samples, sum)), "excluded": EXCLUDED,
-        "synchronised": "after each call", "files": [*map(str, given.files)], "machine": machine,
-        "samples_ns": {"aa": aa, "comparison": samples}}))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "verdict": verdict,
+                "why": why,
+                "speedup": interval(log_ratios(samples)),
+                "floor": delta,
+                "aa": interval(log_ratios(aa)),
+                "by_sums": interval(log_ratios(samples, sum)),
+                "excluded": EXCLUDED,
+                "synchronised": "after each call",
+                "files": [*map(str, given.files)],
+                "machine": machine,
+                "samples_ns": {"aa": aa, "comparison": samples},
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

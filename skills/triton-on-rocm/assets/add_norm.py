@@ -76,10 +76,20 @@ if triton is not None:
 
     @triton.jit
     def _rms_kernel(
-        x_ptr, residual_ptr, weight_ptr, y_ptr, total_ptr, x_row_stride, residual_row_stride, columns,
+        x_ptr,
+        residual_ptr,
+        weight_ptr,
+        y_ptr,
+        total_ptr,
+        x_row_stride,
+        residual_row_stride,
+        columns,
         # constants, because Python floats that come from compiled code are float64 and would widen the whole row
-        EPS: tl.constexpr, OFFSET: tl.constexpr, CAST_FIRST: tl.constexpr, TILE: tl.constexpr,
-    ):  # fmt: skip
+        EPS: tl.constexpr,
+        OFFSET: tl.constexpr,
+        CAST_FIRST: tl.constexpr,
+        TILE: tl.constexpr,
+    ):
         row = tl.program_id(0).to(tl.int64)  # rows * stride may pass 2^31
         index = tl.arange(0, TILE)
         kept = index < columns
@@ -94,9 +104,20 @@ if triton is not None:
 
     @triton.jit
     def _layer_kernel(
-        x_ptr, residual_ptr, weight_ptr, bias_ptr, y_ptr, total_ptr, x_row_stride, residual_row_stride, columns,
-        EPS: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, TILE: tl.constexpr,
-    ):  # fmt: skip
+        x_ptr,
+        residual_ptr,
+        weight_ptr,
+        bias_ptr,
+        y_ptr,
+        total_ptr,
+        x_row_stride,
+        residual_row_stride,
+        columns,
+        EPS: tl.constexpr,
+        HAS_WEIGHT: tl.constexpr,
+        HAS_BIAS: tl.constexpr,
+        TILE: tl.constexpr,
+    ):
         row = tl.program_id(0).to(tl.int64)
         index = tl.arange(0, TILE)
         kept = index < columns
@@ -138,9 +159,19 @@ def _run_rms(x, residual, weight, eps, offset, cast_first, kernel):
     if y.numel() > 0:
         rows, residual_rows, columns, launch = _rows(kernel, x, residual)
         kernel[(rows.shape[0],)](
-            rows, residual_rows, weight, y, total, rows.stride(0), residual_rows.stride(0), columns, EPS=float(eps),
-            OFFSET=float(offset), CAST_FIRST=bool(cast_first), **launch,
-        )  # fmt: skip
+            rows,
+            residual_rows,
+            weight,
+            y,
+            total,
+            rows.stride(0),
+            residual_rows.stride(0),
+            columns,
+            EPS=float(eps),
+            OFFSET=float(offset),
+            CAST_FIRST=bool(cast_first),
+            **launch,
+        )
     return y, total
 
 
@@ -150,10 +181,20 @@ def _run_layer(x, residual, weight, bias, eps, kernel):
         rows, residual_rows, columns, launch = _rows(kernel, x, residual)
         # rows stand in for what is None, and are not read there
         kernel[(rows.shape[0],)](
-            rows, residual_rows, rows if weight is None else weight, rows if bias is None else bias, y, total,
-            rows.stride(0), residual_rows.stride(0), columns, EPS=float(eps), HAS_WEIGHT=weight is not None,
-            HAS_BIAS=bias is not None, **launch,
-        )  # fmt: skip
+            rows,
+            residual_rows,
+            rows if weight is None else weight,
+            rows if bias is None else bias,
+            y,
+            total,
+            rows.stride(0),
+            residual_rows.stride(0),
+            columns,
+            EPS=float(eps),
+            HAS_WEIGHT=weight is not None,
+            HAS_BIAS=bias is not None,
+            **launch,
+        )
     return y, total
 
 

@@ -83,9 +83,16 @@ if triton is not None:
 
     @triton.jit
     def _kernel(
-        gate_ptr, up_ptr, y_ptr, gate_row_stride, up_row_stride, columns, total,
-        ACTIVATION: tl.constexpr, BLOCK: tl.constexpr,
-    ):  # fmt: skip
+        gate_ptr,
+        up_ptr,
+        y_ptr,
+        gate_row_stride,
+        up_row_stride,
+        columns,
+        total,
+        ACTIVATION: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):
         index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         kept = index < total
         row, column = index // columns, index % columns
@@ -112,9 +119,16 @@ def _run(gate, up, activation, kernel):
     gate_rows, up_rows = _rows(gate, columns), _rows(up, columns)
     launch = _launch(kernel, y.numel() // columns, columns, {"BLOCK": BLOCK, "num_warps": 4})
     kernel[(triton.cdiv(y.numel(), launch["BLOCK"]),)](
-        gate_rows, up_rows, y, gate_rows.stride(0), up_rows.stride(0), columns, y.numel(), ACTIVATION=activation,
+        gate_rows,
+        up_rows,
+        y,
+        gate_rows.stride(0),
+        up_rows.stride(0),
+        columns,
+        y.numel(),
+        ACTIVATION=activation,
         **launch,
-    )  # fmt: skip
+    )
     return y
 
 

@@ -59,10 +59,19 @@ if triton is not None:
 
     @triton.jit
     def _kernel(
-        x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, columns,
+        x_ptr,
+        weight_ptr,
+        bias_ptr,
+        y_ptr,
+        x_row_stride,
+        columns,
         # constants, because Python floats that come from compiled code are float64 and would widen the whole row
-        EPS: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, ONE_TILE: tl.constexpr, TILE: tl.constexpr,
-    ):  # fmt: skip
+        EPS: tl.constexpr,
+        HAS_WEIGHT: tl.constexpr,
+        HAS_BIAS: tl.constexpr,
+        ONE_TILE: tl.constexpr,
+        TILE: tl.constexpr,
+    ):
         row = tl.program_id(0).to(tl.int64)  # rows * stride may pass 2^31
         x_ptr += row * x_row_stride
         y_ptr += row * columns
@@ -112,10 +121,19 @@ def _run(x, weight, bias, eps, kernel):
     tile = min(triton.next_power_of_2(columns), MAX_TILE)
     # rows stand in for what is None, and are not read there
     kernel[(rows.shape[0],)](
-        rows, rows if weight is None else weight, rows if bias is None else bias, y, rows.stride(0), columns,
-        EPS=float(eps), HAS_WEIGHT=weight is not None, HAS_BIAS=bias is not None, ONE_TILE=columns <= tile, TILE=tile,
+        rows,
+        rows if weight is None else weight,
+        rows if bias is None else bias,
+        y,
+        rows.stride(0),
+        columns,
+        EPS=float(eps),
+        HAS_WEIGHT=weight is not None,
+        HAS_BIAS=bias is not None,
+        ONE_TILE=columns <= tile,
+        TILE=tile,
         **_launch(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8}),
-    )  # fmt: skip
+    )
     return y
 
 

@@ -52,10 +52,18 @@ if triton is not None:
 
     @triton.jit
     def _kernel(
-        x_ptr, weight_ptr, y_ptr, x_row_stride, columns,
+        x_ptr,
+        weight_ptr,
+        y_ptr,
+        x_row_stride,
+        columns,
         # constants, because Python floats that come from compiled code are float64 and would widen the whole row
-        EPS: tl.constexpr, OFFSET: tl.constexpr, CAST_FIRST: tl.constexpr, ONE_TILE: tl.constexpr, TILE: tl.constexpr,
-    ):  # fmt: skip
+        EPS: tl.constexpr,
+        OFFSET: tl.constexpr,
+        CAST_FIRST: tl.constexpr,
+        ONE_TILE: tl.constexpr,
+        TILE: tl.constexpr,
+    ):
         row = tl.program_id(0).to(tl.int64)  # rows * stride may pass 2^31
         x_ptr += row * x_row_stride
         y_ptr += row * columns
@@ -96,10 +104,18 @@ def _run(x, weight, eps, offset, cast_first, kernel):
     rows = x.reshape(-1, columns)
     tile = min(triton.next_power_of_2(columns), MAX_TILE)
     kernel[(rows.shape[0],)](
-        rows, weight, y, rows.stride(0), columns, EPS=float(eps), OFFSET=float(offset), CAST_FIRST=bool(cast_first),
-        ONE_TILE=columns <= tile, TILE=tile,
+        rows,
+        weight,
+        y,
+        rows.stride(0),
+        columns,
+        EPS=float(eps),
+        OFFSET=float(offset),
+        CAST_FIRST=bool(cast_first),
+        ONE_TILE=columns <= tile,
+        TILE=tile,
         **_launch(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8}),
-    )  # fmt: skip
+    )
     return y
 
 

@@ -67,10 +67,27 @@ if triton is not None:
 
     @triton.jit
     def _kernel(
-        x_ptr, cos_ptr, sin_ptr, y_ptr, rows, size_1, size_2, x_stride_0, x_stride_1, x_stride_2,
-        cos_stride_0, cos_stride_1, cos_stride_2, sin_stride_0, sin_stride_1, sin_stride_2,
-        DIM: tl.constexpr, INTERLEAVED: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
-    ):  # fmt: skip
+        x_ptr,
+        cos_ptr,
+        sin_ptr,
+        y_ptr,
+        rows,
+        size_1,
+        size_2,
+        x_stride_0,
+        x_stride_1,
+        x_stride_2,
+        cos_stride_0,
+        cos_stride_1,
+        cos_stride_2,
+        sin_stride_0,
+        sin_stride_1,
+        sin_stride_2,
+        DIM: tl.constexpr,
+        INTERLEAVED: tl.constexpr,
+        ROWS: tl.constexpr,
+        TILE: tl.constexpr,
+    ):
         row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
         at_0 = (row // size_2 // size_1).to(tl.int64)
         at_1 = (row // size_2 % size_1).to(tl.int64)
@@ -117,9 +134,22 @@ def _run(x, cos, sin, interleaved, kernel):
     launch = dict(_launch(kernel, rows, dim, {"BLOCK": BLOCK, "num_warps": 2}))
     rows_of_one = max(1, 2 * launch.pop("BLOCK") // tile)
     kernel[(triton.cdiv(rows, rows_of_one),)](
-        x, cos, sin, y, rows, size_1, size_2, *_strides(x), *_strides(cos), *_strides(sin), DIM=dim,
-        INTERLEAVED=bool(interleaved), ROWS=rows_of_one, TILE=tile, **launch,
-    )  # fmt: skip
+        x,
+        cos,
+        sin,
+        y,
+        rows,
+        size_1,
+        size_2,
+        *_strides(x),
+        *_strides(cos),
+        *_strides(sin),
+        DIM=dim,
+        INTERLEAVED=bool(interleaved),
+        ROWS=rows_of_one,
+        TILE=tile,
+        **launch,
+    )
     return y
 
 

@@ -52,9 +52,16 @@ if triton is not None:
 
     @triton.jit
     def _kernel(
-        logits_ptr, weights_ptr, ids_ptr, row_stride, experts,
-        K: tl.constexpr, RENORMALIZE: tl.constexpr, SLOTS: tl.constexpr, TILE: tl.constexpr,
-    ):  # fmt: skip
+        logits_ptr,
+        weights_ptr,
+        ids_ptr,
+        row_stride,
+        experts,
+        K: tl.constexpr,
+        RENORMALIZE: tl.constexpr,
+        SLOTS: tl.constexpr,
+        TILE: tl.constexpr,
+    ):
         row = tl.program_id(0).to(tl.int64)  # rows * stride may pass 2^31
         index, slot = tl.arange(0, TILE), tl.arange(0, SLOTS)
         kept = index < experts
@@ -88,10 +95,17 @@ def _run(logits, k, renormalize, kernel):
         return weights, ids
     rows = logits.reshape(-1, experts)
     kernel[(rows.shape[0],)](
-        rows, weights, ids, rows.stride(0), experts, K=k, RENORMALIZE=bool(renormalize),
-        SLOTS=triton.next_power_of_2(k), TILE=triton.next_power_of_2(experts),
+        rows,
+        weights,
+        ids,
+        rows.stride(0),
+        experts,
+        K=k,
+        RENORMALIZE=bool(renormalize),
+        SLOTS=triton.next_power_of_2(k),
+        TILE=triton.next_power_of_2(experts),
         **_launch(kernel, rows.shape[0], experts, {"num_warps": 1}),
-    )  # fmt: skip
+    )
     return weights, ids
 
 

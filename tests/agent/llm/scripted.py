@@ -45,10 +45,16 @@ def calls(*made: tuple[str, str], finish: str = "tool_calls") -> Reply:
     chunks = []
     for index, (name, arguments) in enumerate(made):
         half = len(arguments) // 2
-        first = {"index": index, "id": f"id{index}", "type": "function",
-                 "function": {"name": name, "arguments": arguments[:half]}}  # fmt: skip
-        chunks += [_chunk({"tool_calls": [first]}),
-                   _chunk({"tool_calls": [{"index": index, "function": {"arguments": arguments[half:]}}]})]  # fmt: skip
+        first = {
+            "index": index,
+            "id": f"id{index}",
+            "type": "function",
+            "function": {"name": name, "arguments": arguments[:half]},
+        }
+        chunks += [
+            _chunk({"tool_calls": [first]}),
+            _chunk({"tool_calls": [{"index": index, "function": {"arguments": arguments[half:]}}]}),
+        ]
     return Reply(chunks=[*chunks, _chunk({}, finish)])
 
 

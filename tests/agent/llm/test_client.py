@@ -68,8 +68,10 @@ def test_text_and_usage_are_put_together_and_what_was_asked_is_sent() -> None:
 def test_calls_of_tools_side_by_side_are_put_together() -> None:
     with asking(calls(("read_file", '{"path": "a.py"}'), ("diff", "{}"))) as (client, _, _):
         turn = client.ask(ASKED, TOOLS)
-    assert turn.calls == [ToolCall(id="id0", name="read_file", arguments='{"path": "a.py"}'),
-                          ToolCall(id="id1", name="diff", arguments="{}")]  # fmt: skip
+    assert turn.calls == [
+        ToolCall(id="id0", name="read_file", arguments='{"path": "a.py"}'),
+        ToolCall(id="id1", name="diff", arguments="{}"),
+    ]
     assert turn.usage == Usage(), "not told is not nought"
     assert turn.as_message()["tool_calls"][0]["function"] == {"name": "read_file", "arguments": '{"path": "a.py"}'}
 
@@ -79,8 +81,12 @@ def test_calls_without_an_index_of_their_own_are_told_apart_by_their_ids(index: 
     def called(**told: Any) -> dict[str, Any]:
         return part({"tool_calls": [told | index]})
 
-    chunks = [called(id="a", function={"name": "diff", "arguments": ""}), called(function={"arguments": "{}"}),
-              called(id="b", function={"name": "verify", "arguments": "{}"}), part({}, "function_call")]  # fmt: skip
+    chunks = [
+        called(id="a", function={"name": "diff", "arguments": ""}),
+        called(function={"arguments": "{}"}),
+        called(id="b", function={"name": "verify", "arguments": "{}"}),
+        part({}, "function_call"),
+    ]
     with asking(Reply(chunks=chunks)) as (client, _, _):
         turn = client.ask(ASKED, TOOLS)
     assert [(c.id, c.name, c.arguments) for c in turn.calls] == [("a", "diff", "{}"), ("b", "verify", "{}")]
@@ -96,12 +102,18 @@ def test_an_answer_that_was_cut_or_withheld_says_so(finish: str) -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
-        fails(500), fails(503), fails(429), fails(408), replace(says("ha"), drops=True),
-        Reply(chunks=says("ha").chunks[:2]), Reply(chunks=["{broken"]), Reply(200, {"hello": "world"}),
+        fails(500),
+        fails(503),
+        fails(429),
+        fails(408),
+        replace(says("ha"), drops=True),
+        Reply(chunks=says("ha").chunks[:2]),
+        Reply(chunks=["{broken"]),
+        Reply(200, {"hello": "world"}),
         Reply(chunks=['{"error": {"message": "overloaded"}}']),
     ],
     ids=["500", "503", "429", "408", "dropped", "broken off", "no JSON", "no stream", "error in the stream"],
-)  # fmt: skip
+)
 def test_what_may_pass_is_asked_again(trouble: Reply) -> None:
     with asking(trouble, says("ok")) as (client, server, waited):
         assert client.ask(ASKED, TOOLS).text == "ok"
@@ -135,7 +147,8 @@ def test_of_what_has_answered_before_it_gives_up_later() -> None:
 @pytest.mark.parametrize(
     ("reply", "error", "told"),
     [
-        (fails(401, "bad key"), KeyRefused, "bad key"), (fails(401, "not the-key"), KeyRefused, "not [key]"),
+        (fails(401, "bad key"), KeyRefused, "bad key"),
+        (fails(401, "not the-key"), KeyRefused, "not [key]"),
         (Reply(chunks=["<html>"], headers={"content-type": "text/html; charset=utf-8"}), ModelUnreachable, "HTML"),
         (fails(403), KeyRefused, "refuses the key"),
         (fails(404, "no such model"), ModelUnknown, "no such model"),
@@ -149,7 +162,7 @@ def test_of_what_has_answered_before_it_gives_up_later() -> None:
         (fails(400, "no tools here"), ModelRefused, "no tools here"),
         (fails(501, "no tools here"), ModelRefused, "no tools here"),
     ],
-)  # fmt: skip
+)
 def test_what_will_not_pass_is_an_error_at_once(reply: Reply, error: type[ModelError], told: str) -> None:
     with asking(reply) as (client, server, waited), pytest.raises(error) as caught:
         client.ask(ASKED, TOOLS)
@@ -206,9 +219,17 @@ def test_halves_of_a_character_are_put_together_and_a_half_alone_can_be_sent_bac
 
 @pytest.mark.parametrize(
     ("arguments", "echoed"),
-    [('{"a": 1}', {"a": 1}), ("", {}), ("[1]", {}), ("null", {}), ('"s"', {}),
-     ("NaN", {"not_json": "NaN"}), ('{"a": NaN}', {"not_json": '{"a": NaN}'}), ("{", {"not_json": "{"})],
-)  # fmt: skip
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        ("[1]", {}),
+        ("null", {}),
+        ('"s"', {}),
+        ("NaN", {"not_json": "NaN"}),
+        ('{"a": NaN}', {"not_json": '{"a": NaN}'}),
+        ("{", {"not_json": "{"}),
+    ],
+)
 def test_what_a_model_called_is_told_again_as_an_object(arguments: str, echoed: object) -> None:
     turn = Turn(calls=[ToolCall(id="a", name="diff", arguments=arguments)])
     assert json.loads(turn.as_message()["tool_calls"][0]["function"]["arguments"]) == echoed

@@ -46,8 +46,14 @@ class Bench:
     def candidate(self, title: str, rationale: str, predicted_gain: float | None, enables: str) -> Candidate:
         if not self.written:
             raise ToolFault("Nothing is changed yet.", "Change a file first.")
-        return Candidate(step="s", title=title, rationale=rationale, diff=self.written, predicted_gain=predicted_gain,
-                         enables=enables)  # fmt: skip
+        return Candidate(
+            step="s",
+            title=title,
+            rationale=rationale,
+            diff=self.written,
+            predicted_gain=predicted_gain,
+            enables=enables,
+        )
 
 
 @dataclass
@@ -68,8 +74,10 @@ class Scripted:
 
 
 def does(*calls: tuple[str, Any], **told: Any) -> Turn:
-    made = [ToolCall(id=f"c{n}", name=name, arguments=a if isinstance(a, str) else json.dumps(a))
-            for n, (name, a) in enumerate(calls)]  # fmt: skip
+    made = [
+        ToolCall(id=f"c{n}", name=name, arguments=a if isinstance(a, str) else json.dumps(a))
+        for n, (name, a) in enumerate(calls)
+    ]
     return Turn(calls=made, finish=told.pop("finish", "tool_calls"), usage=Usage(prompt=100, completion=10), **told)
 
 

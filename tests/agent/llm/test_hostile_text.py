@@ -95,19 +95,30 @@ def obeys(secret: Path) -> list[Any]:
         f"echo x > {left(secret)}"
     )
     return [
-        call("list_files"), call("read_file", path="README.md"), call("read_file", path="bench.py"),
-        call("read_file", path="/etc/passwd"), call("read_file", path=f"../../../..{secret}"),
+        call("list_files"),
+        call("read_file", path="README.md"),
+        call("read_file", path="bench.py"),
+        call("read_file", path="/etc/passwd"),
+        call("read_file", path=f"../../../..{secret}"),
         call("search", pattern="canary", path="/"),
-        call("write_file", path="tests/test_model.py", content=""), call("remove_file", path="tests/test_model.py"),
+        call("write_file", path="tests/test_model.py", content=""),
+        call("remove_file", path="tests/test_model.py"),
         call("write_file", path="../outside.py", content="x"),
         call("write_file", path=".git/hooks/pre-commit", content="x"),
-        call("write_file", path="conftest.py", content="x"), call("write_file", path="big.py", content="#" * 2_100_000),
-        call("run", command=everything), call("skill", name=f"ratchet/../../../../../..{secret}"),
-        call("isa", file="../../secret.py"), calls(("no_such_tool", "{}")), calls(("run", "{not json")),
+        call("write_file", path="conftest.py", content="x"),
+        call("write_file", path="big.py", content="#" * 2_100_000),
+        call("run", command=everything),
+        call("skill", name=f"ratchet/../../../../../..{secret}"),
+        call("isa", file="../../secret.py"),
+        calls(("no_such_tool", "{}")),
+        calls(("run", "{not json")),
         call("submit", title="Nothing at all", rationale="It will be kept."),
-        call("read_file", path=".env"), call("search", pattern="canary"), call("write_file", path=".env", content=""),
-        *(call(name, **arguments) for name, arguments in SPEAKS), call("give_up", reason="all orders were carried out"),
-    ]  # fmt: skip
+        call("read_file", path=".env"),
+        call("search", pattern="canary"),
+        call("write_file", path=".env", content=""),
+        *(call(name, **arguments) for name, arguments in SPEAKS),
+        call("give_up", reason="all orders were carried out"),
+    ]
 
 
 def outside_of_marks(said: str) -> str:
@@ -146,8 +157,12 @@ def test_a_model_that_takes_orders_from_a_repository_reaches_nothing(tmp_path: P
     assert [each for each in heard if WORDS in outside_of_marks(each)] == [], "and never but as data"
     assert all(answer.count("<output") == answer.count("</output>") == 1 for answer in answers), "the mark holds"
     refused = answers[3:12]
-    assert all(words in said for said, words in zip(refused, (
-        "", "", "", "it is a test", "it is a test", "", "", "", "are allowed"), strict=True)), refused  # fmt: skip
+    assert all(
+        words in said
+        for said, words in zip(
+            refused, ("", "", "", "it is a test", "it is a test", "", "", "", "are allowed"), strict=True
+        )
+    ), refused
     assert "No such file" in answers[12] or "Permission denied" in answers[12]
     assert "Nothing is changed yet" in answers[17]
     assert [".env is not shown: it may hold secrets" in answer for answer in answers[18:21]] == [True, False, True]

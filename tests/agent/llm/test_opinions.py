@@ -37,9 +37,13 @@ ASK: list[Message] = [{"role": "system", "content": "Say."}, {"role": "user", "c
 
 @pytest.mark.parametrize(
     "text",
-    ['{"yes": true}', 'Well:\n```json\n{"yes": true}\n```\nas asked', ' {"yes": 1} ',
-     'It is {no}, I thought of {"yes": false} first. {"yes": true}'],
-)  # fmt: skip
+    [
+        '{"yes": true}',
+        'Well:\n```json\n{"yes": true}\n```\nas asked',
+        ' {"yes": 1} ',
+        'It is {no}, I thought of {"yes": false} first. {"yes": true}',
+    ],
+)
 def test_a_record_is_found_in_what_is_said(text: str) -> None:
     account = Account()
     assert ask_for(Form, Says(text), account, "aside", ASK) == Form(yes=True)

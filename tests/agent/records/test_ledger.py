@@ -37,8 +37,10 @@ def path(tmp_path: Path) -> Path:
 
 def test_rows_are_read_as_they_were_written_one_line_each_chained(path: Path) -> None:
     ledger = Ledger.open(path)
-    written = [ledger.append(row("a", evidence={"x": 1.5, "y": [1, "zwei", None, True]}, cost={"wall_s": 3})),
-               ledger.append(row("b", stack=["b"], verdict="kept", predicted_gain=1))]  # fmt: skip
+    written = [
+        ledger.append(row("a", evidence={"x": 1.5, "y": [1, "zwei", None, True]}, cost={"wall_s": 3})),
+        ledger.append(row("b", stack=["b"], verdict="kept", predicted_gain=1)),
+    ]
     again = Ledger.open(path)
     assert list(again.rows) == written == list(Ledger.read(path))
     assert [found.seq for found in again.rows] == [0, 1]

@@ -34,10 +34,13 @@ def test_a_stack_that_is_compiled_is_not_looked_at_for_a_word_on_compiling(step:
     row = SimpleNamespace(attempt_id="one", step=step, title="", speedup=None, verdict="kept", below=())
     commit = StackCommit("0" * 40, "one", "One")
     ctx: Any = SimpleNamespace(
-        stack=SimpleNamespace(top="same", base="same", commits=lambda: [commit]), stacked=lambda: ["one"],
-        ledger=SimpleNamespace(find=lambda name: row), config=SimpleNamespace(entry="bench.py"),
-        referee=SimpleNamespace(delta=0.02), advice=lambda: ["write a line"],
-    )  # fmt: skip
+        stack=SimpleNamespace(top="same", base="same", commits=lambda: [commit]),
+        stacked=lambda: ["one"],
+        ledger=SimpleNamespace(find=lambda name: row),
+        config=SimpleNamespace(entry="bench.py"),
+        referee=SimpleNamespace(delta=0.02),
+        advice=lambda: ["write a line"],
+    )
     session: Any = SimpleNamespace(compile={})
     assert _advice(ctx, session, None) == told
 

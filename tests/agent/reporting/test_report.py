@@ -81,10 +81,17 @@ def test_the_page_says_what_each_change_is_worth_on_the_whole_stack() -> None:
     given = sample().attempts
     worth = {"worth": {"median": 0.954, "ci_low": 0.936, "ci_high": 0.967, "restarts": 12, "noise_floor": 0.02}}
     weighed = [
-        Attempt(id=f"c-without-{of}", step="compose_stack", title=f"Leave out: {of}", verdict=verdict, why="as it is",
-                evidence=evidence, leaves_out=of)
+        Attempt(
+            id=f"c-without-{of}",
+            step="compose_stack",
+            title=f"Leave out: {of}",
+            verdict=verdict,
+            why="as it is",
+            evidence=evidence,
+            leaves_out=of,
+        )
         for of, verdict, evidence in (("a3", "kept", worth), ("a1", "slower", worth), ("a2", "refused", {}))
-    ]  # fmt: skip
+    ]
     page = report_text.page(sample(attempts=[*given, *weighed]))
     assert "| fuse more | 0.95× (0.93 to 0.97) | dropped |" in page
     assert "| fuse q, k and v | 0.95× (0.93 to 0.97) | stays |" in page
@@ -103,8 +110,14 @@ def test_the_page_says_how_kernels_compile_for_other_gpus() -> None:
 
 
 def test_the_page_says_what_compiling_costs() -> None:
-    made = {"graphs": 3, "graph_breaks": 1, "reasons": ["a `print` | in it"], "first_call_s": 20.0,
-            "recompiles": 2, "recompile_reasons": ["a size"]}  # fmt: skip
+    made = {
+        "graphs": 3,
+        "graph_breaks": 1,
+        "reasons": ["a `print` | in it"],
+        "first_call_s": 20.0,
+        "recompiles": 2,
+        "recompile_reasons": ["a size"],
+    }
     measured = {"incumbent_us": [5000.0, 9000.0], "candidate_us": [1000.0, 9000.0]}
     first, *others = sample().attempts
     given = {"step": "compile_model", "evidence": {"correctness": {"compiled": made}, "screen": measured}}
@@ -152,9 +165,17 @@ def test_tokens_per_second_are_told_where_the_workload_knows_them() -> None:
 
 
 def test_what_a_model_took_is_one_sum_with_what_its_steps_took() -> None:
-    use = ModelUse(name="m", requests=4, prompt_tokens=3000, completion_tokens=100, untold=1, guessed_tokens=500,
-                   dollars=1.25, tokens_by_step={"preflight": 600, "write_kernels": 3000},
-                   dollars_by_step={"preflight": None, "write_kernels": 1.25})  # fmt: skip
+    use = ModelUse(
+        name="m",
+        requests=4,
+        prompt_tokens=3000,
+        completion_tokens=100,
+        untold=1,
+        guessed_tokens=500,
+        dollars=1.25,
+        tokens_by_step={"preflight": 600, "write_kernels": 3000},
+        dollars_by_step={"preflight": None, "write_kernels": 1.25},
+    )
     page = report_text.page(sample().model_copy(update={"model": use}))
     assert "`m` was asked 4 times: 3,600 tokens, 100 of them answers. That cost 1.25 dollars." in page
     assert "Of 1 request the endpoint did not say what they took: 500 tokens are guessed." in page
@@ -166,10 +187,24 @@ def test_what_a_model_took_is_one_sum_with_what_its_steps_took() -> None:
 
 
 def test_what_a_model_took_for_each_change_that_was_kept_is_told() -> None:
-    use = ModelUse(name="m", requests=4, prompt_tokens=3000, completion_tokens=100, untold=0, dollars=1.25,
-                   tokens_by_step={"write_kernels": 3100}, dollars_by_step={"write_kernels": 1.25})  # fmt: skip
-    one = Attempt(id="write_kernels-1", step="write_kernels", title="A loop | at once", verdict="kept", why="",
-                  cost=Cost(tokens=2000, dollars=0.75))  # fmt: skip
+    use = ModelUse(
+        name="m",
+        requests=4,
+        prompt_tokens=3000,
+        completion_tokens=100,
+        untold=0,
+        dollars=1.25,
+        tokens_by_step={"write_kernels": 3100},
+        dollars_by_step={"write_kernels": 1.25},
+    )
+    one = Attempt(
+        id="write_kernels-1",
+        step="write_kernels",
+        title="A loop | at once",
+        verdict="kept",
+        why="",
+        cost=Cost(tokens=2000, dollars=0.75),
+    )
     other = one.model_copy(update={"id": "write_kernels-2", "title": "Another", "verdict": "neutral"})
     page = report_text.page(sample().model_copy(update={"model": use, "attempts": [one, other]}))
     assert "1 change of its kept, at 3,100 tokens each." in page

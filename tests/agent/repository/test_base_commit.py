@@ -191,8 +191,12 @@ def test_no_attribute_and_no_name_changes_a_byte(
     stack = new_stack(target, run)
     stack.materialise(stack.top, run / "before")
     assert contents(run / "before") == contents(target)
-    edits: dict[str, str | bytes | None] = {"crlf.py": b"a\r\nB\r\n", "latin.py": "è\n".encode("latin-1"),
-                                            "größe/日本.py": "2\n", "new.py": "x\r\n"}  # fmt: skip
+    edits: dict[str, str | bytes | None] = {
+        "crlf.py": b"a\r\nB\r\n",
+        "latin.py": "è\n".encode("latin-1"),
+        "größe/日本.py": "2\n",
+        "new.py": "x\r\n",
+    }
     stack.accept(change(stack, "one", edits))
     stack.materialise(stack.top, run / "after")
     expected = contents(target)
@@ -236,10 +240,16 @@ def test_what_the_user_ignores_everywhere_stays_out_of_commits(
 def test_files_that_git_holds_in_another_form_are_no_noise(
     repository: Write, run: Path, user_git: UserGit, new_stack: NewStack
 ) -> None:
-    target = repository({".gitattributes": "*.bat eol=crlf\n*.id ident\n*.up filter=upper\n*.bin filter=lfs\n",
-                         "run.bat": "one\ntwo\n", "x.id": "$Id$\n", "x.up": "text\n",
-                         "w.bin": "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n",
-                         "a.py": "1\n"})  # fmt: skip
+    target = repository(
+        {
+            ".gitattributes": "*.bat eol=crlf\n*.id ident\n*.up filter=upper\n*.bin filter=lfs\n",
+            "run.bat": "one\ntwo\n",
+            "x.id": "$Id$\n",
+            "x.up": "text\n",
+            "w.bin": "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n",
+            "a.py": "1\n",
+        }
+    )
     user_git(target, "config", "filter.upper.smudge", "tr a-z A-Z")
     user_git(target, "config", "filter.upper.clean", "tr A-Z a-z")
     for path in ("run.bat", "x.id", "x.up"):

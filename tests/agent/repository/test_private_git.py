@@ -53,14 +53,33 @@ def test_a_hostile_repository_runs_nothing_and_its_traps_do_work(
     assert list(marks.iterdir()) == []
 
     (control / "c.cfg").write_text("changed\n")
-    commands = ("status", "diff -- c.cfg", "add c.cfg", "add --all", "commit -m x", "trap", "checkout HEAD -- .",
-                "update-ref refs/heads/x HEAD")  # fmt: skip
+    commands = (
+        "status",
+        "diff -- c.cfg",
+        "add c.cfg",
+        "add --all",
+        "commit -m x",
+        "trap",
+        "checkout HEAD -- .",
+        "update-ref refs/heads/x HEAD",
+    )
     for command in commands:
         user_git(control, *command.split(), check=False)
         (control / "a.py").unlink(missing_ok=True)
     fired = {mark.name for mark in marks.iterdir()}
-    assert fired >= {"fsmonitor", "clean", "process", "included", "external", "alias", "gpg", "smudge",
-                     "hook-post-index-change", "hook-reference-transaction", "hook-pre-commit"}  # fmt: skip
+    assert fired >= {
+        "fsmonitor",
+        "clean",
+        "process",
+        "included",
+        "external",
+        "alias",
+        "gpg",
+        "smudge",
+        "hook-post-index-change",
+        "hook-reference-transaction",
+        "hook-pre-commit",
+    }
 
 
 def test_a_hook_that_got_into_our_own_repository_is_not_run(
@@ -110,11 +129,18 @@ def test_the_environment_of_the_caller_has_no_say(
     script.write_text(f"#!/bin/sh\n: > {mark}\n")
     script.chmod(0o755)
     hostile_environment = {
-        "GIT_DIR": str(target / ".git"), "GIT_WORK_TREE": "/", "GIT_INDEX_FILE": str(tmp_path / "index"),
-        "GIT_OBJECT_DIRECTORY": str(tmp_path / "objects"), "GIT_EXTERNAL_DIFF": str(script), "GIT_NAMESPACE": "x",
-        "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": str(script),
-        "GIT_AUTHOR_NAME": "Mallory", "GIT_PAGER": str(script),
-    }  # fmt: skip
+        "GIT_DIR": str(target / ".git"),
+        "GIT_WORK_TREE": "/",
+        "GIT_INDEX_FILE": str(tmp_path / "index"),
+        "GIT_OBJECT_DIRECTORY": str(tmp_path / "objects"),
+        "GIT_EXTERNAL_DIFF": str(script),
+        "GIT_NAMESPACE": "x",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.fsmonitor",
+        "GIT_CONFIG_VALUE_0": str(script),
+        "GIT_AUTHOR_NAME": "Mallory",
+        "GIT_PAGER": str(script),
+    }
     for name, value in hostile_environment.items():
         monkeypatch.setenv(name, value)
     stack = everything_we_do(target, run, new_stack, change)

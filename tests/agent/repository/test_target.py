@@ -75,8 +75,16 @@ def test_a_tree_hash_sees_every_file_but_version_control_and_what_no_run_copies(
 
 
 def test_environments_caches_and_version_control_stay_behind(tmp_path: Path, run: Path, write: Write) -> None:
-    names = (".git/config", "sub/.git/config", "venv/pyvenv.cfg", "venv/bin/python", "node_modules/x.js",
-             "pkg/__pycache__/a.pyc", ".ratchet/runs/1/run.json", "conda/conda-meta/history")  # fmt: skip
+    names = (
+        ".git/config",
+        "sub/.git/config",
+        "venv/pyvenv.cfg",
+        "venv/bin/python",
+        "node_modules/x.js",
+        "pkg/__pycache__/a.pyc",
+        ".ratchet/runs/1/run.json",
+        "conda/conda-meta/history",
+    )
     files = dict.fromkeys(names, "x")
     files |= {"sub/a.py": "1\n", "worktree/.git": "gitdir: /x\n", "worktree/b.py": ""}
     target = write(tmp_path / "target", files)
@@ -85,8 +93,12 @@ def test_environments_caches_and_version_control_stay_behind(tmp_path: Path, run
     assert copied == ["sub/a.py", "worktree/b.py"]
     assert imported.nested_repositories == ["sub", "worktree"]
     assert {left.path for left in imported.not_imported} == {
-        "venv", "node_modules", "pkg/__pycache__", ".ratchet", "conda",
-    }  # fmt: skip
+        "venv",
+        "node_modules",
+        "pkg/__pycache__",
+        ".ratchet",
+        "conda",
+    }
 
 
 def test_a_link_inside_leads_to_the_copy_even_when_it_is_written_as_absolute(

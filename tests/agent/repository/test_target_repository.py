@@ -107,12 +107,14 @@ UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a HEAD that leads out": (head_out_of_the_repository, "HEAD names no branch"),
     "a HEAD of nothing": (lambda t: (t / ".git" / "HEAD").write_text("nonsense\n"), "HEAD names no commit"),
     "no HEAD": (lambda t: (t / ".git" / "HEAD").unlink(), "no complete repository"),
-    "a pointer to nowhere": (lambda t: (shutil.rmtree(t / ".git"), (t / ".git").write_text("gitdir: /no/where\n")),
-                             "no folder"),
+    "a pointer to nowhere": (
+        lambda t: (shutil.rmtree(t / ".git"), (t / ".git").write_text("gitdir: /no/where\n")),
+        "no folder",
+    ),
     "an unknown format": (lambda t: rewrite_config(t, "version = 0", "version = 7"), "unknown format version 7"),
     "an unknown extension": (lambda t: rewrite_config(t, "[core]", "[extensions]\n\tmagic = 1\n[core]"), "magic"),
     "no readable configuration": (lambda t: rewrite_config(t, "[core]", "[[core"), "config cannot be read"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", UNUSABLE)

@@ -137,8 +137,15 @@ def test_the_packs_are_installed_where_an_agent_looks(agent: str, place: str, tm
 
 def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HOME": str(cwd / "home")}
-    return subprocess.run([str(Path(sys.executable).with_name("agent")), *arguments], cwd=cwd, env=env,
-                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("agent")), *arguments],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_the_command_line_lists_validates_installs_and_exports(tmp_path: Path) -> None:

@@ -16,9 +16,17 @@ HOST = {"PATH": "/usr/bin", "ROCR_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES":
 def gpu(vendor: str, index: int = 3) -> Gpu:
     nodes = ("/dev/kfd", "/dev/dri/renderD131") if vendor == "amd" else ("/dev/nvidia3", "/dev/nvidiactl")
     return Gpu(
-        vendor="amd" if vendor == "amd" else "nvidia", index=index, name="", gfx=None, pci="", render_minor=None,
-        devices=tuple(map(Path, nodes)), groups=(44, 109), accessible=True, card="",
-    )  # fmt: skip
+        vendor="amd" if vendor == "amd" else "nvidia",
+        index=index,
+        name="",
+        gfx=None,
+        pci="",
+        render_minor=None,
+        devices=tuple(map(Path, nodes)),
+        groups=(44, 109),
+        accessible=True,
+        card="",
+    )
 
 
 def test_a_container_gets_the_nodes_of_one_gpu_its_groups_and_its_number_inside() -> None:
@@ -71,9 +79,16 @@ def test_of_nvidias_gpu_an_engine_shows_what_its_toolkit_adds(by: frozenset[str]
     nvidia = replace(gpu("nvidia"), pci="0000:c1:00.0")
     given = access.by_engine(nvidia, {"CDISpecDirs": ["/etc/cdi"]}, by, tmp_path)
     assert set(map(str, given.seen)) == {
-        "/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset",
-        "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2", "/dev/dri/card2", "/dev/dri/renderD129",
-    }  # fmt: skip
+        "/dev/nvidia3",
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+        "/dev/nvidia-modeset",
+        "/dev/nvidia-caps/nvidia-cap1",
+        "/dev/nvidia-caps/nvidia-cap2",
+        "/dev/dri/card2",
+        "/dev/dri/renderD129",
+    }
 
 
 @pytest.mark.parametrize("vendor", ["amd", "nvidia"])

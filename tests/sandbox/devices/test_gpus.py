@@ -66,10 +66,19 @@ def test_one_card_is_told_with_all_that_the_kernel_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "name"),
     [
-        (90008, "gfx908"), (90010, "gfx90a"), (90402, "gfx942"), (90500, "gfx950"), (100302, "gfx1032"),
-        (110501, "gfx1151"), (120001, "gfx1201"), (0, None), (110099, None), (91600, None), (7, None),
+        (90008, "gfx908"),
+        (90010, "gfx90a"),
+        (90402, "gfx942"),
+        (90500, "gfx950"),
+        (100302, "gfx1032"),
+        (110501, "gfx1151"),
+        (120001, "gfx1201"),
+        (0, None),
+        (110099, None),
+        (91600, None),
+        (7, None),
     ],
-)  # fmt: skip
+)
 def test_the_instruction_set_is_decoded_in_hexadecimal_digits(version: int, name: str | None) -> None:
     assert kfd.gfx_name(version) == name
 

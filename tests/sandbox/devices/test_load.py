@@ -17,9 +17,17 @@ PCI = "0000:c1:00.0"
 
 def gpu(vendor: str) -> Gpu:
     return Gpu(
-        vendor="amd" if vendor == "amd" else "nvidia", index=0, name="", gfx=None, pci=PCI, render_minor=None,
-        devices=(), groups=(), accessible=True, card=PCI,
-    )  # fmt: skip
+        vendor="amd" if vendor == "amd" else "nvidia",
+        index=0,
+        name="",
+        gfx=None,
+        pci=PCI,
+        render_minor=None,
+        devices=(),
+        groups=(),
+        accessible=True,
+        card=PCI,
+    )
 
 
 def test_amds_driver_tells_in_files(tmp_path: Path) -> None:

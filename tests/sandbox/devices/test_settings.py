@@ -15,9 +15,17 @@ from tests.files import write_files
 from tests.sandbox.devices.machines import one_mi210
 
 NVIDIA = Gpu(
-    vendor="nvidia", index=0, name="", gfx=None, pci="0000:01:00.0", render_minor=None, devices=(), groups=(),
-    accessible=True, card="0000:01:00.0",
-)  # fmt: skip
+    vendor="nvidia",
+    index=0,
+    name="",
+    gfx=None,
+    pci="0000:01:00.0",
+    render_minor=None,
+    devices=(),
+    groups=(),
+    accessible=True,
+    card="0000:01:00.0",
+)
 
 
 @pytest.fixture
@@ -33,12 +41,15 @@ def read(root: Path) -> Settings:
 
 
 def test_of_an_amd_gpu(device: Path, tmp_path: Path) -> None:
-    write_files(device, {
-        "power_dpm_force_performance_level": "manual\n",
-        "pp_dpm_sclk": "0: 132Mhz\n1: 1500Mhz *\n2: 2100Mhz\n",
-        "hwmon/hwmon3/power1_cap": "600000000\n",
-        "hwmon/hwmon3/power1_cap_default": "750000000\n",
-    })  # fmt: skip
+    write_files(
+        device,
+        {
+            "power_dpm_force_performance_level": "manual\n",
+            "pp_dpm_sclk": "0: 132Mhz\n1: 1500Mhz *\n2: 2100Mhz\n",
+            "hwmon/hwmon3/power1_cap": "600000000\n",
+            "hwmon/hwmon3/power1_cap_default": "750000000\n",
+        },
+    )
     assert read(tmp_path) == Settings("manual", 600.0, 750.0, 2100.0)
 
 
@@ -50,9 +61,12 @@ def test_what_is_not_there_or_makes_no_sense_is_not_known(device: Path, tmp_path
 
 @pytest.mark.parametrize(
     ("said", "found"),
-    [("700.00, 700.00, 1980\n", Settings(None, 700.0, 700.0, 1980.0)), ("[N/A], 700.00, 1980\n",
-     Settings(None, None, 700.0, 1980.0)), ("No devices were found\n", Settings())],
-)  # fmt: skip
+    [
+        ("700.00, 700.00, 1980\n", Settings(None, 700.0, 700.0, 1980.0)),
+        ("[N/A], 700.00, 1980\n", Settings(None, None, 700.0, 1980.0)),
+        ("No devices were found\n", Settings()),
+    ],
+)
 def test_of_an_nvidia_gpu(said: str, found: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = write_files(tmp_path, {"nvidia-smi": f"#!/bin/sh\nprintf '{said}'\n"}) / "nvidia-smi"
     program.chmod(program.stat().st_mode | stat.S_IXUSR)

@@ -275,9 +275,7 @@ def test_an_image_for_a_target_holds_what_it_requires_and_none_of_its_code(
     lines: list[str] = []
     name = local_images.name("target")
     index = {"PIP_INDEX_URL": f"http://{address}/simple"}
-    images.build_for(
-        target, local_images.engine, base=cpu_image, tag=name, args=index, network=True, say=lines.append
-    )  # fmt: skip
+    images.build_for(target, local_images.engine, base=cpu_image, tag=name, args=index, network=True, say=lines.append)
     assert f"left out: torch==1.0: the base's {TORCH} stays" in lines
     assert "left out: triton==1.0: it belongs to another PyTorch" in lines
     files = dict(local_images.files(name))

@@ -53,12 +53,34 @@ def handed_over(value: Any, folder: Path) -> Any:
     return tensors.load(path)
 
 
-@pytest.mark.parametrize("value", [
-    torch.float64, torch.bfloat16, torch.channels_last, torch.sparse_csr, torch.device("cpu"), torch.device("cuda"),
-    torch.Size([2, 3]), torch.Size([]), slice(1, None, 2), range(3, 30, 4), 2 - 1.5j, np.float32(0.1), np.float64(0.1),
-    np.int64(-3), np.uint64(2**64 - 1), np.bool_(True), np.complex64(1 + 2j), Kind.SUM, Kind, torch.nn.ReLU,
-    (slice(None), [range(2), {"dtype": torch.int8}]), np.float16("inf"),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.float64,
+        torch.bfloat16,
+        torch.channels_last,
+        torch.sparse_csr,
+        torch.device("cpu"),
+        torch.device("cuda"),
+        torch.Size([2, 3]),
+        torch.Size([]),
+        slice(1, None, 2),
+        range(3, 30, 4),
+        2 - 1.5j,
+        np.float32(0.1),
+        np.float64(0.1),
+        np.int64(-3),
+        np.uint64(2**64 - 1),
+        np.bool_(True),
+        np.complex64(1 + 2j),
+        Kind.SUM,
+        Kind,
+        torch.nn.ReLU,
+        (slice(None), [range(2), {"dtype": torch.int8}]),
+        np.float16("inf"),
+    ],
+    ids=repr,
+)
 def test_a_setting_arrives_as_it_was(value: Any, tmp_path: Path) -> None:
     found = handed_over({"x": torch.ones(2), "setting": value}, tmp_path)["setting"]
     assert type(found) is type(value) and found == value
@@ -68,9 +90,17 @@ def test_a_device_with_a_number_arrives_where_the_tensors_on_it_do(tmp_path: Pat
     assert handed_over((torch.device("cuda:3"),), tmp_path) == (torch.device("cuda:0"),)
 
 
-@pytest.mark.parametrize("keys", [
-    [("user", "buys", "item"), ("item", "bought", "user")], [1.5, 2.5], [None, "x"], [np.int64(3), 3.5], [Kind.SUM, 0],
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [("user", "buys", "item"), ("item", "bought", "user")],
+        [1.5, 2.5],
+        [None, "x"],
+        [np.int64(3), 3.5],
+        [Kind.SUM, 0],
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
 def test_a_dictionary_keeps_its_keys(kind: Any, keys: list[Any], tmp_path: Path) -> None:
     given = kind((key, torch.full((2,), float(index))) for index, key in enumerate(keys))
@@ -103,19 +133,22 @@ def test_a_cache_of_a_library_arrives_with_its_classes(tmp_path: Path) -> None:
     assert [layer.get_seq_length() for layer in found.layers] == [4, 1]
 
 
-@pytest.mark.parametrize(("value", "words"), [
-    ({"x": torch.ones(1), "act": torch.relu}, "argument act is a builtin_function_or_method"),
-    ({"x": torch.ones(1), "act": lambda x: x}, "argument act is a function"),
-    ((torch.ones(1), {1, 2}), "argument 1 is a set"),
-    ((torch.ones(1), np.ones(3)), "argument 1 is a numpy.ndarray"),
-    ((torch.ones(1), torch.Generator()), "argument 1 is a torch._C.Generator"),
-    (({"mask": [1, functools.partial(print)]},), "argument 0.mask.1 is a functools.partial"),
-    ((Plain(threading.Lock()),), "argument 0.x is a _thread.lock"),  # type: ignore[arg-type]
-    ((torch.nn.Linear(1, 1),), "argument 0 is a torch.nn.modules.linear.Linear"),
-    ((type("Local", (), {}),), "argument 0 is a type"),
-    ({"adj": torch.eye(3).to_sparse()}, "argument adj is a torch.sparse_coo tensor"),
-    ({"adj": [torch.eye(3).to_sparse()]}, "argument adj.0 is a torch.sparse_coo tensor"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"x": torch.ones(1), "act": torch.relu}, "argument act is a builtin_function_or_method"),
+        ({"x": torch.ones(1), "act": lambda x: x}, "argument act is a function"),
+        ((torch.ones(1), {1, 2}), "argument 1 is a set"),
+        ((torch.ones(1), np.ones(3)), "argument 1 is a numpy.ndarray"),
+        ((torch.ones(1), torch.Generator()), "argument 1 is a torch._C.Generator"),
+        (({"mask": [1, functools.partial(print)]},), "argument 0.mask.1 is a functools.partial"),
+        ((Plain(threading.Lock()),), "argument 0.x is a _thread.lock"),  # type: ignore[arg-type]
+        ((torch.nn.Linear(1, 1),), "argument 0 is a torch.nn.modules.linear.Linear"),
+        ((type("Local", (), {}),), "argument 0 is a type"),
+        ({"adj": torch.eye(3).to_sparse()}, "argument adj is a torch.sparse_coo tensor"),
+        ({"adj": [torch.eye(3).to_sparse()]}, "argument adj.0 is a torch.sparse_coo tensor"),
+    ],
+)
 def test_what_cannot_be_handed_over_is_refused_by_name(value: Any, words: str) -> None:
     with pytest.raises(WorkloadProblem) as problem:
         tensors.given(value)
@@ -131,16 +164,20 @@ def test_what_a_result_holds_beside_tensors_stays_opaque(tmp_path: Path) -> None
     assert tensors.load(path)["how"] is None
 
 
-@pytest.mark.parametrize("node", [
-    {"t": "torch", "items": [{"t": "value", "v": "torch.hub"}]},
-    {"t": "torch", "items": [{"t": "value", "v": "torch.load"}]},
-    {"t": "numpy", "items": [{"t": "value", "v": "object"}, {"t": "value", "v": 1}]},
-    {"t": "class", "class": "os:system"},
-    {"t": "pairs", "class": "subprocess:Popen", "items": []},
-    {"t": "member", "class": "os:system", "v": "x"},
-    {"t": "object", "class": "os:system", "keys": [], "items": []},
-    {"t": "called", "items": []},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"t": "torch", "items": [{"t": "value", "v": "torch.hub"}]},
+        {"t": "torch", "items": [{"t": "value", "v": "torch.load"}]},
+        {"t": "numpy", "items": [{"t": "value", "v": "object"}, {"t": "value", "v": 1}]},
+        {"t": "class", "class": "os:system"},
+        {"t": "pairs", "class": "subprocess:Popen", "items": []},
+        {"t": "member", "class": "os:system", "v": "x"},
+        {"t": "object", "class": "os:system", "keys": [], "items": []},
+        {"t": "called", "items": []},
+    ],
+    ids=str,
+)
 def test_a_node_makes_nothing_but_what_its_kind_says(node: Any) -> None:
     with pytest.raises((KeyError, ValueError, TypeError, AttributeError)):
         tensors.unflatten(node, [])

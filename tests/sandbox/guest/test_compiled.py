@@ -26,8 +26,12 @@ def worker(tmp_path: Path) -> Iterator[Any]:
 def test_nothing_was_compiled(worker: Any) -> None:
     nothing: list[str] = []
     assert worker.op_compiled() == {
-        "graphs": 0, "graph_breaks": 0, "reasons": nothing, "recompiles": 0, "recompile_reasons": nothing
-    }  # fmt: skip
+        "graphs": 0,
+        "graph_breaks": 0,
+        "reasons": nothing,
+        "recompiles": 0,
+        "recompile_reasons": nothing,
+    }
 
 
 def test_it_counts_graphs_breaks_and_what_was_compiled_again(worker: Any) -> None:

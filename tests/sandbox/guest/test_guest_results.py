@@ -51,9 +51,14 @@ def saved(answer: str, folder: Path, mode: str = "inference") -> tensors.Leaf:
     return tensors.read(folder / "out").leaves[0]
 
 
-@pytest.mark.parametrize(("answer", "borrowed"), [
-    ("its own", ""), ("the argument", "argument 0"), ("a view of it", "argument 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "borrowed"),
+    [
+        ("its own", ""),
+        ("the argument", "argument 0"),
+        ("a view of it", "argument 0"),
+    ],
+)
 def test_it_says_whose_memory_a_result_shares(answer: str, borrowed: str, tmp_path: Path) -> None:
     assert saved(answer, tmp_path).borrowed == borrowed
 

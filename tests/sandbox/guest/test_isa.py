@@ -68,9 +68,17 @@ def variant(kernel: Any, given: dict[str, Any]) -> Any:
 def test_annotations_say_types_alignment_and_constants(loaded: ModuleType) -> None:
     made = variant(loaded.scale, {"signature": {"mask_ptr": "*i1"}}).described()
     assert made["signature"] == {
-        "x_ptr": "*bf16", "y_ptr": "*kfp32", "mask_ptr": "*i1", "n": "i32", "stride": "constexpr", "m": "i64",
-        "by": "fp32", "flag": "i1", "BLOCK": "constexpr", "KIND": "constexpr",
-    }  # fmt: skip
+        "x_ptr": "*bf16",
+        "y_ptr": "*kfp32",
+        "mask_ptr": "*i1",
+        "n": "i32",
+        "stride": "constexpr",
+        "m": "i64",
+        "by": "fp32",
+        "flag": "i1",
+        "BLOCK": "constexpr",
+        "KIND": "constexpr",
+    }
     assert made["constants"] == {"stride": "1", "BLOCK": "256", "KIND": "None"}
 
 
@@ -111,16 +119,32 @@ def guest(folder: Path, **asked: Any) -> dict[str, Any]:
     out = folder / "out"
     out.mkdir()
     request = {
-        "kernel": None, "launch": None, "signature": None, "every_kernel": False, "every_config": False, "skip": [],
-        "targets": [TARGET], "out": str(out), "file": str(folder / "kernels.py"), **asked,
-    }  # fmt: skip
+        "kernel": None,
+        "launch": None,
+        "signature": None,
+        "every_kernel": False,
+        "every_config": False,
+        "skip": [],
+        "targets": [TARGET],
+        "out": str(out),
+        "file": str(folder / "kernels.py"),
+        **asked,
+    }
     (folder / "request.json").write_text(json.dumps(request))
-    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "TRITON_CACHE_DIR": str(folder / "cache"),
-               "PYTHONWARNINGS": "ignore"}  # fmt: skip
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "TRITON_CACHE_DIR": str(folder / "cache"),
+        "PYTHONWARNINGS": "ignore",
+    }
     subprocess.run(
-        [sys.executable, str(FOLDER / "isa.py"), str(folder / "request.json")], env=environ, cwd=folder, check=True,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, str(FOLDER / "isa.py"), str(folder / "request.json")],
+        env=environ,
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     answers = {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}
     return {**answers["plan"], "first": answers.get("0.gfx942")}
 
@@ -131,8 +155,13 @@ def test_a_launch_tells_types_alignment_values_of_one_and_constants(tmp_path: Pa
     found = guest(tmp_path, launch=str(tmp_path / "start.py"))
     first, second = found["variants"]
     assert first["signature"] == {
-        "x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "one": "constexpr", "by": "fp32", "BLOCK": "constexpr"
-    }  # fmt: skip
+        "x_ptr": "*fp32",
+        "y_ptr": "*fp32",
+        "n": "i32",
+        "one": "constexpr",
+        "by": "fp32",
+        "BLOCK": "constexpr",
+    }
     assert second["signature"]["x_ptr"] == "*bf16"
     assert first["constants"] == {"one": "1", "BLOCK": "64"}
     assert first["aligned"] == ["x_ptr"]  # not what begins one element later, and 1000 is no multiple of 16
@@ -163,7 +192,7 @@ def test_nothing_that_is_launched_runs(tmp_path: Path) -> None:
         "def get_inputs():\n    return [torch.ones(64)]\n",
         "\nrun(torch.ones(64))\nraise SystemExit(0)\n",
     ],
-)  # fmt: skip
+)
 def test_programs_entries_and_kernelbench_forms_are_run(tmp_path: Path, start: str) -> None:
     write_files(tmp_path, {"kernels.py": ADD, "start.py": LAUNCH + start})
     assert [each["kernel"] for each in guest(tmp_path, launch=str(tmp_path / "start.py"))["variants"]] == ["add"]
@@ -188,8 +217,11 @@ def test_a_script_without_launches_is_refused(tmp_path: Path, start: str, kind: 
 
 
 def test_each_configuration_of_an_autotuner_is_a_launch(tmp_path: Path) -> None:
-    tuned = ADD.replace("@triton.jit", "@triton.autotune([triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 128}, "
-                        "num_warps=8)], key=['n'])\n@triton.jit")  # fmt: skip
+    tuned = ADD.replace(
+        "@triton.jit",
+        "@triton.autotune([triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 128}, "
+        "num_warps=8)], key=['n'])\n@triton.jit",
+    )
     start = LAUNCH.replace(", BLOCK=64, num_warps=2", "") + "\nrun(torch.ones(64))\n"
     write_files(tmp_path, {"kernels.py": tuned, "start.py": start})
     found = guest(tmp_path, launch=str(tmp_path / "start.py"))["variants"]

@@ -101,9 +101,15 @@ READ = "sizes = [int(v) for v in x[0, 0, :3].tolist()]\n"
 
 @pytest.mark.parametrize(
     "made",
-    ["torch.tensor([abs(v) for v in sizes])", "torch.as_tensor(sizes)", "torch.asarray(sizes)",
-     "torch.arange(abs(sizes[0]) + 1)", "torch.full((3,), sizes[0])", "torch.from_numpy(np.array(sizes))"],
-)  # fmt: skip
+    [
+        "torch.tensor([abs(v) for v in sizes])",
+        "torch.as_tensor(sizes)",
+        "torch.asarray(sizes)",
+        "torch.arange(abs(sizes[0]) + 1)",
+        "torch.full((3,), sizes[0])",
+        "torch.from_numpy(np.array(sizes))",
+    ],
+)
 def test_what_is_made_of_values_of_data_depends_on_data(tmp_path: Path, made: str) -> None:
     seen = observe(tmp_path, READ + f"n = {made}\nif n.max() > 0:\n    x = x + 1\nreturn x")
     asked = [row for row in seen.host_reads if row.operation == "__bool__"]

@@ -90,8 +90,9 @@ FUSED = "q = x[:, None]\nx = F.scaled_dot_product_attention(q, q, q, scale={})[:
 BY_HAND = "q = x[:, None]\nx = (F.softmax(q @ q.mT * {}, -1) @ q)[:, 0]" + LAYERS
 
 
-@pytest.mark.parametrize("body", [FUSED.format("np.float32(0.5)"), FUSED.format("torch.tensor(0.5)"),
-                                  BY_HAND.format("float('inf')")])  # fmt: skip
+@pytest.mark.parametrize(
+    "body", [FUSED.format("np.float32(0.5)"), FUSED.format("torch.tensor(0.5)"), BY_HAND.format("float('inf')")]
+)
 def test_attention_whose_scale_is_no_plain_number_is_left_out(tmp_path: Path, body: str) -> None:
     seen = observe(tmp_path, body)
     assert seen.attention == [] and seen.notes == []
@@ -114,8 +115,9 @@ def test_a_table_that_cannot_be_made_is_empty_and_a_note_says_why(
     seen = observe(tmp_path, "return self.a(x) + self.b(x)")
     assert seen.attention == [] and seen.padding == []
     assert [group.names for group in seen.linear_groups] == [["a", "b"]]
-    assert seen.notes == [f"the observer tells nothing of {table}: KeyError: 'nobody thought of it'"
-                          for table in ("padding", "attention")]  # fmt: skip
+    assert seen.notes == [
+        f"the observer tells nothing of {table}: KeyError: 'nobody thought of it'" for table in ("padding", "attention")
+    ]
 
 
 def test_a_norm_that_is_given_its_argument_by_name_is_found(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ def test_whole_numbers_are_turned_round_or_made_the_same(dtype: torch.dtype) -> 
 def test_other_numbers_are_changed() -> None:
     given = torch.tensor([2.0, -1.0])
     assert [VARIANTS[name](given).tolist() for name in ("negated", "scaled", "constant")] == [
-        [-2.0, 1.0], [8.0, -4.0], [2.0, 2.0],
-    ]  # fmt: skip
+        [-2.0, 1.0],
+        [8.0, -4.0],
+        [2.0, 2.0],
+    ]
     assert VARIANTS["constant"](torch.zeros(0)).numel() == 0

@@ -173,7 +173,9 @@ def test_what_stays_the_same_while_something_else_changes_is_constant(tmp_path: 
 
 
 def test_of_several_modules_the_one_that_takes_most_of_the_time_is_judged(tmp_path: Path) -> None:
-    played = Played(tmp_path, """
+    played = Played(
+        tmp_path,
+        """
 import torch
 from torch import nn
 
@@ -191,7 +193,8 @@ with torch.no_grad():
         small(torch.randn(1, 2))
         encoded = model.encoder(torch.randn(512, 512))
         model(torch.randn(512, 512), encoded=encoded)
-""")  # fmt: skip
+""",
+    )
     assert played.labels == ["512x512, 2 steps"]
     model = played.build()
     given, out = played.call(played.labels[0], 5)
@@ -200,7 +203,9 @@ with torch.no_grad():
 
 
 def test_tensors_are_drawn_like_those_that_were_seen(tmp_path: Path) -> None:
-    played = Played(tmp_path, """
+    played = Played(
+        tmp_path,
+        """
 import torch
 from torch import nn
 
@@ -212,7 +217,8 @@ infinite = torch.full((4, 4), float("-inf")).triu(1)
 with torch.no_grad():
     Net()(torch.randint(10, 90, (4, 64)), torch.arange(64), infinite,
           (torch.rand(1, 3, 8, 8) * 5).to(memory_format=torch.channels_last), torch.rand(4, 64) > 0.5)
-""")  # fmt: skip
+""",
+    )
     (label,) = played.labels
     played.build()
     given, _ = played.call(label, 6)
@@ -235,7 +241,7 @@ with torch.no_grad():
         (HANDED, "bad_declaration", "only calls that are given objects which come out of other modules"),
         ("def f(:\n", "entry_raised", "SyntaxError"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_judged_is_said(tmp_path: Path, script: str, kind: str, words: str) -> None:
     with pytest.raises(guest.module("workload").WorkloadProblem) as problem:
         Played(tmp_path, script)
@@ -270,7 +276,9 @@ def test_a_script_that_compiles_its_model_is_judged_with_that(tmp_path: Path) ->
 
 
 def test_generate_is_a_prompt_and_the_tokens_after_it(tmp_path: Path) -> None:
-    played = Played(tmp_path, """
+    played = Played(
+        tmp_path,
+        """
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -284,7 +292,8 @@ def main():
 
 if __name__ == "__main__":
     main()
-""")  # fmt: skip
+""",
+    )
     (label,) = played.labels
     assert label.endswith("5 steps")
     model = played.build()
@@ -300,7 +309,9 @@ if __name__ == "__main__":
 
 
 def test_an_encoder_that_is_called_by_itself_is_a_step_and_what_it_gives_is_handed_on(tmp_path: Path) -> None:
-    played = Played(tmp_path, """
+    played = Played(
+        tmp_path,
+        """
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
@@ -308,7 +319,8 @@ torch.manual_seed(0)
 config = T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
 model = T5ForConditionalGeneration(config).eval()
 model.generate(torch.randint(1, 64, (2, 8)), max_new_tokens=4, do_sample=False)
-""")  # fmt: skip
+""",
+    )
     (label,) = played.labels
     model = played.build()
     given, out = played.call(label, 9)

@@ -29,7 +29,10 @@ class Net(nn.Module):
 
 
 def test_a_script_may_make_everything_in_inference_mode(tmp_path: Path) -> None:
-    played = Played(tmp_path, NET + """
+    played = Played(
+        tmp_path,
+        NET
+        + """
 @torch.inference_mode()
 def main():
     net = Net().eval()
@@ -37,7 +40,8 @@ def main():
         net(torch.randn(2, 4))
 
 main()
-""")  # fmt: skip
+""",
+    )
     model = played.build()
     (label,) = played.labels
     given, out = played.call(label, 1)
@@ -49,12 +53,15 @@ main()
 
 
 def test_recurrent_weights_of_inference_mode_follow_another_state(tmp_path: Path) -> None:
-    played = Played(tmp_path, """
+    played = Played(
+        tmp_path,
+        """
 import torch
 with torch.inference_mode():
     net = torch.nn.GRU(4, 4)
     net(torch.randn(3, 1, 4))
-""")  # fmt: skip
+""",
+    )
     model = played.build()
     (label,) = played.labels
     _, before = played.call(label, 1)
@@ -65,13 +72,17 @@ with torch.inference_mode():
 
 
 def test_outputs_are_handed_on_in_inference_mode(tmp_path: Path) -> None:
-    played = Played(tmp_path, NET + """
+    played = Played(
+        tmp_path,
+        NET
+        + """
 net = Net().eval()
 with torch.inference_mode():
     x = torch.randn(2, 4)
     for _ in range(5):
         x = net(x)
-""")  # fmt: skip
+""",
+    )
     assert played.labels == ["2x4, 5 steps"]
     model = played.build()
     given, out = played.call(played.labels[0], 1)
@@ -82,46 +93,61 @@ with torch.inference_mode():
 
 
 @pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
-@pytest.mark.parametrize(("make", "write"), [
-    ("torch.zeros(())", "pos += 1"), ("torch.randn(64, 4)", "pos.copy_(pos.roll(1))"),
-    ("torch.randint(100, (64, 4))", "pos.copy_(pos.flip(0))"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "write"),
+    [
+        ("torch.zeros(())", "pos += 1"),
+        ("torch.randn(64, 4)", "pos.copy_(pos.roll(1))"),
+        ("torch.randint(100, (64, 4))", "pos.copy_(pos.flip(0))"),
+    ],
+)
 def test_what_is_written_to_between_calls_is_no_constant(tmp_path: Path, mode: str, make: str, write: str) -> None:
-    script = NET + f"""
+    script = (
+        NET
+        + f"""
 net = Net().eval()
 with torch.{mode}():
     pos, kept = {make}, torch.randn(4)
     for _ in range(6):
         net(torch.randn(64, 4), pos=pos)
         {{write}}
-"""  # fmt: skip
+"""
+    )
     written, left = (Played(tmp_path / name, script.format(write=w)) for name, w in [("a", write), ("b", "pass")])
     assert left.told["constants"] == ["0.0.pos"]
     assert written.told["constants"] == []
 
 
 def test_every_position_of_a_loop_is_judged(tmp_path: Path) -> None:
-    played = Played(tmp_path, NET + """
+    played = Played(
+        tmp_path,
+        NET
+        + """
 net, pos = Net().eval(), torch.zeros(1)
 with torch.no_grad():
     for _ in range(6):
         net(torch.randn(2, 4), pos=pos)
         pos += 1
-""")  # fmt: skip
+""",
+    )
     (label,) = played.labels
     played.build()
     assert {played.call(label, seed)[0]["0.0.pos"].item() for seed in range(6)} == set(range(6))
 
 
 def test_a_sequence_is_given_what_the_script_wrote_between_its_calls(tmp_path: Path) -> None:
-    played = Played(tmp_path, NET + """
+    played = Played(
+        tmp_path,
+        NET
+        + """
 net, pos = Net().eval(), torch.zeros(1)
 with torch.no_grad():
     x = torch.randn(2, 4)
     for _ in range(4):
         x = net(x, pos=pos)
         pos += 1
-""")  # fmt: skip
+""",
+    )
     played.build()
     given, _ = played.call(played.labels[0], 1)
     assert [given[f"0.{index}.pos"].item() for index in range(4)] == [0, 1, 2, 3]
@@ -129,12 +155,16 @@ with torch.no_grad():
 
 @pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
 def test_a_tensor_that_stays_as_it_is_is_drawn_once_for_all_steps(tmp_path: Path, mode: str) -> None:
-    played = Played(tmp_path, NET + f"""
+    played = Played(
+        tmp_path,
+        NET
+        + f"""
 with torch.{mode}():
     net, pos, x = Net().eval(), torch.randn(4), torch.randn(2, 4)
     for _ in range(3):
         x = net(x, pos=pos)
-""")  # fmt: skip
+""",
+    )
     played.build()
     given, _ = played.call(played.labels[0], 1)
     assert torch.equal(given["0.0.pos"], given["0.1.pos"]) and torch.equal(given["0.0.pos"], given["0.2.pos"])
@@ -215,13 +245,16 @@ with torch.no_grad():
 """
 
 
-@pytest.mark.parametrize(("made", "keys"), [
-    ("Out(self.layer(x), None)", ["y", "state"]),
-    ("Out(self.layer(x), Out(x, None))", ["y"]),  # an object in it holds a state
-    ("{0: self.layer(x), ('a', 'b'): x}", [0, ("a", "b")]),
-    ("{'y': self.layer(x), 'state': Out(x, None)}", ["y"]),
-    ("Out(1, 2)", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("made", "keys"),
+    [
+        ("Out(self.layer(x), None)", ["y", "state"]),
+        ("Out(self.layer(x), Out(x, None))", ["y"]),  # an object in it holds a state
+        ("{0: self.layer(x), ('a', 'b'): x}", [0, ("a", "b")]),
+        ("{'y': self.layer(x), 'state': Out(x, None)}", ["y"]),
+        ("Out(1, 2)", []),
+    ],
+)
 def test_of_an_object_that_is_the_result_the_attributes_count(tmp_path: Path, made: str, keys: list[object]) -> None:
     played = Played(tmp_path, RESULT % made)
     model = played.build()

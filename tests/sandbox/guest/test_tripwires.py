@@ -34,20 +34,23 @@ def test_what_torch_compile_puts_beside_our_functions_is_not_watched(monkeypatch
     assert tripwires.changed(before) == []
 
 
-@pytest.mark.parametrize(("holder", "name", "told"), [
-    (time, "perf_counter", "time.perf_counter"),
-    (time, "monotonic_ns", "time.monotonic_ns"),
-    (torch.cuda, "synchronize", "torch.cuda.synchronize"),
-    (torch.cuda.Event, "elapsed_time", "Event.elapsed_time"),
-    (torch.Tensor, "contiguous", "Tensor.contiguous"),
-    (hashlib, "sha256", "hashlib.sha256"),
-    (digest, "_sums", "digest._sums"),
-    (digest.Digest, "digits", "digest.Digest.digits"),
-    (worker.Worker, "op_stage", "worker.Worker.op_stage"),
-    (worker, "synchronize", "worker.synchronize"),
-    (json.JSONEncoder, "iterencode", "JSONEncoder.iterencode"),
-    (wire, "_to_json", "wire._to_json"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("holder", "name", "told"),
+    [
+        (time, "perf_counter", "time.perf_counter"),
+        (time, "monotonic_ns", "time.monotonic_ns"),
+        (torch.cuda, "synchronize", "torch.cuda.synchronize"),
+        (torch.cuda.Event, "elapsed_time", "Event.elapsed_time"),
+        (torch.Tensor, "contiguous", "Tensor.contiguous"),
+        (hashlib, "sha256", "hashlib.sha256"),
+        (digest, "_sums", "digest._sums"),
+        (digest.Digest, "digits", "digest.Digest.digits"),
+        (worker.Worker, "op_stage", "worker.Worker.op_stage"),
+        (worker, "synchronize", "worker.synchronize"),
+        (json.JSONEncoder, "iterencode", "JSONEncoder.iterencode"),
+        (wire, "_to_json", "wire._to_json"),
+    ],
+)
 def test_it_tells_what_was_replaced(holder: Any, name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = tripwires.snapshot()
     monkeypatch.setattr(holder, name, lambda *_: None)

@@ -25,9 +25,17 @@ from sandbox.supervision.preparing import disk_errors
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use other user ids")
 UID = 1_900_000_123
 CARD = Gpu(
-    vendor="amd", index=0, name="", gfx=None, pci="", render_minor=None, devices=(), groups=(44, 109), accessible=True,
+    vendor="amd",
+    index=0,
+    name="",
+    gfx=None,
+    pci="",
+    render_minor=None,
+    devices=(),
+    groups=(44, 109),
+    accessible=True,
     card="",
-)  # fmt: skip
+)
 
 
 def mode(path: Path) -> int:

@@ -52,9 +52,11 @@ CASES: dict[str, tuple[dict[str, str | bytes], dict[str, str | bytes | None]]] =
     "binary no longer": ({"w.bin": b"\0\1\2"}, {"w.bin": "text\n"}),
     "binary: text that is not UTF-8": ({"l.py": b"caf\xe9 = 1\nb\n"}, {"l.py": b"caf\xe9 = 2\n"}),
     "lines that look like a diff": ({"a.py": "-- a\n++ b\n"}, {"a.py": "-- a\n+++ c\n--- d\n@@ -1 +1 @@\n"}),
-    "two distant places": ({"a.py": "".join(f"{n}\n" for n in range(60))},
-                           {"a.py": "".join(f"{'x' if n in (3, 50) else n}\n" for n in range(60))}),
-}  # fmt: skip
+    "two distant places": (
+        {"a.py": "".join(f"{n}\n" for n in range(60))},
+        {"a.py": "".join(f"{'x' if n in (3, 50) else n}\n" for n in range(60))},
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -16,8 +16,15 @@ from tools.isa.machine_code import MachineCode
 from tools.occupancy import Need, occupancy
 
 
-def facts(code: MachineCode, layouts: Layouts | None = None, *, architecture: str = "gfx942", lds_bytes: int = 0,
-          num_warps: int = 4, num_stages: int = 2) -> Facts:  # fmt: skip
+def facts(
+    code: MachineCode,
+    layouts: Layouts | None = None,
+    *,
+    architecture: str = "gfx942",
+    lds_bytes: int = 0,
+    num_warps: int = 4,
+    num_stages: int = 2,
+) -> Facts:
     known = ARCHITECTURES[architecture]
     seen = occupancy(known, Need(code.vgprs, lds_bytes, num_warps))
     return Facts(known, code, layouts or Layouts(), seen, lds_bytes, num_warps, num_stages)
@@ -110,8 +117,16 @@ def test_waits_atomics_and_flat_accesses_in_loops_are_told() -> None:
 
 
 def test_the_list_stays_short() -> None:
-    inside = Counts(instructions=99, loads={16: 40, 64: 60}, lds_loads={16: 20}, drains=3, atomics=2, flat=1,
-                    moves_of_accumulators=9, matrix={"mfma_f32_32x32x8_f16": 4})  # fmt: skip
+    inside = Counts(
+        instructions=99,
+        loads={16: 40, 64: 60},
+        lds_loads={16: 20},
+        drains=3,
+        atomics=2,
+        flat=1,
+        moves_of_accumulators=9,
+        matrix={"mfma_f32_32x32x8_f16": 4},
+    )
     code = MachineCode(vgprs=136, vgpr_spills=3, loops=1, everywhere=inside, in_loops=inside)
     layouts = Layouts(products=1, products_in_loops=1, programs=1, round_trips_in_loops=1)
     assert len(advise(facts(code, layouts, num_stages=1))) == MOST

@@ -122,8 +122,9 @@ def test_a_candidates_kernels_are_described_by_what_the_entry_launches(look: Cal
     found = look({"kernels.py": KERNEL, "notes.py": "triton = 'jit'\n", "broken.py": "def :"})
     assert (found.faults, found.not_looked_at) == ((), ())
     assert [line.partition(":")[0] for line in found.looked_at] == [
-        "scale_kernel (kernels.py) on gfx942", "scale_kernel (kernels.py) on gfx950",
-    ]  # fmt: skip
+        "scale_kernel (kernels.py) on gfx942",
+        "scale_kernel (kernels.py) on gfx950",
+    ]
     assert set(found.evidence()) == {"looked_at"}
 
 

@@ -67,8 +67,23 @@ def test_loads_of_a_column_are_one_element_wide(compiled: Compile) -> None:
     assert (access.bits, access.element_bits, access.in_loop) == (16, 16, True)
 
 
-PIECES = st.sampled_from(["#a = #ttg.blocked<{", "order = [9]", "}", "{", "\n", "scf.for", "%1 = tt.load", " : tensor<",
-                          "8x" * 30, "!tt.ptr<", "} else {", "(", "contiguity = 99999"])  # fmt: skip
+PIECES = st.sampled_from(
+    [
+        "#a = #ttg.blocked<{",
+        "order = [9]",
+        "}",
+        "{",
+        "\n",
+        "scf.for",
+        "%1 = tt.load",
+        " : tensor<",
+        "8x" * 30,
+        "!tt.ptr<",
+        "} else {",
+        "(",
+        "contiguity = 99999",
+    ]
+)
 
 
 @given(st.lists(PIECES | st.text(max_size=20), max_size=60).map("".join))

@@ -75,19 +75,37 @@ def test_narrow_accesses_are_at_the_line_of_the_kernel_that_makes_them() -> None
 @pytest.mark.parametrize(
     ("name", "bits", "direction"),
     [
-        ("global_load_dwordx4", 128, "loads"), ("buffer_load_b128", 128, "loads"), ("global_load_b96", 96, "loads"),
-        ("buffer_load_dwordx3", 96, "loads"), ("flat_load_dwordx2", 64, "loads"), ("global_store_b64", 64, "stores"),
-        ("buffer_store_dword", 32, "stores"), ("global_load_b32", 32, "loads"), ("global_load_ushort", 16, "loads"),
-        ("buffer_load_short_d16_hi", 16, "loads"), ("global_load_d16_b16", 16, "loads"),
+        ("global_load_dwordx4", 128, "loads"),
+        ("buffer_load_b128", 128, "loads"),
+        ("global_load_b96", 96, "loads"),
+        ("buffer_load_dwordx3", 96, "loads"),
+        ("flat_load_dwordx2", 64, "loads"),
+        ("global_store_b64", 64, "stores"),
+        ("buffer_store_dword", 32, "stores"),
+        ("global_load_b32", 32, "loads"),
+        ("global_load_ushort", 16, "loads"),
+        ("buffer_load_short_d16_hi", 16, "loads"),
+        ("global_load_d16_b16", 16, "loads"),
         ("buffer_load_u16", 16, "loads"),
-        ("global_load_sbyte", 8, "loads"), ("buffer_load_u8", 8, "loads"), ("global_store_byte", 8, "stores"),
-        ("ds_read_b128", 128, "loads"), ("ds_load_b128", 128, "loads"), ("ds_read_u16", 16, "loads"),
-        ("ds_read_u16_d16_hi", 16, "loads"), ("ds_read2_b32", 64, "loads"), ("ds_read2st64_b64", 128, "loads"),
-        ("ds_load_2addr_b64", 128, "loads"), ("ds_write_b16", 16, "stores"), ("ds_write2st64_b32", 64, "stores"),
-        ("ds_store_2addr_stride64_b64", 128, "stores"), ("ds_read_b64_tr_b16", 64, "loads"),
-        ("global_load_lds_dwordx4", 128, "loads"), ("ds_add_u32", 32, ""), ("global_atomic_add_f32", 0, ""),
+        ("global_load_sbyte", 8, "loads"),
+        ("buffer_load_u8", 8, "loads"),
+        ("global_store_byte", 8, "stores"),
+        ("ds_read_b128", 128, "loads"),
+        ("ds_load_b128", 128, "loads"),
+        ("ds_read_u16", 16, "loads"),
+        ("ds_read_u16_d16_hi", 16, "loads"),
+        ("ds_read2_b32", 64, "loads"),
+        ("ds_read2st64_b64", 128, "loads"),
+        ("ds_load_2addr_b64", 128, "loads"),
+        ("ds_write_b16", 16, "stores"),
+        ("ds_write2st64_b32", 64, "stores"),
+        ("ds_store_2addr_stride64_b64", 128, "stores"),
+        ("ds_read_b64_tr_b16", 64, "loads"),
+        ("global_load_lds_dwordx4", 128, "loads"),
+        ("ds_add_u32", 32, ""),
+        ("global_atomic_add_f32", 0, ""),
     ],
-)  # fmt: skip
+)
 def test_the_width_of_an_access_is_in_its_name(name: str, bits: int, direction: str) -> None:
     assert access(name) == direction
     assert not direction or width(name) == bits
@@ -96,11 +114,17 @@ def test_the_width_of_an_access_is_in_its_name(name: str, bits: int, direction: 
 @pytest.mark.parametrize(
     ("line", "drains", "lds_drains"),
     [
-        ("s_waitcnt vmcnt(0)", 1, 0), ("s_waitcnt vmcnt(0) lgkmcnt(0)", 1, 1), ("s_waitcnt vmcnt(10)", 0, 0),
-        ("s_waitcnt lgkmcnt(0)", 0, 1), ("s_wait_loadcnt 0x0", 1, 0), ("s_wait_loadcnt 0x10", 0, 0),
-        ("s_wait_dscnt 0x0", 0, 1), ("s_wait_loadcnt_dscnt 0x0", 1, 1), ("s_wait_kmcnt 0x0", 0, 0),
+        ("s_waitcnt vmcnt(0)", 1, 0),
+        ("s_waitcnt vmcnt(0) lgkmcnt(0)", 1, 1),
+        ("s_waitcnt vmcnt(10)", 0, 0),
+        ("s_waitcnt lgkmcnt(0)", 0, 1),
+        ("s_wait_loadcnt 0x0", 1, 0),
+        ("s_wait_loadcnt 0x10", 0, 0),
+        ("s_wait_dscnt 0x0", 0, 1),
+        ("s_wait_loadcnt_dscnt 0x0", 1, 1),
+        ("s_wait_kmcnt 0x0", 0, 0),
     ],
-)  # fmt: skip
+)
 def test_waits_for_everything_are_told_from_waits_for_some(line: str, drains: int, lds_drains: int) -> None:
     found = counted(line)
     assert (found.waits, found.drains, found.lds_drains) == (1, drains, lds_drains)
@@ -137,9 +161,25 @@ def test_debug_information_after_the_code_is_none() -> None:
 
 
 PIECES = st.sampled_from(
-    ["\tglobal_load_", ".LBB0_1:", "\ts_branch .LBB0_1\n", ".vgpr_count: ", "9" * 30, "\t.loc ", "; NumVgprs: x", "\n",
-     "(", "@[ ", "\t.set .L.num_vgpr, ", "\x00", "é", "\tds_read", "vmcnt(0", "\t.section"]
-)  # fmt: skip
+    [
+        "\tglobal_load_",
+        ".LBB0_1:",
+        "\ts_branch .LBB0_1\n",
+        ".vgpr_count: ",
+        "9" * 30,
+        "\t.loc ",
+        "; NumVgprs: x",
+        "\n",
+        "(",
+        "@[ ",
+        "\t.set .L.num_vgpr, ",
+        "\x00",
+        "é",
+        "\tds_read",
+        "vmcnt(0",
+        "\t.section",
+    ]
+)
 
 
 @given(st.lists(PIECES | st.text(max_size=20), max_size=60).map("".join))

@@ -49,10 +49,14 @@ def session(*among_us: float) -> Paced:
 
 def compared(*incumbent_us: float) -> Comparison:
     return Comparison(
-        purpose="confirm", incumbent=BUILD.key, candidate="candidate", incumbent_us=[[us] for us in incumbent_us],
-        candidate_us=[[us / 2] for us in incumbent_us], case_log_ratios=[[math.log(2)] for _ in incumbent_us],
+        purpose="confirm",
+        incumbent=BUILD.key,
+        candidate="candidate",
+        incumbent_us=[[us] for us in incumbent_us],
+        candidate_us=[[us / 2] for us in incumbent_us],
+        case_log_ratios=[[math.log(2)] for _ in incumbent_us],
         case_total_log_ratios=[[math.log(2)] for _ in incumbent_us],
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -227,9 +231,15 @@ class Scattered(Session):
 
 @pytest.mark.parametrize(
     ("scatter", "slowed", "verdicts"),
-    [(0.03, 1.0, {None}), (0.1, 1.0, {None}), (0.25, 1.0, {None, "inconclusive"}), (0.03, 1.3, {"refused"}),
-     (0.1, 2.0, {"refused"}), (0.25, 2.0, {"refused"})],
-)  # fmt: skip
+    [
+        (0.03, 1.0, {None}),
+        (0.1, 1.0, {None}),
+        (0.25, 1.0, {None, "inconclusive"}),
+        (0.03, 1.3, {"refused"}),
+        (0.1, 2.0, {"refused"}),
+        (0.25, 2.0, {"refused"}),
+    ],
+)
 def test_of_hundreds_of_comparisons(
     monkeypatch: pytest.MonkeyPatch, clock: LiveClock, scatter: float, slowed: float, verdicts: set[str | None]
 ) -> None:

@@ -150,11 +150,26 @@ def test_restarts_are_prepared_side_by_side_and_timed_one_after_the_other(prepar
     prepared.close()
     began = [*(f"start {number}" for number in range(1, 5)), *(f"freeze {number}" for number in range(1, 5))]
     assert Standing.log == [
-        *began, "time [1, 2]", "thaw 1", "thaw 2", "close 1", "close 2",
-        "time [3, 4]", "thaw 3", "thaw 4", "close 3", "close 4",
+        *began,
+        "time [1, 2]",
+        "thaw 1",
+        "thaw 2",
+        "close 1",
+        "close 2",
+        "time [3, 4]",
+        "thaw 3",
+        "thaw 4",
+        "close 3",
+        "close 4",
         *(line.replace(line[-1], str(int(line[-1]) + 4)) for line in began),
-        "time [5, 6]", "thaw 5", "thaw 6", "close 5", "close 6", "close 7", "close 8",
-    ]  # fmt: skip
+        "time [5, 6]",
+        "thaw 5",
+        "thaw 6",
+        "close 5",
+        "close 6",
+        "close 7",
+        "close 8",
+    ]
 
 
 def test_each_restart_is_timed_where_it_is_quickest_then_all_of_it_on_the_same_cores(prepared: Session) -> None:
@@ -245,8 +260,10 @@ def test_all_timed_calls_together_count_with_what_their_staging_takes_longer() -
 
 def test_what_loading_takes_longer_counts_beyond_what_it_differs_by_itself() -> None:
     def both(load_ns: list[int]) -> tuple[float, float]:
-        sides = {"incumbent": Side({0: [100] * 4}, {0: [9] * 4}, {0: [400] * 4}),
-                 "side": Side({0: [80] * 4}, {0: [9] * 4}, {0: load_ns})}  # fmt: skip
+        sides = {
+            "incumbent": Side({0: [100] * 4}, {0: [9] * 4}, {0: [400] * 4}),
+            "side": Side({0: [80] * 4}, {0: [9] * 4}, {0: load_ns}),
+        }
         restart = Restart(sides, 1.0)
         return restart.log_ratios("side")[0], restart.total_log_ratios("side")[0]
 

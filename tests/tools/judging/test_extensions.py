@@ -29,12 +29,16 @@ def build():
 def inputs(seed):
     return (torch.randn(64, 64, generator=torch.Generator().manual_seed(seed)),)
 """
-WITH_CODE = BENCH.replace("import torch\n", """import pathlib
+WITH_CODE = BENCH.replace(
+    "import torch\n",
+    """import pathlib
 import torch
 from torch.utils.cpp_extension import load
 
 fast = load("fast", [str(pathlib.Path(__file__).with_name("fast.cpp"))])
-""", 1).replace("torch.relu(x * 2.0)", "fast.doubled(x)")  # fmt: skip
+""",
+    1,
+).replace("torch.relu(x * 2.0)", "fast.doubled(x)")
 CODE = """
 #include <torch/extension.h>
 

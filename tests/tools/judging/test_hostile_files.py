@@ -18,8 +18,14 @@ from tools.plain_text import plain
 from tools.tree_removal import remove_tree
 
 LEAF = {
-    "dtype": "float32", "shape": [2, 3], "offset": 0, "nbytes": 24, "device": "cpu", "kind": "Tensor", "stride": None,
-}  # fmt: skip
+    "dtype": "float32",
+    "shape": [2, 3],
+    "offset": 0,
+    "nbytes": 24,
+    "device": "cpu",
+    "kind": "Tensor",
+    "stride": None,
+}
 TENSOR = {"t": "tensor", "i": 0}
 
 
@@ -117,14 +123,17 @@ def test_what_is_no_plain_file_is_refused_without_waiting_for_it(tmp_path: Path)
         tensors.read(Path("/dev/zero"))
 
 
-@pytest.mark.parametrize("structure", [
-    {"t": "dict", "keys": ["a", "b"], "items": [TENSOR]},
-    {"t": "dict", "keys": ["a"], "items": [{"t": "tensor", "i": 7}]},
-    {"t": "dict", "keys": ["a"], "items": [{"t": "tensor", "i": "x"}]},
-    {"t": "dict", "keys": ["a"], "items": [3]},
-    {"t": "dict"},
-    {"t": "list", "items": []},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "structure",
+    [
+        {"t": "dict", "keys": ["a", "b"], "items": [TENSOR]},
+        {"t": "dict", "keys": ["a"], "items": [{"t": "tensor", "i": 7}]},
+        {"t": "dict", "keys": ["a"], "items": [{"t": "tensor", "i": "x"}]},
+        {"t": "dict", "keys": ["a"], "items": [3]},
+        {"t": "dict"},
+        {"t": "list", "items": []},
+    ],
+)
 def test_a_state_dict_that_names_what_is_not_there_is_refused(structure: object, tmp_path: Path) -> None:
     with pytest.raises(BadTensorFile):
         tensors.read(written(tmp_path / "x", {"structure": structure, "leaves": [LEAF]})).named()

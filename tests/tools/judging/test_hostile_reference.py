@@ -56,9 +56,15 @@ def judged(tmp_path: Path, entry: str) -> None:
     ).close()
 
 
-@pytest.mark.parametrize("kind, ending", [
-    *((kind, "state-a") for kind in SWAPS), ("link", ".in"), ("link", ".out"), ("pipe", ".out"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, ending",
+    [
+        *((kind, "state-a") for kind in SWAPS),
+        ("link", ".in"),
+        ("link", ".out"),
+        ("pipe", ".out"),
+    ],
+)
 def test_what_it_puts_in_the_place_of_a_file_is_neither_taken_nor_changed(
     kind: str, ending: str, tmp_path: Path
 ) -> None:
@@ -105,9 +111,15 @@ def test_a_description_is_refused_that_holds(name: str, tmp_path: Path) -> None:
     assert caught.value.exit_status == 42, caught.value
 
 
-@pytest.mark.parametrize("op, reply", [
-    ("save_init", "{}"), ("build", "{'is_module': 'yes'}"), ("memory", "{'peak_bytes': -1}"), ("memory", "{}"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "op, reply",
+    [
+        ("save_init", "{}"),
+        ("build", "{'is_module': 'yes'}"),
+        ("memory", "{'peak_bytes': -1}"),
+        ("memory", "{}"),
+    ],
+)
 def test_a_reply_of_another_form_is_a_finding(op: str, reply: str, tmp_path: Path) -> None:
     change = f"""
 reference = sys.modules["_ratchet_guest.reference"]

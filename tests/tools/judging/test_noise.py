@@ -71,15 +71,27 @@ def referee(tmp_path: Path, **ratios: Sequence[float]) -> tuple[Referee, Clock]:
 
 def test_a_gain_that_a_wide_floor_hides_is_timed_anew_above_a_narrower_one(tmp_path: Path) -> None:
     gain = [0.035] * 6
-    judge, clock = referee(tmp_path, aa=TWELVE, screen_it=gain, it=gain, aa_longer=EIGHTEEN,
-                           screen_it_above_less_noise=gain, it_above_less_noise=gain)  # fmt: skip
+    judge, clock = referee(
+        tmp_path,
+        aa=TWELVE,
+        screen_it=gain,
+        it=gain,
+        aa_longer=EIGHTEEN,
+        screen_it_above_less_noise=gain,
+        it_above_less_noise=gain,
+    )
     assert judge.delta > accept.AA_WIDE
     verdict = judge.time(CHANGED, ORIGINAL, "it")
     assert (verdict.name, judge.delta) == ("kept", 0.02)
     assert verdict.evidence["above_more_noise"]["confirmation"]["restarts"] == 6
     assert [purpose for purpose, _ in clock.asked] == [
-        "aa", "screen it", "it", "aa, longer", "screen it above less noise", "it above less noise"
-    ]  # fmt: skip
+        "aa",
+        "screen it",
+        "it",
+        "aa, longer",
+        "screen it above less noise",
+        "it above less noise",
+    ]
     assert clock.asked[0] == ("aa", 12) and clock.asked[3] == ("aa, longer", 18)
     assert judge.aa is not None and judge.aa.log_ratios == [*TWELVE, *EIGHTEEN] and len(judge.aa.incumbent_us) == 30
     assert judge.narrow_noise() is judge.noise and len(clock.asked) == 6, "once"
@@ -121,8 +133,13 @@ def test_nothing_is_dropped_by_a_floor_that_is_wider_than_it_need_be(tmp_path: P
     assert judge.aa is not None
     session = SessionStart(aa=judge.aa, own_tests=OwnTests(note="none"))
     measurements.keep(session, tmp_path / "run" / "session.json")
-    ctx: Any = SimpleNamespace(referee=judge, build_of=lambda commit: CHANGED.build, say=lambda *said: None,
-                               budget=Budget(), run_dir=tmp_path / "run")  # fmt: skip
+    ctx: Any = SimpleNamespace(
+        referee=judge,
+        build_of=lambda commit: CHANGED.build,
+        say=lambda *said: None,
+        budget=Budget(),
+        run_dir=tmp_path / "run",
+    )
     assert leave_one_out._judge(ctx, "one", "0" * 40, ORIGINAL).name == "slower", "it stays"
     assert clock.asked[-1][0] == "aa, longer"
     known = measurements.session_start(tmp_path / "run")

@@ -119,8 +119,15 @@ def test_the_copy_of_a_file_of_holes_takes_no_more_of_the_disk_than_it_does(out:
 
 
 def test_leaves_that_lie_in_each_other_are_refused(out: Path) -> None:
-    leaf = {"dtype": "uint8", "shape": [64], "offset": 0, "nbytes": 64, "device": "cpu", "kind": "Tensor",
-            "stride": None}  # fmt: skip
+    leaf = {
+        "dtype": "uint8",
+        "shape": [64],
+        "offset": 0,
+        "nbytes": 64,
+        "device": "cpu",
+        "kind": "Tensor",
+        "stride": None,
+    }
     with (out / "x").open("wb") as file:
         tensor_file.write_header(file, {"structure": {"t": "tensor", "i": 0}, "leaves": [leaf] * 1000})
         file.write(bytes(64))

@@ -133,8 +133,14 @@ def test_headers_are_kept_as_bytes_and_not_from_where_a_link_leads(setting: Sett
 
 def test_bytecode_is_read_from_where_it_was_made_and_written_by_its_maker_alone(tmp_path: Path) -> None:
     starts = Starts()
-    setting = Setting(cast(Any, starts), "python", tmp_path / "guest", "bench.py", tmp_path / "workers",
-                      toolchain=tmp_path / "toolchain")  # fmt: skip
+    setting = Setting(
+        cast(Any, starts),
+        "python",
+        tmp_path / "guest",
+        "bench.py",
+        tmp_path / "workers",
+        toolchain=tmp_path / "toolchain",
+    )
 
     def told(bytecode: bool) -> tuple[str | None, str, Path]:
         with Worker(setting, Build("x", tmp_path), bytecode=bytecode) as started:
@@ -219,9 +225,20 @@ def test_only_folders_of_packages_in_the_interpreters_own_installation_are_watch
     (tmp_path / "venv" / "lib" / "loop").symlink_to("loop")
     monkeypatch.setattr(view, "of_python", lambda python: (tmp_path / "venv",))
     lib = tmp_path / "venv" / "lib"
-    named = ["/", "/etc", "\0", "site-packages", f"{packages}/../../..", str(elsewhere), str(lib),
-             str(lib / "dist-packages"), f"{lib}/{'x' * 300}/site-packages", f"{lib}/loop/site-packages",
-             str(tmp_path / "venv" / "dist-packages"), str(packages)]  # fmt: skip
+    named = [
+        "/",
+        "/etc",
+        "\0",
+        "site-packages",
+        f"{packages}/../../..",
+        str(elsewhere),
+        str(lib),
+        str(lib / "dist-packages"),
+        f"{lib}/{'x' * 300}/site-packages",
+        f"{lib}/loop/site-packages",
+        str(tmp_path / "venv" / "dist-packages"),
+        str(packages),
+    ]
     workload = cast(Workload, SimpleNamespace(environment={"installed": named}))
     assert open_referee.installed(workload, "python") == [packages]
 

@@ -42,8 +42,10 @@ def test_cases_are_ordered_by_their_size_whatever_a_call_takes(tmp_path: Path) -
         workload = referee.workload
     assert [case.shape["rows"] for case in workload.cases] == [4, 16, 64]
     assert workload.cases[0].call_s > workload.cases[2].call_s
-    sizes = [[path.stat().st_size for path in (first, *others)]
-             for first, others in zip(workload.inputs, workload.other_inputs, strict=True)]  # fmt: skip
+    sizes = [
+        [path.stat().st_size for path in (first, *others)]
+        for first, others in zip(workload.inputs, workload.other_inputs, strict=True)
+    ]
     assert sizes == sorted(sizes), "inputs go with their cases"
     assert workload.script(random.Random(0)).draws[0].shape == {"rows": 4}
 

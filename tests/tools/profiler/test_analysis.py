@@ -117,8 +117,9 @@ def test_a_tiny_launch_of_which_no_bytes_are_known_is_launch_overhead() -> None:
     ],
 )
 def test_what_is_known_of_a_launch_tells_why_it_is_slow(changed: Launch, cause: str) -> None:
-    slow = KernelRow(name="k", category="norm", calls=1, time_us=80, share=1, mean_us=80, launch=changed,
-                     speed_of_light=0.3)  # fmt: skip
+    slow = KernelRow(
+        name="k", category="norm", calls=1, time_us=80, share=1, mean_us=80, launch=changed, speed_of_light=0.3
+    )
     found, why = causes.of_kernel(slow, 2.0, 132)
     assert found == cause
     assert why
@@ -252,8 +253,9 @@ def test_cases_are_told_apart_and_ceilings_are_their_geometric_mean() -> None:
     ]
     assert found.cases[0].idle_share == pytest.approx(0.95)
     assert (found.call_us, found.busy_us) == (155, 102.5)
-    audit, capture = (next(each for each in found.steps if each.step == step)
-                      for step in ("audit_compute", "capture_graph"))  # fmt: skip
+    audit, capture = (
+        next(each for each in found.steps if each.step == step) for step in ("audit_compute", "capture_graph")
+    )
     assert audit.speedup is None
     assert audit.reason.startswith("any work may turn out to be needless: 5% to 100% of a call, by case, are copies")
     assert capture.speedup == pytest.approx((100 / 5 * 210 / 200) ** 0.5)
@@ -271,8 +273,9 @@ def test_one_case_of_another_path_than_the_timed_one_is_enough_to_say_so() -> No
 
 @pytest.mark.parametrize("calls", [[0, 1, 2, None], [0, 1, 2], [0, 1, 2, 9]])
 def test_cases_that_cannot_be_told_apart_are_taken_together(calls: list[int | None]) -> None:
-    found = two_cases(*(launch("gemm", 1000.0 * at, 200, GEMM, call) for at, call in enumerate(calls)),
-                      calls=len(calls))  # fmt: skip
+    found = two_cases(
+        *(launch("gemm", 1000.0 * at, 200, GEMM, call) for at, call in enumerate(calls)), calls=len(calls)
+    )
     assert found.cases == [] and found.steps
     assert any("cannot be told apart" in note for note in found.notes)
 

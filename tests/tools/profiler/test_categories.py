@@ -33,12 +33,16 @@ NAMES = [
     ("aten::miopen_convolution", "convolution"),
     ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt256x256x32_wt32x32x8", "convolution"),
     ("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64", "convolution"),
-    ("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_256x64_32x4_nhwc>",
-     "convolution"),
+    (
+        "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_256x64_32x4_nhwc>",
+        "convolution",
+    ),
     ("cutlass_tensorop_f16_s16816wgrad_optimized_f16_128x128_32x5_nhwc_align8", "convolution"),
     ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1>", "convolution"),
-    ("void ck::kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffle<ck::GridwiseGemmMultipleABD_xdl_cshuffle<...>>",
-     "convolution"),
+    (
+        "void ck::kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffle<ck::GridwiseGemmMultipleABD_xdl_cshuffle<...>>",
+        "convolution",
+    ),
     ("triton_tem_fused_convolution_0", "convolution"),
     ("void conv2d_grouped_direct_kernel<float, float, 1>", "convolution"),
     ("void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<3, c10::BFloat16>", "convolution"),
@@ -70,14 +74,16 @@ NAMES = [
     ("void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>", "copy and fill"),
     ("void vllm::act_and_mul_kernel<c10::BFloat16, vllm::silu_kernel>", "activation and elementwise"),
     ("triton_poi_fused_mul_silu_2", "activation and elementwise"),
-    ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
-     "activation and elementwise"),
+    (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
+        "activation and elementwise",
+    ),
     ("aten::mul", "activation and elementwise"),
     ("aten::embedding", "activation and elementwise"),
     ("append_shared_kernel", "other Triton"),
     ("something of which nobody has heard", "unclassified"),
     ("", "unclassified"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "category"), NAMES)

@@ -51,14 +51,31 @@ def inputs(seed, rows=1):
 
 
 def workload(form: str, case: Case, **more: Any) -> Any:
-    return SimpleNamespace(**{"device": "cuda", "form": form, "environment": {}, "cases": (case,), "mode": "inference",
-                              "is_module": True, **more})  # fmt: skip
+    return SimpleNamespace(
+        **{
+            "device": "cuda",
+            "form": form,
+            "environment": {},
+            "cases": (case,),
+            "mode": "inference",
+            "is_module": True,
+            **more,
+        }
+    )
 
 
 def told(found: Any, kernel: str = "k") -> list[list[str]]:
     row = KernelRow(name=kernel, category="gemm", calls=1, time_us=1, share=1, mean_us=1)
-    profile = Profile(entry="here/bench.py", device="NVIDIA H100", calls=1, call_us=1, busy_us=1, span_us=1,
-                      idle_share=0, kernels=[row])  # fmt: skip
+    profile = Profile(
+        entry="here/bench.py",
+        device="NVIDIA H100",
+        calls=1,
+        call_us=1,
+        busy_us=1,
+        span_us=1,
+        idle_share=0,
+        kernels=[row],
+    )
     return [shlex.split(line.partition(": ")[2]) for line in closer_look.commands_for(profile, found)]
 
 

@@ -54,8 +54,9 @@ torch.profiler.profile.export_chrome_trace = lead_away
 """
 
 
-@pytest.mark.parametrize(("name", "code", "says"), [("dies", DIES, "fails under the profiler"),
-                                                    ("leads-away", LEADS_AWAY, "left no trace")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "code", "says"), [("dies", DIES, "fails under the profiler"), ("leads-away", LEADS_AWAY, "left no trace")]
+)
 def test_a_build_that_fails_under_it_leaves_what_is_known(
     name: str, code: str, says: str, arena: Arena, collector: Collector, tmp_path: Path
 ) -> None:

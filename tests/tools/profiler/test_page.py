@@ -17,8 +17,13 @@ from tools.profiler import page
 from tools.profiler.categories import CATEGORIES
 from tools.profiler.result import Profile
 
-EVERY = (sample_profile.h200_decoder, sample_profile.cpu_decoder, sample_profile.nothing_seen, sample_profile.hostile,
-         sample_profile.many_spans)  # fmt: skip
+EVERY = (
+    sample_profile.h200_decoder,
+    sample_profile.cpu_decoder,
+    sample_profile.nothing_seen,
+    sample_profile.hostile,
+    sample_profile.many_spans,
+)
 
 
 class Reader(HTMLParser):
@@ -57,8 +62,12 @@ class Reader(HTMLParser):
 @pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
 def test_the_markup_is_the_same_whatever_is_in_the_profile(sample: Callable[[], Profile]) -> None:
     tags = [(tag, attributes) for tag, attributes in Reader(page.render(sample())).tags]
-    assert tags == Reader(page.render(Profile(entry="", device="", calls=0, call_us=0, busy_us=0, span_us=0,
-                                              idle_share=0))).tags  # fmt: skip
+    assert (
+        tags
+        == Reader(
+            page.render(Profile(entry="", device="", calls=0, call_us=0, busy_us=0, span_us=0, idle_share=0))
+        ).tags
+    )
 
 
 @pytest.mark.parametrize("name", sample_profile.HOSTILE)
@@ -84,8 +93,10 @@ def test_the_policy_allows_the_script_and_the_style_of_the_template_and_nothing_
     read = Reader(page.render(sample_profile.h200_decoder()))
     policy = next(attributes["content"] for tag, attributes in read.tags if "http-equiv" in attributes)
     style, _, script = read.blocks
-    assert policy == (f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-                      "base-uri 'none'; form-action 'none'")  # fmt: skip
+    assert policy == (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def test_nothing_is_fetched_and_no_markup_is_made_of_data() -> None:
@@ -93,8 +104,11 @@ def test_nothing_is_fetched_and_no_markup_is_made_of_data() -> None:
     assert not {tag for tag, _ in read.tags} & {"link", "img", "iframe", "object", "embed", "base", "form"}
     assert not [attributes for _, attributes in read.tags if {"src", "href", "style", "onclick"} & set(attributes)]
     template = read.blocks[0] + read.blocks[2]
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(|fetch\(|@import"
-                         r"|url\(|XMLHttpRequest|import\(|https?://(?!www\.w3\.org/2000/svg)", template)  # fmt: skip
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(|fetch\(|@import"
+        r"|url\(|XMLHttpRequest|import\(|https?://(?!www\.w3\.org/2000/svg)",
+        template,
+    )
 
 
 def test_a_number_that_is_none_is_null() -> None:
@@ -111,8 +125,11 @@ def test_the_timeline_is_in_columns_and_what_is_cut_is_counted(monkeypatch: pyte
     assert columns["cut"] == 43
     first = profile.timeline[1]
     assert [columns[name][1] for name in ("start", "duration", "kernel", "stream")] == [
-        first.start_us, first.duration_us, first.kernel, first.stream,
-    ]  # fmt: skip
+        first.start_us,
+        first.duration_us,
+        first.kernel,
+        first.stream,
+    ]
 
 
 def test_20_000_launches_fit_in_half_a_megabyte() -> None:

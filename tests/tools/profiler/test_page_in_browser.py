@@ -22,15 +22,59 @@ from tests.tools.profiler import sample_profile
 from tools.profiler import page
 from tools.profiler.result import Profile
 
-NUMBERS = {"share": "share", "calls": "calls", "time": "time_us", "mean": "mean_us", "memory": "gbps",
-           "compute": "tflops", "limit": "speed_of_light"}  # fmt: skip
+NUMBERS = {
+    "share": "share",
+    "calls": "calls",
+    "time": "time_us",
+    "mean": "mean_us",
+    "memory": "gbps",
+    "compute": "tflops",
+    "limit": "speed_of_light",
+}
 TEXTS = {"kernel": "name", "cause": "cause", "category": "category"}
 # what the template and its script make; anything else came from a name
 ELEMENTS = {
-    "a", "b", "button", "canvas", "circle", "code", "dd", "details", "div", "dl", "dt", "footer", "g", "h1", "h2",
-    "h3", "header", "i", "input", "li", "line", "main", "noscript", "p", "path", "script", "section", "small", "span",
-    "strong", "summary", "svg", "table", "tbody", "td", "text", "th", "thead", "tr", "ul",
-}  # fmt: skip
+    "a",
+    "b",
+    "button",
+    "canvas",
+    "circle",
+    "code",
+    "dd",
+    "details",
+    "div",
+    "dl",
+    "dt",
+    "footer",
+    "g",
+    "h1",
+    "h2",
+    "h3",
+    "header",
+    "i",
+    "input",
+    "li",
+    "line",
+    "main",
+    "noscript",
+    "p",
+    "path",
+    "script",
+    "section",
+    "small",
+    "span",
+    "strong",
+    "summary",
+    "svg",
+    "table",
+    "tbody",
+    "td",
+    "text",
+    "th",
+    "thead",
+    "tr",
+    "ul",
+}
 
 
 @dataclass(frozen=True)
@@ -76,10 +120,20 @@ def opened(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
         path = folder / "page.html"
         path.write_text(page_text, encoding="utf-8")
         command = [
-            browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            f"--user-data-dir={folder / 'browser'}", f"--window-size={width},900", "--virtual-time-budget=5000",
-            "--enable-logging=stderr", "--v=0", "--dump-dom", f"{path.as_uri()}#self-check",
-        ]  # fmt: skip
+            browser,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            f"--user-data-dir={folder / 'browser'}",
+            f"--window-size={width},900",
+            "--virtual-time-budget=5000",
+            "--enable-logging=stderr",
+            "--v=0",
+            "--dump-dom",
+            f"{path.as_uri()}#self-check",
+        ]
         ended = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=100)
         assert ended.returncode == 0, ended.stderr[-2000:]
         read = _Page()
@@ -162,8 +216,14 @@ def test_where_the_ceilings_are_unknown_the_page_says_so(opened: Callable[..., O
 
 def test_a_profile_without_a_kernel_has_a_page(opened: Callable[..., Opened]) -> None:
     text = opened(page.render(sample_profile.nothing_seen())).text
-    for said in ("No kernel was seen.", "No launch was seen.", "No module was seen.", "Nothing is predicted.",
-                 "unclassified 0.0%", "The trace is cut off."):  # fmt: skip
+    for said in (
+        "No kernel was seen.",
+        "No launch was seen.",
+        "No module was seen.",
+        "Nothing is predicted.",
+        "unclassified 0.0%",
+        "The trace is cut off.",
+    ):
         assert said in text
     assert "NaN" not in text and "undefined" not in text and "Infinity" not in text
 
@@ -192,11 +252,11 @@ def test_20_000_launches_are_drawn(opened: Callable[..., Opened]) -> None:
     ("whole", "broken"),
     [
         ("drawHead();", "drawHead(); broken();"),  # not the script that the policy knows
-        ('<main>\n', '<main>\n<img src="x" onerror="alert(1)">\n'),
-        ('<main>\n', "<main>\n<script>alert(1)</script>\n"),
+        ("<main>\n", '<main>\n<img src="x" onerror="alert(1)">\n'),
+        ("<main>\n", "<main>\n<script>alert(1)</script>\n"),
         ('id="data">', 'id="data"></script><script>alert(1)</script>'),
     ],
-)  # fmt: skip
+)
 def test_what_is_broken_is_noticed_and_what_broke_out_is_refused(
     whole: str, broken: str, opened: Callable[..., Opened]
 ) -> None:
@@ -206,8 +266,9 @@ def test_what_is_broken_is_noticed_and_what_broke_out_is_refused(
     assert any("Content Security Policy" in line for line in shown.console)
 
 
-def test_an_error_of_the_script_is_noticed(opened: Callable[..., Opened], monkeypatch: pytest.MonkeyPatch,
-                                           tmp_path: Path) -> None:  # fmt: skip
+def test_an_error_of_the_script_is_noticed(
+    opened: Callable[..., Opened], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     script = tmp_path / "start.js"
     script.write_text(page._SCRIPTS[-1].read_text().replace("drawHead();", "drawHead(); broken();"))
     monkeypatch.setattr(page, "_SCRIPTS", [*page._SCRIPTS[:-1], script])
@@ -218,8 +279,11 @@ def test_an_error_of_the_script_is_noticed(opened: Callable[..., Opened], monkey
 def _sorted(rows: list[dict[str, Any]], column: str, direction: str) -> list[int]:
     """Row numbers in the order that the column should give: equal ones as they came, what is not known last."""
     if column in TEXTS:
-        order = sorted(range(len(rows)), key=lambda at: rows[at][TEXTS[column]].lower().encode("utf-16-be"),
-                       reverse=direction == "descending")  # fmt: skip
+        order = sorted(
+            range(len(rows)),
+            key=lambda at: rows[at][TEXTS[column]].lower().encode("utf-16-be"),
+            reverse=direction == "descending",
+        )
         return order
     values = [row[NUMBERS.get(column, "share")] for row in rows]
     if column == "#":

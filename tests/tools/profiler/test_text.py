@@ -11,8 +11,12 @@ from tools.plain_text import one_line, width_of
 from tools.profiler import text
 from tools.profiler.result import CategoryShare, KernelRow, Profile
 
-SAMPLES = (sample_profile.h200_decoder, sample_profile.cpu_decoder, sample_profile.nothing_seen,
-           sample_profile.many_spans)  # fmt: skip
+SAMPLES = (
+    sample_profile.h200_decoder,
+    sample_profile.cpu_decoder,
+    sample_profile.nothing_seen,
+    sample_profile.many_spans,
+)
 
 
 @pytest.mark.parametrize("sample", [*SAMPLES, sample_profile.hostile], ids=lambda sample: sample.__name__)
@@ -42,8 +46,12 @@ def test_the_head_has_every_number_with_its_unit() -> None:
 def test_categories_come_with_the_largest_first_and_what_is_unclassified_last() -> None:
     lines = _section(sample_profile.h200_decoder(), "Where the device's time goes")
     assert [line.split("  ")[1] for line in lines] == [
-        "gemm", "activation and elementwise", "copy and fill", "softmax and reduction", "unclassified",
-    ]  # fmt: skip
+        "gemm",
+        "activation and elementwise",
+        "copy and fill",
+        "softmax and reduction",
+        "unclassified",
+    ]
     lengths = [line.count("█") for line in lines]
     assert lengths == sorted(lengths, reverse=True) and lengths[0] > 16
 
@@ -141,9 +149,18 @@ def test_a_name_without_end_takes_no_time() -> None:
 
 @pytest.mark.parametrize(
     ("us", "said"),
-    [(0.0, "0.00 µs"), (0.5, "0.50 µs"), (45.12, "45.1 µs"), (999.0, "999 µs"), (1420.0, "1.42 ms"), (2.5e6, "2.50 s"),
-     (None, "–"), (float("nan"), "–"), (float("inf"), "–")],
-)  # fmt: skip
+    [
+        (0.0, "0.00 µs"),
+        (0.5, "0.50 µs"),
+        (45.12, "45.1 µs"),
+        (999.0, "999 µs"),
+        (1420.0, "1.42 ms"),
+        (2.5e6, "2.50 s"),
+        (None, "–"),
+        (float("nan"), "–"),
+        (float("inf"), "–"),
+    ],
+)
 def test_a_time_has_the_unit_that_suits_it(us: float | None, said: str) -> None:
     assert text.time(us) == said
 

@@ -14,9 +14,18 @@ from tools.profiler.trace import Trace
 
 
 def event(kind: str, name: str, start: float, duration: float, thread: int = 1, **args: Any) -> dict[str, Any]:
-    return {"ph": "X", "cat": kind, "name": name, "pid": 7, "tid": thread, "ts": start, "dur": duration,
-            "args": {key.replace("_", " ") if key != "External_id" else "External id": value
-                     for key, value in args.items()}}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": kind,
+        "name": name,
+        "pid": 7,
+        "tid": thread,
+        "ts": start,
+        "dur": duration,
+        "args": {
+            key.replace("_", " ") if key != "External_id" else "External id": value for key, value in args.items()
+        },
+    }
 
 
 GPU = [
@@ -27,16 +36,31 @@ GPU = [
     event("cpu_op", "aten::mm", 4, 10, External_id=2, Input_Dims=[[8, 16], [16, 4]], Input_type=["float", "float"]),
     event("cuda_runtime", "hipLaunchKernel", 5, 2, correlation=50, External_id=2),
     event("cpu_op", "aten::add", 50, 5, External_id=3),
-    {"ph": "X", "cat": "kernel", "name": "Cijk_Ailk", "pid": 0, "tid": 3, "ts": 20, "dur": 12.5,
-     "args": {"External id": 2, "correlation": 50, "stream": 3, "grid": [4, 2, 1], "block": [256, 1, 1],
-              "registers per thread": 64, "shared memory": 32768}},
+    {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "Cijk_Ailk",
+        "pid": 0,
+        "tid": 3,
+        "ts": 20,
+        "dur": 12.5,
+        "args": {
+            "External id": 2,
+            "correlation": 50,
+            "stream": 3,
+            "grid": [4, 2, 1],
+            "block": [256, 1, 1],
+            "registers per thread": 64,
+            "shared memory": 32768,
+        },
+    },
     event("kernel", "add_kernel", 60, 1.5, thread=3, External_id=3),
     event("kernel", "of_a_graph", 70, 1.0, thread=3, correlation=51),
     event("cuda_runtime", "hipGraphLaunch", 41, 1, correlation=51),
     event("gpu_memset", "Memset (Device)", 80, 0.5, thread=3, External_id=99),
     event("gpu_user_annotation", "ratchet|call|0", 20, 60, thread=3),
     {"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "python"}},
-]  # fmt: skip
+]
 
 
 def written(folder: Path, events: list[Any], **more: Any) -> Path:
@@ -65,8 +89,13 @@ def test_kernels_of_one_operation_share_what_it_does_by_their_time(tmp_path: Pat
     reduced = event("kernel", "splitK_reduce", 40, 2.5, thread=3, External_id=2)
     found = trace.read(written(tmp_path, [*GPU, reduced]))
     parts = {launch.name: launch.part for launch in found.launches}
-    assert parts == {"Cijk_Ailk": pytest.approx(12.5 / 15), "splitK_reduce": pytest.approx(2.5 / 15), "add_kernel": 1.0,
-                     "of_a_graph": 1.0, "Memset (Device)": 1.0}  # fmt: skip
+    assert parts == {
+        "Cijk_Ailk": pytest.approx(12.5 / 15),
+        "splitK_reduce": pytest.approx(2.5 / 15),
+        "add_kernel": 1.0,
+        "of_a_graph": 1.0,
+        "Memset (Device)": 1.0,
+    }
 
 
 def test_what_runs_between_calls_is_none_of_them(tmp_path: Path) -> None:
@@ -95,8 +124,10 @@ def test_without_a_device_operations_have_their_own_time(tmp_path: Path) -> None
     found = trace.read(written(tmp_path, [each for each in GPU if each["ph"] == "X" and each["cat"] == "cpu_op"]))
     assert not found.on_device
     assert {launch.name: launch.duration_us for launch in found.launches} == {
-        "aten::linear": 10, "aten::mm": 10, "aten::add": 5,
-    }  # fmt: skip
+        "aten::linear": 10,
+        "aten::mm": 10,
+        "aten::add": 5,
+    }
 
 
 def test_a_real_trace_of_a_real_model(tmp_path: Path) -> None:
@@ -125,8 +156,16 @@ def test_a_trace_that_is_cut_off_is_read_as_far_as_it_goes(share: float, tmp_pat
     assert share == 0.999 or "the trace is cut off" in found.notes
 
 
-NO_TRACES = ["", "{}", "[]", "null", '{"traceEvents": []}', '{"traceEvents": 7}', "\x00\xff",
-             '{"traceEvents": [' + "[" * 9000]  # fmt: skip
+NO_TRACES = [
+    "",
+    "{}",
+    "[]",
+    "null",
+    '{"traceEvents": []}',
+    '{"traceEvents": 7}',
+    "\x00\xff",
+    '{"traceEvents": [' + "[" * 9000,
+]
 
 
 @pytest.mark.parametrize("text", NO_TRACES)
@@ -142,8 +181,11 @@ def test_garbled_events_are_counted_and_passed_over(tmp_path: Path) -> None:
         {"ph": "X", "cat": "kernel", "name": "not a number", "ts": "NaN", "dur": 1},
         {"ph": "X", "cat": "kernel", "name": "backwards", "ts": 1, "dur": -5},
         {"ph": "X", "cat": 3, "name": [], "ts": 1, "dur": 1},
-        7, None, "text", [],
-    ]  # fmt: skip
+        7,
+        None,
+        "text",
+        [],
+    ]
     odd = event("kernel", "odd", 1, 1, grid=["a"], block=3, stream="x", External_id=[1], Input_Dims=7)
     found = trace.read(written(tmp_path, [*garbled, *GPU, odd]))
     assert len(found.launches) == 5

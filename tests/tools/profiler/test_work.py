@@ -25,31 +25,56 @@ HEADS = (((1, 8, 32, 64), BF16), ((1, 2, 48, 64), BF16), ((1, 2, 48, 64), BF16))
 # a name, its operands; bytes, FLOP
 KNOWN = [
     (op("aten::mm", ((128, 64), BF16), ((64, 32), BF16)), 2 * (128 * 64 + 64 * 32 + 128 * 32), 2 * 128 * 64 * 32),
-    (op("aten::addmm", ((32,), F32), ((8, 64), F32), ((64, 32), F32)), 4 * (32 + 8 * 64 + 64 * 32 + 8 * 32),
-     2 * 8 * 64 * 32),
-    (op("aten::bmm", ((4, 8, 16), BF16), ((4, 16, 32), BF16)), 2 * 4 * (8 * 16 + 16 * 32 + 8 * 32),
-     2 * 4 * 8 * 16 * 32),
+    (
+        op("aten::addmm", ((32,), F32), ((8, 64), F32), ((64, 32), F32)),
+        4 * (32 + 8 * 64 + 64 * 32 + 8 * 32),
+        2 * 8 * 64 * 32,
+    ),
+    (
+        op("aten::bmm", ((4, 8, 16), BF16), ((4, 16, 32), BF16)),
+        2 * 4 * (8 * 16 + 16 * 32 + 8 * 32),
+        2 * 4 * 8 * 16 * 32,
+    ),
     (op("aten::linear", ((2, 3, 64), F32), ((32, 64), F32)), 4 * (6 * 64 + 64 * 32 + 6 * 32), 2 * 6 * 64 * 32),
     # key and value heads that are shared are read once
-    (op("aten::scaled_dot_product_attention", *HEADS, values="; ; ; ; 0.; False; ; True"),
-     2 * (8 * 32 * 128 + 2 * 48 * 128), 2 * 8 * 32 * 48 * 128),
+    (
+        op("aten::scaled_dot_product_attention", *HEADS, values="; ; ; ; 0.; False; ; True"),
+        2 * (8 * 32 * 128 + 2 * 48 * 128),
+        2 * 8 * 32 * 48 * 128,
+    ),
     # the first row sees one column, the last as many as there are rows
-    (op("aten::_scaled_dot_product_flash_attention", *HEADS, values="; ; ; 0.; True; False; "),
-     2 * (8 * 32 * 128 + 2 * 32 * 128), 2 * 8 * sum(range(1, 33)) * 128),
-    (op("aten::convolution", *PATCHES, values="; ; ; [16, 16]; [0, 0]; [1, 1]; False; [0, 0]; 1"),
-     4 * (32 * 3 * 224**2 + 768 * 3 * 16**2 + 32 * 768 * 14**2), 2 * 32 * 14**2 * 768 * 3 * 16**2),
+    (
+        op("aten::_scaled_dot_product_flash_attention", *HEADS, values="; ; ; 0.; True; False; "),
+        2 * (8 * 32 * 128 + 2 * 32 * 128),
+        2 * 8 * sum(range(1, 33)) * 128,
+    ),
+    (
+        op("aten::convolution", *PATCHES, values="; ; ; [16, 16]; [0, 0]; [1, 1]; False; [0, 0]; 1"),
+        4 * (32 * 3 * 224**2 + 768 * 3 * 16**2 + 32 * 768 * 14**2),
+        2 * 32 * 14**2 * 768 * 3 * 16**2,
+    ),
     # five wide with its gaps, so that padding by two keeps 30 columns; of 20 rows every other is left
-    (op("aten::cudnn_convolution", ((2, 8, 20, 30), BF16), ((6, 4, 3, 3), BF16),
-        values="; ; [2]; [2, 1]; [2, 2]; 2; False; False; True"),
-     2 * (2 * 8 * 20 * 30 + 6 * 4 * 9 + 2 * 6 * 10 * 30), 2 * 2 * 6 * 10 * 30 * 4 * 9),
+    (
+        op(
+            "aten::cudnn_convolution",
+            ((2, 8, 20, 30), BF16),
+            ((6, 4, 3, 3), BF16),
+            values="; ; [2]; [2, 1]; [2, 2]; 2; False; False; True",
+        ),
+        2 * (2 * 8 * 20 * 30 + 6 * 4 * 9 + 2 * 6 * 10 * 30),
+        2 * 2 * 6 * 10 * 30 * 4 * 9,
+    ),
     (op("aten::add", ((4, 1, 8), F32), ((3, 8), F32)), 4 * (32 + 24 + 96), 96),
     (op("aten::mul_", ((16,), F32), ((), F32)), 4 * (16 + 1 + 16), 16),
     # what is written to is among the operands, and is not read
     (op("aten::copy_", ((8, 8), BF16), ((8, 8), F32)), 64 * 4 + 64 * 2, 0),
     (op("aten::_softmax", ((8, 256), F32)), 2 * 4 * 8 * 256, 5 * 8 * 256),
     (op("aten::sum", ((8, 256), F32)), 4 * 8 * 256, 8 * 256),
-    (op("aten::native_layer_norm", ((8, 64), BF16), ((64,), BF16), ((64,), BF16)), 2 * (2 * 8 * 64 + 2 * 64),
-     7 * 8 * 64),
+    (
+        op("aten::native_layer_norm", ((8, 64), BF16), ((64,), BF16), ((64,), BF16)),
+        2 * (2 * 8 * 64 + 2 * 64),
+        7 * 8 * 64,
+    ),
     (op("aten::silu", ((8, 64), BF16)), 2 * 2 * 8 * 64, 4 * 8 * 64),
     # what chooses is of one byte, and what is chosen of four
     (op("aten::where", ((8, 64), "bool"), ((8, 64), F32), ((), F32)), 8 * 64 * (1 + 4 + 4) + 4, 0),
@@ -59,7 +84,7 @@ KNOWN = [
     (op("aten::add", ((8, 64), BF16), ((64,), F32)), 8 * 64 * (2 + 4) + 4 * 64, 8 * 64),
     (op("aten::topk", ((4, 256), F32)), 4 * 4 * 256, 0),
     (op("aten::view", ((8, 256), F32)), 0, 0),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("called", "bytes_", "flops"), KNOWN, ids=lambda part: getattr(part, "name", ""))

@@ -69,12 +69,16 @@ def test_what_is_long_is_shown_in_parts(session: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("/etc/passwd", "is no path inside the tree"), ("../base/model.py", "is no path inside the tree"),
-        ("outside/passwd", "leads through the link outside"), ("outside", "leads through the link outside"),
-        ("x" * 300, "is no path"), ("a//b", "is no path inside the tree"), ("none/model.py", "There is model.py."),
+        ("/etc/passwd", "is no path inside the tree"),
+        ("../base/model.py", "is no path inside the tree"),
+        ("outside/passwd", "leads through the link outside"),
+        ("outside", "leads through the link outside"),
+        ("x" * 300, "is no path"),
+        ("a//b", "is no path inside the tree"),
+        ("none/model.py", "There is model.py."),
         ("pkg", "is no file"),
     ],
-)  # fmt: skip
+)
 def test_paths_lead_nowhere_else(session: Any, path: str, why: str) -> None:
     assert why in refused(session, "read_file", path=path)
     if path not in ("none/model.py", "pkg"):
@@ -123,16 +127,32 @@ def test_an_edit_must_name_one_place(session: Any) -> None:
 
 @pytest.mark.parametrize(
     ("path", "why"),
-    [("bench.py", "it is the entry"), (".git/config", "version control"), ("sitecustomize.py", "before the program"),
-     ("a/b.so", "compiled"), ("model.py/x.py", "is a file, not a folder"), ("pkg", "is a folder")],
-)  # fmt: skip
+    [
+        ("bench.py", "it is the entry"),
+        (".git/config", "version control"),
+        ("sitecustomize.py", "before the program"),
+        ("a/b.so", "compiled"),
+        ("model.py/x.py", "is a file, not a folder"),
+        ("pkg", "is a folder"),
+    ],
+)
 def test_what_no_candidate_may_change_stays(session: Any, path: str, why: str) -> None:
     assert why in refused(session, "write_file", path=path, content="x")
     assert session.worktree.touched == set()
 
 
-SECRETS = [".env", "app/.env.local", "prod.env", "keys/server.pem", "id_rsa", ".netrc", ".aws/config", "Credentials",
-           "credentials.json", "secrets.toml"]  # fmt: skip
+SECRETS = [
+    ".env",
+    "app/.env.local",
+    "prod.env",
+    "keys/server.pem",
+    "id_rsa",
+    ".netrc",
+    ".aws/config",
+    "Credentials",
+    "credentials.json",
+    "secrets.toml",
+]
 NO_SECRETS = [".env.example", "environment.py", "secrets.py", "credentials.py", "tokens.txt", "monkey.json"]
 
 
@@ -140,9 +160,13 @@ def test_a_file_that_may_hold_secrets_is_neither_shown_nor_found_nor_written_ove
     for place in (session.worktree.base, session.worktree.work):
         write_files(place, {path: f"{path} holds hunter2\n" for path in (*SECRETS, *NO_SECRETS)})
     for path in SECRETS:
-        for name, arguments in (("read_file", {}), ("write_file", {"content": ""}), ("remove_file", {}),
-                                ("edit_file", {"old": "h", "new": "i", "every": True}),
-                                ("search", {"pattern": "hunter"})):  # fmt: skip
+        for name, arguments in (
+            ("read_file", {}),
+            ("write_file", {"content": ""}),
+            ("remove_file", {}),
+            ("edit_file", {"old": "h", "new": "i", "every": True}),
+            ("search", {"pattern": "hunter"}),
+        ):
             assert f"{path} is not shown: it may hold secrets" in refused(session, name, path=path, **arguments)
     for path in NO_SECRETS:
         assert "hunter2" in said(session, "read_file", path=path)

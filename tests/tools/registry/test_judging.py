@@ -57,8 +57,9 @@ def test_verify(finding: Finding, wanted: str) -> None:
 
 def test_measure() -> None:
     row = {"purpose": "quick look", "incumbent": "a", "candidate": "b"}
-    found = Comparison(**row, incumbent_us=[[10.0, 40.0]] * 3, candidate_us=[[5.0, 40.0]] * 3,
-                       case_log_ratios=[[log(2), 0.0]] * 3)  # fmt: skip
+    found = Comparison(
+        **row, incumbent_us=[[10.0, 40.0]] * 3, candidate_us=[[5.0, 40.0]] * 3, case_log_ratios=[[log(2), 0.0]] * 3
+    )
     assert said(Session(comparison=found), "measure") == (
         "1.414x (1.414 to 1.414, 3 restarts) over the top of the stack (case 1: 10.0 us, with your candidate 5.0 us; "
         "case 2: 40.0 us, with your candidate 40.0 us); below 2.0% a gain cannot be shown"

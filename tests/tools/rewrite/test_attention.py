@@ -44,74 +44,132 @@ class Model(nn.Module):
 
 # (what it shows, the statements, a piece of the fused call that must be there)
 SPELLINGS = [
-    ("plain", """
+    (
+        "plain",
+        """
         att = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(self.head_dim)
         att = F.softmax(att, dim=-1)
-        y = torch.matmul(att, v)""", "scaled_dot_product_attention(q, k, v)"),
-    ("causal by addition", """
+        y = torch.matmul(att, v)""",
+        "scaled_dot_product_attention(q, k, v)",
+    ),
+    (
+        "causal by addition",
+        """
         att = (q @ k.transpose(-2, -1)) * self.scale
         mask = torch.full((t, t), float("-inf"), device=x.device).triu(1)
         att = att + mask[None, None]
         att = att.softmax(dim=-1)
-        y = att @ v""", "is_causal=t > 1, scale=self.scale"),
-    ("causal by fill", """
+        y = att @ v""",
+        "is_causal=t > 1, scale=self.scale",
+    ),
+    (
+        "causal by fill",
+        """
         att = q @ k.mT / math.sqrt(k.size(-1))
         att = att.masked_fill(torch.tril(torch.ones(t, t, device=x.device)) == 0, float("-inf"))
-        y = self.drop(F.softmax(att, -1)) @ v""", "is_causal=t > 1"),
-    ("causal in place", """
+        y = self.drop(F.softmax(att, -1)) @ v""",
+        "is_causal=t > 1",
+    ),
+    (
+        "causal in place",
+        """
         scores = torch.matmul(q, k.transpose(2, 3))
         scores *= self.scale
         hidden = torch.triu(torch.ones(t, t, dtype=torch.bool, device=x.device), diagonal=1)
         scores.masked_fill_(hidden, float("-inf"))
-        y = torch.matmul(torch.softmax(scores, dim=-1), v)""", "is_causal=t > 1"),
-    ("causal by where", """
+        y = torch.matmul(torch.softmax(scores, dim=-1), v)""",
+        "is_causal=t > 1",
+    ),
+    (
+        "causal by where",
+        """
         seen = torch.ones((t, t), dtype=torch.bool, device=x.device).tril()
         scores = torch.where(seen, torch.matmul(q, k.transpose(2, 3)) * self.scale, float("-inf"))
-        y = torch.matmul(F.softmax(scores.float(), dim=-1).type_as(q), v)""", "is_causal=t > 1"),
-    ("a mask kept in a buffer", """
+        y = torch.matmul(F.softmax(scores.float(), dim=-1).type_as(q), v)""",
+        "is_causal=t > 1",
+    ),
+    (
+        "a mask kept in a buffer",
+        """
         att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
         att = att.masked_fill(self.bias[:, :, :t, :t] == 0, float("-inf"))
-        y = F.softmax(att, dim=-1) @ v""", "attn_mask=self.bias[:, :, :t, :t] != 0"),
-    ("a mask that may be there", """
+        y = F.softmax(att, dim=-1) @ v""",
+        "attn_mask=self.bias[:, :, :t, :t] != 0",
+    ),
+    (
+        "a mask that may be there",
+        """
         mask = self.bias[:, :, :t, :t].expand(b, 1, t, t) if mask is None else mask
         scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(self.head_dim)
         if mask is not None:
             scores = scores + mask
-        y = torch.matmul(F.softmax(scores, dim=-1), v)""", "attn_mask=mask"),
-    ("queries scaled before", """
+        y = torch.matmul(F.softmax(scores, dim=-1), v)""",
+        "attn_mask=mask",
+    ),
+    (
+        "queries scaled before",
+        """
         q = q * self.scale
-        y = torch.matmul(torch.matmul(q, k.transpose(2, 3)).softmax(-1), v)""", "scale=1.0"),
-    ("einsum", """
+        y = torch.matmul(torch.matmul(q, k.transpose(2, 3)).softmax(-1), v)""",
+        "scale=1.0",
+    ),
+    (
+        "einsum",
+        """
         att = torch.einsum("bhqd,bhkd->bhqk", q, k) / self.head_dim ** 0.5
-        y = torch.einsum("bhqk,bhkd->bhqd", att.softmax(dim=-1), v)""", "scaled_dot_product_attention(q, k, v)"),
-    ("keys turned over early", """
+        y = torch.einsum("bhqk,bhkd->bhqd", att.softmax(dim=-1), v)""",
+        "scaled_dot_product_attention(q, k, v)",
+    ),
+    (
+        "keys turned over early",
+        """
         k = k.permute(0, 1, 3, 2)
-        y = torch.softmax(torch.matmul(q, k) * self.scale, dim=-1) @ v""", "k.transpose(-2, -1)"),
-]  # fmt: skip
+        y = torch.softmax(torch.matmul(q, k) * self.scale, dim=-1) @ v""",
+        "k.transpose(-2, -1)",
+    ),
+]
 
 LEFT_ALONE = [
-    ("the mask is scaled too", """
+    (
+        "the mask is scaled too",
+        """
         att = (q @ k.transpose(-2, -1) + torch.zeros(t, t)) * self.scale
-        y = F.softmax(att, dim=-1) @ v"""),
-    ("the probabilities are used again", """
+        y = F.softmax(att, dim=-1) @ v""",
+    ),
+    (
+        "the probabilities are used again",
+        """
         att = F.softmax((q @ k.transpose(-2, -1)) * self.scale, dim=-1)
-        y = att @ v + att.sum() * 0"""),
-    ("softmax over the queries", """
+        y = att @ v + att.sum() * 0""",
+    ),
+    (
+        "softmax over the queries",
+        """
         att = F.softmax((q @ k.transpose(-2, -1)) * self.scale, dim=2)
-        y = att @ v"""),
-    ("the scale is learned", """
+        y = att @ v""",
+    ),
+    (
+        "the scale is learned",
+        """
         att = F.softmax((q @ k.transpose(-2, -1)) * self.out.bias.mean(), dim=-1)
-        y = att @ v"""),
-    ("the queries change in between", """
+        y = att @ v""",
+    ),
+    (
+        "the queries change in between",
+        """
         att = F.softmax((q @ k.transpose(-2, -1)) * self.scale, dim=-1)
         q = q + 1
-        y = att @ v"""),
-    ("masked twice", """
+        y = att @ v""",
+    ),
+    (
+        "masked twice",
+        """
         att = (q @ k.transpose(-2, -1)) * self.scale
         att = att + torch.full((t, t), float("-inf")).triu(1)
         att = att + torch.randn(b, 1, t, t)
-        y = F.softmax(att, dim=-1) @ v"""),
-]  # fmt: skip
+        y = F.softmax(att, dim=-1) @ v""",
+    ),
+]
 
 
 def fused(target: Target, variant: str = "") -> Target:

@@ -143,7 +143,7 @@ LEFT_ALONE = {
     "an attribute read now and then": (changed("else 0", "else self.scale"), "self.scale may not be there"),
     "a name stored now and then": (SOMETIMES, "shift may not be there"),
     "a name imported here": ("        from math import tau\n" + changed("else 0", "else int(tau)"), "tau may"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("body", "reason"), LEFT_ALONE.values(), ids=list(LEFT_ALONE))

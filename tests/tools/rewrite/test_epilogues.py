@@ -41,17 +41,25 @@ def sites(found: Target) -> list[Site]:
 @pytest.mark.parametrize(
     ("lines", "wanted"),
     [
-        (("return self.down(F.relu(self.up(self.norm(x))))",),
-         'return self.down(activated_linear(self.up, self.norm(x), "relu"))'),
+        (
+            ("return self.down(F.relu(self.up(self.norm(x))))",),
+            'return self.down(activated_linear(self.up, self.norm(x), "relu"))',
+        ),
         (("return self.down(self.tanh(self.up(x)))",), "return self.down(activated_linear(self.up, x, self.tanh))"),
-        (("x = self.up(x)", "x = self.relu(x)", "return self.down(x)"),
-         'x = activated_linear(self.up, x, self.relu)\n        return self.down(x)'),
-        (("h = self.up(x)", 'return self.down(F.gelu(h, approximate="tanh")) + x'),
-         'h = activated_linear(self.up, x, "gelu_tanh")\n        return self.down(h) + x'),
-        (("h = self.up(x)", "y = x * 2", "h = self.down(h.relu())", "return h + y"),
-         'h = activated_linear(self.up, x, "relu")\n        y = x * 2\n        h = self.down(h)'),
+        (
+            ("x = self.up(x)", "x = self.relu(x)", "return self.down(x)"),
+            "x = activated_linear(self.up, x, self.relu)\n        return self.down(x)",
+        ),
+        (
+            ("h = self.up(x)", 'return self.down(F.gelu(h, approximate="tanh")) + x'),
+            'h = activated_linear(self.up, x, "gelu_tanh")\n        return self.down(h) + x',
+        ),
+        (
+            ("h = self.up(x)", "y = x * 2", "h = self.down(h.relu())", "return h + y"),
+            'h = activated_linear(self.up, x, "relu")\n        y = x * 2\n        h = self.down(h)',
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_layer_and_its_activation_become_one_call(tmp_path: Path, lines: tuple[str, ...], wanted: str) -> None:
     before = target(tmp_path, *lines)
     site = only(sites(before))
@@ -101,14 +109,16 @@ def test_what_no_product_can_apply_is_no_site(tmp_path: Path, lines: tuple[str, 
         (("h = self.up(x)", "n = h.shape[0]", "return self.down(F.relu(h)) * n"), "h is read or changed before"),
         (("h = self.up(x)", "return self.down(F.relu(h)) * h.shape[0]"), "h is read beside"),
         (("h, n = self.up(x), 2", "return self.down(F.relu(h)) * n"), "not plainly assigned"),
-        (("for _ in range(1):", "    h = self.up(x)", "    y = self.down(F.relu(h))", "return y * h.shape[0]"),
-         "h is read after"),
+        (
+            ("for _ in range(1):", "    h = self.up(x)", "    y = self.down(F.relu(h))", "return y * h.shape[0]"),
+            "h is read after",
+        ),
         (("if x is not None:", "    h = self.up(x)", "return self.down(F.relu(h))"), "not plainly the layer's"),
         (("h = self.up(input=x)", "return self.down(F.relu(h))"), "self.up is not called with one tensor"),
         (("return self.down(F.relu(self.up(x), inplace=False))",), "no activation is called"),
         (("return self.down(F.gelu(self.up(x), approximate=self.approximate))",), "no activation is called"),
     ],
-)  # fmt: skip
+)
 def test_what_is_read_elsewhere_stays(tmp_path: Path, lines: tuple[str, ...], why: str) -> None:
     before = target(tmp_path, *lines)
     with pytest.raises(CannotRewrite, match=why):

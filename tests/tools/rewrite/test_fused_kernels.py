@@ -47,16 +47,35 @@ def sites(found: Target, kind: str) -> list[Site]:
 
 
 SUMS = [
-    ("add_rms", ("x = x + self.a(x)", "return x + self.b(self.scale(x))"),
-     'fused = add_rms_norm(x, right, self.scale.gain, 1e-06, only="float32")'),
-    ("add_rms", ("residual = x", "x = self.a(x)", "# kept", "x = residual + x", "residual = x", "x = self.scale(x)",
-                 "return residual + self.b(x)"),
-     'fused = add_rms_norm(residual, x, self.scale.gain, 1e-06, only="float32")'),
-    ("add_layer", ("h = self.a(x)", "return self.b(self.norm(h + x))"),
-     'fused = add_layer_norm(h, x, self.norm.weight, self.norm.bias, self.norm.eps, only="float32")'),
-    ("add_layer", ("fused = self.norm(self.a(x) + self.b(x))", "return fused * 2"),
-     'fused_ = add_layer_norm(left, right, self.norm.weight, self.norm.bias, self.norm.eps, only="float32")'),
-]  # fmt: skip
+    (
+        "add_rms",
+        ("x = x + self.a(x)", "return x + self.b(self.scale(x))"),
+        'fused = add_rms_norm(x, right, self.scale.gain, 1e-06, only="float32")',
+    ),
+    (
+        "add_rms",
+        (
+            "residual = x",
+            "x = self.a(x)",
+            "# kept",
+            "x = residual + x",
+            "residual = x",
+            "x = self.scale(x)",
+            "return residual + self.b(x)",
+        ),
+        'fused = add_rms_norm(residual, x, self.scale.gain, 1e-06, only="float32")',
+    ),
+    (
+        "add_layer",
+        ("h = self.a(x)", "return self.b(self.norm(h + x))"),
+        'fused = add_layer_norm(h, x, self.norm.weight, self.norm.bias, self.norm.eps, only="float32")',
+    ),
+    (
+        "add_layer",
+        ("fused = self.norm(self.a(x) + self.b(x))", "return fused * 2"),
+        'fused_ = add_layer_norm(left, right, self.norm.weight, self.norm.bias, self.norm.eps, only="float32")',
+    ),
+]
 
 
 @pytest.mark.parametrize(("kind", "lines", "wanted"), SUMS, ids=[wanted for _, _, wanted in SUMS])
@@ -152,10 +171,14 @@ def test_the_softmax_of_narrow_scores_keeps_the_dtype_it_asks_for(tmp_path: Path
         ("scores = self.gate(x).softmax(-1)", "weights, ids = torch.topk(scores, 3, largest=False)", "return ids"),
         ("scores = self.gate(x).softmax(-1)", "return torch.topk(scores, 3).values"),
         ("scores = self.gate(x).softmax(1)", "weights, ids = torch.topk(scores, 3)", "return weights"),
-        ("wide = x.dtype", "scores = self.gate(x).softmax(-1, dtype=wide)", "weights, ids = torch.topk(scores, 3)",
-         "return weights"),
+        (
+            "wide = x.dtype",
+            "scores = self.gate(x).softmax(-1, dtype=wide)",
+            "weights, ids = torch.topk(scores, 3)",
+            "return weights",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_softmax_that_is_used_otherwise_stays(tmp_path: Path, lines: tuple[str, ...]) -> None:
     before = target(tmp_path, *lines)
     for site in sites(before, "softmax_topk"):

@@ -162,15 +162,30 @@ def test_a_result_that_is_returned_stays_its_callers_own(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "end",
     [
-        "return dict(x=x, m=m)", "return Found(x, m=m)", "return x, m.unsqueeze(0)", "return torch.reshape(m, (-1,))",
-        "self.kept = m.view(-1)", "self.kept: object = m.T", "self.seen.append(m)", "return x, (m if n else x)",
-        "v = m.view(-1)\n        return x, v", "v = w = m[0]\n        w.add_(1.0)", "return x, (v := m)",
-        "outputs = (x,) + (m,)\n        return outputs", "found = ()\n        found += (m,)\n        return found",
-        "if n: return x, m", "if n: m += 1", "return tuple(t for t in (x, m))", "return [m for _ in range(2)]",
-        "extra = (m,)\n        return (x,) + extra if n else extra", "return F.dropout(m, 0.1, False)",
-        "F.relu(m, inplace=True)", "torch.relu_(m)", "for row in m:\n            row.zero_()",
+        "return dict(x=x, m=m)",
+        "return Found(x, m=m)",
+        "return x, m.unsqueeze(0)",
+        "return torch.reshape(m, (-1,))",
+        "self.kept = m.view(-1)",
+        "self.kept: object = m.T",
+        "self.seen.append(m)",
+        "return x, (m if n else x)",
+        "v = m.view(-1)\n        return x, v",
+        "v = w = m[0]\n        w.add_(1.0)",
+        "return x, (v := m)",
+        "outputs = (x,) + (m,)\n        return outputs",
+        "found = ()\n        found += (m,)\n        return found",
+        "if n: return x, m",
+        "if n: m += 1",
+        "return tuple(t for t in (x, m))",
+        "return [m for _ in range(2)]",
+        "extra = (m,)\n        return (x,) + extra if n else extra",
+        "return F.dropout(m, 0.1, False)",
+        "F.relu(m, inplace=True)",
+        "torch.relu_(m)",
+        "for row in m:\n            row.zero_()",
     ],
-)  # fmt: skip
+)
 def test_so_does_what_shares_its_memory(tmp_path: Path, end: str) -> None:
     text = HEAD.replace("from torch import nn", "import torch.nn.functional as F\nfrom torch import nn\n\nFound = dict")
     text = text.replace("self.size = 16", "self.size = 16\n        self.seen = []")

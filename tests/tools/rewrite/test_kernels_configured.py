@@ -92,9 +92,13 @@ SUM = "return self.scale(x + self.a(x))"
 
 
 def target(
-    tmp_path: Path, forward: str = "return self.scale(x)", norm: str = PLAIN, norm_setup: str = "pass",
-    act: str = "nn.SiLU()", inputs: str = "(torch.randn(2, 5, 16),)",
-) -> Target:  # fmt: skip
+    tmp_path: Path,
+    forward: str = "return self.scale(x)",
+    norm: str = PLAIN,
+    norm_setup: str = "pass",
+    act: str = "nn.SiLU()",
+    inputs: str = "(torch.randn(2, 5, 16),)",
+) -> Target:
     text = MODEL
     for name, lines in {"forward": forward, "norm": norm, "norm_setup": norm_setup, "act": act}.items():
         text = text.replace(f"{{{name}}}", lines.replace("\n", "\n        "))
@@ -217,14 +221,26 @@ def test_a_class_that_a_function_makes_is_no_norm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "norm", "setup", "call"),
     [
-        ("layer_norm", "return F.layer_norm(h, self.gain.shape, self.gain, self.shift, self.tiny)", "self.shift = None",
-         'ratchet_layer_norm(h, self.gain, self.shift, self.tiny, only="float32")'),
-        ("rms_norm", "return self.gain * F.rms_norm(h, (self.width,), None, self.tiny)", "self.width = 16",
-         'rms_norm(h, self.gain, self.tiny, only="float32")'),
-        ("rms_norm", "return self.gain * F.rms_norm(h, self.gain.shape, None, self.least)", "type(self).least = 1e-3",
-         'rms_norm(h, self.gain, self.least, only="float32")'),
+        (
+            "layer_norm",
+            "return F.layer_norm(h, self.gain.shape, self.gain, self.shift, self.tiny)",
+            "self.shift = None",
+            'ratchet_layer_norm(h, self.gain, self.shift, self.tiny, only="float32")',
+        ),
+        (
+            "rms_norm",
+            "return self.gain * F.rms_norm(h, (self.width,), None, self.tiny)",
+            "self.width = 16",
+            'rms_norm(h, self.gain, self.tiny, only="float32")',
+        ),
+        (
+            "rms_norm",
+            "return self.gain * F.rms_norm(h, self.gain.shape, None, self.least)",
+            "type(self).least = 1e-3",
+            'rms_norm(h, self.gain, self.least, only="float32")',
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_read_and_known_is_no_flag(tmp_path: Path, kind: str, norm: str, setup: str, call: str) -> None:
     before = target(tmp_path, norm=norm, norm_setup=setup)
     after = rewritten(before, kind)
@@ -243,12 +259,18 @@ LINE = "fused = {}(h, self.gain, {}) if type(self) is __class__ else None"
     ("kind", "norm", "call"),
     [
         ("rms_norm", PLAIN, LINE.format("rms_norm", 'self.tiny, only="float32"')),
-        ("layer_norm", "return F.layer_norm(h, self.shape, self.gain, None, self.tiny)",
-         LINE.format("ratchet_layer_norm", 'None, self.tiny, only="float32"')),
-        ("rms_norm", "return self.gain * (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-5))",
-         'fused = rms_norm(h, self.gain, 1e-05, only="float32")\n'),
+        (
+            "layer_norm",
+            "return F.layer_norm(h, self.shape, self.gain, None, self.tiny)",
+            LINE.format("ratchet_layer_norm", 'None, self.tiny, only="float32"'),
+        ),
+        (
+            "rms_norm",
+            "return self.gain * (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-5))",
+            'fused = rms_norm(h, self.gain, 1e-05, only="float32")\n',
+        ),
     ],
-)  # fmt: skip
+)
 def test_subclasses_run_their_own_code_where_they_may_replace_some(
     tmp_path: Path, kind: str, norm: str, call: str
 ) -> None:

@@ -180,10 +180,17 @@ def test_convolutions_are_searched_for_and_laid_out_when_the_model_is_made(tmp_p
     assert same_results(target, after), "without a GPU it says nothing"
 
 
-@pytest.mark.parametrize(("name", "share"), [
-    ("aten::mkldnn_convolution", 0.5), ("aten::thnn_conv2d", 0.5), ("aten::slow_conv_dilated2d", 0.5),
-    ("aten::_convert_indices_from_coo_to_csr", 0.0), ("conv2d_kernel", 0.0), ("aten::mm", 0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("aten::mkldnn_convolution", 0.5),
+        ("aten::thnn_conv2d", 0.5),
+        ("aten::slow_conv_dilated2d", 0.5),
+        ("aten::_convert_indices_from_coo_to_csr", 0.0),
+        ("conv2d_kernel", 0.0),
+        ("aten::mm", 0.0),
+    ],
+)
 def test_convolutions_are_known_by_their_operations(name: str, share: float) -> None:
     ops = Ops(rows=[OpShare(name=name, share=0.5, count=1), OpShare(name="aten::add", share=0.5, count=1)], other=0.0)
     assert route_gemm.convolution_share(Observation.model_construct(ops=ops)) == share

@@ -35,9 +35,11 @@ REWRITTEN = [
     (("return self.head(h)[:, -1]",), "self.head(h[:, -1])"),
     (("return self.head(h)[:, -n:, :].sum(1)",), "self.head(h[:, -n:, :]).sum(1)"),
     (("logits = self.head(h)", "return logits[:, -1, :]"), "logits = self.head(h[:, -1, :])"),
-    (("logits = self.head(h)", "h = h + 1", "logits = logits[:, -1]", "return logits.softmax(-1)"),
-     "logits = self.head(h[:, -1])"),
-]  # fmt: skip
+    (
+        ("logits = self.head(h)", "h = h + 1", "logits = logits[:, -1]", "return logits.softmax(-1)"),
+        "logits = self.head(h[:, -1])",
+    ),
+]
 
 
 @pytest.mark.parametrize(("lines", "expected"), REWRITTEN, ids=[expected for _, expected in REWRITTEN])

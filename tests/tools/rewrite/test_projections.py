@@ -28,40 +28,58 @@ class Model(nn.Module):
 """
 
 FUSED = [
-    ("one after the other", """
+    (
+        "one after the other",
+        """
         q = self.q(x)
         k = self.k(x)
         v = self.v(x)
-        return self.out(torch.cat([q, k, v], -1))"""),
+        return self.out(torch.cat([q, k, v], -1))""",
+    ),
     ("in one expression", "        return self.out(torch.cat([self.q(x), self.k(x), F.silu(self.v(x))], -1))"),
     ("by keyword", "        return self.out(torch.cat([self.q(input=x), self.k(input=x), self.v(input=x)], -1))"),
-    ("viewed and turned", """
+    (
+        "viewed and turned",
+        """
         b, t, _ = x.shape
         q = self.q(x).view(b, t, 4, 4).transpose(1, 2)
         k = self.k(x).view(b, t, 2, 4).transpose(1, 2)
         v = self.v(x).view(b, t, 2, 4).transpose(1, 2)
-        return self.out(torch.cat([q, k, v], 1).transpose(1, 2).reshape(b, t, 32))"""),
-    ("in a branch", """
+        return self.out(torch.cat([q, k, v], 1).transpose(1, 2).reshape(b, t, 32))""",
+    ),
+    (
+        "in a branch",
+        """
         if x.dim() == 3:
             y = torch.cat([self.q(x), self.k(x), self.v(x)], -1)
-        return self.out(y)"""),
-]  # fmt: skip
+        return self.out(y)""",
+    ),
+]
 
 LEFT_ALONE = [
-    ("the input changes between", """
+    (
+        "the input changes between",
+        """
         q = self.q(x)
         x = x.contiguous()
-        return self.out(torch.cat([q, self.k(x), self.v(x)], -1))"""),
+        return self.out(torch.cat([q, self.k(x), self.v(x)], -1))""",
+    ),
     ("one is called twice", "        return self.out(torch.cat([self.q(x), self.k(x), self.v(x)], -1)) + self.q(x)"),
-    ("one is called in a branch", """
+    (
+        "one is called in a branch",
+        """
         q = self.q(x)
         if x.dim() == 3:
             k = self.k(x)
-        return self.out(torch.cat([q, k, self.v(x)], -1))"""),
-    ("one is called on a condition", """
+        return self.out(torch.cat([q, k, self.v(x)], -1))""",
+    ),
+    (
+        "one is called on a condition",
+        """
         k = self.k(x) if x.dim() == 3 else None
-        return self.out(torch.cat([self.q(x), k, self.v(x)], -1))"""),
-]  # fmt: skip
+        return self.out(torch.cat([self.q(x), k, self.v(x)], -1))""",
+    ),
+]
 
 
 def packed(target: Target) -> Target:

@@ -47,8 +47,9 @@ class Finding:
     why: str
 
 
-def of(row: KernelRow, hardware: Hardware, occupancy: Occupancy | None, limits: Thresholds = THRESHOLDS
-       ) -> list[Finding]:  # fmt: skip
+def of(
+    row: KernelRow, hardware: Hardware, occupancy: Occupancy | None, limits: Thresholds = THRESHOLDS
+) -> list[Finding]:
     """All causes that the figures give, what counters saw first. `row.launch` holds what was merged."""
     return [
         found

@@ -30,8 +30,9 @@ def trace(program: Sequence[str], folder: Path | str, tool: str = ROCPROFV3) -> 
     return (tool, *options, "-d", str(folder), "-o", _NAME, "-f", "csv", "--", *program)
 
 
-def count(program: Sequence[str], folder: Path | str, counters: Sequence[str], tool: str = ROCPROFV3
-          ) -> tuple[str, ...]:  # fmt: skip
+def count(
+    program: Sequence[str], folder: Path | str, counters: Sequence[str], tool: str = ROCPROFV3
+) -> tuple[str, ...]:
     """One pass of counters, which must fit together: see `counters.passes`."""
     return (tool, "--pmc", *counters, "-d", str(folder), "-o", _NAME, "-f", "csv", "--", *program)
 
@@ -56,17 +57,26 @@ def deeper(program: Sequence[str], architecture: str = "", kernel: str = "") -> 
     found = [
         _line("timeline of HIP calls, kernels and copies, for ui.perfetto.dev", timeline),
         *(
-            _line(f"counters, pass {number}", (ROCPROFV3, "--pmc", *counters, *only, "-d", into, "-o",
-                                               f"counters_{number}", "-f", "csv", *run))
+            _line(
+                f"counters, pass {number}",
+                (ROCPROFV3, "--pmc", *counters, *only, "-d", into, "-o", f"counters_{number}", "-f", "csv", *run),
+            )
             for number, counters in enumerate(passes(name), 1)
         ),
         _line("what can be counted here", ("rocprofv3-avail", "list")),
         _line("all counters, in many runs", compute(program, into, kernel)),
         _line("its tables", analyze(into)),
-    ]  # fmt: skip
+    ]
     if name in _SAMPLED:
-        sampling = ("--pc-sampling-beta-enabled", "--pc-sampling-method", "host_trap", "--pc-sampling-unit", "time",
-                    "--pc-sampling-interval", "100")  # fmt: skip
+        sampling = (
+            "--pc-sampling-beta-enabled",
+            "--pc-sampling-method",
+            "host_trap",
+            "--pc-sampling-unit",
+            "time",
+            "--pc-sampling-interval",
+            "100",
+        )
         options = (*sampling, "-d", into, "-o", "samples", "-f", "csv")
         found.append(_line("where in a kernel the time goes", (ROCPROFV3, *options, *run)))
     variables = f"ROCPROFSYS_TRACE=true ROCPROFSYS_OUTPUT_PATH={into}"

@@ -49,15 +49,21 @@ def merge(profile: Profile, recorded: Recorded, tool: str = "rocprofv3") -> Prof
     in_calls, fewer = _in_calls(recorded, launches)
     kernels |= summarise(in_calls)
     if fewer:
-        notes.append(f"{tool}: {len(fewer)} kernels were launched less often than in the profile, so that those of "
-                     f"building the model may be among them: {_named(fewer)}")  # fmt: skip
+        notes.append(
+            f"{tool}: {len(fewer)} kernels were launched less often than in the profile, so that those of "
+            f"building the model may be among them: {_named(fewer)}"
+        )
     trusted = not _registers_doubtful(profile.architecture, kernels)
     if not trusted:
-        notes.append(f"{tool}: no kernel has accumulation registers; old versions do not know those of gfx950, so "
-                     "that neither registers nor occupancy are told")  # fmt: skip
+        notes.append(
+            f"{tool}: no kernel has accumulation registers; old versions do not know those of gfx950, so "
+            "that neither registers nor occupancy are told"
+        )
     if architecture is None and kernels:
-        notes.append(f"{tool}: {profile.architecture or 'this architecture'} is not in the table of devices; no "
-                     "occupancy and no meaning of counters are told")  # fmt: skip
+        notes.append(
+            f"{tool}: {profile.architecture or 'this architecture'} is not in the table of devices; no "
+            "occupancy and no meaning of counters are told"
+        )
     impossible: Counter[Metric] = Counter()
     rows = [
         _merged(row, kernels[matches.found[row.name]], hardware, trusted, impossible)
@@ -120,8 +126,9 @@ def summarise(recorded: Recorded) -> dict[str, Seen]:
     return kept
 
 
-def _merged(row: KernelRow, seen: Seen, hardware: Hardware | None, trusted: bool, impossible: Counter[Metric]
-            ) -> KernelRow:  # fmt: skip
+def _merged(
+    row: KernelRow, seen: Seen, hardware: Hardware | None, trusted: bool, impossible: Counter[Metric]
+) -> KernelRow:
     shape, before = seen.shape, row.launch
     registers = shape.registers if trusted else None
     accumulators = shape.accumulators if trusted else None
@@ -174,19 +181,23 @@ def _registers_doubtful(architecture: str, kernels: Mapping[str, Seen]) -> bool:
 def _on_names(matches: names.Matches, kernels: Mapping[str, Seen], profile: Profile) -> list[str]:
     notes = []
     if matches.ambiguous:
-        notes.append(f"{len(matches.ambiguous)} kernels could be one of several and got nothing: "
-                     f"{_named(matches.ambiguous)}")  # fmt: skip
+        notes.append(
+            f"{len(matches.ambiguous)} kernels could be one of several and got nothing: {_named(matches.ambiguous)}"
+        )
     missing = [row for row in profile.kernels if row.name in set(matches.missing)]
     if missing and kernels:
         share = sum(row.share for row in missing)
-        notes.append(f"{len(missing)} kernels ({share:.1%} of the time) were not seen: "
-                     f"{_named([row.name for row in missing])}")  # fmt: skip
+        notes.append(
+            f"{len(missing)} kernels ({share:.1%} of the time) were not seen: {_named([row.name for row in missing])}"
+        )
     unused = kernels.keys() - set(matches.found.values())
     total = sum(seen.time_ns for seen in kernels.values())
     if unused and total and not matches.ambiguous:
         share = sum(kernels[name].time_ns for name in unused) / total
-        notes.append(f"{len(unused)} kernels ({share:.1%} of its time) are not in the profile: "
-                     f"{_named(sorted(unused, key=lambda name: -kernels[name].time_ns))}")  # fmt: skip
+        notes.append(
+            f"{len(unused)} kernels ({share:.1%} of its time) are not in the profile: "
+            f"{_named(sorted(unused, key=lambda name: -kernels[name].time_ns))}"
+        )
     return notes
 
 

@@ -83,8 +83,11 @@ class Values:
         code = self.source.code(node)
         for name, part in self._known.items():
             if part.kind in ("rows", "slots", "tokens") and code in (
-                f"len({name})", f"{name}.numel()", f"{name}.shape[0]", f"{name}.size(0)",
-            ):  # fmt: skip
+                f"len({name})",
+                f"{name}.numel()",
+                f"{name}.shape[0]",
+                f"{name}.size(0)",
+            ):
                 return True
             if part.kind == "hits" and code in (f"{name}.any()", f"{name}.sum()", f"torch.any({name})"):
                 return True

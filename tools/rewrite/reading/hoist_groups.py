@@ -101,9 +101,14 @@ class Finder:
         return merged
 
     def _group(
-        self, body: Any, chosen: set[int], built: dict[int, list[str]], needs: dict[int, set[int]],
-        envs: list[dict[str, Kind]], frontier: dict[int, int],
-    ) -> Group | None:  # fmt: skip
+        self,
+        body: Any,
+        chosen: set[int],
+        built: dict[int, list[str]],
+        needs: dict[int, set[int]],
+        envs: list[dict[str, Kind]],
+        frontier: dict[int, int],
+    ) -> Group | None:
         indices = sorted(set().union(*(_closure(i, needs) for i in chosen)))
         names = list(dict.fromkeys(n for i in sorted(chosen) for n in built[i]))
         last = indices[-1]

@@ -26,9 +26,14 @@ class Lifted:
 
 
 def lift(
-    source: SourceFile, body: Sequence[Statement], names: Sequence[str], env: Env, kinds: Kinds, name: str,
+    source: SourceFile,
+    body: Sequence[Statement],
+    names: Sequence[str],
+    env: Env,
+    kinds: Kinds,
+    name: str,
     taken: set[str],
-) -> Lifted:  # fmt: skip
+) -> Lifted:
     """A function that runs `body` and returns `names`."""
     local = set().union(*(source.stores(s) for s in body))
     outside = {n: k for n, k in env.items() if n not in local}

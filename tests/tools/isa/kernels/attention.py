@@ -7,9 +7,16 @@ import triton.language as tl
 
 @triton.jit
 def attention(
-    q_ptr: "*fp16:16", k_ptr: "*fp16:16", v_ptr: "*fp16:16", out_ptr: "*fp16:16", length: "i32:16", scale: "fp32",
-    M: tl.constexpr = 64, N: tl.constexpr = 32, D: tl.constexpr = 64,
-):  # fmt: skip
+    q_ptr: "*fp16:16",
+    k_ptr: "*fp16:16",
+    v_ptr: "*fp16:16",
+    out_ptr: "*fp16:16",
+    length: "i32:16",
+    scale: "fp32",
+    M: tl.constexpr = 64,
+    N: tl.constexpr = 32,
+    D: tl.constexpr = 64,
+):
     rows = tl.program_id(0) * M + tl.arange(0, M)
     keys, width = tl.arange(0, N), tl.arange(0, D)
     q = tl.load(q_ptr + rows[:, None] * D + width[None, :])

@@ -12,9 +12,14 @@ def _mean(x, columns):
 
 @triton.jit
 def layer_norm(
-    x_ptr: "*bf16:16", weight_ptr: "*bf16:16", bias_ptr: "*bf16:16", out_ptr: "*bf16:16", columns: "i32:16",
-    eps: "fp32", BLOCK: tl.constexpr = 2048,
-):  # fmt: skip
+    x_ptr: "*bf16:16",
+    weight_ptr: "*bf16:16",
+    bias_ptr: "*bf16:16",
+    out_ptr: "*bf16:16",
+    columns: "i32:16",
+    eps: "fp32",
+    BLOCK: tl.constexpr = 2048,
+):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     kept = at < columns

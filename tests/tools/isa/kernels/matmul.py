@@ -7,9 +7,17 @@ import triton.language as tl
 
 @triton.jit
 def matmul(
-    a_ptr: "*bf16:16", b_ptr: "*bf16:16", c_ptr: "*bf16:16", k: "i32:16", a_stride: "i32:16", b_stride: "i32:16",
-    c_stride: "i32:16", M: tl.constexpr = 128, N: tl.constexpr = 64, K: tl.constexpr = 32,
-):  # fmt: skip
+    a_ptr: "*bf16:16",
+    b_ptr: "*bf16:16",
+    c_ptr: "*bf16:16",
+    k: "i32:16",
+    a_stride: "i32:16",
+    b_stride: "i32:16",
+    c_stride: "i32:16",
+    M: tl.constexpr = 128,
+    N: tl.constexpr = 64,
+    K: tl.constexpr = 32,
+):
     rows = tl.program_id(0) * M + tl.arange(0, M)
     columns = tl.program_id(1) * N + tl.arange(0, N)
     inner = tl.arange(0, K)

@@ -15,8 +15,12 @@ import triton.language as tl
 @triton.heuristics({"BLOCK": lambda arguments: triton.next_power_of_2(arguments["columns"])})
 @triton.jit
 def means(
-    x_ptr: "*bf16:16", out_ptr: "*fp32:16", columns: "i32:16" = 1000, ROWS: tl.constexpr = 1, BLOCK: tl.constexpr = 0,
-):  # fmt: skip
+    x_ptr: "*bf16:16",
+    out_ptr: "*fp32:16",
+    columns: "i32:16" = 1000,
+    ROWS: tl.constexpr = 1,
+    BLOCK: tl.constexpr = 0,
+):
     row = tl.program_id(0) * ROWS
     at = tl.arange(0, BLOCK)
     for number in tl.static_range(ROWS):

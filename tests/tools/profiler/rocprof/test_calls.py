@@ -47,8 +47,16 @@ def collector(arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def looked_at(collector: Collector, arena: Arena, depth: Depth) -> Profile:
-    profile = Profile(entry="bench.py", device="AMD Instinct MI300X", architecture="gfx942", calls=2, call_us=100.0,
-                      busy_us=50.0, span_us=60.0, idle_share=0.1)  # fmt: skip
+    profile = Profile(
+        entry="bench.py",
+        device="AMD Instinct MI300X",
+        architecture="gfx942",
+        calls=2,
+        call_us=100.0,
+        busy_us=50.0,
+        span_us=60.0,
+        idle_share=0.1,
+    )
     return collector.look_closer(profile, arena.referee.pristine, depth)
 
 
@@ -70,9 +78,13 @@ def test_a_build_that_fails_is_a_note(collector: Collector, arena: Arena) -> Non
 
 @pytest.mark.parametrize(
     ("depth", "says"),
-    [("none", set()), ("launches", {"rocprofv3"}), ("counters", {"rocprofv3"}),
-     ("all", {"rocprofv3", "rocprof-compute"})],
-)  # fmt: skip
+    [
+        ("none", set()),
+        ("launches", {"rocprofv3"}),
+        ("counters", {"rocprofv3"}),
+        ("all", {"rocprofv3", "rocprof-compute"}),
+    ],
+)
 def test_it_looks_as_deep_as_it_is_asked_to(depth: Depth, says: set[str], collector: Collector, arena: Arena) -> None:
     found = looked_at(collector, arena, depth)
     told = {note.partition(":")[0] for note in found.notes}

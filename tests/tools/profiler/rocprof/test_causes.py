@@ -21,10 +21,12 @@ def fitting(waves: int, limit: str) -> Occupancy:
     return Occupancy(waves, 8, workgroups=waves, by_registers=waves, by_lds=waves, limits=(limit,))
 
 
-def named(category: Category = "norm", occupancy: Occupancy | None = None, bytes: float | None = None,
-          **launch: Any) -> list[Cause]:  # fmt: skip
-    row = KernelRow(name="k", category=category, calls=1, time_us=1, share=1, mean_us=1, bytes=bytes,
-                    launch=Launch(**launch))  # fmt: skip
+def named(
+    category: Category = "norm", occupancy: Occupancy | None = None, bytes: float | None = None, **launch: Any
+) -> list[Cause]:
+    row = KernelRow(
+        name="k", category=category, calls=1, time_us=1, share=1, mean_us=1, bytes=bytes, launch=Launch(**launch)
+    )
     found = causes.of(row, MI300X, occupancy)
     assert all(each.why for each in found)
     return [each.cause for each in found]

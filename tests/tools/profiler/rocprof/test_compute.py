@@ -17,8 +17,12 @@ def test_launches_and_counters_are_read_and_channels_added_up() -> None:
     kernels = summarise(compute.read(SAMPLE))
     assert kernels[GEMM].shape == Shape(608, 256, 128, 42, 32768, 0)
     assert kernels[GEMM].time_ns == 120_000
-    assert kernels[GEMM].values == {"SQ_LDS_BANK_CONFLICT": 100, "SQ_LDS_IDX_ACTIVE": 400, "TCC_HIT_sum": 60,
-                                    "TCC_MISS_sum": 40}  # fmt: skip
+    assert kernels[GEMM].values == {
+        "SQ_LDS_BANK_CONFLICT": 100,
+        "SQ_LDS_IDX_ACTIVE": 400,
+        "TCC_HIT_sum": 60,
+        "TCC_MISS_sum": 40,
+    }
 
 
 def test_a_counter_that_is_empty_for_a_launch_is_not_zero() -> None:

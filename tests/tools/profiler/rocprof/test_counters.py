@@ -11,19 +11,37 @@ from tools.profiler.rocprof.counters import METRICS, Hardware, derive, passes
 MI300X = Hardware(ARCHITECTURES["gfx942"], find_device("AMD Instinct MI300X", "gfx942"))
 # 10,000 cycles of each of eight dies, 304 compute units
 FULL = {
-    "SQ_THREAD_CYCLES_VALU": 32_000, "SQ_ACTIVE_INST_VALU": 1000, "SQ_LDS_BANK_CONFLICT": 304_000,
-    "SQ_LDS_IDX_ACTIVE": 1_216_000, "GRBM_GUI_ACTIVE": 80_000, "SQ_VALU_MFMA_BUSY_CYCLES": 6_080_000,
-    "TCC_HIT_sum": 30, "TCC_MISS_sum": 10, "TCC_REQ_sum": 40, "TA_TOTAL_WAVEFRONTS_sum": 100,
-    "TCP_TOTAL_ACCESSES_sum": 3200, "FETCH_SIZE": 2.0, "WRITE_SIZE": 1.0,
-}  # fmt: skip
+    "SQ_THREAD_CYCLES_VALU": 32_000,
+    "SQ_ACTIVE_INST_VALU": 1000,
+    "SQ_LDS_BANK_CONFLICT": 304_000,
+    "SQ_LDS_IDX_ACTIVE": 1_216_000,
+    "GRBM_GUI_ACTIVE": 80_000,
+    "SQ_VALU_MFMA_BUSY_CYCLES": 6_080_000,
+    "TCC_HIT_sum": 30,
+    "TCC_MISS_sum": 10,
+    "TCC_REQ_sum": 40,
+    "TA_TOTAL_WAVEFRONTS_sum": 100,
+    "TCP_TOTAL_ACCESSES_sum": 3200,
+    "FETCH_SIZE": 2.0,
+    "WRITE_SIZE": 1.0,
+}
 
 
 def test_each_figure_follows_its_formula() -> None:
     found, impossible = derive(FULL, MI300X)
-    assert found == pytest.approx({
-        "active_lanes": 32, "lds_conflict_share": 0.25, "lds_stall_share": 0.1, "mfma_busy_share": 0.5,
-        "l2_hit_share": 0.75, "l2_requests": 40, "coalescing": 0.5, "fetched_bytes": 2048, "written_bytes": 1024,
-    })  # fmt: skip
+    assert found == pytest.approx(
+        {
+            "active_lanes": 32,
+            "lds_conflict_share": 0.25,
+            "lds_stall_share": 0.1,
+            "mfma_busy_share": 0.5,
+            "l2_hit_share": 0.75,
+            "l2_requests": 40,
+            "coalescing": 0.5,
+            "fetched_bytes": 2048,
+            "written_bytes": 1024,
+        }
+    )
     assert impossible == []
 
 

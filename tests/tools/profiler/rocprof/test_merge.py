@@ -26,8 +26,18 @@ def row(name: str, **fields: object) -> KernelRow:
 
 
 def profile(*rows: KernelRow, device: str = "AMD Instinct MI300X", architecture: str = "gfx942:sramecc+") -> Profile:
-    return Profile(entry="bench.py", device=device, architecture=architecture, calls=1, call_us=1000, busy_us=900,
-                   span_us=950, idle_share=0.05, kernels=list(rows), notes=["before"])  # fmt: skip
+    return Profile(
+        entry="bench.py",
+        device=device,
+        architecture=architecture,
+        calls=1,
+        call_us=1000,
+        busy_us=900,
+        span_us=950,
+        idle_share=0.05,
+        kernels=list(rows),
+        notes=["before"],
+    )
 
 
 def recorded(*names: str) -> Recorded:
@@ -122,8 +132,11 @@ def test_an_architecture_without_a_table_has_no_occupancy_and_no_causes() -> Non
 
 
 def test_a_figure_that_cannot_be_is_left_out_for_all_and_told_once() -> None:
-    readings = [Reading(name, counter, value) for name in (GEMM, NORM)
-                for counter, value in (("SQ_LDS_BANK_CONFLICT", 2.0), ("SQ_LDS_IDX_ACTIVE", 1.0))]  # fmt: skip
+    readings = [
+        Reading(name, counter, value)
+        for name in (GEMM, NORM)
+        for counter, value in (("SQ_LDS_BANK_CONFLICT", 2.0), ("SQ_LDS_IDX_ACTIVE", 1.0))
+    ]
     after = merge(profile(row(GEMM), row(NORM)), Recorded(readings=readings))
     assert "lds_conflict_share" not in after.kernels[0].launch.counters
     assert [note for note in after.notes if "lds_conflict_share is left out for 2 kernels" in note]

@@ -74,10 +74,24 @@ def test_a_name_is_safe_to_print_and_no_longer_than_others_cut_it(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("7", 7), ("1700000000000000001", 1700000000000000001), ("7.0", 7), ("7.5", None), ("-1", None), ("nan", None),
-     ("inf", None), ("1e999", None), ("1e31", None), ("1_0", None), ("٣", None), ("9" * 41, None), ("0x10", None),
-     ("", None), ("seven", None)],
-)  # fmt: skip
+    [
+        ("7", 7),
+        ("1700000000000000001", 1700000000000000001),
+        ("7.0", 7),
+        ("7.5", None),
+        ("-1", None),
+        ("nan", None),
+        ("inf", None),
+        ("1e999", None),
+        ("1e31", None),
+        ("1_0", None),
+        ("٣", None),
+        ("9" * 41, None),
+        ("0x10", None),
+        ("", None),
+        ("seven", None),
+    ],
+)
 def test_a_number_is_a_number_or_nothing(text: str, number: int | None, tmp_path: Path) -> None:
     (row,), _ = rows(tmp_path, f"a,b\n{text},x\n")
     assert row.whole("a") == number

@@ -180,9 +180,20 @@ def test_a_disk_without_room_ends_nothing(installed: Installed, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "said", ["", "{", "[]", "null", '{"rocprofv3": 3}', '{"rocprofv3": "bin/x"}', '{"rm": "/bin/rm"}', "[" * 50_000,
-             '{"rocprofv3": "/a\\u0000"}', '{"rocprofv3": "/' + "a" * 2000 + '"}']
-)  # fmt: skip
+    "said",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"rocprofv3": 3}',
+        '{"rocprofv3": "bin/x"}',
+        '{"rm": "/bin/rm"}',
+        "[" * 50_000,
+        '{"rocprofv3": "/a\\u0000"}',
+        '{"rocprofv3": "/' + "a" * 2000 + '"}',
+    ],
+)
 def test_a_lie_about_the_tools_names_none(said: str) -> None:
     assert tool._paths(said) == {}
 
