@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from tools.occupancy import Occupancy
+from tools.profiler.categories import Category
 from tools.profiler.result import Cause, KernelRow, Profile
+from tools.profiler.rocprof.counters import Hardware
 
 BOUND = 0.6  # of what the device can reach: it is bound by that
 CACHED = 1.1  # of the memory's bandwidth: more than the memory gives
@@ -17,8 +20,19 @@ SHORT_US = 10.0  # a kernel that does little in this time has hardly begun when 
 LITTLE_BYTES = 1 << 20
 LITTLE_WORK = LITTLE_BYTES // 16  # threads, of which each moves at most 16 bytes at a time; where bytes are not known
 IDLE = 0.4  # of the time: launching decides, and not the device
-LOW_OCCUPANCY = 0.25
+LOW_OCCUPANCY = 0.25  # from two waves of eight on, latency is hidden by instructions of the same wave at best
 MANY_REGISTERS = 256  # of one lane: one or two waves on a SIMD
+# of hardware counters; set by reasoning, checked on recordings of a copy kernel alone
+LDS_CONFLICTS = 0.20  # of the LDS's working cycles; a conflict of two in every other access gives a third
+LDS_STALLS = 0.05  # of the kernel's cycles besides: where the LDS is used little, its conflicts cost little
+ACTIVE_LANES = 0.50  # of a wave; half of them idle is what one branch that splits a wave costs
+REQUEST_USED = 0.25  # of a line of the L2: requests of half a line are usual, of 32 bytes in 128 a waste
+# matrix kernels run fast with few waves
+_FEW_WAVES_ARE_FINE: frozenset[Category] = frozenset({"gemm", "convolution", "attention"})
+# each byte is read or written once, so that bytes over requests tell how full a request is
+_STREAMS: frozenset[Category] = frozenset(
+    {"norm", "copy and fill", "activation and elementwise", "quantization", "cache", "softmax and reduction"}
+)
 _SHOWN_SHARE = 0.05  # of a kernel that a recommendation speaks of
 
 
@@ -88,6 +102,38 @@ def of_kernel(row: KernelRow, launch_us: float | None, compute_units: int | None
     if launch.occupancy is not None and launch.occupancy < LOW_OCCUPANCY and (light is None or light < BOUND):
         return "low occupancy", f"{launch.occupancy:.0%} of the waves that a SIMD holds"
     return "unknown", "" if light is None else f"{light:.0%} of what the device can reach"
+
+
+def of_counters(row: KernelRow, hardware: Hardware, occupancy: Occupancy | None) -> list[tuple[Cause, str]]:
+    """All causes that AMD's tools give, each with why: what counters saw first. `row.launch` holds what was merged."""
+    found: list[tuple[Cause, str]] = []
+    launch, counted = row.launch, row.launch.counters
+    conflicts, stalls = counted.get("lds_conflict_share", 0.0), counted.get("lds_stall_share", 0.0)
+    if conflicts >= LDS_CONFLICTS and stalls >= LDS_STALLS:
+        why = f"{conflicts:.0%} of the LDS's cycles went to bank conflicts, {stalls:.0%} of the kernel's"
+        found.append(("bank conflicts", why))
+    requests, line = counted.get("l2_requests"), hardware.line_bytes
+    used = row.bytes / requests if requests and row.bytes is not None and row.category in _STREAMS else None
+    if used is not None and line and used < REQUEST_USED * line:
+        why = f"a request to the L2 brought {used:.0f} bytes of use, of a line of {line}"
+        why += f"; {counted['coalescing']:.0%} coalesced" if "coalescing" in counted else ""
+        found.append(("uncoalesced access", why))
+    size = hardware.architecture.wave_size
+    if (lanes := counted.get("active_lanes", size)) < ACTIVE_LANES * size:
+        short = launch.workgroup_size is not None and launch.workgroup_size < size
+        why = f", and a workgroup has only {launch.workgroup_size} work-items" if short else ""
+        found.append(("divergence", f"{lanes:.0f} of {size} lanes were active{why}"))
+    if launch.scratch_bytes:
+        why = f"{launch.scratch_bytes} bytes of scratch for each work-item: registers spilled, or an array is indexed"
+        found.append(("register pressure", why))
+    units, workgroups = hardware.compute_units, launch.workgroups
+    if units is not None and workgroups is not None and workgroups < units:
+        found.append(("under-filled grid", f"{workgroups} workgroups for {units} compute units"))
+    if occupancy and occupancy.share < LOW_OCCUPANCY and row.category not in _FEW_WAVES_ARE_FINE:
+        by_lds = "LDS" in occupancy.limits
+        why = f"{occupancy.waves:g} waves fit on a SIMD, by {occupancy.limit()}"
+        found.append(("low occupancy" if by_lds else "register pressure", why))
+    return found
 
 
 def _little(row: KernelRow) -> str:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tools.profiler import analysis, causes, ceilings, timeline, work
+from tools.profiler import analysis, ceilings, timeline, work
 from tools.profiler.analysis import Subject
-from tools.profiler.result import Ceilings, KernelRow, Launch, Profile
+from tools.profiler.result import Ceilings, KernelRow, Profile
 from tools.profiler.trace import Launch as Launched
 from tools.profiler.trace import Module, Op, Trace
 
@@ -104,25 +104,6 @@ def test_a_tiny_launch_of_which_no_bytes_are_known_is_launch_overhead() -> None:
     )
     assert (row(found, "append_shared_kernel").cause, row(found, "large_kernel").cause) == ("launch-bound", "unknown")
     assert "4 workgroups of 128 threads in 1.6 us" in row(found, "append_shared_kernel").why
-
-
-@pytest.mark.parametrize(
-    ("changed", "cause"),
-    [
-        (Launch(scratch_bytes=512), "register pressure"),
-        (Launch(workgroups=17), "under-filled grid"),
-        (Launch(workgroups=4096, registers=255, occupancy=0.5), "unknown"),
-        (Launch(workgroups=4096, registers=320), "register pressure"),
-        (Launch(workgroups=4096, occupancy=0.12), "low occupancy"),
-    ],
-)
-def test_what_is_known_of_a_launch_tells_why_it_is_slow(changed: Launch, cause: str) -> None:
-    slow = KernelRow(
-        name="k", category="norm", calls=1, time_us=80, share=1, mean_us=80, launch=changed, speed_of_light=0.3
-    )
-    found, why = causes.of_kernel(slow, 2.0, 132)
-    assert found == cause
-    assert why
 
 
 def test_an_operation_tells_what_a_kernel_of_no_known_name_does() -> None:

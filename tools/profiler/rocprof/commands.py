@@ -25,9 +25,8 @@ _NAME = "ratchet_%pid%"
 
 
 def trace(program: Sequence[str], folder: Path | str, tool: str = ROCPROFV3) -> tuple[str, ...]:
-    """Every launch and copy, and the statistics of kernels. Reads no counters."""
-    options = ("--kernel-trace", "--memory-copy-trace", "--stats")
-    return (tool, *options, "-d", str(folder), "-o", _NAME, "-f", "csv", "--", *program)
+    """Every launch. Reads no counters."""
+    return (tool, "--kernel-trace", "-d", str(folder), "-o", _NAME, "-f", "csv", "--", *program)
 
 
 def count(
@@ -68,16 +67,8 @@ def deeper(program: Sequence[str], architecture: str = "", kernel: str = "") -> 
         _line("its tables", analyze(into)),
     ]
     if name in _SAMPLED:
-        sampling = (
-            "--pc-sampling-beta-enabled",
-            "--pc-sampling-method",
-            "host_trap",
-            "--pc-sampling-unit",
-            "time",
-            "--pc-sampling-interval",
-            "100",
-        )
-        options = (*sampling, "-d", into, "-o", "samples", "-f", "csv")
+        sampling = "--pc-sampling-beta-enabled --pc-sampling-method host_trap --pc-sampling-unit time"
+        options = (*sampling.split(), "--pc-sampling-interval", "100", "-d", into, "-o", "samples", "-f", "csv")
         found.append(_line("where in a kernel the time goes", (ROCPROFV3, *options, *run)))
     variables = f"ROCPROFSYS_TRACE=true ROCPROFSYS_OUTPUT_PATH={into}"
     found.append(f"host and device on one timeline: {variables} {shlex.join((SYSTEMS, *run))}")

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from tools.hardware import find_architecture, find_device
 from tools.occupancy import Need, Occupancy, occupancy
+from tools.profiler import causes
 from tools.profiler.result import KernelRow, Launch, Profile
-from tools.profiler.rocprof import causes, names
+from tools.profiler.rocprof import names
 from tools.profiler.rocprof.counters import Hardware, Metric, derive
-from tools.profiler.rocprof.csv_files import Dispatch, Reading, Recorded, Shape
+from tools.profiler.rocprof.recorded import Dispatch, Reading, Recorded, Shape
 
 MOST_KERNELS = 2000  # different names; a target may make up any number of them
 _SHOWN = 3  # names in a note
@@ -146,11 +147,11 @@ def _merged(
         counters={**before.counters, **seen.values, **derived},
     )
     merged = row.model_copy(update={"launch": launch})
-    found = causes.of(merged, hardware, fits) if hardware else []
+    found = causes.of_counters(merged, hardware, fits) if hardware else []
     if not found:
         return merged
-    told = [each.why for each in found if each.why not in row.why]  # by the tool that was merged before
-    cause = found[0].cause if row.cause == "unknown" else row.cause
+    told = [why for _, why in found if why not in row.why]  # by the tool that was merged before
+    cause = found[0][0] if row.cause == "unknown" else row.cause
     return merged.model_copy(update={"cause": cause, "why": "; ".join([row.why, *told] if row.why else told)})
 
 
@@ -209,11 +210,6 @@ def _on_records(recorded: Recorded) -> list[str]:
     agents = sorted({each.agent for each in ran if each.agent}, key=int)
     if len(agents) > 1:
         notes.append(f"kernels ran on agents {', '.join(agents[:8])}; all of them are taken together")
-    counted = sum(each.calls for each in recorded.statistics)
-    if recorded.dispatches and counted > len(recorded.dispatches):
-        notes.append(f"the trace holds {len(recorded.dispatches)} of {counted} launches")
-    if not recorded.dispatches and recorded.statistics:
-        notes.append("there is no trace of kernels; their statistics tell nothing of how they were launched")
     return notes
 
 

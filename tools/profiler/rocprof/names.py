@@ -15,6 +15,8 @@ _RETURNS = re.compile(r"^(?:__global__ )?void ")
 _ANONYMOUS = "(anonymous namespace)"
 # as GNU's demangler spells what LLVM's calls 'lambda'(int), 'lambda0'(int) and so on
 _LAMBDA = re.compile(r"\{lambda\(([^{}]*)\)#(\d{1,4})\}")
+# of the descriptor of a kernel's code: ` [clone .kd]`, ` (.kd)` (seen on MI300) or `.kd`
+_DESCRIPTOR = re.compile(r"( \[clone [^\]]*\]| ?\(\.kd\)|\.kd)+$")
 _PLAIN_SPACES = re.compile(r"\s+")
 _NEEDLESS_SPACES = re.compile(r"(?<!\w) | (?!\w)")  # all but those between two words
 
@@ -71,7 +73,7 @@ def match(ours: Collection[str], theirs: Collection[str]) -> Matches:
 
 def parse(name: str) -> Name:
     """`void ns::kernel<int, 4>(float*) [clone .kd]` is (`ns::kernel`, `<int,4>`, `(float*)`)."""
-    text = _without_suffix(_PLAIN_SPACES.sub(" ", name).strip())
+    text = _DESCRIPTOR.sub("", _PLAIN_SPACES.sub(" ", name).strip())
     if text.startswith("_Z"):
         base = _unmangled(text)
         return Name(text) if base is None else Name(base)
@@ -85,17 +87,6 @@ def parse(name: str) -> Name:
             return Name(text)
         return Name(text[:template], text[template:end], rest or None)
     return Name(text) if arguments is None else Name(text[:arguments], None, text[arguments:])
-
-
-def _without_suffix(text: str) -> str:
-    """Without what names the descriptor of a kernel's code: ` [clone .kd]` or `.kd`."""
-    while True:
-        if text.endswith(".kd"):
-            text = text[: -len(".kd")]
-        elif text.endswith("]") and (at := text.rfind(" [clone ")) > 0:
-            text = text[:at]
-        else:
-            return text
 
 
 def _with_lambdas(text: str) -> str:

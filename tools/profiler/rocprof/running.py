@@ -18,7 +18,7 @@ from sandbox.contract import Command, Ended, Limits, Sandbox
 from sandbox.errors import SandboxError
 from tools.judging import taking
 from tools.plain_text import plain
-from tools.profiler.rocprof.csv_files import Recorded
+from tools.profiler.rocprof.recorded import Recorded
 from tools.tree_removal import remove_tree
 
 MOST_DISK_BYTES = 4 << 30  # of one command's results

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tools.profiler.rocprof import commands, compute, csv_files
+from tools.profiler.rocprof import commands
 from tools.profiler.rocprof.counters import passes
-from tools.profiler.rocprof.csv_files import Recorded
+from tools.profiler.rocprof.recorded import Recorded, read_rocprof_compute, read_rocprofv3
 from tools.profiler.rocprof.running import Job, Ran, run
 
 __all__ = ["Job", "Tools", "find_tools", "record", "record_compute"]
@@ -60,7 +60,7 @@ def record(job: Job, tools: Tools, architecture: str, *, counters: bool = True) 
     if path is None:
         return Recorded()
     tracing = partial(commands.trace, job.program, tool=path)
-    traced = run(job, "rocprofv3's trace", tracing, csv_files.read_folder)
+    traced = run(job, "rocprofv3's trace", tracing, read_rocprofv3)
     recorded = _told(traced, f"rocprofv3's trace {_NO_KERNEL}", bool(traced.recorded.dispatches))
     wanted = passes(architecture) if counters else []
     if counters and not wanted:
@@ -70,7 +70,7 @@ def record(job: Job, tools: Tools, architecture: str, *, counters: bool = True) 
     for number, chosen in enumerate(wanted, 1):
         what = f"rocprofv3's pass {number} of {len(wanted)} of counters"
         counting = partial(commands.count, job.program, counters=chosen, tool=path)
-        counted = run(job, what, counting, csv_files.read_folder, counters=True)
+        counted = run(job, what, counting, read_rocprofv3, counters=True)
         found = _told(counted, f"{what} ({', '.join(chosen)}) left no counters", bool(counted.recorded.readings))
         recorded.readings += found.readings
         recorded.notes += found.notes
@@ -85,7 +85,9 @@ def record_compute(job: Job, tools: Tools, kernel: str = "") -> Recorded:
     if path is None:
         return Recorded(notes=["rocprof-compute is not in the sandbox"])
     profiling = partial(commands.compute, job.program, kernel=kernel, tool=path)
-    ran = run(job, "rocprof-compute", profiling, compute.read_folder, limit_s=REPLAYS * job.time_limit_s, counters=True)
+    ran = run(
+        job, "rocprof-compute", profiling, read_rocprof_compute, limit_s=REPLAYS * job.time_limit_s, counters=True
+    )
     return _told(ran, "rocprof-compute left no counters", bool(ran.recorded.readings))
 
 

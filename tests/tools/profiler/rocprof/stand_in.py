@@ -36,15 +36,14 @@ def write(options: list[str], counting: bool) -> None:
     if options[0] == "profile":
         into = Path(options[options.index("-p") + 1]) / "ratchet" / "MI300X_A1"
         into.mkdir(parents=True)
-        shutil.copy(samples / "pmc_perf.csv", into)
+        shutil.copy(samples / "MI300X_A1_pmc_perf.csv", into / "pmc_perf.csv")
         return
     assert options[options.index("-f") + 1] == "csv"
     into, name = Path(options[options.index("-d") + 1]), options[options.index("-o") + 1]
     into.mkdir(parents=True, exist_ok=True)
-    kinds = ["counter_collection"] if counting else ["kernel_trace", "kernel_stats", "memory_copy_trace"]
+    kind = "counter_collection" if counting else "kernel_trace"
     for pid in ("101", "102"):
-        for kind in kinds:
-            shutil.copy(samples / f"new_{kind}.csv", into / f"{name.replace('%pid%', pid)}_{kind}.csv")
+        shutil.copy(samples / f"new_{kind}.csv", into / f"{name.replace('%pid%', pid)}_{kind}.csv")
 
 
 if __name__ == "__main__":

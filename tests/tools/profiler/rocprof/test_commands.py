@@ -15,7 +15,7 @@ PROGRAM = ("python", "bench.py", "a b")
 
 def test_the_trace_names_its_folder_and_format() -> None:
     assert shlex.join(commands.trace(PROGRAM, Path("/out"))) == (
-        "rocprofv3 --kernel-trace --memory-copy-trace --stats -d /out -o ratchet_%pid% -f csv -- python bench.py 'a b'"
+        "rocprofv3 --kernel-trace -d /out -o ratchet_%pid% -f csv -- python bench.py 'a b'"
     )
 
 

@@ -16,6 +16,7 @@ FULL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFuncto
     [
         FULL,
         f"{FULL} [clone .kd]",
+        f"{FULL} (.kd)",
         f"{FULL}.kd",
         FULL.replace("> >", ">>"),
         FULL.replace(", ", ","),
