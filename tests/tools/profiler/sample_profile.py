@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from tools.hardware import find_device
@@ -16,7 +15,6 @@ from tools.profiler.categories import Category
 from tools.profiler.result import (
     CaseRow,
     CategoryShare,
-    Cause,
     Ceilings,
     KernelRow,
     Launch,
@@ -41,262 +39,82 @@ HOSTILE = (
 )
 _LAYERS = 8
 MADE = Made(date=datetime(2026, 11, 22, 6, 37, tzinfo=UTC), torch="2.11.0", triton="3.6.0", platform="CUDA 13.0")
-_MODEL = "/work/target/model.py"
+_INSTANCES = {"Decoder": 1, "RMSNorm": 2 * _LAYERS}
+
+
+# name | category | µs | bytes | FLOP | dtype | operation | module:line | cause | why
+_H200_ROWS = """
+nvjet_tst_128x64_64x8_1x2_h_bz_TNT|gemm|9.6|12582912|4.29e9|bfloat16|aten::linear|Attention:41|compute-bound|512×2048 by 2048×2048
+nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT|gemm|19.4|30932992|1.1811e10|bfloat16|aten::linear|MLP:73|compute-bound|512×2048 by 2048×5632
+nvjet_tst_192x256_64x4_2x1_v_bz_coopA_TNT|gemm|112.0|165937152|6.7109e10|bfloat16|aten::linear|Decoder:101|compute-bound|512×2048 by 2048×32000
+void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_nn_align8>(cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_nn_align8::Params)|gemm|11.2|12.6e6|1.07e9|bfloat16|aten::bmm|Attention:41|low occupancy|24 of 64 warps fit, by its 168 registers
+void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, false, false>(float*, float const*, int, int, int)|softmax and reduction|14.1|33.6e6||float32|aten::_softmax|Attention:41|memory-bound|half of the memory's bandwidth; float32 for bfloat16
+void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>>(int)|copy and fill|7.4|25.2e6|0|float32|aten::copy_|Attention:41|memory-bound|
+void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float>>, std::array<char*, 3ul>>(int)|activation and elementwise|3.1|6.3e6|1.05e6|bfloat16|aten::mul|RMSNorm:12|launch-bound|little longer than the 2.3 µs of a launch
+void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>, unsigned int, float, 4, 4>>|softmax and reduction|4.2|4.2e6||float32|aten::mean|RMSNorm:12|under-filled grid|64 workgroups on 132 compute units
+void at::native::vectorized_elementwise_kernel<4, at::native::silu_kernel(at::TensorIteratorBase&)::{lambda()#1}, std::array<char*, 2ul>>|activation and elementwise|4.4|11.5e6|2.9e6|bfloat16|aten::silu|MLP:73|launch-bound|little longer than the 2.3 µs of a launch
+rope_interleaved_v2|unclassified|5.2|||bfloat16|custom::rope|Attention:41|unknown|
+Memcpy DtoD (Device -> Device)|copy and fill|2.6|2.1e6|0||aten::contiguous|Attention:41|launch-bound|
+"""  # noqa: E501
+_CPU_ROWS = """
+aten::addmm|gemm|5650|25165824|4.29e9|float32|aten::addmm|Attention:41|compute-bound|512×2048 by 2048×2048
+aten::mm|gemm|15900|61865984|1.1811e10|float32|aten::mm|MLP:73|compute-bound|512×2048 by 2048×5632
+aten::bmm|gemm|2400|25e6|1.07e9|float32|aten::bmm|Attention:41|compute-bound|
+aten::_softmax|softmax and reduction|3900|33.6e6||float32|aten::_softmax|Attention:41|memory-bound|
+aten::mul|activation and elementwise|410|12.6e6|1.05e6|float32|aten::mul|RMSNorm:12|memory-bound|
+aten::mean|softmax and reduction|380|4.2e6||float32|aten::mean|RMSNorm:12|memory-bound|
+aten::copy_|copy and fill|700|8.4e6|0|float32|aten::copy_|Attention:41|memory-bound|
+"""
+_STEPS = """
+write_kernels|1.34|norms and elementwise kernels in as few passes over memory as they need
+fuse_projections|1.06|24 projections of one input each become 8
+swap_attention|1.21|hand-written attention without its scores in memory
+compile_model|1.52|what is not a product or attention, fused; gaps as short as the device allows
+route_gemm|1.18|products at 80% of the measured peak
+capture_graph|1.27|no gaps between 243 launches
+"""
 
 
 def h200_decoder() -> Profile:
     """512 tokens through eight layers of width 2048 in bfloat16; eager, so that small kernels wait for the host."""
-    peak, memory = 989.4, 4800.0
-    rows = [
-        _gemm("nvjet_tst_128x64_64x8_1x2_h_bz_TNT", 9.6, 512, 2048, 2048, "Attention", 41),
-        _gemm("nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT", 19.4, 512, 2048, 5632, "MLP", 73),
-        _gemm("nvjet_tst_192x256_64x4_2x1_v_bz_coopA_TNT", 112.0, 512, 2048, 32000, "Decoder", 101),
-        _row(
-            "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_nn_align8>"
-            "(cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_nn_align8::Params)",
-            "gemm",
-            11.2,
-            12.6e6,
-            1.07e9,
-            "bfloat16",
-            "aten::bmm",
-            "Attention",
-            41,
-            "low occupancy",
-            "24 of 64 warps fit, by its 168 registers",
-        ),
-        _row(
-            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, false, false>"
-            "(float*, float const*, int, int, int)",
-            "softmax and reduction",
-            14.1,
-            33.6e6,
-            None,
-            "float32",
-            "aten::_softmax",
-            "Attention",
-            41,
-            "memory-bound",
-            "half of the memory's bandwidth; float32 for bfloat16",
-        ),
-        _row(
-            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_"
-            "kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>>(int)",
-            "copy and fill",
-            7.4,
-            25.2e6,
-            0.0,
-            "float32",
-            "aten::copy_",
-            "Attention",
-            41,
-            "memory-bound",
-            "",
-        ),
-        _row(
-            "void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float, float, float, "
-            "at::native::binary_internal::MulFunctor<float>>, std::array<char*, 3ul>>(int)",
-            "activation and elementwise",
-            3.1,
-            6.3e6,
-            1.05e6,
-            "bfloat16",
-            "aten::mul",
-            "RMSNorm",
-            12,
-            "launch-bound",
-            "little longer than the 2.3 µs of a launch",
-        ),
-        _row(
-            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float, "
-            "float, float>, unsigned int, float, 4, 4>>",
-            "softmax and reduction",
-            4.2,
-            4.2e6,
-            None,
-            "float32",
-            "aten::mean",
-            "RMSNorm",
-            12,
-            "under-filled grid",
-            "64 workgroups on 132 compute units",
-        ),
-        _row(
-            "void at::native::vectorized_elementwise_kernel<4, at::native::silu_kernel(at::TensorIteratorBase&)"
-            "::{lambda()#1}, std::array<char*, 2ul>>",
-            "activation and elementwise",
-            4.4,
-            11.5e6,
-            2.9e6,
-            "bfloat16",
-            "aten::silu",
-            "MLP",
-            73,
-            "launch-bound",
-            "little longer than the 2.3 µs of a launch",
-        ),
-        _row(
-            "rope_interleaved_v2",
-            "unclassified",
-            5.2,
-            None,
-            None,
-            "bfloat16",
-            "custom::rope",
-            "Attention",
-            41,
-            "unknown",
-            "",
-        ),
-        _row(
-            "Memcpy DtoD (Device -> Device)",
-            "copy and fill",
-            2.6,
-            2.1e6,
-            0.0,
-            "",
-            "aten::contiguous",
-            "Attention",
-            41,
-            "launch-bound",
-            "",
-        ),
-    ]
-    layer = [5, 6, 7, 6, 6, 0, 0, 0, 9, 9, 10, 3, 6, 4, 5, 3, 10, 0, 6, 5, 6, 7, 6, 6, 1, 1, 8, 6, 1, 6]
     device = find_device("NVIDIA H200", "sm_90")
     assert device is not None
-    ceilings = Ceilings(
-        memory_gbps=memory,
-        peak_tflops=dict(device.peak_tflops),
-        launch_us=2.3,
-        source="NVIDIA, H200 Tensor Core GPU datasheet",
-    )
-    _roof(rows, memory, {"bfloat16": peak, "float32": 66.9})
-    profile = _built(
-        "bench.py:generate", "NVIDIA H200", "sm_90", rows, layer * _LAYERS + [7, 6, 2], gap_us=1.7, ceilings=ceilings
-    )
+    ceilings = Ceilings(memory_gbps=4800.0, peak_tflops=dict(device.peak_tflops), launch_us=2.3, source="a datasheet")
+    rows = _rows(_H200_ROWS)
+    for row in rows:
+        reached = [(row.gbps or 0.0) / 4800.0, (row.tflops or 0.0) / device.peak_tflops.get(row.dtype, float("inf"))]
+        row.speed_of_light = max(reached) if row.gbps is not None else None
+    layer = [5, 6, 7, 6, 6, 0, 0, 0, 9, 9, 10, 3, 6, 4, 5, 3, 10, 0, 6, 5, 6, 7, 6, 6, 1, 1, 8, 6, 1, 6]
+    profile = _built("NVIDIA H200", "sm_90", rows, layer * _LAYERS + [7, 6, 2], 1.7, ceilings)
     profile.steps = [
-        StepCeiling(
-            step="write_kernels",
-            speedup=1.34,
-            reason="norms and elementwise kernels in as few passes over memory as they need",
-        ),
-        StepCeiling(step="fuse_projections", speedup=1.06, reason="24 projections of one input each become 8"),
-        StepCeiling(step="swap_attention", speedup=1.21, reason="hand-written attention without its scores in memory"),
-        StepCeiling(
-            step="compile_model",
-            speedup=1.52,
-            reason="what is not a product or attention, fused; gaps as short as the device allows",
-        ),
-        StepCeiling(step="route_gemm", speedup=1.18, reason="products at 80% of the measured peak"),
-        StepCeiling(step="capture_graph", speedup=1.27, reason="no gaps between 243 launches"),
+        StepCeiling(step=step, speedup=float(speedup), reason=reason) for step, speedup, reason in _split(_STEPS)
+    ]
+    cases = [
+        ("prefill (tokens=512)", 3_400.0, 2_600.0, 0.235, "compute-bound"),
+        ("decode (tokens=1)", 1_300.0, 240.0, 0.815, "launch-bound"),
     ]
     profile.cases = [
-        CaseRow(
-            name="prefill (tokens=512)",
-            call_us=3_400.0,
-            busy_us=2_600.0,
-            idle_share=0.235,
-            launches=243.0,
-            bottleneck="compute-bound",
-        ),
-        CaseRow(
-            name="decode (tokens=1)",
-            call_us=1_300.0,
-            busy_us=240.0,
-            idle_share=0.815,
-            launches=243.0,
-            bottleneck="launch-bound",
-        ),
+        CaseRow(name=name, call_us=call, busy_us=busy, idle_share=idle, launches=243.0, bottleneck=bottleneck)
+        for name, call, busy, idle, bottleneck in cases
     ]
     profile.primary_bottleneck_component = "MLP"
     profile.primary_bottleneck_type = "compute-bound"
     profile.recommendations = [
         "Capture the call as a graph: the device waits for the host between most kernels.",
         "Replace the hand-written attention: 33.6 MB of scores are written and read in float32 in every layer.",
-        "Write the norm as one kernel: it is six launches now, none much longer than a launch takes.",
     ]
     profile.deeper = [
         "ncu --set full --kernel-name regex:softmax_warp_forward --launch-count 3 --export softmax --force-overwrite "
         ".venv/bin/python bench.py --entry generate",
-        "nsys profile --trace cuda,nvtx --output decoder .venv/bin/python bench.py --entry generate",
     ]
-    profile.notes = [
-        "Registers and LDS of the kernels of cuBLAS are not in the trace.",
-        "The operations of 2 kernels have shapes that do not tell their bytes.",
-    ]
+    profile.notes = ["Registers and LDS of the kernels of cuBLAS are not in the trace."]
     return profile
 
 
 def cpu_decoder() -> Profile:
     """The same in float32 on two cores, where a row is an operation, there is no launch to wait for and no ceiling."""
-    rows = [
-        _gemm("aten::addmm", 5_650.0, 512, 2048, 2048, "Attention", 41, "float32"),
-        _gemm("aten::mm", 15_900.0, 512, 2048, 5632, "MLP", 73, "float32"),
-        _row("aten::bmm", "gemm", 2_400.0, 25e6, 1.07e9, "float32", "aten::bmm", "Attention", 41, "compute-bound", ""),
-        _row(
-            "aten::_softmax",
-            "softmax and reduction",
-            3_900.0,
-            33.6e6,
-            None,
-            "float32",
-            "aten::_softmax",
-            "Attention",
-            41,
-            "memory-bound",
-            "",
-        ),
-        _row(
-            "aten::mul",
-            "activation and elementwise",
-            410.0,
-            12.6e6,
-            1.05e6,
-            "float32",
-            "aten::mul",
-            "RMSNorm",
-            12,
-            "memory-bound",
-            "",
-        ),
-        _row(
-            "aten::mean",
-            "softmax and reduction",
-            380.0,
-            4.2e6,
-            None,
-            "float32",
-            "aten::mean",
-            "RMSNorm",
-            12,
-            "memory-bound",
-            "",
-        ),
-        _row(
-            "aten::copy_",
-            "copy and fill",
-            700.0,
-            8.4e6,
-            0.0,
-            "float32",
-            "aten::copy_",
-            "Attention",
-            41,
-            "memory-bound",
-            "",
-        ),
-    ]
     layer = [4, 5, 4, 0, 0, 0, 6, 6, 2, 3, 2, 6, 0, 4, 5, 4, 1, 1, 4, 1]
-    profile = _built(
-        "bench.py:generate",
-        "Intel Xeon Platinum 8481C",
-        "x86_64",
-        rows,
-        layer * _LAYERS,
-        gap_us=9.0,
-        ceilings=Ceilings(),
-    )
+    profile = _built("Intel Xeon Platinum 8481C", "x86_64", _rows(_CPU_ROWS), layer * _LAYERS, 9.0, Ceilings())
     profile.notes = ["On a CPU a row is an operation and not a kernel.", "What this CPU can reach is not known."]
     return profile
 
@@ -373,76 +191,26 @@ def many_spans(count: int = 20_000) -> Profile:
     return profile
 
 
-def _gemm(
-    name: str, mean_us: float, m: int, k: int, n: int, module: str, line: int, dtype: str = "bfloat16"
-) -> KernelRow:
-    size = 2 if dtype == "bfloat16" else 4
-    op = "aten::linear" if size == 2 else name
-    return _row(
-        name,
-        "gemm",
-        mean_us,
-        float(size * (m * k + k * n + m * n)),
-        2.0 * m * k * n,
-        dtype,
-        op,
-        module,
-        line,
-        "compute-bound",
-        f"{m}×{k} by {k}×{n}",
-    )
+def _split(table: str) -> list[list[str]]:
+    return [line.split("|") for line in table.strip().splitlines()]
 
 
-def _row(
-    name: str,
-    category: Category,
-    mean_us: float,
-    moved: float | None,
-    flops: float | None,
-    dtype: str,
-    op: str,
-    module: str,
-    line: int,
-    cause: Cause,
-    why: str,
-) -> KernelRow:
-    row = KernelRow(
-        name=name,
-        category=category,
-        calls=0,
-        time_us=0,
-        share=0,
-        mean_us=mean_us,
-        op=op,
-        module=module,
-        where=f"{_MODEL}:{line}",
-        bytes=moved,
-        flops=flops,
-        dtype=dtype,
-        cause=cause,
-        why=why,
-    )
-    row.gbps = None if moved is None else moved / mean_us / 1e3
-    row.tflops = flops / mean_us / 1e6 if flops else None
-    row.launch = Launch(workgroups=264, workgroup_size=256, registers=168, lds_bytes=49_152, occupancy=0.375)
-    return row
-
-
-def _roof(rows: Sequence[KernelRow], memory_gbps: float, peaks: dict[str, float]) -> None:
-    for row in rows:
-        reached = [(row.gbps or 0.0) / memory_gbps, (row.tflops or 0.0) / peaks.get(row.dtype, float("inf"))]
-        row.speed_of_light = max(reached) if row.gbps is not None else None
+def _rows(table: str) -> list[KernelRow]:
+    launch = Launch(workgroups=264, workgroup_size=256, registers=168, lds_bytes=49_152, occupancy=0.375)
+    rows = []
+    for name, category, mean_us, moved, flops, dtype, op, place, cause, why in _split(table):
+        module, _, line = place.partition(":")
+        fields = dict(name=name, category=category, dtype=dtype, op=op, module=module, cause=cause, why=why)
+        fields |= dict(where=f"/work/target/model.py:{line}", launch=launch, bytes=moved or None, flops=flops or None)
+        row = KernelRow.model_validate({**fields, "calls": 0, "time_us": 0, "share": 0, "mean_us": mean_us})
+        row.gbps = None if row.bytes is None else row.bytes / row.mean_us / 1e3
+        row.tflops = row.flops / row.mean_us / 1e6 if row.flops else None
+        rows.append(row)
+    return rows
 
 
 def _built(
-    entry: str,
-    device: str,
-    architecture: str,
-    rows: list[KernelRow],
-    order: list[int],
-    *,
-    gap_us: float,
-    ceilings: Ceilings,
+    device: str, architecture: str, rows: list[KernelRow], order: list[int], gap_us: float, ceilings: Ceilings
 ) -> Profile:
     """All numbers that follow from the kernels, the order of their launches and the gaps between them."""
     spans: list[Span] = []
@@ -467,7 +235,7 @@ def _built(
         by_module[row.module] += row.time_us
     wheres = {row.module: row.where for row in rows}
     return Profile(
-        entry=entry,
+        entry="bench.py:generate",
         made=MADE,
         device=device,
         architecture=architecture,
@@ -484,11 +252,7 @@ def _built(
         categories=[CategoryShare(category=name, time_us=us, share=us / busy) for name, us in by_category.items()],
         modules=[
             ModuleRow(
-                name=name,
-                where=wheres[name],
-                time_us=us,
-                share=us / busy,
-                instances=1 if name == "Decoder" else 2 * _LAYERS if name == "RMSNorm" else _LAYERS,
+                name=name, where=wheres[name], time_us=us, share=us / busy, instances=_INSTANCES.get(name, _LAYERS)
             )
             for name, us in by_module.items()
         ],
