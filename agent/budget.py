@@ -17,7 +17,7 @@ LOOK_SHARE = 1 / 3  # of the time that is left: at most so much for one more loo
 LOOK_S = 300.0  # and at most so long, however much is left: what compiles itself for half a minute would take ten
 ATTEMPT_RESTARTS = 12  # what a change costs that is decided at the first look, its check included
 CHECK_SHARE = 1 / 2  # of the whole budget: at most so long is waited for one build that compiles itself
-LEAST_CHECK_S = 400.0  # max-autotune of eight layers took 333 s on an H200 (evals/results/h200-20261125-134700)
+LEAST_CHECK_S = 400.0  # max-autotune of 8 layers: 333 s on an H200 (evals/results/evidence/h200/20261125-134700.md)
 
 
 def longest_check_s(minutes: float | None) -> float:

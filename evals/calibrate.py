@@ -2,7 +2,7 @@
 
 A target whose only difference is how much work it wastes: the same code (A/A), 3 % more, 10 % less. The A/A and the
 slowdown go straight to the confirmation, which is where a false keep would come from; the gain goes through the screen
-first, as in a run. Refuses to leave anything out: every comparison is in the result, with its restarts and its time.
+first, as in a run. Every comparison is in the result, with its restarts and its time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 from agent import environment
 from agent.records import run_folder
 from agent.reporting import wording
-from evals.result_file import ResultFile
+from evals.results import write_evidence
 from sandbox.local.provider import LocalSandbox
 from tools.judging import accept
 from tools.judging.check import Checked
@@ -82,7 +82,6 @@ class Calibration(BaseModel):
 def run(results_dir: Path) -> int:
     """Calibrate and store the result; returns 0 when the judge erred no more than it may. Raises: RatchetError."""
     found = Calibration(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe())
-    file = ResultFile(results_dir, "calibration", found.date)
     with tempfile.TemporaryDirectory(prefix="ratchet-calibrate-") as folder:
         referee, trees = _referee(Path(folder))
         with contextlib.closing(referee):
@@ -95,8 +94,8 @@ def run(results_dir: Path) -> int:
                 for number in range(effect.comparisons):
                     found.judged.append(_judge(referee, effect, checked, pristine.build))
                     _say(effect, number, found.judged[-1])
-                    file.write(found, _page(found))
-    print(f"\n{_page(found)}\n{file}")
+                    stored = write_evidence(results_dir, "calibration", found.date, found, _page(found))
+    print(f"\n{_page(found)}\n{stored}")
     return 0 if all(_passed(found, effect) for effect in EFFECTS) else 1
 
 

@@ -1,6 +1,6 @@
 """What containment costs: starting a process, a restart of the referee, and a whole run, for every provider in turns.
 
-Refuses to judge. A cost is a ratio to the local provider within the same round, because machines differ and drift.
+A cost is a ratio to the local provider within the same round, because machines differ and drift.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from agent import environment
 from agent.records import run_folder
 from agent.reporting import wording
 from evals import run_tasks
-from evals.result_file import ResultFile
-from evals.run_tasks import How, Row
+from evals.results import Result, write_evidence
 from sandbox import choose
 from sandbox.choose import Name, Wanted
 from sandbox.contract import Command, Sandbox
@@ -80,13 +79,8 @@ class Run(BaseModel):
     """One whole run under the same time budget."""
 
     provider: Name
-    row: Row
-
-    @property
-    def restarts(self) -> int:
-        """Of the comparisons that decided about an attempt."""
-        attempts = (self.row.report or {}).get("attempts", [])
-        return sum(attempt["cost"].get("restarts", 0) for attempt in attempts)
+    row: Result
+    exit_status: int
 
 
 class Containment(BaseModel):
@@ -160,13 +154,7 @@ def _runs(runs: Sequence[Run], minutes: float) -> Iterator[str]:
     if not runs:
         return
     yield f"\n## A whole run ({TASK}, a budget of {minutes:g} minutes)\n"
-    yield "| provider | kept | over eager | over best torch.compile | restarts | time |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for run in runs:
-        row = run.row
-        over = [wording.speedup(s) if s else "–" for s in (row.speedup, row.speedup_over_compile)]
-        took = wording.duration(row.wall_s)
-        yield f"| {run.provider} | {row.told} | {over[0]} | {over[1]} | {run.restarts} | {took} |"
+    yield from (f"- {run.provider}: {run_tasks.told(run.row)}" for run in runs)
 
 
 def run(
@@ -187,7 +175,10 @@ def run(
         environment=environment.describe(),
         run_minutes=run_minutes,
     )
-    file = ResultFile(results_dir, "containment", found.date)
+
+    def store() -> Path:
+        return write_evidence(results_dir, "containment", found.date, found, found.page())
+
     with tempfile.TemporaryDirectory(prefix="ratchet-containment-") as folder:
         Path(folder).chmod(0o755)  # separate users pass through
         sandboxes = {name: _sandbox(name, Path(folder) / name) for name in providers}
@@ -201,14 +192,16 @@ def run(
             for number in range(restarts):
                 found.restarts += [_restart(referee, name) for name, referee in referees.items()]
                 print(f"restarts: {number + 1} of {restarts}", flush=True)
-                file.write(found, found.page())
+                store()
     for name in providers if run_minutes else ():
         print(f"a run in {name}:", flush=True)
         options = ("--sandbox", name, "--budget-minutes", f"{run_minutes:g}")
-        found.runs.append(Run(provider=name, row=run_tasks.run_one(TASK, How(options))))
-        file.write(found, found.page())
-    print(f"\n{found.page()}\n{file}")
-    return 0 if all(each.row.exit_status == 0 for each in found.runs) else 1
+        with tempfile.TemporaryDirectory(prefix="ratchet-containment-") as runs:
+            status, row, _ = run_tasks.run_one(TASK, Path(runs), options)
+        found.runs.append(Run(provider=name, row=row, exit_status=status))
+        store()
+    print(f"\n{found.page()}\n{store()}")
+    return 0 if all(each.exit_status == 0 for each in found.runs) else 1
 
 
 def _sandbox(name: Name, folder: Path) -> Sandbox:

@@ -1,6 +1,6 @@
 """Kill runs at random moments and look what they leave behind after the next start.
 
-Refuses to call a leftover harmless: a container, a process, a mount or a record that is still there counts.
+A container, a process, a mount or a record that is still there counts.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from agent import environment
 from agent.records import run_folder
-from evals.result_file import ResultFile
+from evals.results import write_evidence
 from sandbox import choose
-from sandbox.choose import Wanted
+from sandbox.choose import Name, Wanted
 from sandbox.contract import Sandbox
 
 TASK = Path(__file__).parent / "tasks" / "kb_mlp"
@@ -64,7 +63,7 @@ class KillRuns(BaseModel):
         return "\n".join(lines) + "\n"
 
 
-def run(results_dir: Path, provider: Literal["docker", "bwrap", "local"], count: int) -> int:
+def run(results_dir: Path, provider: Name, count: int) -> int:
     """Kill that many runs and store what was seen; returns 0 when nothing was left of any. Raises: SandboxError."""
     found = KillRuns(
         date=datetime.now(UTC),
@@ -72,35 +71,19 @@ def run(results_dir: Path, provider: Literal["docker", "bwrap", "local"], count:
         environment=environment.describe(),
         provider=provider,
     )
-    file = ResultFile(results_dir, f"kill-runs-{provider}", found.date)
     with tempfile.TemporaryDirectory(prefix="ratchet-kills-") as folder:
         for number in range(count):
             found.runs.append(_kill_one(Path(folder), f"kill-{number}", provider))
             print(f"{number + 1} of {count}: {found.runs[-1].left or 'nothing left'}", flush=True)
-    file.write(found, found.page())
-    print(f"\n{found.page()}\n{file}")
+    stored = write_evidence(results_dir, "kill-runs", found.date, found, found.page())
+    print(f"\n{found.page()}\n{stored}")
     return 0 if not any(run.left for run in found.runs) else 1
 
 
-def _kill_one(folder: Path, name: str, provider: Literal["docker", "bwrap", "local"]) -> Killed:
-    command = [
-        sys.executable,
-        "-m",
-        "agent",
-        "run",
-        "--target",
-        str(TASK),
-        "--entry",
-        "bench.py",
-        "--python",
-        sys.executable,
-        "--runs-dir",
-        str(folder),
-        "--run-id",
-        name,
-        "--sandbox",
-        provider,
-    ]
+def _kill_one(folder: Path, name: str, provider: Name) -> Killed:
+    what = ["--target", str(TASK), "--entry", "bench.py", "--python", sys.executable]
+    where = ["--runs-dir", str(folder), "--run-id", name, "--sandbox", provider]
+    command = [sys.executable, "-m", "agent", "run", *what, *where]
     moment = random.uniform(0.2, LATEST_S)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as agent:
         time.sleep(moment)

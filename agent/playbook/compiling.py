@@ -17,7 +17,7 @@ _ROCM_OPTIONS = (
 )
 
 MOST_AT_A_START_S = 60.0  # of compiling that each start of a program pays for
-CONSTANTS_TAKE = 2.5  # times as long as without: 34 s and 13 s on hf_llama (evals/results/tasks-20261123-074030.json)
+CONSTANTS_TAKE = 2.5  # times as long as without: 34 s and 13 s on hf_llama (row 2026-11-23T07:40)
 _CONSTANTS = "with its weights as constants"
 
 
@@ -25,7 +25,7 @@ def settings(platform: Platform, cases: int, tuning_pays: bool = False) -> list[
     """Argument lists for `compile`, the likeliest first: with several shapes, one graph for each may win.
 
     Tuning comes only where plain torch.compile showed that it pays: last on a GPU, where it takes minutes; first on a
-    CPU, where it takes no longer than compiling does (evals/results/tasks-20261127-224404.json).
+    CPU, where it takes no longer than compiling does (evals/results/results.jsonl, 2026-11-27T22:44).
     """
     base = _ROCM_OPTIONS if platform.rocm else ""
     found = [base] if cases < 2 else [f"dynamic=False, {base}".removesuffix(", "), base]

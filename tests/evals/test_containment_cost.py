@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ def test_one_start_and_one_restart_are_measured_and_stored(tmp_path: Path, capsy
     assert containment.run(tmp_path, providers=("local",), starts=1, restarts=1, run_minutes=0) == 0
     told = capsys.readouterr().out
     assert "starts: 1 of 1" in told and "restarts: 1 of 1" in told
-    (stored,) = tmp_path.rglob("*.json")
-    found = Containment.model_validate_json(stored.read_text())
+    (stored,) = tmp_path.rglob("*.json.gz")
+    found = Containment.model_validate_json(gzip.decompress(stored.read_bytes()))
     (start,), (restart,) = found.starts, found.restarts
     assert start.provider == restart.provider == "local"
     assert 0 < start.torch_import_s < start.to_first_call_s and start.beyond_import_s > 0 and start.end_s > 0

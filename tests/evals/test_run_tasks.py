@@ -1,17 +1,16 @@
-"""Which tasks there are, and what is told of their runs."""
+"""Which tasks there are, and how a run of one becomes a row."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent import environment
-from agent.config import RunConfig
 from agent.errors import WrongUsage
-from agent.records import run_folder
-from evals.run_tasks import TASKS, How, Row, Table, _may_go_on, _new_run, _page, run, tasks
+from evals import results, run_tasks
+from evals.run_tasks import TASKS, run, tasks
 from tests.agent.reporting.sample_report import sample
 
 
@@ -34,53 +33,36 @@ def test_every_task_says_what_it_is() -> None:
         assert (TASKS / folder / "README.md").read_text().startswith(f"# {folder}\n")
 
 
-def test_the_page_says_what_each_step_found() -> None:
-    found = sample()
-    row = Row(task="one", outcome="kept", wall_s=1.0, exit_status=0, report=found.model_dump(mode="json"))
-    table = Table(date=datetime.now(UTC), command=["evals"], environment=environment.describe(), rows=[row])
-    told = table.steps()
-    for step in found.steps:
-        assert (f"| one | {step.name} | {step.kept} of {step.attempts} |" in told) == (
-            bool(step.attempts) or step.status != "done"
-        )
+def test_a_row_says_what_the_report_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def agent(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        run_dir = Path(command[command.index("--runs-dir") + 1]) / "unchanged-t5"
+        run_dir.mkdir()
+        (run_dir / "report.json").write_text(sample().model_dump_json())
+        (run_dir / "whole.json").write_text('{"log_ratios": [0.1]}')
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(results, "commit", lambda: "0123456")
+    monkeypatch.setattr(run_tasks.subprocess, "run", agent)
+    assert run(("unchanged/t5",), tmp_path / "results") == 0
+    (row,) = results.read(tmp_path / "results")
+    assert (row.task, row.device, row.torch, row.commit) == ("unchanged/t5", "A CPU, 2 cores", "2.13.0+cpu", "0123456")
+    assert (row.speedup, row.one_line) == (sample().speedup, "default") and len(row.kept) == 1
+    assert (tmp_path / "results" / row.samples).is_file()
 
 
-def test_the_page_names_the_gpu_that_it_was_measured_on() -> None:
-    told = sample().model_dump(mode="json")
-    row = Row(task="one", outcome="kept", wall_s=1.0, exit_status=0, report=told)
-    table = Table(date=datetime.now(UTC), command=["evals"], environment=environment.describe(), rows=[row])
-    cpu = f"on {table.environment.host.cpu_model}, "
-    assert cpu in _page(table)
-    told["environment"]["guest"]["gpu_name"] = "A GPU"
-    assert f"on A GPU, {cpu.removeprefix('on ')}" in _page(table)
-    row.report = None
-    assert cpu in _page(table)
+def test_a_run_that_ended_without_a_report_is_a_row_without_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(results, "commit", lambda: "0123456")
+    monkeypatch.setattr(run_tasks.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 64))
+    assert run(("decoder",), tmp_path / "results") == 1
+    (row,) = results.read(tmp_path / "results")
+    assert (row.outcome, row.samples, row.kept) == ("ended with exit status 64", "", [])
+    assert "decoder: ended with exit status 64" in capsys.readouterr().out
 
 
-def test_what_a_model_names_its_change_is_one_cell() -> None:
-    row = Row(task="one", outcome="kept", kept=["fuse | gate\nand up", "more"], wall_s=1.0, exit_status=0)
-    table = Table(date=datetime.now(UTC), command=["evals"], environment=environment.describe(), rows=[row])
-    assert "| one | fuse \\| gate and up; more | – |" in table.markdown()
-
-
-@pytest.fixture
-def begun(tmp_path: Path) -> Path:
-    """A run of the task `decoder` that stopped."""
-    config = RunConfig(target=tmp_path / "target", entry="bench.py", runs_dir=tmp_path / "runs", run_id="decoder")
-    asked = _new_run("decoder", "decoder", ("--budget-minutes", "7"))
-    return run_folder.create(config, ["agent", *asked, "--runs-dir", str(tmp_path / "runs"), "--stop-after", "9m"]).path
-
-
-def test_a_finished_run_is_not_stored_as_a_new_one(begun: Path, tmp_path: Path) -> None:
-    (begun / "report.json").touch()
-    with pytest.raises(WrongUsage, match="is finished"):
-        run(("kb_mlp", "decoder"), tmp_path / "results", How(("--budget-minutes", "7"), begun.parent))
+def test_a_run_that_is_there_is_not_stored_as_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "decoder").mkdir(parents=True)
+    with pytest.raises(WrongUsage, match="there already"):
+        run(("kb_mlp", "decoder"), tmp_path / "results", (), tmp_path / "runs")
     assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.parametrize("options", [(), ("--budget-minutes", "8"), ("--budget-minutes", "7", "--sandbox", "local")])
-def test_a_run_goes_on_with_the_options_that_it_was_begun_with(options: tuple[str, ...], begun: Path) -> None:
-    _may_go_on("decoder", How(("--budget-minutes", "7"), begun.parent, "5m"))
-    _may_go_on("kb_mlp", How(options, begun.parent))
-    with pytest.raises(WrongUsage, match="--budget-minutes 7"):
-        _may_go_on("decoder", How(options, begun.parent))

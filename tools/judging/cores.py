@@ -67,7 +67,7 @@ class Cores:
         """The same, timed on what is quickest now; the asking thread is put on the quickest CPU of the host, to poll.
 
         One CPU of a shared machine may take twice as long as another, for seconds, and then no longer, probably by what
-        others do on the other half of its core (evals/results/h100-20261127-211543).
+        others do on the other half of its core (evals/results/evidence/h100/20261127-211543.md).
         """
         count = len(self.timed)
         probed = self.cpus[-max(PROBED, count) :]

@@ -1,0 +1,98 @@
+"""Rows are appended and never lost, and the page shows the newest of each task and machine."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals import cli, results
+from evals.results import Result
+from tests.agent.reporting.sample_report import interval, sample
+
+DATE = datetime(2026, 12, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def row(**changes: Any) -> Result:
+    given: dict[str, Any] = {
+        "date": DATE,
+        "task": "one",
+        "device": "A CPU, 2 cores",
+        "commit": "0123456",
+        "command": "evals run one",
+        "outcome": "1 change kept",
+        "kept": ["fuse | gate"],
+        "speedup": interval(1.32, 1.28, 1.37),
+        "minutes": 6.5,
+        "fingerprint": "0" * 16,
+        "samples": "samples/one.json.gz",
+    }
+    return Result(**(given | changes))
+
+
+def test_rows_are_read_as_they_were_written_and_the_page_follows(tmp_path: Path) -> None:
+    written = [row(), row(task="two", samples="", outcome="ended with exit status 64", kept=[], speedup=None)]
+    for each in written:
+        results.append(tmp_path, each)
+    assert results.read(tmp_path) == written
+    stored = (tmp_path / results.PAGE).read_text()
+    assert stored == results.page(written)
+    assert "| one | 1.32× (1.28 to 1.37) | not measured | fuse \\| gate | 6 min 30 s | 2026-12-02 | 0123456 |" in stored
+    assert "| two |" not in stored  # it has no report
+
+
+def test_the_page_shows_the_newest_row_of_each_task_and_machine() -> None:
+    later = DATE.replace(day=3)
+    told = results.page([row(date=later, commit="new"), row(commit="old"), row(device="A GPU", commit="gpu")])
+    assert ("| new |" in told, "| old |" in told, "| gpu |" in told) == (True, False, True)
+    assert told.index("## A CPU, 2 cores") < told.index("## A GPU")
+
+
+def test_samples_are_not_written_over_those_of_another_run(tmp_path: Path) -> None:
+    name = results.write_samples(tmp_path, DATE, "unchanged/t5", {"report": {"a": 1}})
+    assert name == "samples/20261202-030405-unchanged-t5.json.gz"
+    assert json.loads(gzip.decompress((tmp_path / name).read_bytes())) == {"report": {"a": 1}}
+    with pytest.raises(FileExistsError):
+        results.write_samples(tmp_path, DATE, "unchanged/t5", {})
+
+
+def test_evidence_is_a_page_and_its_numbers(tmp_path: Path) -> None:
+    page = results.write_evidence(tmp_path, "calibration", DATE, row(), f"made in {results.ROOT}/evals")
+    assert page.read_text() == "made in ./evals"
+    packed = page.with_suffix(".json.gz").read_bytes()
+    assert Result.model_validate_json(gzip.decompress(packed)) == row()
+
+
+def test_the_fingerprint_is_of_the_environment() -> None:
+    environment = sample().environment
+    other = environment.model_copy(update={"variables": {"OMP_NUM_THREADS": "2"}})
+    assert results.fingerprint(environment) == results.fingerprint(sample().environment)
+    assert results.fingerprint(environment) != results.fingerprint(other)
+    assert results.device(environment) == "A CPU, 2 cores"
+
+
+@pytest.mark.parametrize(
+    ("home", "shown"), [("/home/me", '"~", ~/x, ~. /home/menu /home/me-too /home/me.old'), ("/", None)]
+)
+def test_a_home_is_not_named_and_nothing_else_is_changed(
+    home: str, shown: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", home)
+    told = '"/home/me", /home/me/x, /home/me. /home/menu /home/me-too /home/me.old'
+    assert results.portable(told) == (shown or told)
+
+
+def test_the_stored_page_is_the_one_of_the_stored_rows() -> None:
+    folder = results.ROOT / "evals" / "results"
+    rows = results.read(folder)
+    assert (folder / results.PAGE).read_text() == results.page(rows), "run `evals results`"
+    assert [each.samples for each in rows if each.samples and not (folder / each.samples).is_file()] == []
+
+
+def test_a_folder_without_rows_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["results", "--results-dir", str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
