@@ -1,4 +1,4 @@
-"""The one table of devices: what their compute units hold, and what they can reach at best.
+"""The one table of devices (devices.toml): what their compute units hold, and what they can reach at best.
 
 Refuses to guess: a device that is not in the table has no ceilings but measured ones, and a figure without a source is
 not in it. Figures of AMD's are per device as a program sees it, so for MI250 per die.
@@ -17,8 +17,11 @@ Sources:
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 
@@ -97,126 +100,13 @@ class Device:
         return None if peak is None else 1e3 * peak / self.memory_gbps
 
 
-def _peaks(
-    double: float, single: float, tf32: float | None, half: float, brain: float, eight: float | None
-) -> dict[str, float]:
-    found = zip(DTYPES, (double, single, tf32, half, brain, eight), strict=True)
-    return {dtype: peak for dtype, peak in found if peak is not None}
+def _device(infinity_cache_mib: int = 0, *, l2_mib: int, names: list[str], **figures: Any) -> Device:
+    caches: dict[str, Any] = {"l2_bytes": l2_mib << 20, "infinity_cache_bytes": infinity_cache_mib << 20}
+    return Device(names=tuple(names), **caches, **figures)
 
 
-_MIB = 1 << 20
-_MI300 = _peaks(163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9)
-DEVICES: tuple[Device, ...] = (
-    Device(
-        "AMD Instinct MI100",
-        "gfx908",
-        120,
-        1228.8,
-        8 * _MIB,
-        _peaks(11.5, 46.1, None, 184.6, 92.3, None),
-        23.1,
-        "[A], [B]",
-        names=("mi100",),
-    ),
-    Device(
-        "AMD Instinct MI250 (one die)",
-        "gfx90a",
-        104,
-        1638.4,
-        8 * _MIB,
-        _peaks(45.3, 45.3, None, 181.0, 181.0, None),
-        22.6,
-        "[A], [B]",
-        names=("mi250",),
-    ),
-    Device(
-        "AMD Instinct MI250X (one die)",
-        "gfx90a",
-        110,
-        1638.4,
-        8 * _MIB,
-        _peaks(47.9, 47.9, None, 191.5, 191.5, None),
-        23.9,
-        "[A], [C]",
-        names=("mi250x",),
-    ),
-    Device(
-        "AMD Instinct MI300X",
-        "gfx942",
-        304,
-        5300.0,
-        32 * _MIB,
-        _MI300,
-        163.4,
-        "[A], [B]",
-        dies=8,
-        infinity_cache_bytes=256 * _MIB,
-        names=("mi300x",),
-    ),
-    Device(
-        "AMD Instinct MI325X",
-        "gfx942",
-        304,
-        6000.0,
-        32 * _MIB,
-        _MI300,
-        163.4,
-        "[A], [F]",
-        dies=8,
-        infinity_cache_bytes=256 * _MIB,
-        names=("mi325x",),
-    ),
-    Device(
-        "AMD Instinct MI350X",
-        "gfx950",
-        256,
-        8000.0,
-        32 * _MIB,
-        _peaks(72.1, 144.2, None, 2309.6, 2309.6, 4614.0),
-        144.2,
-        "[A], [C]",
-        dies=8,
-        infinity_cache_bytes=256 * _MIB,
-        names=("mi350x",),
-    ),
-    Device(
-        "AMD Instinct MI355X",
-        "gfx950",
-        256,
-        8000.0,
-        32 * _MIB,
-        _peaks(78.6, 157.3, None, 2516.6, 2516.6, 5033.2),
-        157.3,
-        "[A], [C]",
-        dies=8,
-        infinity_cache_bytes=256 * _MIB,
-        names=("mi355x",),
-    ),
-    Device(
-        "NVIDIA H100 SXM",
-        "sm_90",
-        132,
-        3350.0,
-        50 * _MIB,
-        _peaks(66.9, 66.9, 494.7, 989.4, 989.4, 1978.9),
-        66.9,
-        "[E]",
-        names=("h100",),
-    ),
-    Device(
-        "NVIDIA H200",
-        "sm_90",
-        132,
-        4800.0,
-        50 * _MIB,
-        _peaks(66.9, 66.9, 494.7, 989.4, 989.4, 1978.9),
-        66.9,
-        "[E]",
-        names=("h200",),
-    ),
-)
-
-
+_TABLE = Path(__file__).with_name("devices.toml")
+DEVICES = tuple(_device(**figures) for figures in tomllib.loads(_TABLE.read_text())["device"])
 # Cards of the same name with fewer units, lower clocks or slower memory ([E] has columns of their own), and slices.
 _OTHER_KINDS = frozenset({"pcie", "nvl", "mig"})
 

@@ -7,37 +7,14 @@ import pytest
 from tools.hardware import ARCHITECTURES, DEVICES, DTYPES, Device, find_architecture, find_device
 
 # [LLVM, review D138443, and ROCm's table of registers and waves]
-CDNA = [
-    (1, 8),
-    (64, 8),
-    (65, 7),
-    (72, 7),
-    (73, 6),
-    (80, 6),
-    (81, 5),
-    (96, 5),
-    (97, 4),
-    (128, 4),
-    (129, 3),
-    (168, 3),
-    (169, 2),
-    (256, 2),
-    (257, 1),
-    (512, 1),
-    (513, 0),
-]
-GFX908 = [(24, 10), (25, 9), (28, 9), (32, 8), (36, 7), (40, 6), (48, 5), (64, 4), (84, 3), (85, 2), (128, 2), (129, 1)]
+CDNA = "1:8 64:8 65:7 72:7 73:6 80:6 81:5 96:5 97:4 128:4 129:3 168:3 169:2 256:2 257:1 512:1 513:0"
+GFX908 = "24:10 25:9 28:9 32:8 36:7 40:6 48:5 64:4 84:3 85:2 128:2 129:1"
 
 
-@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
-@pytest.mark.parametrize(("used", "waves"), CDNA)
-def test_registers_decide_how_many_waves_fit(arch: str, used: int, waves: int) -> None:
-    assert ARCHITECTURES[arch].registers.waves(used) == waves
-
-
-@pytest.mark.parametrize(("used", "waves"), GFX908)
-def test_the_first_of_them_has_a_table_of_its_own(used: int, waves: int) -> None:
-    assert ARCHITECTURES["gfx908"].registers.waves(used) == waves
+@pytest.mark.parametrize(("arch", "table"), [("gfx90a", CDNA), ("gfx942", CDNA), ("gfx950", CDNA), ("gfx908", GFX908)])
+def test_registers_decide_how_many_waves_fit(arch: str, table: str) -> None:
+    for used, waves in (map(int, pair.split(":")) for pair in table.split()):
+        assert ARCHITECTURES[arch].registers.waves(used) == waves, used
 
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950"])

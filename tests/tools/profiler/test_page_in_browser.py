@@ -33,50 +33,11 @@ NUMBERS = {
 }
 TEXTS = {"kernel": "name", "cause": "cause", "category": "category"}
 # what the template and its script make; anything else came from a name
-ELEMENTS = set(
-    [
-        "a",
-        "b",
-        "button",
-        "canvas",
-        "circle",
-        "code",
-        "dd",
-        "details",
-        "div",
-        "dl",
-        "dt",
-        "footer",
-        "g",
-        "h1",
-        "h2",
-        "h3",
-        "header",
-        "i",
-        "input",
-        "li",
-        "line",
-        "main",
-        "noscript",
-        "p",
-        "path",
-        "script",
-        "section",
-        "small",
-        "span",
-        "strong",
-        "summary",
-        "svg",
-        "table",
-        "tbody",
-        "td",
-        "text",
-        "th",
-        "thead",
-        "tr",
-        "ul",
-    ]
-)
+_TAGS = """
+a b button canvas circle code dd details div dl dt footer g h1 h2 h3 header i input li line main noscript p path script
+section small span strong summary svg table tbody td text th thead tr ul
+"""
+ELEMENTS = set(_TAGS.split())
 
 
 @dataclass(frozen=True)
