@@ -12,16 +12,14 @@ import shutil
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from statistics import median_high
 
 from pydantic import BaseModel, Field
 
 from agent import environment
-from agent.records import run_folder
 from agent.reporting import wording
-from evals.results import write_evidence
+from evals.results import Evidence
 from sandbox.local.provider import LocalSandbox
 from tools.judging import accept
 from tools.judging.check import Checked
@@ -65,12 +63,11 @@ class Judged(BaseModel):
     comparisons: list[Comparison] = Field(default_factory=list)
 
 
-class Calibration(BaseModel):
+class Calibration(Evidence):
     """One execution of `evals calibrate`."""
 
-    date: datetime
-    command: list[str]
-    environment: environment.Environment
+    topic = "calibration"
+    title = "Calibration of the judge"
     delta: float = 0.0
     aa: Comparison | None = None
     judged: list[Judged] = Field(default_factory=list)
@@ -78,10 +75,34 @@ class Calibration(BaseModel):
     def rows(self, effect: Effect) -> list[Judged]:
         return [judged for judged in self.judged if judged.effect == effect.name]
 
+    def passed(self, effect: Effect) -> bool:
+        rows = self.rows(effect)
+        return (
+            len(rows) == effect.comparisons and effect.least_kept <= sum(row.kept for row in rows) <= effect.most_kept
+        )
+
+    def body(self) -> str:
+        lines = [
+            f"Noise floor of the session: {self.delta:.1%}.\n",
+            "| effect | comparisons | kept | allowed | median of medians | restarts | time |",
+            "| --- " * 7 + "|",
+        ]
+        for effect in EFFECTS:
+            rows = self.rows(effect)
+            medians = [row.interval.median for row in rows if row.interval]
+            middle = f"{median_high(medians):.3f}" if medians else "–"
+            allowed = f"{effect.least_kept} to {effect.most_kept}"
+            restarts, took = (
+                _range(of) for of in ([row.restarts for row in rows], [round(row.wall_s) for row in rows])
+            )
+            kept = sum(row.kept for row in rows)
+            lines.append(f"| {effect.name} | {len(rows)} | {kept} | {allowed} | {middle} | {restarts} | {took} s |")
+        return "\n".join(lines)
+
 
 def run(results_dir: Path) -> int:
     """Calibrate and store the result; returns 0 when the judge erred no more than it may. Raises: RatchetError."""
-    found = Calibration(date=datetime.now(UTC), command=run_folder.this_command(), environment=environment.describe())
+    found = Calibration()
     with tempfile.TemporaryDirectory(prefix="ratchet-calibrate-") as folder:
         referee, trees = _referee(Path(folder))
         with contextlib.closing(referee):
@@ -94,9 +115,9 @@ def run(results_dir: Path) -> int:
                 for number in range(effect.comparisons):
                     found.judged.append(_judge(referee, effect, checked, pristine.build))
                     _say(effect, number, found.judged[-1])
-                    stored = write_evidence(results_dir, "calibration", found.date, found, _page(found))
-    print(f"\n{_page(found)}\n{stored}")
-    return 0 if all(_passed(found, effect) for effect in EFFECTS) else 1
+                    stored = found.write(results_dir)
+    print(f"\n{found.page()}\n{stored}")
+    return 0 if all(found.passed(effect) for effect in EFFECTS) else 1
 
 
 def _referee(folder: Path) -> tuple[Referee, dict[str, Build]]:
@@ -152,36 +173,5 @@ def _say(effect: Effect, number: int, judged: Judged) -> None:
     )
 
 
-def _passed(found: Calibration, effect: Effect) -> bool:
-    kept = sum(judged.kept for judged in found.rows(effect))
-    return len(found.rows(effect)) == effect.comparisons and effect.least_kept <= kept <= effect.most_kept
-
-
-def _page(found: Calibration) -> str:
-    host = found.environment.host
-    lines = [
-        "# Calibration of the judge",
-        "",
-        f"Measured {found.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}. "
-        f"Command: `{' '.join(found.command)}`. Noise floor of the session: {found.delta:.1%}.",
-        "",
-        "| effect | comparisons | kept | allowed | median of medians | restarts | time |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for effect in EFFECTS:
-        rows = found.rows(effect)
-        medians = sorted(row.interval.median for row in rows if row.interval)
-        lines.append(
-            f"| {effect.name} | {len(rows)} | {sum(row.kept for row in rows)} | {effect.least_kept} to "
-            f"{effect.most_kept} | {_middle(medians)} | {_range([row.restarts for row in rows])} | "
-            f"{_range([round(row.wall_s) for row in rows])} s |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _middle(ordered: list[float]) -> str:
-    return f"{ordered[len(ordered) // 2]:.3f}" if ordered else "–"
-
-
-def _range(values: list[Any]) -> str:
+def _range(values: list[int]) -> str:
     return f"{min(values)} to {max(values)}" if values else "–"

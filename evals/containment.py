@@ -1,6 +1,7 @@
-"""What containment costs: starting a process, a restart of the referee, and a whole run, for every provider in turns.
+"""What containment costs: starting a process and a restart of the referee, for every provider in turns.
 
-A cost is a ratio to the local provider within the same round, because machines differ and drift.
+A cost is a ratio to the local provider within the same round, because machines differ and drift. What a whole
+run takes, `evals run decoder --sandbox NAME` tells.
 """
 
 from __future__ import annotations
@@ -13,18 +14,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from statistics import median
 
 from pydantic import BaseModel, Field
 
-from agent import environment
-from agent.records import run_folder
 from agent.reporting import wording
 from evals import run_tasks
-from evals.results import Result, write_evidence
+from evals.results import Evidence
 from sandbox import choose
 from sandbox.choose import Name, Wanted
 from sandbox.contract import Command, Sandbox
@@ -36,7 +34,6 @@ from tools.judging.referee import Referee
 TASK = "decoder"
 PROVIDERS: tuple[Name, ...] = ("local", "docker", "bwrap")
 STARTS, RESTARTS = 12, 12
-RUN_MINUTES = 25.0  # enough for every step to be done: the budget may not decide what is kept
 _TIMEOUT_S = 120.0
 _PACKAGE = "_ratchet_guest"
 _GUEST = f"""
@@ -75,39 +72,17 @@ class Restart(BaseModel):
     call_us: float
 
 
-class Run(BaseModel):
-    """One whole run under the same time budget."""
-
-    provider: Name
-    row: Result
-    exit_status: int
-
-
-class Containment(BaseModel):
+class Containment(Evidence):
     """One execution of `evals containment`."""
 
-    date: datetime
-    command: list[str]
-    environment: environment.Environment
-    run_minutes: float = RUN_MINUTES
+    topic = "containment"
+    title = "What containment costs"
     starts: list[Start] = Field(default_factory=list)
     restarts: list[Restart] = Field(default_factory=list)
-    runs: list[Run] = Field(default_factory=list)
 
-    def page(self) -> str:
-        host = self.environment.host
-        lines = [
-            "# What containment costs",
-            "",
-            f"Measured {self.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}. "
-            f"Command: `{' '.join(self.command)}`. Everything in turns; ratios are to `local` in the same round, with "
-            "95 % intervals.",
-            "",
-        ]
-        return (
-            "\n".join([*lines, *_starts(self.starts), *_restarts(self.restarts), *_runs(self.runs, self.run_minutes)])
-            + "\n"
-        )
+    def body(self) -> str:
+        how = "Everything in turns; ratios are to `local` in the same round, with 95 % intervals.\n"
+        return "\n".join([how, *_starts(self.starts), *_restarts(self.restarts)])
 
 
 def _starts(starts: Sequence[Start]) -> Iterator[str]:
@@ -150,35 +125,11 @@ def _of_each(measured: Sequence[Start] | Sequence[Restart]) -> int:
     return max(Counter(each.provider for each in measured).values(), default=0)
 
 
-def _runs(runs: Sequence[Run], minutes: float) -> Iterator[str]:
-    if not runs:
-        return
-    yield f"\n## A whole run ({TASK}, a budget of {minutes:g} minutes)\n"
-    yield from (f"- {run.provider}: {run_tasks.told(run.row)}" for run in runs)
-
-
 def run(
-    results_dir: Path,
-    *,
-    providers: Sequence[Name] = PROVIDERS,
-    starts: int = STARTS,
-    restarts: int = RESTARTS,
-    run_minutes: float = RUN_MINUTES,
+    results_dir: Path, *, providers: Sequence[Name] = PROVIDERS, starts: int = STARTS, restarts: int = RESTARTS
 ) -> int:
-    """Measure and store; returns 0 when every run ended in order. Raises: RatchetError.
-
-    `starts` and `restarts` are of each provider; with no `run_minutes` there is no whole run.
-    """
-    found = Containment(
-        date=datetime.now(UTC),
-        command=run_folder.this_command(),
-        environment=environment.describe(),
-        run_minutes=run_minutes,
-    )
-
-    def store() -> Path:
-        return write_evidence(results_dir, "containment", found.date, found, found.page())
-
+    """Measure and store, `starts` and `restarts` of each provider; returns 0. Raises: RatchetError."""
+    found = Containment()
     with tempfile.TemporaryDirectory(prefix="ratchet-containment-") as folder:
         Path(folder).chmod(0o755)  # separate users pass through
         sandboxes = {name: _sandbox(name, Path(folder) / name) for name in providers}
@@ -192,16 +143,8 @@ def run(
             for number in range(restarts):
                 found.restarts += [_restart(referee, name) for name, referee in referees.items()]
                 print(f"restarts: {number + 1} of {restarts}", flush=True)
-                store()
-    for name in providers if run_minutes else ():
-        print(f"a run in {name}:", flush=True)
-        options = ("--sandbox", name, "--budget-minutes", f"{run_minutes:g}")
-        with tempfile.TemporaryDirectory(prefix="ratchet-containment-") as runs:
-            status, row, _ = run_tasks.run_one(TASK, Path(runs), options)
-        found.runs.append(Run(provider=name, row=row, exit_status=status))
-        store()
-    print(f"\n{found.page()}\n{store()}")
-    return 0 if all(each.exit_status == 0 for each in found.runs) else 1
+    print(f"\n{found.page()}\n{found.write(results_dir)}")
+    return 0
 
 
 def _sandbox(name: Name, folder: Path) -> Sandbox:

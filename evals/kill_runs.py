@@ -11,14 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from agent import environment
-from agent.records import run_folder
-from evals.results import write_evidence
+from evals.results import Evidence
 from sandbox import choose
 from sandbox.choose import Name, Wanted
 from sandbox.contract import Sandbox
@@ -37,46 +34,35 @@ class Killed(BaseModel):
     left: list[str] = Field(default_factory=list)
 
 
-class KillRuns(BaseModel):
+class KillRuns(Evidence):
     """One execution of `evals kill-runs`."""
 
-    date: datetime
-    command: list[str]
-    environment: environment.Environment
+    topic = "kill-runs"
+    title = "Runs killed at random moments"
     provider: str
     runs: list[Killed] = Field(default_factory=list)
 
-    def page(self) -> str:
+    def body(self) -> str:
         clean = sum(not run.left for run in self.runs)
         early = sum(not run.before_next_start for run in self.runs)
         lines = [
-            f"# Runs killed at random moments ({self.provider})",
-            "",
-            f"{self.date:%Y-%m-%d}, {self.environment.host.cpu_model}, {self.environment.host.os}. "
-            f"Command: `{' '.join(self.command)}`. {len(self.runs)} runs of `{TASK.name}`, each killed with SIGKILL "
-            f"within {LATEST_S:.0f} s of its start.",
-            "",
+            f"{len(self.runs)} runs of `{TASK.name}` in {self.provider}, each killed within {LATEST_S:.0f} s "
+            "of its start.\n",
             f"- nothing left after the next start: {clean} of {len(self.runs)}",
             f"- nothing left even before it: {early} of {len(self.runs)}",
         ]
         lines += [f"- killed after {run.after_s:.1f} s: {'; '.join(run.left)}" for run in self.runs if run.left]
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines)
 
 
 def run(results_dir: Path, provider: Name, count: int) -> int:
     """Kill that many runs and store what was seen; returns 0 when nothing was left of any. Raises: SandboxError."""
-    found = KillRuns(
-        date=datetime.now(UTC),
-        command=run_folder.this_command(),
-        environment=environment.describe(),
-        provider=provider,
-    )
+    found = KillRuns(provider=provider)
     with tempfile.TemporaryDirectory(prefix="ratchet-kills-") as folder:
         for number in range(count):
             found.runs.append(_kill_one(Path(folder), f"kill-{number}", provider))
             print(f"{number + 1} of {count}: {found.runs[-1].left or 'nothing left'}", flush=True)
-    stored = write_evidence(results_dir, "kill-runs", found.date, found, found.page())
-    print(f"\n{found.page()}\n{stored}")
+    print(f"\n{found.page()}\n{found.write(results_dir)}")
     return 0 if not any(run.left for run in found.runs) else 1
 
 

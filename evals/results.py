@@ -11,17 +11,20 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent import environment
 from agent.environment import Environment
 from agent.errors import WrongUsage
+from agent.records import run_folder
 from agent.records.atomic_file import write_atomically
 from agent.reporting import wording
 from tools.judging.accept import SpeedupInterval
@@ -73,13 +76,13 @@ class Result(BaseModel):
     """File below `evals/results/` with the run's report and raw samples; empty where a run ended without a report."""
 
 
-def device(environment: Environment) -> str:
-    gpu = environment.guest.gpu_name if environment.guest else None
-    return gpu or f"{environment.host.cpu_model}, {environment.host.cpu_cores} cores"
+def device(found: Environment) -> str:
+    gpu = found.guest.gpu_name if found.guest else None
+    return gpu or f"{found.host.cpu_model}, {found.host.cpu_cores} cores"
 
 
-def fingerprint(environment: Environment) -> str:
-    canonical = json.dumps(environment.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+def fingerprint(found: Environment) -> str:
+    canonical = json.dumps(found.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
@@ -90,7 +93,8 @@ def commit() -> str:
         command = ["git", "-C", str(ROOT), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
-    return git("rev-parse", "--short=7", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":/!evals/results")
+    return git("rev-parse", "--short=7", "HEAD") + ("+" if changed else "")
 
 
 def append(folder: Path, row: Result) -> None:
@@ -146,16 +150,34 @@ def write_samples(folder: Path, date: datetime, task: str, samples: dict[str, An
     return name
 
 
-def write_evidence(folder: Path, topic: str, date: datetime, result: BaseModel, text: str) -> Path:
-    """Write what an evaluation measured, as a page and as compressed JSON beside it; returns the page's path.
+class Evidence(BaseModel):
+    """One execution of an evaluation that is no run of a task, with all that it measured."""
 
-    A second call with the same topic and date replaces the first: an evaluation stores what it has as it goes on.
-    """
-    path = folder / "evidence" / topic / f"{date:%Y%m%d-%H%M%S}.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".json.gz").write_bytes(packed(result.model_dump_json()))
-    write_atomically(path, portable(text))
-    return path
+    topic: ClassVar[str]
+    title: ClassVar[str]
+    date: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    command: list[str] = Field(default_factory=run_folder.this_command)
+    environment: Environment = Field(default_factory=environment.describe)
+
+    def body(self) -> str:
+        """What was measured, in Markdown."""
+        raise NotImplementedError
+
+    def page(self) -> str:
+        host = self.environment.host
+        where = f"Measured {self.date:%Y-%m-%d} on {host.cpu_model}, {host.cpu_cores} cores, {host.os}"
+        return f"# {self.title}\n\n{where}. Command: `{shlex.join(self.command)}`.\n{self.body()}\n"
+
+    def write(self, folder: Path) -> Path:
+        """Write the page, and all of it as compressed JSON beside; returns the page's path.
+
+        A second call replaces the files of the first: an evaluation stores what it has as it goes on.
+        """
+        path = folder / "evidence" / self.topic / f"{self.date:%Y%m%d-%H%M%S}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".json.gz").write_bytes(packed(self.model_dump_json()))
+        write_atomically(path, portable(self.page()))
+        return path
 
 
 def packed(text: str) -> bytes:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent import environment
 from evals import calibrate
 from evals.calibrate import EFFECTS, Calibration
 from tools.judging.check import Checked
@@ -38,7 +36,7 @@ class Undecided:
 
 
 def test_one_that_is_not_decided_is_not_kept_and_the_next_is_made(capsys: pytest.CaptureFixture[str]) -> None:
-    found = Calibration(date=datetime.now(UTC), command=["evals"], environment=environment.describe())
+    found = Calibration(command=["evals"])
     referee: Any = Undecided()
     for effect in EFFECTS:
         judged = calibrate._judge(referee, effect, Checked(Finding(None, ""), BUILD), BUILD)
@@ -46,7 +44,7 @@ def test_one_that_is_not_decided_is_not_kept_and_the_next_is_made(capsys: pytest
         found.judged.append(judged)
     assert [(judged.kept, judged.restarts, judged.interval) for judged in found.judged] == [(False, 0, None)] * 3
     assert capsys.readouterr().out.count("nothing decided, 0 restarts") == 3
-    page = calibrate._page(Calibration.model_validate_json(found.model_dump_json()))
+    page = Calibration.model_validate_json(found.model_dump_json()).page()
     assert all(
         f"| {effect.name} | 1 | 0 | {effect.least_kept} to {effect.most_kept} | – |" in page for effect in EFFECTS
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from evals import cli, results
-from evals.results import Result
+from evals.results import Evidence, Result
 from tests.agent.reporting.sample_report import interval, sample
 
 DATE = datetime(2026, 12, 2, 3, 4, 5, tzinfo=UTC)
@@ -60,11 +61,45 @@ def test_samples_are_not_written_over_those_of_another_run(tmp_path: Path) -> No
         results.write_samples(tmp_path, DATE, "unchanged/t5", {})
 
 
-def test_evidence_is_a_page_and_its_numbers(tmp_path: Path) -> None:
-    page = results.write_evidence(tmp_path, "calibration", DATE, row(), f"made in {results.ROOT}/evals")
-    assert page.read_text() == "made in ./evals"
+class Counted(Evidence):
+    topic = "counts"
+    title = "Counted"
+    count: int = 0
+
+    def body(self) -> str:
+        return f"{self.count} in {results.ROOT}/evals"
+
+
+def test_evidence_is_a_page_and_its_numbers_and_is_written_again_as_it_grows(tmp_path: Path) -> None:
+    found = Counted(date=DATE, command=["evals", "count"])
+    for found.count in (1, 2):
+        page = found.write(tmp_path)
+    assert page == tmp_path / "evidence" / "counts" / "20261202-030405.md"
+    assert page.read_text().startswith("# Counted\n\nMeasured 2026-12-02 on ")
+    assert page.read_text().endswith("Command: `evals count`.\n2 in ./evals\n")
     packed = page.with_suffix(".json.gz").read_bytes()
-    assert Result.model_validate_json(gzip.decompress(packed)) == row()
+    assert Counted.model_validate_json(gzip.decompress(packed)) == found
+
+
+def test_the_commit_says_where_code_was_changed_and_results_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(
+            ["git", "-C", str(tmp_path), *identity, *arguments], capture_output=True, text=True
+        ).stdout
+
+    (tmp_path / "evals" / "results").mkdir(parents=True)
+    rows, code = tmp_path / "evals" / "results" / "results.jsonl", tmp_path / "code.py"
+    rows.touch()
+    code.touch()
+    git("init"), git("add", "."), git("commit", "-m", "one")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    rows.write_text("a row")
+    assert results.commit() == git("rev-parse", "HEAD")[:7]
+    code.write_text("changed")
+    assert results.commit() == git("rev-parse", "HEAD")[:7] + "+"
 
 
 def test_the_fingerprint_is_of_the_environment() -> None:
