@@ -3,4 +3,4 @@
 Imports `tools` and `sandbox`, never `evals`; this file imports nothing, because every command pays for it.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

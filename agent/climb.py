@@ -9,11 +9,10 @@ from __future__ import annotations
 from agent import owed, waiting
 from agent.context import RunContext
 from agent.records import measurements
-from agent.records.attempts import ON_ENABLERS, Attempt, left_out
+from agent.records.attempts import Attempt
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
 from agent.state import RunState, Update
 from agent.step_names import STEPS
-from tools.candidate import Candidate
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
 
@@ -25,7 +24,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     owes = owed.owes_a_try(ctx, step)
     if ctx.budget.used_up() and not owes:
         return {"attempt": "", "no_more": owed.USED_UP}
-    tried = [row for row in ctx.ledger.rows if row.step == step and not left_out(row.attempt_id)]
+    tried = [row for row in ctx.ledger.rows if row.step == step and row.role != "leave_one_out"]
     if len(tried) >= ctx.config.attempts and not owes:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
     name = f"{step}-{len(tried) + 1}"
@@ -67,7 +66,7 @@ def _begin(ctx: RunContext, attempt: Attempt) -> str:
     ctx.attempts.save(attempt)
     ctx.time_slice.before_attempt()
     candidate = attempt.candidate
-    ctx.progress.emit(CandidateProposed(attempt.id, candidate.step, candidate.title, candidate.predicted_gain))
+    ctx.progress.emit(CandidateProposed(attempt.id, candidate.step, candidate.shown, candidate.predicted_gain))
     return attempt.id
 
 
@@ -87,7 +86,7 @@ def apply(state: RunState, ctx: RunContext) -> Update:
 def verify(state: RunState, ctx: RunContext) -> Update:
     """Is it right? What fails gets its verdict here."""
     attempt = ctx.attempts.load(state["attempt"])
-    ctx.subject = attempt.candidate.title
+    ctx.subject = attempt.candidate.shown
     kernels = ctx.looked_at_kernels(attempt)
     if kernels.faults:
         reason = "; ".join(kernels.faults)
@@ -115,7 +114,7 @@ def measure(state: RunState, ctx: RunContext) -> Update:
     attempt = ctx.attempts.load(state["attempt"])
     verdict = ctx.attempts.verdict(attempt.id)
     if verdict is None:
-        ctx.subject = attempt.candidate.title
+        ctx.subject = attempt.candidate.shown
         verdict = ctx.referee.time(ctx.checked(attempt), ctx.top_build(), attempt.id)
         measurements.keep_noise(ctx.run_dir, ctx.referee.aa)
         ctx.attempts.save_verdict(attempt.id, verdict)
@@ -134,7 +133,7 @@ def decide(state: RunState, ctx: RunContext) -> Update:
         ctx.forget(attempt)
     ctx.time_slice.after_attempt()
     ctx.progress.emit(
-        VerdictReached(attempt.id, attempt.candidate.title, verdict.name, verdict.reason, verdict.speedup)
+        VerdictReached(attempt.id, attempt.candidate.shown, verdict.name, verdict.reason, verdict.speedup)
     )
     return {"verdict": verdict.name}
 
@@ -148,7 +147,7 @@ def commit(state: RunState, ctx: RunContext) -> Update:
     ctx.progress.emit(
         StackGrew(
             attempt.candidate.step,
-            attempt.candidate.title,
+            attempt.candidate.shown,
             top,
             len(ctx.stack.commits()),
             verdict.speedup if verdict else None,
@@ -172,12 +171,8 @@ def diagnose(state: RunState, ctx: RunContext) -> Update:
         return {"attempt": "", "shadow": [*shadow, attempt.id]}
     usable = verdict in ("neutral", "slower", "broken") and shadow and not attempt.below
     if usable and not attempt.candidate.timed_with and not ctx.budget.used_up():
-        candidate = _on_shadow(attempt.candidate)
+        candidate = attempt.candidate.model_copy(update={"role": "on_enablers"})
         name = f"{attempt.id}-on-enablers"
         again = Attempt(id=name, candidate=candidate, base=attempt.base, below=tuple(shadow))
         return {"attempt": _begin(ctx, again)}
     return {"attempt": ""}
-
-
-def _on_shadow(candidate: Candidate) -> Candidate:
-    return candidate.model_copy(update={"title": f"{candidate.title}{ON_ENABLERS}"})

@@ -7,7 +7,7 @@
         ├── RunNotFound            51   no run of that name
         ├── RunInUse               52   another process is working on it
         ├── RunDamaged             53   its files do not fit together
-        ├── RunOutdated            54   it was made by a version whose graph differs
+        ├── RunOutdated            54   it was made by a version with another format of runs
         ├── RunExists              55   a run of that name is already there
         ├── NothingWasKept         57   there is nothing of that run to judge afresh   (agent/past_run.py)
         ├── SliceTooShort          58   --stop-after leaves too little time            (agent/records/standing.py)
@@ -51,7 +51,7 @@ class RunDamaged(AgentError):
 
 
 class RunOutdated(AgentError):
-    """The run was made by a version of Ratchet whose graph differs, so it cannot be continued by this one."""
+    """The run was made by a version of Ratchet with another format of runs, so this one cannot continue it."""
 
     exit_status = 54
 

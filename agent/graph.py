@@ -22,8 +22,8 @@ from langgraph.runtime import Runtime
 
 from agent import climb as climbing
 from agent.context import RunContext
-from agent.errors import RunDamaged, RunOutdated
-from agent.state import GRAPH_VERSION, RunState, Update, following
+from agent.errors import RunDamaged
+from agent.state import RunState, Update, following
 from agent.step_names import STEPS
 from agent.steps import CLIMBING, STEP_NODES
 
@@ -118,17 +118,12 @@ def _checkpointer(path: Path) -> Iterator[SqliteSaver]:
 def walk(context: RunContext, checkpoint: Path) -> RunState:
     """Walk the graph from the start, or from where the checkpoint left it.
 
-    Raises: RunOutdated, RunDamaged, RatchetError.
+    Raises: RunDamaged, RatchetError.
     """
     config: Any = {"configurable": {"thread_id": THREAD}, "recursion_limit": RECURSION_LIMIT}
     with _checkpointer(checkpoint) as saver:
         graph = build(saver)
         known = graph.get_state(config).values
-        if known and known.get("version") != GRAPH_VERSION:
-            raise RunOutdated(
-                f"This run was made with version {known.get('version')} of the graph, this is {GRAPH_VERSION}.",
-                hint="Start a new run; what this one proved is in its branch.",
-            )
-        start: RunState | None = None if known else {"version": GRAPH_VERSION, "results": {}, "shadow": []}
+        start: RunState | None = None if known else {"results": {}, "shadow": []}
         result: RunState = graph.invoke(start, config, context=context, durability="sync")
         return result

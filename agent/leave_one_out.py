@@ -38,7 +38,7 @@ def weigh(ctx: RunContext) -> None:
         owed = _row(ctx, commit).verdict == "right" and behind_one_line(ctx)
         if ctx.budget.used_up() and not owed:
             continue
-        attempt_id = leave_out_id(STEP, commit.attempt_id)
+        attempt_id = leave_out_id(commit.attempt_id)
         if ctx.ledger.find(attempt_id) is None:
             _weigh_one(ctx, commit, attempt_id)
 
@@ -63,14 +63,16 @@ def _weigh_one(ctx: RunContext, commit: StackCommit, attempt_id: str) -> None:
         verdict = _judge(ctx, commit.attempt_id, without, top)
     candidate = Candidate(
         step=STEP,
-        title=f"Leave out: {title}",
+        title=title,
+        key=_row(ctx, commit).key,
+        role="leave_one_out",
         rationale="Every commit must earn its place again.",
         diff=ctx.stack.diff(without, since=top_commit) if without else "",
     )
     attempt = Attempt(id=attempt_id, candidate=candidate, base=top_commit)
     kept = verdict.name == "kept"
     ctx.record(attempt, verdict, [name for name in ctx.stacked() if name != commit.attempt_id] if kept else None)
-    ctx.progress.emit(VerdictReached(attempt_id, candidate.title, verdict.name, verdict.reason, verdict.speedup))
+    ctx.progress.emit(VerdictReached(attempt_id, candidate.shown, verdict.name, verdict.reason, verdict.speedup))
     if kept:
         ctx.follow_ledger()
         ctx.progress.emit(StackShrank(title, commit.commit, len(ctx.stack.commits()), verdict.reason))

@@ -17,7 +17,7 @@ from agent.errors import AgentError, RunDamaged
 from agent.proposers.replay import Files, PastChange
 from agent.records import acceptance
 from agent.records.atomic_file import write_atomically
-from agent.records.attempts import ON_WAITING, Attempts
+from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
 from agent.records.run_folder import FolderUnusable, RunFolder
 from agent.repository.private_git import GitError
@@ -73,19 +73,13 @@ def changes(run_dir: Path) -> list[PastChange]:
             f"Run {folder.run_id} kept nothing, so there is nothing to judge afresh.",
             hint="`agent run` looks for changes; `agent runs` lists what runs kept.",
         )
-    past, titles = list[PastChange](), set[tuple[str, str]]()
+    past = list[PastChange]()
     for name, candidate in found.items():
         changed, diff = files.get(name, ({}, candidate.diff))
-        first = candidate.title.removesuffix(ON_WAITING)  # what waits for it now is found out anew
-        title, number = first, 1
-        while (candidate.step, title) in titles:
-            number += 1
-            title = f"{first} ({number})"
-        titles.add((candidate.step, title))
         row = ledger.find(name)
         past.append(
             PastChange(
-                candidate.model_copy(update={"diff": diff, "title": title}),
+                candidate.model_copy(update={"diff": diff, "role": "first"}),
                 changed,
                 row.speedup if row else None,
                 runtime,

@@ -9,9 +9,6 @@ from typing import Annotated, Literal, TypedDict
 
 from agent.step_names import STEPS
 
-# Raised whenever nodes or keys change, so that a run made by another version is refused rather than resumed wrongly
-GRAPH_VERSION = 4
-
 StepStatus = Literal["done", "skipped", "nothing", "failed"]
 
 
@@ -32,7 +29,6 @@ def _merge(old: dict[str, StepResult], new: dict[str, StepResult]) -> dict[str, 
 class RunState(TypedDict, total=False):
     """What the nodes read and return. LangGraph drops unknown keys silently, so all of them are here."""
 
-    version: int
     step: str  # the step in progress
     results: Annotated[dict[str, StepResult], _merge]
     climbing: bool  # whether the step just left asks for the climb

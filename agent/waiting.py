@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.context import RunContext
-from agent.records.attempts import ON_WAITING, Attempt
+from agent.records.attempts import Attempt
 from agent.repository.stack import Conflict
 from agent.step_names import STEPS
 from tools.candidate import Candidate
@@ -33,9 +33,8 @@ def offer(ctx: RunContext, step: str, *, only_checked: bool = False) -> Offer:
     waits = what_waits(ctx, step)
     if waits and _waited_for(ctx, waits[0]) == step:
         together = ctx.propose(step, waits, looking=True)[0]
-        if together:  # under another title: by itself it may be tried after that
-            titled = [each.model_copy(update={"title": f"{each.title}{ON_WAITING}"}) for each in together]
-            return Offer(titled, below=waits)
+        if together:  # in another role: by itself it may be tried after that
+            return Offer([each.model_copy(update={"role": "with_waiting"}) for each in together], below=waits)
     found, reason = ctx.propose(step, looking=only_checked)
     by_itself = [each for each in found if not each.timed_with]
     if not found or (by_itself and not only_checked):

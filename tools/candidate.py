@@ -1,8 +1,9 @@
-"""What is looked at and what is proposed: `Site` and `Candidate`. Records, without behaviour to speak of."""
+"""What is looked at and what is proposed: `Site`, `Candidate` and the key by which a candidate is known."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,6 +31,42 @@ class Site(BaseModel):
     """What the rewrite of this kind needs; JSON only."""
 
 
+class Key(NamedTuple):
+    """What a candidate changes. Two candidates with the same key are the same idea at the same place."""
+
+    rewriter: str
+    """What made the change: a rewriter of `tools/rewrite`, or "model"."""
+    place: str
+    """File and qualified name, without line numbers: they change with every line that is added above."""
+    variant: str = ""
+    """Which of several changes the rewriter can make at that place."""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, self))
+
+
+Role = Literal["first", "on_enablers", "with_waiting", "again", "leave_one_out", "whole"]
+_SHOWN: dict[Role, str] = {
+    "first": "%s",
+    "on_enablers": "%s, on the enablers before it",
+    "with_waiting": "%s, with what waits for it",
+    "again": "%s, on the whole stack",
+    "leave_one_out": "Leave out: %s",
+    "whole": "%s",
+}
+
+
+def key_of_diff(diff: str) -> Key:
+    """The key of a change that no rewriter made: by the files it edits and the digest of its diff."""
+    files = sorted(set(_EDITED.findall(diff)))
+    place = ", ".join(files[:_MOST_FILES]) + (" and others" if len(files) > _MOST_FILES else "")
+    return Key("model", place.encode("utf-8", "replace").decode(), diff_digest(diff)[:16])
+
+
+_EDITED = re.compile(r"^(?:--- a|\+\+\+ b)/(.+)$", re.MULTILINE)
+_MOST_FILES = 3
+
+
 class Candidate(BaseModel):
     """A proposed change: a diff against the top of the stack, and what its author says of it."""
 
@@ -37,8 +74,13 @@ class Candidate(BaseModel):
 
     step: str
     title: str
+    """For people: nothing compares, parses or orders by it."""
     rationale: str
     diff: str
+    key: Key = Field(default_factory=lambda known: key_of_diff(known["diff"]))
+    """What it is known by. Without one of a rewriter: the files it edits and the digest of its diff."""
+    role: Role = "first"
+    """Why it is tried: the first time, or once more on something else."""
     predicted_gain: float | None = None
     """Expected speedup of a whole call, such as 1.08; compared with the measured one, never used to decide."""
     enables: str = ""
@@ -52,6 +94,11 @@ class Candidate(BaseModel):
     dollars: float | None = None
     """What these cost; None where no model was asked, or its price is not known."""
     origin: Literal["playbook", "llm", "replay"] = "playbook"
+
+    @property
+    def shown(self) -> str:
+        """Its title and role, for people."""
+        return _SHOWN[self.role] % self.title
 
     @property
     def digest(self) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 from agent.context import RunContext, stack_profile
 from agent.llm import Message
-from agent.records.attempts import left_out
 from agent.records.ledger import LedgerRow
 from agent.reporting.wording import count
 from agent.skill_packs import Packs
@@ -86,7 +85,7 @@ def _version(told: str) -> str:
 
 
 def _left(ctx: RunContext, step: str) -> str:
-    judged = sum(row.step == step and not left_out(row.attempt_id) for row in ctx.ledger.rows)
+    judged = sum(row.step == step and row.role != "leave_one_out" for row in ctx.ledger.rows)
     return f"At most {count(ctx.config.attempts, 'candidate')} of a step are judged; of this one {judged} were."
 
 

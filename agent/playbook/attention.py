@@ -11,6 +11,7 @@ from agent.playbook.drafts import (
     Answer,
     Drafts,
     gain_without,
+    key_of,
     percent,
     places,
     put_off,
@@ -32,17 +33,21 @@ _HOW = {
 def propose(request: ProposalRequest) -> Answer:
     drafts, timed_with = Drafts(request, STEP), timed_with_compile(request, STEP)
     for site in attention.find(request.observation):
-        titles = {variant: _title(drafts, site, variant) for variant in _variants(drafts, site)}
+        variants = _variants(drafts, site)
         if timed_with:  # the likeliest one that works: it is not timed by itself
-            titles = dict([item for item in titles.items() if not drafts.was_tried(item[1], "wrong", "broken")][:1])
-        for variant, title in titles.items():
+            failed = [v for v in variants if drafts.was_tried(key_of("attention", site, v), "wrong", "broken")]
+            variants = [variant for variant in variants if variant not in failed][:1]
+        for variant in variants:
+            how = f", {_HOW[variant]}" if _HOW[variant] else ""
             drafts.add(
                 site,
-                title,
+                "attention",
+                f"Fused attention in {drafts.subject(site)}{how}",
                 f"{places(site)} multiplies, scales, masks and normalises the scores in steps of their own, "
                 f"{site.detail['count']} times in a call ({percent(site.share)}). One fused call does it without "
                 "writing the scores to memory.",
                 partial(attention.rewrite, request.tree, site, variant),
+                variant=variant,
                 gain=gain_without(site.share, 0.5),
                 timed_with=timed_with,
             )
@@ -51,11 +56,6 @@ def propose(request: ProposalRequest) -> Answer:
         return drafts.answer(PUT_OFF)
     _routed(drafts)
     return drafts.answer("all attention seen is fused already" if fused else "no attention was seen")
-
-
-def _title(drafts: Drafts, site: Site, variant: str) -> str:
-    how = f", {_HOW[variant]}" if _HOW[variant] else ""
-    return f"Fused attention in {drafts.subject(site)}{how}"
 
 
 def routed(request: ProposalRequest) -> list[Candidate]:
@@ -71,10 +71,12 @@ def _routed(drafts: Drafts) -> None:
         if (site.share or 0.0) >= ROUTED_SHARE:
             drafts.add(
                 site,
-                f"Attend in {drafts.code(site)} with the kernel that is measured to be the fastest",
+                "route_attention",
+                f"Attend in `{drafts.code(site)}` of {site.file} with the kernel that is measured to be the fastest",
                 f"{places(site)} takes {percent(site.share)}, by the kernel that PyTorch chooses by a rule. Which one "
                 "is the fastest differs from shape to shape. Each new shape is measured once.",
                 partial(route_attention.rewrite, request.tree, site),
+                variant=drafts.code(site),
             )
 
 

@@ -9,6 +9,7 @@ from agent.playbook.drafts import (
     Answer,
     Drafts,
     gain_without,
+    key_of,
     listed,
     percent,
     places,
@@ -30,10 +31,12 @@ def propose(request: ProposalRequest) -> Answer:
     for site in loops.find(request.observation):
         drafts.add(
             site,
-            f"Count the steps of {drafts.code(site)} once",
+            "loops",
+            f"Count the steps of `{drafts.code(site)}` of {site.file} once",
             f"{places(site)} asks the device in every step whether to go on, and waits for the answer "
             f"({site.detail['count']} times), although shapes and numbers decide it alone.",
             partial(loops.rewrite, request.tree, site),
+            variant=drafts.code(site),
             enables="compile_model and capture_graph",
         )
     for site in decisions.find(request.observation):
@@ -41,6 +44,7 @@ def propose(request: ProposalRequest) -> Answer:
     for site in padding.find(request.observation):
         drafts.add(
             site,
+            "padding",
             f"Leave out padding before {drafts.subject(site)} computes anything",
             f"A mask of {site.module_class} excludes what lies behind the longest row; without it the result was the "
             f"same ({percent(site.share)} less). How long that is, is read from the mask of each call.",
@@ -54,6 +58,7 @@ def propose(request: ProposalRequest) -> Answer:
     for site in positions.find(request.observation):
         drafts.add(
             site,
+            "positions",
             f"Multiply only the positions that {drafts.subject(site)} uses",
             f"{places(site)} takes at most {100 * site.detail['kept']:.2g} % of the positions for which a linear layer "
             f"was computed ({percent(site.share)} for the others). Each position is computed by itself, so they can "
@@ -91,6 +96,7 @@ def _copied(drafts: Drafts) -> None:
     for site in repeat_kv.find(request.observation):
         drafts.add(
             site,
+            "repeat_kv",
             f"Multiply with the key and value heads of {drafts.subject(site)} without repeating them",
             f"Each call copies the key and value heads of {places(site)} once for every query head they serve "
             f"({percent(site.share)}). The products take the heads as they are when the query heads of a group are "
@@ -102,6 +108,7 @@ def _copied(drafts: Drafts) -> None:
         what = listed([f"{c['operation']}() on line {c['line']}" for c in site.detail["copies"]])
         drafts.add(
             site,
+            "copies",
             f"Drop needless copies in {drafts.subject(site)}",
             f"{what} of {site.file} copied or converted to no effect in every call seen ({percent(site.share)}).",
             partial(copies.rewrite, request.tree, site),
@@ -110,10 +117,12 @@ def _copied(drafts: Drafts) -> None:
     for site in zeros.find(request.observation):
         drafts.add(
             site,
-            f"Make memory without zeros in it in {drafts.code(site)}",
+            "zeros",
+            f"Make memory without zeros in it in `{drafts.code(site)}` of {site.file}",
             f"{places(site)} makes zeros, all of which are written to before anything reads them "
             f"({percent(site.share)}).",
             partial(zeros.rewrite, request.tree, site),
+            variant=drafts.code(site),
             gain=gain_without(site.share),
         )
 
@@ -121,30 +130,36 @@ def _copied(drafts: Drafts) -> None:
 def _decide_once(drafts: Drafts, site: Site) -> None:
     tree, where = drafts.request.tree, drafts.subject(site)
     try:
-        names = listed(decisions.outputs(tree, site))
+        outputs = decisions.outputs(tree, site)
     except CannotRewrite as reason:
         drafts.reasons.append(f"what Python waits for below line {site.line} of {site.file}: {reason}")
         return
+    names = listed(outputs)
     drafts.add(
         site,
+        "decisions",
         f"Decide {names} of {where} once for each shape",
         f"Below line {site.line} of {site.file} Python waits for the device to decide what depends on no data "
         f"({percent(site.share)}). {names} are found out once for each shape and the settings of then, and kept.",
         partial(decisions.rewrite, tree, site),
+        variant=",".join(outputs),
         gain=gain_without(site.share),
         timed_with=timed_with_compile(drafts.request, STEP),
     )
 
 
 def _remember(drafts: Drafts, site: Site) -> None:
-    names = listed([call["attribute"] for call in site.detail["calls"]])
+    attributes = [call["attribute"] for call in site.detail["calls"]]
+    names = listed(attributes)
     again = "whose result depends on constants and weights alone" if site.detail["constant"] else "on what it was given"
     drafts.add(
         site,
+        "remember",
         f"Remember what {names} of {drafts.subject(site)} gave",
         f"{places(site)} calls {names} again, {again} before ({percent(site.share)}). Its result is kept under "
         "everything it depends on: the values of its input, weights, buffers and settings.",
         partial(remember.rewrite, drafts.request.tree, site),
+        variant=",".join(attributes),
         gain=gain_without(site.share),
     )
 
@@ -167,22 +182,26 @@ def _hoist(drafts: Drafts, site: Site) -> None:
         f"{places(site)} builds {listed(names)} on every call from shapes, dtypes and numbers alone "
         f"({percent(site.share)}). They are built once for each such key and kept."
     )
-    together, timed_with = f"Build {listed(names)} of {where} once", timed_with_compile(drafts.request, STEP)
+    together, timed_with = ",".join(names), timed_with_compile(drafts.request, STEP)
     drafts.add(
         site,
-        together,
+        "hoist",
+        f"Build {listed(names)} of {where} once",
         rationale,
         partial(hoist.rewrite, tree, site),
+        variant=together,
         gain=gain_without(site.share),
         timed_with=timed_with,
     )
-    if len(names) > 1 and drafts.was_tried(together, *_WORTH_SPLITTING):
+    if len(names) > 1 and drafts.was_tried(key_of("hoist", site, together), *_WORTH_SPLITTING):
         for name in dict.fromkeys(names):
             single = site.model_copy(update={"detail": {**site.detail, "only": name}})
             drafts.add(
                 single,
+                "hoist",
                 f"Build {name} of {where} once",
                 rationale,
                 partial(hoist.rewrite, tree, single),
+                variant=name,
                 timed_with=timed_with,
             )

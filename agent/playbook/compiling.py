@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 from agent.playbook import graphs
@@ -18,7 +19,8 @@ _ROCM_OPTIONS = (
 
 MOST_AT_A_START_S = 60.0  # of compiling that each start of a program pays for
 CONSTANTS_TAKE = 2.5  # times as long as without: 34 s and 13 s on hf_llama (row 2026-11-23T07:40)
-_CONSTANTS = "with its weights as constants"
+_MODE = re.compile(r'mode="([\w-]+)"')
+_FREEZE = "freeze"
 
 
 def settings(platform: Platform, cases: int, tuning_pays: bool = False) -> list[str]:
@@ -59,10 +61,12 @@ def propose(request: ProposalRequest) -> Answer:
                 continue  # of the ways without tuning, the likeliest was tried first
             drafts.add(
                 site,
+                "compile_model",
                 f"Compile {site.module_class} ({_in_words(text)})",
                 f"{site.module_class} ({site.file}:{site.line}) is the outermost module that is the target's own. "
                 "Compiled, its small operations are merged and no longer launched one by one from Python.",
                 partial(compile_model.rewrite, request.tree, site, text),
+                variant=_variant(text),
             )
         if present is not None and request.platform.device == "cpu":
             _frozen(drafts, site, ways)
@@ -89,10 +93,12 @@ def _recorded(drafts: Drafts, site: Site, text: str) -> None:
     """
     drafts.add(
         site,
+        "compile_and_capture",
         f"Compile {site.module_class} ({_in_words(text)}) and record its calls as graphs",
         f"{site.module_class} ({site.file}:{site.line}) is the outermost module that is the target's own. Compiled, "
         "its small operations are merged; recorded, all kernels of a call are launched at once.",
         partial(wrap_calls.compile_and_capture, drafts.request.tree, site, text),
+        variant=_variant(text),
     )
 
 
@@ -102,7 +108,7 @@ def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
     Nothing of it can be cached, so each start of the program compiles it anew.
     """
     kept = [a for a in drafts.request.attempts if a.step == "compile_model" and a.verdict == "kept"]
-    if any(_CONSTANTS in a.title for a in kept):
+    if any(a.key.rewriter == _FREEZE for a in kept):
         return
     takes_s = CONSTANTS_TAKE * kept[0].first_call_s if kept else 0.0  # of the first: tuning takes long, and is cached
     if takes_s > MOST_AT_A_START_S:
@@ -114,11 +120,13 @@ def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
     for text in ways:
         drafts.add(
             site,
-            f"Compile {site.module_class} {_CONSTANTS} ({_in_words(text)})",
+            _FREEZE,
+            f"Compile {site.module_class} with its weights as constants ({_in_words(text)})",
             f"What {site.module_class} ({site.file}:{site.line}) multiplies with is laid out once, when it is compiled."
             " Each call looks whether a weight was written to, moved or replaced; what writes through `.data` is not "
             "seen.",
             partial(wrap_calls.freeze, drafts.request.tree, site, text),
+            variant=_variant(text),
         )
 
 
@@ -129,10 +137,12 @@ def _by_region(drafts: Drafts, text: str) -> None:
     for site in compile_model.regions(drafts.request.observation)[:1]:
         drafts.add(
             site,
+            "compile_regions",
             f"Compile each {site.module_class} by itself ({_in_words(text)})",
             f"{site.module_class} ({site.file}:{site.line}) is used {site.detail['count']} times and takes "
             f"{percent(site.share)}. Compiled by itself, it is compiled once for all of them.",
             partial(compile_model.rewrite, drafts.request.tree, site, text),
+            variant=_variant(text),
         )
 
 
@@ -143,6 +153,12 @@ def advice(request: ProposalRequest) -> list[str]:
     if any(not drafts.out_of_reach(site) for site in sites):
         return []
     return [compile_model.advice(request.observation, _ROCM_OPTIONS if request.platform.rocm else "")]
+
+
+def _variant(text: str) -> str:
+    """Which settings, for the key: "dynamic", "static", "static max-autotune", …"""
+    parts = ("untuned" if "options=" in text else "", *_MODE.findall(text))
+    return " ".join(filter(None, ("static" if "dynamic=False" in text else "dynamic", *parts)))
 
 
 def _in_words(text: str) -> str:

@@ -12,12 +12,11 @@ from agent.playbook import attention, audit, gemm, kernels
 from agent.playbook import projections as fusing
 from agent.playbook.drafts import Answer, Drafts, put_off
 from agent.proposers import ProposalRequest
-from tools.candidate import Candidate
+from tools.candidate import Candidate, Key
 from tools.rewrite import projections
 
 STEP = "compose_stack"
 RETRIED = ("right", "neutral", "slower", "broken")  # verdicts of what may gain on another stack
-AGAIN = ", on the whole stack"  # the end of its title then
 Step = Callable[[ProposalRequest], Answer]
 
 
@@ -27,19 +26,18 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
     fresh = replace(request, attempts=(), tune=None)
     tried = [a for a in request.attempts if a.step != STEP]
     # what was wrong on changes that were given up may be right without them
-    retried = {a.title for a in tried if a.verdict in RETRIED or (a.verdict == "wrong" and a.unproven_below)}
-    retried -= {a.title for a in request.attempts if a.verdict == "kept" or a.stacked}
+    retried = {a.key for a in tried if a.verdict in RETRIED or (a.verdict == "wrong" and a.unproven_below)}
+    retried -= {a.key for a in request.attempts if a.stacked or (a.verdict == "kept" and a.role != "leave_one_out")}
     compiled = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
     for step in steps:
         for candidate in step(fresh)[0]:
-            again = _again(candidate)
             if compiled and candidate.step == "compile_model":
                 continue  # one way to compile was kept over the others, and trying one takes minutes
-            if candidate.title in retried and not drafts.was_tried(again.title):
-                drafts.candidates.append(again)
+            if candidate.key in retried and not drafts.was_tried(candidate.key, role="again"):
+                drafts.candidates.append(_again(candidate))
     late = _late(drafts)
     drafts.candidates += map(_again, late)
-    retried |= {candidate.title for candidate in late}
+    retried |= {candidate.key for candidate in late}
     _together(drafts, retried)
     return drafts.answer("everything that was tried is in the stack, or was wrong")
 
@@ -48,7 +46,7 @@ def _late(drafts: Drafts) -> list[Candidate]:
     """What steps of this run left for after torch.compile, and was not tried since."""
     request = drafts.request
     fresh = replace(request, attempts=(), tune=None)
-    known = {*(a.title for a in request.attempts), *(c.title for c in drafts.candidates)}
+    known = {*(a.key for a in request.attempts), *(c.key for c in drafts.candidates)}
     # what leaves compiled code as it is comes first, since it is soon tried; Triton kernels, between which less is
     # merged and all is compiled anew, come last
     ways: dict[str, Callable[[], list[Candidate]]] = {
@@ -60,27 +58,29 @@ def _late(drafts: Drafts) -> list[Candidate]:
     }
     steps = [step for step in ways if step in request.steps and put_off(replace(request, step=step), step)]
     found = [candidate for step in steps for candidate in ways[step]()]
-    return [candidate for candidate in found if not {candidate.title, _again(candidate).title} & known]
+    return [candidate for candidate in found if candidate.key not in known]
 
 
 def _again(candidate: Candidate) -> Candidate:
-    return candidate.model_copy(update={"step": STEP, "title": f"{candidate.title}{AGAIN}"})
+    return candidate.model_copy(update={"step": STEP, "role": "again"})
 
 
-def _together(drafts: Drafts, retried: set[str]) -> None:
+def _together(drafts: Drafts, retried: set[Key]) -> None:
     """All projections at once: each saves too little alone to be seen, where calls are short."""
     sites = [
         s
         for s in projections.find(drafts.request.observation)
-        if fusing.title(drafts, s) in retried and not drafts.out_of_reach(s)
+        if fusing.key(s) in retried and not drafts.out_of_reach(s)
     ]
     if len(sites) < 2 or len({s.file for s in sites}) > 1:
         return
     drafts.add(
-        sites[0],
+        sites[0].model_copy(update={"module_class": ""}),
+        "projections",
         "Run all layers with a common input as one matrix multiplication each",
         " ".join(fusing.rationale(site) for site in sites),
         partial(projections.rewrite, drafts.request.tree, sites),
+        variant="all",
     )
     # what holds both halves is tried first: if it is kept, neither is left to try alone
-    drafts.candidates.sort(key=lambda c: c.title.endswith(AGAIN))
+    drafts.candidates.sort(key=lambda c: c.role == "again")

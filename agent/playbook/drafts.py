@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from agent.proposers import ProposalRequest
-from tools.candidate import Candidate, Site
+from tools.candidate import Candidate, Key, Role, Site
 from tools.diff.patch import make_diff
 from tools.rewrite import CannotRewrite, overlay
 
 Answer = tuple[list[Candidate], str]
-MOST_CODE = 60  # characters of a line in a title
+MOST_CODE = 60  # characters of a line that is quoted
 LAUNCHED = ("cuda",)  # devices on which a call of many small kernels waits for Python to launch them
 
 
@@ -31,19 +31,22 @@ class Drafts:
     def add(
         self,
         site: Site,
+        rewriter: str,
         title: str,
         rationale: str,
         rewrite: Callable[[], dict[str, str]],
         *,
+        variant: str = "",
         gain: float | None = None,
         enables: str = "",
         timed_with: str = "",
     ) -> None:
         """A candidate from what `rewrite()` returns; its `CannotRewrite` becomes a reason."""
+        key = key_of(rewriter, site, variant)
         if why := self.out_of_reach(site):
             self.reasons.append(why)
             return
-        if self.was_tried(title):
+        if self.was_tried(key):
             self.tried = True
             return
         try:
@@ -58,6 +61,7 @@ class Drafts:
                     title=title,
                     rationale=rationale,
                     diff=diff,
+                    key=key,
                     predicted_gain=gain,
                     enables=enables,
                     timed_with=timed_with,
@@ -71,13 +75,13 @@ class Drafts:
         return f"{name} of {site.file}" if len(files) > 1 else str(name)
 
     def code(self, site: Site) -> str:
-        """The line of a site, for titles: its number changes with every line that is added above it."""
+        """The text of a site's line: its number changes with every line that is added above it."""
         try:
             lines = (self.request.tree / site.file).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
-            return f"line {site.line} of {site.file}"
+            return ""
         text = lines[site.line - 1].strip() if site.line <= len(lines) else ""
-        return f"`{text[:MOST_CODE]}{'…' if len(text) > MOST_CODE else ''}` of {site.file}"
+        return f"{text[:MOST_CODE]}{'…' if len(text) > MOST_CODE else ''}"
 
     def out_of_reach(self, site: Site) -> str:
         """Why the file of a site may not be changed, empty when it may."""
@@ -87,10 +91,10 @@ class Drafts:
             return f"{site.module_class or site.file} is written in the entry, which stays as it is"
         return ""
 
-    def was_tried(self, title: str, *verdicts: str) -> bool:
-        """Whether this step tried a candidate of this title, and it ended so (in any way when none is named)."""
-        tried = [a.verdict for a in self.request.attempts if a.step == self.step and a.title == title]
-        return any(not verdicts or verdict in verdicts for verdict in tried)
+    def was_tried(self, key: Key, *verdicts: str, role: Role = "first") -> bool:
+        """Whether this step tried a candidate with this key, and it ended so (in any way when none is named)."""
+        mine = [a for a in self.request.attempts if (a.step, a.key, a.role) == (self.step, key, role)]
+        return any(not verdicts or a.verdict in verdicts for a in mine)
 
     def answer(self, nothing: str) -> Answer:
         """The candidates, or why there are none: the reasons against what was found, else `nothing`."""
@@ -99,6 +103,11 @@ class Drafts:
         if self.tried:
             nothing = "everything that was found has been tried"
         return [], "; ".join(dict.fromkeys(self.reasons)) or nothing
+
+
+def key_of(rewriter: str, site: Site, variant: str = "") -> Key:
+    name = ".".join(filter(None, (site.module_class, site.detail.get("function"))))
+    return Key(rewriter, f"{site.file}:{name}" if name else site.file, variant)
 
 
 def _with_runtime(changed: dict[str, str]) -> dict[str, str]:

@@ -41,11 +41,13 @@ def _epilogues(drafts: Drafts, request: ProposalRequest) -> None:
         layer = f"{site.detail['attribute']} of {site.module_class} ({short(site.file)})"
         drafts.add(
             site,
+            "epilogues",
             f"Apply the activation after {layer} within its product",
             f"The activation reads and writes all that {places(site)} gives, {site.detail['count']} times in a call "
             f"({percent(site.share)}). {library} can apply it, and the bias, before it writes. Which is faster is "
             "measured once for each shape.",
             partial(epilogues.rewrite, request.tree, site),
+            variant=site.detail["attribute"],
             gain=gain_without(site.share, 0.8),
         )
 
@@ -53,6 +55,7 @@ def _epilogues(drafts: Drafts, request: ProposalRequest) -> None:
 def _convolutions(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
     drafts.add(
         site,
+        "channels_last",
         "Lay the weights of convolutions out with the channels last",
         "Fast kernels read all channels of a place together. In PyTorch's own order they lie far apart, and are "
         "gathered first, or a slower kernel is taken.",
@@ -62,6 +65,7 @@ def _convolutions(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
         library = _SEARCH[request.platform.rocm]
         drafts.add(
             site,
+            "find_convolutions",
             f"Let {library} measure its kernels for each convolution",
             f"{library} has several kernels for each shape, and by itself takes one by a rule. Each new shape is "
             "measured instead, once.",
@@ -73,6 +77,7 @@ def _products(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
     if request.platform.rocm:
         drafts.add(
             site,
+            "tune_gemm",
             "Choose the GEMM kernel of each shape by measuring (TunableOp)",
             "rocBLAS and hipBLASLt hold many kernels for each shape, and their heuristics do not always pick the "
             "best. Each new shape is measured once, for 30 ms at most, before it is used.",
@@ -80,6 +85,7 @@ def _products(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
         )
         drafts.add(
             site,
+            "route_gemm",
             "Multiply each shape of the linear layers in the way that is measured to be the fastest",
             "Which way is the fastest differs from shape to shape: the library's own, with the bias added apart, or "
             "aiter's where it is installed, with weights as they are or shuffled. Each new shape is measured once.",
@@ -87,6 +93,7 @@ def _products(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
         )
         drafts.add(
             site,
+            "pad_weights",
             "Keep the rows of the linear layers' weights apart",
             "Rows that lie a multiple of 512 bytes apart begin in the same channel of the memory, and are read one "
             "after the other. A gap of 256 bytes between them spreads them out.",
@@ -95,8 +102,10 @@ def _products(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
     for library, name in _LIBRARIES[request.platform.rocm]:
         drafts.add(
             site,
+            "prefer_library",
             f"Prefer {name} for matrix products",
             f"PyTorch has more than one library for matrix products, and {name} may have better kernels for these "
             "shapes. The choice is for the whole process.",
             partial(route_gemm.prefer, request.tree, site, library),
+            variant=library,
         )

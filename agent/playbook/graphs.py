@@ -29,6 +29,7 @@ def propose(request: ProposalRequest) -> Answer:
     for site in sites:
         drafts.add(
             site,
+            "capture",
             f"Capture whole calls of {site.module_class} as graphs",
             "Every kernel of a call is launched from Python, one by one. A recorded call is launched at once, so the "
             "device need not wait for the host.",

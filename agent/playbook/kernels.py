@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import PurePosixPath
 
 from agent.playbook.drafts import PUT_OFF, Answer, Drafts, gain_without, percent, places, put_off
 from agent.proposers import ProposalRequest
@@ -17,8 +18,17 @@ STEP = "write_kernels"
 
 
 def _name(names: Mapping[str, str], site: Site) -> str:
-    by = f" by {site.detail['attribute']}" if site.kind in ("add_rms", "add_layer") else ""  # a class may have two
+    by = f" by {_layer(site)}" if _layer(site) else ""
     return f"{names[site.kind]}{by}"
+
+
+def _variant(site: Site) -> str:
+    return " ".join(filter(None, (site.kind, _layer(site))))
+
+
+def _layer(site: Site) -> str:
+    """The layer that an addition goes into: a class may have two of them."""
+    return str(site.detail["attribute"]) if site.kind in ("add_rms", "add_layer") else ""
 
 
 def propose(request: ProposalRequest) -> Answer:
@@ -32,17 +42,20 @@ def propose(request: ProposalRequest) -> Answer:
     for rewriter, site in sorted(found, key=lambda pair: -(pair[1].share or 0)):
         drafts.add(
             site,
+            "kernels",
             f"{_name(rewriter.NAMES, site)} of {drafts.subject(site)} as one Triton kernel",
             f"{places(site)} reads and writes its tensor several times, {site.detail['count']} times in a call "
             f"({percent(site.share)}). One kernel reads it once.",
             partial(rewriter.rewrite, request.tree, site),
+            variant=_variant(site),
             gain=gain_without(site.share, 0.6),
         )
     ours = launches.find(request.base)
     if ours and request.tune is not None:
         tune = request.tune
         drafts.add(
-            Site(kind="launch", file=ours[0], line=1, line_end=1),
+            Site(kind="launch", file=str(PurePosixPath(ours[0]).parent), line=1, line_end=1),
+            "launches",
             "Launch our kernels as is measured to be the fastest on this device",
             "How many warps and elements a program should have differs between devices and sizes. Each size that was "
             "seen is measured; others are launched by the kernel's own rule.",

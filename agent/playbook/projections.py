@@ -9,6 +9,7 @@ from agent.playbook.drafts import (
     Answer,
     Drafts,
     gain_without,
+    key_of,
     listed,
     percent,
     places,
@@ -16,7 +17,7 @@ from agent.playbook.drafts import (
     timed_with_compile,
 )
 from agent.proposers import ProposalRequest
-from tools.candidate import Candidate, Site
+from tools.candidate import Candidate, Key, Site
 from tools.rewrite import experts, projections
 
 STEP = "fuse_projections"
@@ -27,6 +28,7 @@ def propose(request: ProposalRequest) -> Answer:
     for site in experts.find(request.tree, request.observation):
         drafts.add(
             site,
+            "experts",
             f"Run the experts of {site.module_class} together",
             f"{places(site)} looks up the rows of each expert by itself, and calls it for few of them "
             f"({percent(site.share)} with everything around the loop). Sorted by expert once, all rows go through the "
@@ -52,16 +54,18 @@ def _layers(drafts: Drafts, timed_with: str = "") -> None:
     for site in projections.find(request.observation):
         drafts.add(
             site,
-            title(drafts, site),
+            "projections",
+            f"Run {listed(site.detail['names'])} of {drafts.subject(site)} as one matrix multiplication",
             rationale(site),
             partial(projections.rewrite, request.tree, [site]),
+            variant=",".join(site.detail["names"]),
             gain=gain_without(site.share, 0.3),
             timed_with=timed_with,
         )
 
 
-def title(drafts: Drafts, site: Site) -> str:
-    return f"Run {listed(site.detail['names'])} of {drafts.subject(site)} as one matrix multiplication"
+def key(site: Site) -> Key:
+    return key_of("projections", site, ",".join(site.detail["names"]))
 
 
 def rationale(site: Site) -> str:

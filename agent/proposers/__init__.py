@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agent.step_names import STEPS
-from tools.candidate import Candidate, Site
+from tools.candidate import Candidate, Key, Role, Site
 from tools.judging.accept import SpeedupInterval
 from tools.observation import Observation
 from tools.tuned import Tuned
@@ -35,6 +35,8 @@ class PastAttempt:
     verdict: str
     reason: str
     diff_digest: str
+    key: Key
+    role: Role = "first"
     first_call_s: float = 0.0  # with all that was compiled for it; 0 where nothing was
     speedup: SpeedupInterval | None = None
     by_case: Sequence[float] = ()

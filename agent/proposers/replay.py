@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from agent.playbook.composing import AGAIN, RETRIED, STEP
+from agent.playbook.composing import RETRIED, STEP
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
 from tools.diff.patch import FileState, OutOfReach, Reader, make_diff, tree_reader
@@ -64,16 +64,16 @@ class Replay:
 
     def _due(self, request: ProposalRequest) -> list[tuple[Candidate, PastChange]]:
         """What this step has not tried yet; the last one tries again what did nothing where it came first."""
-        tried = {past.title for past in request.attempts if past.step == request.step}
+        tried = {(past.key, past.role) for past in request.attempts if past.step == request.step}
         due = [(c.candidate, c) for c in self.changes if c.candidate.step == request.step]
         if request.step == STEP:
-            verdicts = {past.title: past.verdict for past in request.attempts}
+            verdicts = {past.key: past.verdict for past in request.attempts if past.role != "leave_one_out"}
             due += [
                 (_by_itself(c.candidate), c)
                 for c in self.changes
-                if verdicts.get(c.candidate.title) in RETRIED and c.candidate.step != STEP
+                if verdicts.get(c.candidate.key) in RETRIED and c.candidate.step != STEP
             ]
-        return [(candidate, change) for candidate, change in due if candidate.title not in tried]
+        return [(candidate, change) for candidate, change in due if (candidate.key, candidate.role) not in tried]
 
     def _carried_over(self, change: PastChange, base: Path) -> str | None:
         """The change as a diff against `base`: empty where nothing of it is left to do, None for a conflict."""
@@ -99,7 +99,7 @@ class Replay:
 
 
 def _by_itself(candidate: Candidate) -> Candidate:
-    return candidate.model_copy(update={"step": STEP, "title": candidate.title + AGAIN, "timed_with": ""})
+    return candidate.model_copy(update={"step": STEP, "role": "again", "timed_with": ""})
 
 
 def _needed(contents: Mapping[str, bytes | None], runtime: Mapping[str, bytes], read: Reader) -> dict[str, bytes]:

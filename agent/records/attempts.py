@@ -17,19 +17,10 @@ from agent.records.atomic_file import write_atomically
 from tools.candidate import Candidate
 from tools.judging.verdict import Verdict
 
-_WITHOUT = "-without-"
-ON_ENABLERS = ", on the enablers before it"  # the end of the title of a second try on top of the shadow stack
-ON_WAITING = ", with what waits for it"  # of the try that times what was not timed by itself
 
-
-def leave_out_id(step: str, member: str) -> str:
+def leave_out_id(member: str) -> str:
     """The id of the attempt that leaves out a change of the stack; `member` is the attempt that brought it."""
-    return f"{step}{_WITHOUT}{member}"
-
-
-def left_out(attempt_id: str) -> str:
-    """The attempt whose change that attempt leaves out; empty when it is of another kind."""
-    return attempt_id.partition(_WITHOUT)[2]
+    return f"compose_stack-without-{member}"
 
 
 class Attempt(BaseModel):

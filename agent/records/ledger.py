@@ -20,13 +20,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
 )
 
 from agent.errors import RunDamaged
 from sandbox.errors import DiskFull, means_disk_full
+from tools.candidate import Key, Role
 from tools.judging.accept import SpeedupInterval
 from tools.judging.verdict import VerdictName
 
@@ -66,7 +65,10 @@ class NewRow(BaseModel):
     attempt_id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     time: AwareDatetime
     step: str
+    key: Annotated[Key, BeforeValidator(_plain)]
+    role: Role = "first"
     title: Text
+    """For people, its role included."""
     rationale: Text = ""
     predicted_gain: float | None = Field(default=None, allow_inf_nan=False)
     diff_digest: str = ""
@@ -85,12 +87,6 @@ class NewRow(BaseModel):
     commit: str | None = None
     stack: tuple[str, ...] | None = None
     """The attempts that are on the stack from this row on, in order. None: this row leaves the stack as it is."""
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Rows without anything below are written as they were before there was such a field, and so is their hash."""
-        said: dict[str, Any] = dump(self)
-        return said if said.get("below") else {name: value for name, value in said.items() if name != "below"}
 
     def same_as(self, other: NewRow) -> bool:
         """Whether both say the same, the time and the cost of saying it apart."""

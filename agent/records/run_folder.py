@@ -14,24 +14,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from agent import __version__
 from agent.config import READ_BACK, RunConfig
 from agent.environment import Environment
-from agent.errors import AgentError, RunDamaged, RunExists, RunInUse, RunNotFound
+from agent.errors import AgentError, RunDamaged, RunExists, RunInUse, RunNotFound, RunOutdated
 from agent.records.atomic_file import write_atomically
 from sandbox.errors import means_disk_full
 
 Status = Literal["finished", "running", "interrupted", "damaged"]
 _ELSEWHERE = "Name a folder of yours on a local disk with --runs-dir."
+# Raised whenever nodes or state of the graph, ledger rows or attempts change: a run is only continued in its own format
+FORMAT = 2
 _PATIENCE_S = 0.5  # who only lists runs holds each of them for a moment
+
+
+_Form = TypeVar("_Form", bound=BaseModel)
 
 
 class FolderUnusable(AgentError):
     """No run can be made, held or listed in a folder, which a person named and can name another for."""
+
+
+class _Asked(BaseModel):
+    target: Path
+    entry: str
+
+
+class _AnyRun(BaseModel):
+    """What `run.json` says in every format."""
+
+    format: int
+    version: str
+    config: _Asked
 
 
 class RunFile(BaseModel):
@@ -39,7 +57,7 @@ class RunFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    format: Literal[1] = 1
+    format: int = FORMAT
     created: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
     version: str = __version__
     command: list[str]
@@ -62,9 +80,24 @@ class RunFolder:
         return self.path.name
 
     def read(self) -> RunFile:
-        """Raises: RunDamaged when `run.json` is missing or is not ours."""
+        """Raises: RunDamaged when `run.json` is missing or is not ours, RunOutdated when it has another format."""
+        told = self._told(_AnyRun)
+        if told.format != FORMAT:
+            raise RunOutdated(
+                f"Run {self.run_id} was made by version {told.version} of Ratchet and needs that version; "
+                f"this is {__version__}.",
+                hint="Start a new run; what this one proved is in its report and, if it ended, its branch.",
+            )
+        return self._told(RunFile)
+
+    def about(self) -> str:
+        """Target and entry of a run of any version. Raises: RunDamaged."""
+        asked = self._told(_AnyRun).config
+        return f"{asked.target} {asked.entry}"
+
+    def _told(self, form: type[_Form]) -> _Form:
         try:
-            return RunFile.model_validate_json((self.path / "run.json").read_bytes(), context=READ_BACK)
+            return form.model_validate_json((self.path / "run.json").read_bytes(), context=READ_BACK)
         except (OSError, ValidationError) as error:
             hint = "Start a new run; what this one proved is in ledger.jsonl, and in the target's branch if it ended."
             raise RunDamaged(f"{self.path / 'run.json'} cannot be read: {_first_fault(error)}", hint=hint) from error
@@ -91,7 +124,8 @@ class RunFolder:
 
     def status(self) -> Status:
         try:
-            self.read()  # first: a folder that is none of a run gets no lock
+            with contextlib.suppress(RunOutdated):
+                self.read()  # first: a folder that is none of a run gets no lock
             with self.locked(patience_s=0.0):
                 pass
         except RunInUse:

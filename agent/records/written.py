@@ -25,7 +25,7 @@ def cost_of(verdict: Verdict, candidate: Candidate) -> dict[str, Any]:
 def commit_message(attempt: Attempt, verdict: Verdict | None, config: RunConfig) -> str:
     """What, why, the measured gain with its interval, and how to reproduce it."""
     candidate, below = attempt.candidate, len(attempt.below)
-    lines = [candidate.title, "", candidate.rationale.strip(), ""]
+    lines = [candidate.shown, "", candidate.rationale.strip(), ""]
     if verdict is not None and verdict.name == "kept" and verdict.speedup is not None:
         floor = f"noise floor {verdict.speedup.noise_floor:.1%}"
         over = f"what lies below the {below} before it, together with them" if below else "the commit below"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agent.playbook.composing import AGAIN
 from agent.proposers.replay import PastChange
-from agent.records.attempts import ON_ENABLERS, ON_WAITING, left_out
+from agent.records.attempts import leave_out_id
 from agent.records.ledger import LedgerRow
 from agent.reporting.report import Afresh
 
@@ -31,11 +30,12 @@ def _outcome(
         outcome=NOT_JUDGED,
         why=reasons.get(candidate.step, ""),
     )
-    titles = {candidate.title, *(candidate.title + end for end in (AGAIN, ON_ENABLERS, ON_WAITING))}
-    for row in (row for row in rows if row.title in titles):
+    for row in (row for row in rows if row.key == candidate.key and row.role != "leave_one_out"):
         if row.attempt_id in stacked:  # also what was kept with another change
             return told.model_copy(update={"now": row.speedup, "outcome": "kept", "why": row.reason})
-        dropped = [other for other in rows if left_out(other.attempt_id) == row.attempt_id and other.verdict == "kept"]
+        dropped = [
+            other for other in rows if other.attempt_id == leave_out_id(row.attempt_id) and other.verdict == "kept"
+        ]
         outcome, why = str(row.verdict), row.reason
         if row.verdict == "kept" or dropped:
             outcome, why = "dropped", dropped[-1].reason if dropped else "the whole was given up"

@@ -29,10 +29,9 @@ def lines(runs_dirs: Sequence[Path]) -> Iterator[str]:
 
 def _about(folder: RunFolder) -> str:
     try:
-        config = folder.read().config
+        about = folder.about()
     except RunDamaged as error:
         return error.message
-    about = f"{config.target} {config.entry}"
     try:
         made = report.read(folder.path)
     except FileNotFoundError:

@@ -21,7 +21,7 @@ from agent.llm import account
 from agent.owed import USED_UP
 from agent.proposers.replay import Replay
 from agent.records import measurements
-from agent.records.attempts import left_out
+from agent.records.attempts import leave_out_id
 from agent.records.measurements import SessionStart, Whole
 from agent.records.run_folder import RunFolder
 from agent.reporting import afresh, report, wording
@@ -269,6 +269,7 @@ def _kept(ctx: RunContext) -> list[Kept]:
             Kept(
                 attempt=row.attempt_id,
                 step=row.step,
+                key=row.key,
                 title=row.title,
                 commit=commit.commit,
                 speedup=row.speedup if row.verdict == "kept" else None,
@@ -279,12 +280,14 @@ def _kept(ctx: RunContext) -> list[Kept]:
 
 
 def _attempts(ctx: RunContext) -> list[Attempt]:
-    found = []
+    found, left_out = [], {leave_out_id(row.attempt_id): row.attempt_id for row in ctx.ledger.rows}
     for row in ctx.ledger.rows:
         found.append(
             Attempt(
                 id=row.attempt_id,
                 step=row.step,
+                key=row.key,
+                role=row.role,
                 title=row.title,
                 verdict=row.verdict,
                 why=row.reason,
@@ -292,7 +295,7 @@ def _attempts(ctx: RunContext) -> list[Attempt]:
                 cost=Cost.model_validate(row.cost),
                 predicted_gain=row.predicted_gain,
                 speedup=row.speedup,
-                leaves_out=left_out(row.attempt_id),
+                leaves_out=left_out.get(row.attempt_id, ""),
             )
         )
     return found

@@ -16,6 +16,7 @@ from agent.records.atomic_file import write_atomically
 from agent.reporting import wording
 from agent.reporting.progress import StepStatus
 from agent.step_names import STEPS
+from tools.candidate import Key, Role
 from tools.judging.accept import SpeedupInterval
 from tools.judging.verdict import VerdictName
 
@@ -84,6 +85,9 @@ class Attempt(_Part):
 
     id: str
     step: str
+    key: Key | None = None
+    """What the candidate is known by, in any run; None in reports of version 0.1."""
+    role: Role = "first"
     title: str
     verdict: VerdictName
     why: str
@@ -103,6 +107,7 @@ class Kept(_Part):
 
     attempt: str
     step: str
+    key: Key | None = None
     title: str
     commit: str
     speedup: SpeedupInterval | None = None
@@ -256,5 +261,5 @@ def write(report: Report, folder: Path) -> Path:
 
 
 def read(folder: Path) -> Report:
-    """The report of a finished run. Raises: OSError, pydantic.ValidationError."""
-    return Report.model_validate_json((folder / "report.json").read_bytes())
+    """The report of a finished run of any version. Raises: OSError, pydantic.ValidationError."""
+    return Report.model_validate_json((folder / "report.json").read_bytes(), extra="ignore")

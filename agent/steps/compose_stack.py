@@ -16,7 +16,7 @@ from agent.reporting.progress import Note, StackShrank, VerdictReached
 from agent.state import RunState, Update, climb, ended
 from agent.steps.profile_baseline import confirm_best, take_beside
 from agent.steps.summing_up import finish, start, summary
-from tools.candidate import Candidate
+from tools.candidate import Candidate, Key
 from tools.judging import accept
 from tools.judging.verdict import Verdict
 
@@ -49,12 +49,12 @@ def _weigh_and_measure(state: RunState, ctx: RunContext) -> Update:
 
 def _moved_to(ctx: RunContext) -> str | None:
     """The first earlier step that now proposes something it has not proposed before."""
-    known = {(row.step, row.title) for row in ctx.ledger.rows}
+    known = {(row.step, row.key) for row in ctx.ledger.rows if row.role == "first"}
     for step in ctx.config.steps:
         if step in ("profile_baseline", "locate_layers", STEP):
             continue
         candidates, _ = ctx.propose(step, looking=True)
-        if any((step, candidate.title) not in known for candidate in candidates):
+        if any((step, candidate.key) not in known for candidate in candidates):
             return step
     return None
 
@@ -102,7 +102,14 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
 def _give_up(ctx: RunContext, verdict: Verdict) -> None:
     """Empty the stack: each change was proven when it was made, and their whole does not hold."""
     why = "What is handed over must be right and faster than the original."
-    candidate = Candidate(step=STEP, title="The whole stack, measured once more", rationale=why, diff="")
+    candidate = Candidate(
+        step=STEP,
+        title="The whole stack, measured once more",
+        rationale=why,
+        diff="",
+        key=Key("compose_stack", "the whole stack"),
+        role="whole",
+    )
     attempt = Attempt(id=f"{STEP}-whole", candidate=candidate, base=ctx.stack.top)
     ctx.record(attempt, verdict, [])
     ctx.progress.emit(VerdictReached(attempt.id, candidate.title, verdict.name, verdict.reason, verdict.speedup))

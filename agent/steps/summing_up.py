@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from agent.context import RunContext
 from agent.owed import USED_UP, out_of_time
-from agent.records.attempts import left_out
 from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
 from tools.profiler.ceilings import BOUNDED
@@ -49,7 +48,7 @@ def start(ctx: RunContext, step: str) -> bool:
 def summary(state: RunState, ctx: RunContext, step: str) -> Update:
     """From the ledger, which is right also after a kill: how many attempts, how many kept."""
     rows = [row for row in ctx.ledger.rows if row.step == step]
-    kept = sum(row.verdict == "kept" and not left_out(row.attempt_id) for row in rows)
+    kept = sum(row.verdict == "kept" and row.role != "leave_one_out" for row in rows)
     if rows:
         why = state.get("no_more", "")
         return ended(step, "done", f"nothing more to try: {why}" if kept and why else why, kept, len(rows))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.proposers import PastAttempt, Platform, ProposalRequest
 from tests.observed import Target
-from tools.candidate import Candidate
+from tools.candidate import Candidate, Key, Role
 from tools.diff.patch import AppliedPatch, PatchRules, plan_patch, tree_reader
 from tools.observation import Observation
 
@@ -44,4 +44,9 @@ def applied(target: Target, candidate: Candidate) -> Target:
 
 
 def attempt(candidate: Candidate, verdict: str) -> PastAttempt:
-    return PastAttempt(candidate.step, candidate.title, verdict, "", candidate.digest)
+    return PastAttempt(candidate.step, candidate.title, verdict, "", candidate.digest, candidate.key, candidate.role)
+
+
+def of_key(step: str, key: Key, verdict: str, role: Role = "first") -> PastAttempt:
+    """An attempt of which nothing counts but what it changed, and what became of it."""
+    return PastAttempt(step, "", verdict, "", "", key, role)

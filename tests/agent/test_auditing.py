@@ -47,7 +47,7 @@ def titles(
     target: Target, step: str, seen: Observation, platform: Platform = GPU, *, pays: bool = True
 ) -> dict[str, str]:
     asked = replace(request(target, step, seen, platform), compile_pays=pays, recording_pays=pays)
-    return {c.title: c.timed_with for c in Playbook().propose(asked)[0]}
+    return {c.shown: c.timed_with for c in Playbook().propose(asked)[0]}
 
 
 def test_what_python_waits_for_in_vain_is_decided_once_so_that_calls_can_be_recorded(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def context(looked: Looked) -> tuple[Any, list[Verdict], list[Finding]]:
         checked.append(Finding(None, ""))
         return Checked(checked[-1], Build("k", Path("/nowhere")))
 
-    candidate = SimpleNamespace(step="write_kernels", title="RMSNorm in Triton", timed_with="")
+    candidate = SimpleNamespace(step="write_kernels", shown="RMSNorm in Triton", timed_with="")
     attempts = SimpleNamespace(
         load=lambda name: SimpleNamespace(id=name, candidate=candidate),
         save_verdict=lambda name, verdict: saved.append(verdict),
@@ -120,7 +120,7 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
 @pytest.mark.parametrize(("name", "stays"), [("kept", True), ("right", True), ("neutral", False), ("broken", False)])
 def test_the_tree_of_an_attempt_goes_when_it_is_given_up(tmp_path: Path, name: str, stays: bool) -> None:
     tree = write_files(tmp_path / "trees" / "write_kernels-1", {"a.py": ""})
-    candidate = SimpleNamespace(title="RMSNorm in Triton")
+    candidate = SimpleNamespace(shown="RMSNorm in Triton")
     verdict = SimpleNamespace(name=name, reason="", speedup=None)
     ctx: Any = SimpleNamespace(
         attempts=SimpleNamespace(
@@ -212,8 +212,7 @@ def proposing(tmp_path: Path, *, hurried: bool = False, tried: int = 1, offers: 
         return ([] if looking else list(offers)), "nothing was found"
 
     rows = [
-        SimpleNamespace(step="write_kernels", attempt_id=f"write_kernels-{n}", verdict="neutral", below=())
-        for n in range(1, tried + 1)
+        SimpleNamespace(step="write_kernels", verdict="neutral", role="first", below=()) for n in range(1, tried + 1)
     ]
     budget = SimpleNamespace(used_up=lambda: False, hurried=lambda: hurried, reserve=lambda attempts: None)
     return SimpleNamespace(

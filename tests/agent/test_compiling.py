@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.proposers import PastAttempt, Platform
+from agent.proposers import Platform
 from agent.proposers.playbook import Playbook
-from tests.agent.proposed import CPU, GPU, applied, attempt, request
+from tests.agent.proposed import CPU, GPU, applied, attempt, of_key, request
 from tests.observed import Target
+from tools.candidate import Key
 from tools.observation import Observation
 
 
@@ -48,7 +49,7 @@ def test_what_compiles_itself_without_an_end_is_not_compiled_as_a_whole(decoder:
     assert block.title == "Compile each DecoderLayer by itself (default settings)"
     tried = replace(asked, attempts=(attempt(block, "neutral"),))
     assert Playbook().propose(tried) == ([], "compiling Decoder comes to no end, or begins anew for each input")
-    mended = replace(asked, attempts=(PastAttempt("audit_compute", "No loop", "kept", "", ""),))
+    mended = replace(asked, attempts=(of_key("audit_compute", Key("loops", "model.py"), "kept"),))
     assert Playbook().propose(mended)[0][0].title.startswith("Compile Decoder")
 
 

@@ -12,9 +12,9 @@ from agent.proposers import PastAttempt, Platform, ProposalRequest
 from agent.proposers.in_turn import InTurn
 from agent.proposers.playbook import Playbook
 from agent.step_names import STEPS
-from tests.agent.proposed import CPU, GPU, applied, attempt, copy_of, request
+from tests.agent.proposed import CPU, GPU, applied, attempt, copy_of, of_key, request
 from tests.observed import Target, same_results
-from tools.candidate import Candidate
+from tools.candidate import Candidate, Key, Role
 from tools.observation import HostRead, Observation, Ops, OpShare
 
 WANTED = {
@@ -239,27 +239,27 @@ def test_on_a_gpu_an_activation_goes_into_the_product_before_it(tmp_path: Path) 
 def test_on_a_gpu_much_waits_for_torch_compile_where_it_pays(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
 
-    def titles(step: str, *attempts: PastAttempt, pays: bool = True, platform: Platform = GPU) -> list[str]:
+    def keys(step: str, *attempts: PastAttempt, pays: bool = True, platform: Platform = GPU) -> list[tuple[Key, Role]]:
         asked = replace(request(target, step, seen, platform, attempts), compile_pays=pays)
-        return [c.title for c in Playbook().propose(asked)[0]]
+        return [(c.key, c.role) for c in Playbook().propose(asked)[0]]
 
-    def early(step: str) -> list[str]:
-        return titles(step, pays=False)
+    def early(step: str) -> list[tuple[Key, Role]]:
+        return keys(step, pays=False)
 
     constants, heads = early("audit_compute")
-    assert titles("audit_compute") == [constants]
-    assert titles("fuse_projections") == early("fuse_projections") == titles("fuse_projections", platform=CPU)
-    tried = PastAttempt("compile_model", "Compile Decoder", "neutral", "", "")
-    assert titles("fuse_projections", tried) == titles("write_kernels") == []
-    assert titles("route_gemm") == [] != early("route_gemm")
-    past = PastAttempt("audit_compute", constants, "kept", "", "")
-    together, *others = titles("compose_stack", past)
-    assert together == "Run all layers with a common input as one matrix multiplication each"
+    assert keys("audit_compute") == [constants]
+    assert keys("fuse_projections") == early("fuse_projections") == keys("fuse_projections", platform=CPU)
+    tried = of_key("compile_model", Key("compile_model", "model.py:Decoder"), "neutral")
+    assert keys("fuse_projections", tried) == keys("write_kernels") == []
+    assert keys("route_gemm") == [] != early("route_gemm")
+    past = of_key("audit_compute", constants[0], "kept")
+    together, *others = keys("compose_stack", past)
+    assert together == (Key("projections", "model.py", "all"), "first")
     waited = [*early("fuse_projections"), *early("route_gemm"), heads, *early("write_kernels")]
-    assert others == [f"{title}, on the whole stack" for title in waited]
-    tried = [PastAttempt("compose_stack", title, "neutral", "", "") for title in (together, *others[:2])]
-    assert titles("compose_stack", past, *tried) == others[2:]
-    assert titles("compose_stack", past, pays=False) == titles("compose_stack", past, platform=CPU) == []
+    assert others == [(key, "again") for key, _ in waited]
+    tried_then = [of_key("compose_stack", key, "neutral", role) for key, role in (together, *others[:2])]
+    assert keys("compose_stack", past, *tried_then) == others[2:]
+    assert keys("compose_stack", past, pays=False) == keys("compose_stack", past, platform=CPU) == []
     asked = replace(request(target, "compose_stack", seen, GPU), compile_pays=True, steps=("compile_model",))
     assert Playbook().propose(asked)[0] == [], "steps that were left out are not made up for"
 
@@ -275,7 +275,7 @@ def test_what_torch_compile_merges_is_timed_with_it_where_it_is_to_come(decoder:
         assert {*timed_with(step)} == {"compile_model"}
         assert {*timed_with(step, platform=CPU)} == {*timed_with(step, pays=False)} == {""}
     assert len(timed_with("swap_attention")) == 1 < len(timed_with("swap_attention", pays=False))
-    tried = PastAttempt("compile_model", "Compile Decoder", "kept", "", "")
+    tried = of_key("compile_model", Key("compile_model", "model.py:Decoder"), "kept")
     assert "compile_model" not in timed_with("swap_attention", tried)
     assert {*timed_with("compose_stack")} == {""}
 

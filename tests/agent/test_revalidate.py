@@ -15,12 +15,12 @@ from agent.past_run import NothingWasKept
 from agent.proposers import PastAttempt, Platform, ProposalRequest
 from agent.proposers.replay import PastChange, Replay
 from agent.records import run_folder
-from agent.records.attempts import ON_ENABLERS, ON_WAITING
+from agent.records.attempts import leave_out_id
 from agent.reporting import afresh
 from tests.agent.synthetic_clock import NO_GAIN
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES, Ran, agent, command
 from tests.files import write_files
-from tools.candidate import Candidate
+from tools.candidate import Candidate, Key, Role
 from tools.diff.patch import AppliedPatch, FileState, plan_patch, tree_reader
 from tools.diff.patch_rules import PatchRules
 
@@ -129,33 +129,42 @@ def test_a_change_brings_along_what_another_had_brought_that_is_not_kept_now(tmp
 
 def test_what_was_kept_with_another_change_is_told_as_kept() -> None:
     changes = [
-        PastChange(Candidate(step="audit_compute", title=title, rationale="", diff=title), {}, None)
-        for title in ("enabler", "gain", "never")
+        PastChange(
+            Candidate(step="audit_compute", title="", rationale="", diff="", key=Key(name, "model.py")), {}, None
+        )
+        for name in ("enabler", "gain", "never")
     ]
 
-    def row(name: str, title: str, verdict: str) -> Any:
-        return SimpleNamespace(attempt_id=name, title=title, verdict=verdict, reason="so", speedup=None)
+    def row(name: str, rewriter: str, verdict: str, role: Role = "first") -> Any:
+        key = Key(rewriter, "model.py")
+        return SimpleNamespace(attempt_id=name, key=key, role=role, verdict=verdict, reason="so", speedup=None)
 
-    rows = [row("a-1", "enabler", "neutral"), row("a-2", "gain", "broken"), row("a-2-on", f"gain{ON_ENABLERS}", "kept")]
+    rows = [
+        row("a-1", "enabler", "neutral"),
+        row("a-2", "gain", "broken"),
+        row("a-2-on", "gain", "kept", "on_enablers"),
+    ]
     found = afresh.judged(changes, rows, ["a-1", "a-2-on"], {"audit_compute": "the target has it already"})
     assert [each.outcome for each in found] == ["kept", "kept", "not judged"]
     assert found[2].why == "the target has it already"
-    together = [row("b-1", "enabler", "right"), row("b-2", f"gain{ON_WAITING}", "kept")]
+    together = [row("b-1", "enabler", "right"), row("b-2", "gain", "kept", "with_waiting")]
     found = afresh.judged(changes[:2], together, ["b-1", "b-2"], {})
     assert [each.outcome for each in found] == ["kept", "kept"]
-    dropped = afresh.judged(changes[:1], [*together, row("c-without-b-1", "Leave out", "kept")], ["b-2"], {})
+    without = row(leave_out_id("b-1"), "enabler", "kept", "leave_one_out")
+    dropped = afresh.judged(changes[:1], [*together, without], ["b-2"], {})
     assert dropped[0].outcome == "dropped"
-    lost = afresh.judged(changes[1:2], [row("a-1", "gain", "kept"), row("c-without-a-1", "Leave out", "kept")], [], {})
+    without = row(leave_out_id("a-1"), "gain", "kept", "leave_one_out")
+    lost = afresh.judged(changes[1:2], [row("a-1", "gain", "kept"), without], [], {})
     assert (lost[0].outcome, lost[0].why) == ("dropped", "so")
 
 
 def test_what_waited_in_vain_is_timed_by_itself(tmp_path: Path) -> None:
     candidate = Candidate(step="fuse_projections", title="fused", rationale="", diff="x", timed_with="compile_model")
     unused: Any = None
-    tried = (PastAttempt("fuse_projections", "fused", "right", "", candidate.digest),)
+    tried = (PastAttempt("fuse_projections", "fused", "right", "", candidate.digest, candidate.key),)
     request = ProposalRequest("compose_stack", tmp_path, tmp_path, "bench.py", False, unused, Platform("cpu"), tried)
     ((again,), _) = Replay([PastChange(candidate, {}, None)], lambda *given: b"").propose(request)
-    assert (again.title, again.timed_with) == ("fused, on the whole stack", "")
+    assert (again.key, again.role, again.timed_with) == (candidate.key, "again", "")
 
 
 def test_a_run_goes_on_with_what_it_first_read(place: Path, first: Ran, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ WAITS = ("a", "fuse_projections", "right")
 
 def offered(ctx: Any, step: str = "swap_attention", *, only_checked: bool = False) -> tuple[list[str], tuple[str, ...]]:
     found = waiting.offer(ctx, step, only_checked=only_checked)
-    return [each.title for each in found.candidates], found.below
+    return [each.shown for each in found.candidates], found.below
 
 
 def test_what_is_timed_by_itself_has_nothing_unproven_below() -> None:

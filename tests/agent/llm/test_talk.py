@@ -25,7 +25,7 @@ def test_a_verdict_is_told_whatever_became_of_the_stack(renew: Any) -> None:
     talk = Talk(conversation, cast(Any, SimpleNamespace(renew=renew)))
     found = talk.next_candidate(())
     assert found is not None
-    judged = PastAttempt("s", found.title, "broken", f"it raised ValueError: {ORDERS}", found.digest)
+    judged = PastAttempt("s", found.title, "broken", f"it raised ValueError: {ORDERS}", found.digest, found.key)
     assert talk.next_candidate((judged,)) is None and talk.ended == "the model gave up: all done"
     (told,) = [m["content"] for m in conversation.messages[2:] if m["role"] == "user"]
     assert told.startswith("The verdict on your candidate: broken.") and "`give_up` ends the step" in told

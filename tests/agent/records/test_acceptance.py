@@ -19,6 +19,7 @@ from agent.records.acceptance import follow, wanted_stack
 from agent.records.ledger import Ledger, NewRow
 from agent.repository.stack import Change, Stack, StackError
 from agent.repository.target import import_target
+from tools.candidate import Key
 from tools.diff.patch import make_diff
 
 TIME = 1_700_000_000
@@ -44,8 +45,8 @@ def changes_of(stack: Stack) -> Callable[[str], Change]:
 
 
 def kept(ledger: Ledger, attempt_id: str, stack: Sequence[str] | None, verdict: str = "kept") -> None:
-    values: dict[str, Any] = {"attempt_id": attempt_id, "verdict": verdict, "stack": stack, "step": "s", "title": "t"}
-    ledger.append(NewRow(time=datetime.now(UTC), **values))
+    values: dict[str, Any] = {"attempt_id": attempt_id, "verdict": verdict, "stack": stack}
+    ledger.append(NewRow(time=datetime.now(UTC), step="s", key=Key("rewriter", "place"), title="t", **values))
 
 
 @pytest.fixture

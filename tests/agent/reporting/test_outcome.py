@@ -14,6 +14,7 @@ from agent.repository.stack import StackCommit
 from agent.repository.target import tree_hash
 from tests.files import write_files
 from tests.tools.profiler.sample_profile import cpu_decoder
+from tools.candidate import Key
 from tools.judging.comparison import Comparison
 
 
@@ -31,7 +32,9 @@ def test_only_the_best_mode_of_torch_compile_is_advised_and_only_above_the_noise
 
 @pytest.mark.parametrize(("step", "told"), [("compile_model", []), ("fuse_projections", ["write a line"])])
 def test_a_stack_that_is_compiled_is_not_looked_at_for_a_word_on_compiling(step: str, told: list[str]) -> None:
-    row = SimpleNamespace(attempt_id="one", step=step, title="", speedup=None, verdict="kept", below=())
+    row = SimpleNamespace(
+        attempt_id="one", step=step, key=Key("r", "p"), title="", speedup=None, verdict="kept", below=()
+    )
     commit = StackCommit("0" * 40, "one", "One")
     ctx: Any = SimpleNamespace(
         stack=SimpleNamespace(top="same", base="same", commits=lambda: [commit]),

@@ -1,14 +1,15 @@
-"""A title stands for one place, wherever its line has moved: what was tried is known by it."""
+"""A key stands for one place, wherever its line has moved: what was tried is known by it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-from agent.proposers import PastAttempt, ProposalRequest
+from agent.proposers import ProposalRequest
 from agent.proposers.playbook import Playbook
-from tests.agent.test_playbook import request
+from tests.agent.proposed import of_key, request
 from tests.observed import Target
+from tools.candidate import Key
 
 PART = """
 import torch
@@ -39,13 +40,12 @@ class Model(nn.Module):
 """
 
 
-def tried(asked: ProposalRequest, title: str) -> ProposalRequest:
-    past = PastAttempt(asked.step, title, "neutral", "no gain", "0")
-    return replace(asked, attempts=(past,))
+def tried(asked: ProposalRequest, key: Key) -> ProposalRequest:
+    return replace(asked, attempts=(of_key(asked.step, key, "neutral"),))
 
 
-def titles(asked: ProposalRequest) -> list[str]:
-    return [candidate.title for candidate in Playbook().propose(asked)[0]]
+def keys(asked: ProposalRequest) -> list[Key]:
+    return [candidate.key for candidate in Playbook().propose(asked)[0]]
 
 
 def test_classes_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> None:
@@ -53,9 +53,9 @@ def test_classes_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> No
     # the second one is not the same code at the same place
     target = target.with_files({"one.py": PART, "two.py": PART.replace("        return", "\n        return")})
     asked = request(target, "fuse_projections", target.observe())
-    both = titles(asked)
-    assert sorted(both) == [f"Run q and k of Part of {name}.py as one matrix multiplication" for name in ("one", "two")]
-    assert titles(tried(asked, both[0])) == both[1:]
+    both = keys(asked)
+    assert sorted(both) == [Key("projections", f"{name}.py:Part", "q,k") for name in ("one", "two")]
+    assert keys(tried(asked, both[0])) == both[1:]
 
 
 ZEROS = """
@@ -73,7 +73,7 @@ class Model(nn.Module):
 
 def test_a_line_that_has_moved_is_the_same_one(tmp_path: Path) -> None:
     target = Target.of_model(tmp_path / "tree", ZEROS)
-    (title,) = titles(request(target, "audit_compute", target.observe()))
+    (key,) = keys(request(target, "audit_compute", target.observe()))
     moved = target.with_files({"model.py": f"import math\n{ZEROS}"})
     asked = request(moved, "audit_compute", moved.observe())
-    assert titles(asked) == [title] and titles(tried(asked, title)) == []
+    assert keys(asked) == [key] and keys(tried(asked, key)) == []
