@@ -42,15 +42,6 @@ def positive(text: str) -> float:
     return value
 
 
-def duration(text: str) -> float:
-    """Seconds, of `90s`, `9m`, `1.5h` or a number of seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
-    if not seconds:
-        raise argparse.ArgumentTypeError(f"{text} is no time; one looks like 9m or 540s")
-    return seconds
-
-
 def count(text: str) -> int:
     value = int(text)
     if value < 1:

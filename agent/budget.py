@@ -8,8 +8,7 @@ that leaves it open.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tools.judging.worker import CHECK_TIMEOUT_S
 
@@ -33,17 +32,11 @@ class Budget:
     deadline: float | None = None
     restart_s: float = 0.0  # what a restart of the original beside itself takes
     reserved_s: float = 0.0
-    device_s: float | None = None  # of the device's time that may be used; None means all there is
-    used_s: Callable[[], float] = lambda: 0.0  # of it
 
     @classmethod
     def left(cls, minutes: float | None, spent_s: float) -> Budget:
         """What is left of so many minutes, when earlier commands have worked for so long on the same run."""
         return cls(None if minutes is None else time.monotonic() + 60 * minutes - spent_s)
-
-    def of_the_device(self, minutes: float | None, spent_s: float, used_s: Callable[[], float]) -> Budget:
-        """The same with a limit on the device's time, of which earlier commands have spent so much."""
-        return replace(self, device_s=None if minutes is None else 60 * minutes - spent_s, used_s=used_s)
 
     def reserve(self, attempts: int) -> None:
         """Keep the time for so many attempts in the steps still to come."""
@@ -61,6 +54,4 @@ class Budget:
         return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / LOOK_SHARE)
 
     def _less_than(self, seconds: float) -> bool:
-        if self.device_s is not None and self.used_s() + seconds > self.device_s:
-            return True
         return self.deadline is not None and time.monotonic() + seconds > self.deadline

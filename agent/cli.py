@@ -10,14 +10,11 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent import __version__, given, guard, options
 from agent.argument_types import count, file_to_write, image_name, pair, positive
 from agent.guard import Doing
-
-if TYPE_CHECKING:
-    from agent.time_slice import TimeSlice
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,7 +111,6 @@ def _add_resume(commands: Any) -> None:
     resume = _command(commands, "resume", _resume, "go on with a run that was interrupted")
     resume.add_argument("run", metavar="RUN", help="its id, or its folder")
     resume.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
-    options.stop_after(resume)
     resume.add_argument("--json", action="store_true", help="events on stdout, one JSON object a line")
     resume.add_argument("--mcp", action="store_true", help="with an agent of yours, as `agent mcp`")
     options.port(resume)
@@ -131,7 +127,6 @@ def _add_revalidate(commands: Any) -> None:
     add("--run-id", metavar="ID", help="name of the new run (default: date and time)")
     add("--runs-dir", type=Path, metavar="DIR", help="folder of the runs, this one's as well")
     add("--budget-minutes", type=positive, metavar="MINUTES", help="for judging the changes one by one")
-    options.stop_after(again)
     add("--json", action="store_true", help="events on stdout, one JSON object a line")
 
 
@@ -211,7 +206,7 @@ def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     doing.run_dir, doing.reference = config.run_dir, given.reference(config.run_dir)
     config = run.settle(config, agree=partial(given.agree, arguments, config.target))
     with open_progress(as_json=arguments.json) as progress:
-        return run.start(config, progress, _time_slice(arguments))
+        return run.start(config, progress)
 
 
 def _mcp(arguments: argparse.Namespace, doing: Doing) -> int:
@@ -224,7 +219,7 @@ def _mcp(arguments: argparse.Namespace, doing: Doing) -> int:
         config = given.config_of(arguments)
         config = run.settle(config, agree=lambda reasons: arguments.yes)
         doing.run_dir, doing.reference = config.run_dir, given.reference(config.run_dir)
-        return command.Order(config, lambda told, joins: run.start(config, told, _time_slice(arguments), joins))
+        return command.Order(config, lambda told, joins: run.start(config, told, joins))
 
     def ordered(asked: command.Begin) -> command.Order:
         arguments.target, arguments.entry = Path(asked.target), asked.entry
@@ -279,24 +274,15 @@ def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
     doing.run_dir, doing.reference = folder.path, given.reference(folder.path)
     with open_progress(as_json=arguments.json) as progress:
         if not arguments.mcp:
-            return run.resume(folder.path, progress, _time_slice(arguments))
+            return run.resume(folder.path, progress)
         from agent.outside import command
 
         here = {"runs_dir": folder.path.parent, "run_id": folder.run_id}  # it may have been moved
         order = command.Order(
             folder.read().config.model_copy(update=here),
-            lambda told, joins: run.resume(folder.path, told, _time_slice(arguments), joins),
+            lambda told, joins: run.resume(folder.path, told, joins),
         )
         return command.serve(progress, arguments.port, order, lambda asked: order)
-
-
-def _time_slice(arguments: argparse.Namespace) -> TimeSlice:
-    """What this command may take, from now on."""
-    from agent.time_slice import TimeSlice
-
-    found = TimeSlice(arguments.stop_after)
-    found.start()
-    return found
 
 
 def _runs(arguments: argparse.Namespace, doing: Doing) -> int:

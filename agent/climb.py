@@ -62,9 +62,7 @@ def _reserve(ctx: RunContext, step: str) -> None:
 
 
 def _begin(ctx: RunContext, attempt: Attempt) -> str:
-    """Raises: Stopped, with the attempt on disk for the next command."""
     ctx.attempts.save(attempt)
-    ctx.time_slice.before_attempt()
     candidate = attempt.candidate
     ctx.progress.emit(CandidateProposed(attempt.id, candidate.step, candidate.shown, candidate.predicted_gain))
     return attempt.id
@@ -131,7 +129,6 @@ def decide(state: RunState, ctx: RunContext) -> Update:
     if verdict.name not in ("kept", "right"):
         ctx.forget_cache(attempt)
         ctx.forget(attempt)
-    ctx.time_slice.after_attempt()
     ctx.progress.emit(
         VerdictReached(attempt.id, attempt.candidate.shown, verdict.name, verdict.reason, verdict.speedup)
     )

@@ -133,9 +133,6 @@ class RunConfig(BaseModel):
     budget_minutes: PositiveFloat | None = None
     """Time to look for changes; when it is used up, what was proven is measured as a whole, and the run ends."""
 
-    device_minutes: PositiveFloat | None = None
-    """The same in minutes of the device: while any process of the target's code is there."""
-
     memory_gib: PositiveFloat | None = None
     """Memory one worker and all it starts may use, in GiB; None is four fifths of the machine's."""
 

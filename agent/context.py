@@ -26,7 +26,6 @@ from agent.records.measurements import SessionStart
 from agent.records.written import commit_message, cost_of
 from agent.reporting.progress import Judging, Progress
 from agent.repository.stack import Change, Conflict, Stack
-from agent.time_slice import TimeSlice
 from tools.candidate import Candidate, Site
 from tools.diff.patch import PatchFinding
 from tools.diff.patch_rules import PatchRules
@@ -74,7 +73,6 @@ class RunContext:
     platform: Platform
     rules: PatchRules
     budget: Budget = field(default_factory=Budget)
-    time_slice: TimeSlice = field(default_factory=TimeSlice)
     end_running: Callable[[], None] = lambda: None  # processes that others than the main thread wait for
     subject: str = ""  # what is being judged, for the display
     ended_steps: dict[str, str] = field(default_factory=dict)  # why they ended, for who proposes

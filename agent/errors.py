@@ -10,7 +10,6 @@
         ├── RunOutdated            54   it was made by a version with another format of runs
         ├── RunExists              55   a run of that name is already there
         ├── NothingWasKept         57   there is nothing of that run to judge afresh   (agent/past_run.py)
-        ├── SliceTooShort          58   --stop-after leaves too little time            (agent/records/standing.py)
         ├── PackUnusable          96   a folder is no skill pack, or its name is taken   (agent/skill_packs)
         ├── Declined               56   the person at the terminal said no
         ├── WrongUsage              2   the same status as argparse's, for what only we can check

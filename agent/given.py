@@ -29,7 +29,6 @@ _NOT_CONFIG = {
     "html",
     "trace",
     "json_file",
-    "stop_after",
     "port",
     "mcp",
     "change",

@@ -27,8 +27,13 @@ OTHER_STATUSES = {
     129: "The terminal went away (SIGHUP); the run can be resumed.",
     130: "Interrupted (Ctrl-C); the run can be resumed.",
     141: "Whoever read the output closed it (a pipe into `head`, for instance).",
-    142: "The time of --stop-after is over; the run can be resumed.",
     143: "Asked to stop (SIGTERM); the run can be resumed.",
+}
+
+# Statuses of earlier versions, never used again with another meaning.
+RETIRED_STATUSES = {
+    58: "`SliceTooShort`: went with `--stop-after`. A run ends by `--budget-minutes` or by a signal.",
+    142: "The time of `--stop-after` was over. A run that a signal stops ends with 129, 130 or 143.",
 }
 
 
@@ -45,7 +50,7 @@ class Doing:
 
 
 class Stopped(KeyboardInterrupt):
-    """SIGTERM, SIGHUP or the end of --stop-after (SIGALRM): unwound like Ctrl-C, so that what was started is ended."""
+    """SIGTERM or SIGHUP, unwound like Ctrl-C so that every process that was started is stopped."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal.Signals(signal_number).name)
@@ -69,9 +74,8 @@ def call(handler: Handler, arguments: Namespace, program: str) -> int:
         return 141
     except KeyboardInterrupt as stop:
         number = stop.signal_number if isinstance(stop, Stopped) else signal.SIGINT
-        what = "stopped, its time is over" if number == signal.SIGALRM else "interrupted"
         resume = f"; `agent resume {doing.reference}` goes on from there" if doing.folder() else ""
-        _say(f"{program}: {what}{resume}")
+        _say(f"{program}: interrupted{resume}")
         return 128 + number
     except Exception as error:
         if _disk_full(error):

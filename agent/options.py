@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from agent.argument_types import count, count_or_zero, duration, names, numbers, positive
+from agent.argument_types import count, count_or_zero, names, numbers, positive
 from agent.step_names import STEPS
 
 
@@ -31,8 +31,6 @@ def run_options(run: argparse.ArgumentParser, *, required: bool = True) -> None:
         metavar="MINUTES",
         help="for looking for changes; then what was proven is measured as a whole",
     )
-    add("--device-minutes", type=positive, metavar="MINUTES", help="the same in minutes of the device")
-    stop_after(run)
     add(
         "--memory-gib",
         type=positive,
@@ -105,15 +103,6 @@ def how(parser: argparse.ArgumentParser) -> None:
     )
     add("--threads", type=count, metavar="N", help="CPU threads of a timed worker, and cores that it has (default: 1)")
     add("--yes", action="store_true", help="where nothing contains the target, run it uncontained without asking")
-
-
-def stop_after(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--stop-after",
-        type=duration,
-        metavar="TIME",
-        help="stop by then, such as 9m or 540s, with status 142; `agent resume` goes on",
-    )
 
 
 def packs(parser: argparse.ArgumentParser) -> None:

@@ -19,13 +19,12 @@ from agent import environment, past_run
 from agent.budget import Budget, longest_check_s
 from agent.config import RunConfig
 from agent.context import RunContext
-from agent.device_time import Metered
 from agent.errors import AgentError
 from agent.proposers import Platform, Proposer
 from agent.proposers.in_turn import InTurn
 from agent.proposers.playbook import Playbook
 from agent.proposers.replay import Replay
-from agent.records import acceptance, measurements, run_folder, standing
+from agent.records import acceptance, measurements, run_folder
 from agent.records.atomic_file import write_atomically
 from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
@@ -36,9 +35,9 @@ from agent.reporting.progress import Note, Progress, RunStarted
 from agent.repository.merge_trees import merge_contents
 from agent.repository.stack import Stack
 from agent.repository.target import check_size, find_entry, find_target, import_target, tree_hash
+from agent.running import Stoppable
 from agent.step_names import STEPS
 from agent.steps.profile_baseline import compile_builds
-from agent.time_slice import TimeSlice
 from sandbox import choose
 from sandbox.choose import Wanted
 from sandbox.contract import Sandbox
@@ -73,19 +72,17 @@ Joins = Callable[[RunContext, Proposer], Proposer]
 """What else proposes in a run: given its context and who proposes already, who does from now on."""
 
 
-def start(
-    config: RunConfig, progress: Progress, time_slice: TimeSlice | None = None, joins: Joins | None = None
-) -> int:
+def start(config: RunConfig, progress: Progress, joins: Joins | None = None) -> int:
     """Walk the steps for a new run; returns the exit status (0 also when nothing was kept). Raises: RatchetError."""
     config = settle(config, agree=lambda reasons: False)
     target = find_target(config.target)
     entry = find_entry(target, config.entry)
     folder = run_folder.create(config.model_copy(update={"target": target, "entry": entry}))
     with folder.locked():
-        return _walk(folder, progress, time_slice or TimeSlice(), joins, resumed=False)
+        return _walk(folder, progress, joins, resumed=False)
 
 
-def resume(run_dir: Path, progress: Progress, time_slice: TimeSlice | None = None, joins: Joins | None = None) -> int:
+def resume(run_dir: Path, progress: Progress, joins: Joins | None = None) -> int:
     """Go on with the run in `run_dir` where it stopped. Raises: RatchetError (RunInUse, RunDamaged, RunOutdated)."""
     folder = RunFolder(run_dir)
     with folder.locked():
@@ -93,34 +90,32 @@ def resume(run_dir: Path, progress: Progress, time_slice: TimeSlice | None = Non
         if (run_dir / "report.json").exists():
             progress.emit(Note(f"run {folder.run_id} is finished; its report is {run_dir / 'report.md'}"))
             return 0
-        standing.check(run_dir, time_slice.seconds if time_slice is not None else None)
-        return _walk(folder, progress, time_slice or TimeSlice(), joins, resumed=True)
+        return _walk(folder, progress, joins, resumed=True)
 
 
-def _walk(folder: RunFolder, progress: Progress, time_slice: TimeSlice, joins: Joins | None, *, resumed: bool) -> int:
+def _walk(folder: RunFolder, progress: Progress, joins: Joins | None, *, resumed: bool) -> int:
     from agent import graph
 
     begun = time.monotonic()
     config, path = folder.read().config, folder.path
     with (
-        standing.noted(path, time_slice.seconds),
         _scratch(path) as scratch,
         sandbox_for(
             config, path / "sandbox", (scratch, path / "pristine"), lambda said: progress.emit(Note(said))
         ) as sandbox,
     ):
-        metered = Metered(sandbox)
+        stoppable = Stoppable(sandbox)
         try:
-            ctx = _assemble(folder, scratch, metered, progress, resumed=resumed)
-            ctx.time_slice, ctx.end_running = time_slice, metered.stop_running
+            ctx = _assemble(folder, scratch, stoppable, progress, resumed=resumed)
+            ctx.end_running = stoppable.stop_all
             ctx.proposer = joins(ctx, ctx.proposer) if joins is not None else ctx.proposer
             with contextlib.closing(ctx.referee):
                 state = graph.walk(ctx, path / "checkpoint.sqlite")
         finally:
             try:
-                metered.stop_running()  # what compiles in threads of its own: nobody waits for that when the run stops
+                stoppable.stop_all()  # threads that compile end with their processes
             finally:
-                folder.spend(time.monotonic() - begun, metered.seconds)
+                folder.spend(time.monotonic() - begun)
         ctx.caches.clear()
         outcome.finish(ctx, folder, state, sandbox.promises(), wall_s=folder.read().spent_s)
     return 0
@@ -177,7 +172,7 @@ def gpu_of(config: RunConfig) -> Gpu | None:
     return choose_gpu(config.gpu, os.environ)
 
 
-def _assemble(folder: RunFolder, scratch: Path, sandbox: Metered, progress: Progress, *, resumed: bool) -> RunContext:
+def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Progress, *, resumed: bool) -> RunContext:
     run = folder.read()
     config, path = run.config, folder.path
     stack = _stack(folder, progress)
@@ -228,9 +223,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Metered, progress: Prog
         proposer=_proposer(config, path, stack),
         platform=_platform(workload),
         rules=PatchRules(protected=protection(config, workload)),
-        budget=Budget.left(config.budget_minutes, run.spent_s).of_the_device(
-            config.device_minutes, run.device_s, lambda: sandbox.seconds
-        ),
+        budget=Budget.left(config.budget_minutes, run.spent_s),
     )
     if config.model is not None or config.replay is not None:
         from agent.llm.open_model import open_model

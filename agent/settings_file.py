@@ -14,7 +14,7 @@ from agent.errors import WrongUsage
 
 NAME = "ratchet.toml"
 _OF_MODELS = ("model", "base_url", "reviewer", "triage", "drafts", "skills", "tokens", "dollars", "price", "tool_calls")
-KEYS = frozenset((*_OF_MODELS, "attempts", "budget_minutes", "device_minutes", "memory_gib"))
+KEYS = frozenset((*_OF_MODELS, "attempts", "budget_minutes", "memory_gib"))
 
 
 def defaults(target: Path, here: Path, home: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import agent
 import evals
 import sandbox
 import tools
-from agent.guard import OTHER_STATUSES
+from agent.guard import OTHER_STATUSES, RETIRED_STATUSES
 from sandbox.errors import RatchetError
 from tools.errors import WORKLOAD_KINDS
 
@@ -33,13 +33,22 @@ scripts. Statuses of `agent` and `evals` are the same.
 """
 
 
+RETIRED = """
+## No longer used
+
+| status | was |
+| --- | --- |
+"""
+
+
 def page() -> str:
-    return HEAD + "".join(f"| {status} | {name} | {meaning} |\n" for status, name, meaning in sorted(rows()))
+    listed = "".join(f"| {status} | {name} | {meaning} |\n" for status, name, meaning in sorted(rows()))
+    return HEAD + listed + RETIRED + "".join(f"| {each} | {was} |\n" for each, was in RETIRED_STATUSES.items())
 
 
 def rows() -> Iterator[tuple[int, str, str]]:
     """Status, name and meaning of every way to end. Raises: ValueError when two of them share a status."""
-    seen: dict[int, str] = {}
+    seen = dict(RETIRED_STATUSES)
     for status, name, meaning in _all():
         if status in seen:
             raise ValueError(f"{name} and {seen[status]} both end with status {status}")

@@ -65,8 +65,6 @@ class RunFile(BaseModel):
     environment: Environment | None = None
     spent_s: float = 0.0
     """By the commands that worked on it and ended in order, interrupted ones among them."""
-    device_s: float = 0.0
-    """Of it, while there was a process that may use the device."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +103,9 @@ class RunFolder:
     def write(self, run: RunFile) -> None:
         write_atomically(self.path / "run.json", run.model_dump_json(indent=2) + "\n")
 
-    def spend(self, seconds: float, device_s: float = 0.0) -> None:
+    def spend(self, seconds: float) -> None:
         run = self.read()
-        update = {"spent_s": run.spent_s + seconds, "device_s": run.device_s + device_s}
-        self.write(run.model_copy(update=update))
+        self.write(run.model_copy(update={"spent_s": run.spent_s + seconds}))
 
     @contextlib.contextmanager
     def locked(self, patience_s: float = _PATIENCE_S) -> Iterator[None]:

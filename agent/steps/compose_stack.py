@@ -17,7 +17,6 @@ from agent.state import RunState, Update, climb, ended
 from agent.steps.profile_baseline import confirm_best, take_beside
 from agent.steps.summing_up import finish, start, summary
 from tools.candidate import Candidate, Key
-from tools.judging import accept
 from tools.judging.verdict import Verdict
 
 STEP = "compose_stack"
@@ -78,8 +77,7 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     assert session is not None
     pristine, top = ctx.pristine_checked().build, ctx.top_build()
     ctx.subject = "the whole stack"
-    best, known = session.best_compile(), session.best() or session.aa
-    ctx.time_slice.before(known.wall_s * max(1.0, min(accept.LOOKS) / len(known.log_ratios)))
+    best = session.best_compile()
     beside = {"stack": top, **({best: ctx.compile_baseline(best)} if best else {})}
     measured = ctx.referee.report_on("whole stack", pristine, beside)
     over_eager = measured.comparisons["stack"]

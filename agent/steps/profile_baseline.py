@@ -121,9 +121,6 @@ def _confirm_near(ctx: RunContext, found: SessionStart, pristine: Build, left: d
     """Of those that are left, with their gains: of the next best, when all that were near the best are wrong."""
     while left and not found.compile:
         near = _near_the_best(left)
-        if found.compile_screened:
-            took_s = max(each.wall_s for each in found.compile_screened.values())
-            ctx.time_slice.before(took_s * BASELINE_RESTARTS / SCREEN_RESTARTS)
         _confirm(ctx, found, pristine, {mode: ctx.compile_baseline(mode) for mode in near})
         left = {mode: gain for mode, gain in left.items() if mode not in near}
     found.compile_screened = {mode: each for mode, each in found.compile_screened.items() if mode in left}

@@ -21,7 +21,6 @@ from agent.records import measurements
 from agent.records.measurements import SessionStart
 from agent.reporting.progress import Event, Judging
 from agent.steps import profile_baseline
-from agent.time_slice import TimeSlice
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
@@ -95,7 +94,6 @@ def measured(
         platform=SimpleNamespace(device="cuda", rocm=rocm),
         progress=SimpleNamespace(emit=tell),
         say=lambda *said: None,
-        time_slice=TimeSlice(),
         end_running=end_running,
         subject="",
     )
@@ -213,7 +211,7 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(monkeypatch: pyt
         put_away.append(build.key)
         raise WorkerFault("died", "it ended with signal 9")
 
-    waits = iter([Stopped(signal.SIGALRM)])
+    waits = iter([Stopped(signal.SIGTERM)])
 
     def wait(filling: Collection[Future[Build]], timeout: float | None = None, **how: str) -> object:
         assert begun.wait(10)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from agent.budget import LOOK_S, LOOK_SHARE, Budget, longest_check_s
-from agent.device_time import Metered
 
 
 def test_without_a_limit_there_is_always_time() -> None:
@@ -49,63 +46,3 @@ def test_what_compiles_itself_without_an_end_does_not_take_the_whole_budget(
     minutes: float | None, seconds: float
 ) -> None:
     assert longest_check_s(minutes) == seconds
-
-
-def test_the_time_of_the_device_has_a_limit_of_its_own() -> None:
-    used = [0.0]
-    budget = Budget.left(None, 0.0).of_the_device(10.0, spent_s=400.0, used_s=lambda: used[0])
-    assert not budget.used_up()
-    used[0] = 201.0
-    assert budget.used_up() and not Budget.left(None, 0.0).of_the_device(None, 1e9, lambda: 1e9).used_up()
-
-
-def test_side_by_side_the_device_is_had_once() -> None:
-    stopped = list[object]()
-
-    class Process:
-        role = "worker"
-
-        def stop(self) -> str:
-            stopped.append(self)
-            return "ended"
-
-        def freeze(self) -> None: ...
-
-        def thaw(self) -> None: ...
-
-    metered = Metered(cast(Any, SimpleNamespace(name="local", start=lambda command: Process())))
-    first, second = metered.start(cast(Any, None)), metered.start(cast(Any, None))
-    assert first.role == "worker" and cast(Any, first.stop()) == "ended"
-    first.stop()
-    before = metered.seconds
-    time.sleep(0.02)
-    assert metered.seconds - before >= 0.02, "the second still has it"
-    second.freeze()
-    frozen = metered.seconds
-    time.sleep(0.02)
-    assert metered.seconds == frozen, "nobody can use it"
-    second.thaw()
-    time.sleep(0.02)
-    assert metered.seconds > frozen
-    metered.stop_running()
-    assert len(stopped) == 3 and stopped[0] is stopped[1] is not stopped[2], "only what still runs"
-    after = metered.seconds
-    time.sleep(0.02)
-    assert metered.seconds == after and metered.name == "local"
-
-
-def test_one_process_that_cannot_be_ended_keeps_no_other_alive() -> None:
-    asked = list[object]()
-
-    class Process:
-        def stop(self) -> str:
-            asked.append(self)
-            raise RuntimeError("it cannot be ended")
-
-    metered = Metered(cast(Any, SimpleNamespace(name="local", start=lambda command: Process())))
-    for _ in range(3):
-        metered.start(cast(Any, None))
-    with pytest.raises(RuntimeError):
-        metered.stop_running()
-    assert len({id(each) for each in asked}) == 3
-    metered.stop_running()  # none of them counts any more

@@ -17,7 +17,6 @@ from agent.outside import command
 from agent.records import run_folder
 from agent.reporting.progress import Progress
 from agent.step_names import STEPS
-from agent.time_slice import TimeSlice
 from sandbox.errors import SandboxUnavailable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +27,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[RunConfig]:
     """The runs that were asked for instead of being walked."""
     asked: list[RunConfig] = []
 
-    def start(config: RunConfig, progress: Progress, time_slice: TimeSlice) -> int:
+    def start(config: RunConfig, progress: Progress) -> int:
         asked.append(config)
         return 0
 
@@ -169,7 +168,7 @@ def test_where_nobody_can_be_asked_nothing_runs_uncontained_unless_it_was_said(
 def test_a_resumed_run_is_found_by_its_id_or_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resumed: list[Path] = []
 
-    def resume(run_dir: Path, progress: Progress, time_slice: TimeSlice) -> int:
+    def resume(run_dir: Path, progress: Progress) -> int:
         resumed.append(run_dir)
         return 0
 

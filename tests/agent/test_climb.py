@@ -11,13 +11,11 @@ import pytest
 
 from agent import climb
 from agent.context import HANDED_ON_BYTES, RunContext
-from agent.guard import Stopped
 from agent.records.attempts import Attempt, Attempts
 from agent.records.kept_caches import KeptCaches
 from agent.reporting.progress import Silent
 from agent.state import RunState
 from agent.step_names import STEPS
-from agent.time_slice import TimeSlice
 from tests.files import write_files
 from tools.candidate import Candidate
 from tools.isa.gate import Looked
@@ -129,7 +127,6 @@ def test_the_tree_of_an_attempt_goes_when_it_is_given_up(tmp_path: Path, name: s
         record=lambda *_: None,
         stacked=list,
         forget_cache=lambda attempt: None,
-        time_slice=SimpleNamespace(after_attempt=lambda: None),
         progress=Silent(),
         scratch=tmp_path,
         _candidates={},
@@ -226,7 +223,6 @@ def proposing(tmp_path: Path, *, hurried: bool = False, tried: int = 1, offers: 
         base=lambda below=(): "top",
         judged_on=lambda base: set(),
         expecting=lambda steps: len(steps),
-        time_slice=TimeSlice(),
         progress=SimpleNamespace(emit=lambda event: None),
     )
 
@@ -242,11 +238,8 @@ def test_in_a_hurry_nobody_is_asked_who_takes_time(tmp_path: Path) -> None:
     assert climb.propose({"step": "write_kernels"}, ctx)["attempt"] == "write_kernels-2" and ctx.asked
 
 
-def test_what_was_handed_in_too_late_for_a_command_is_the_nexts_first(tmp_path: Path) -> None:
-    ctx = proposing(tmp_path, offers=(MINE,))
-    ctx.time_slice = TimeSlice(0.5, longest_s=10.0)
-    with pytest.raises(Stopped):
-        climb.propose({"step": "write_kernels"}, ctx)
+def test_an_attempt_that_was_saved_and_not_judged_is_the_next_commands_first(tmp_path: Path) -> None:
+    climb.propose({"step": "write_kernels"}, proposing(tmp_path, offers=(MINE,)))
     later = proposing(tmp_path)
     assert climb.propose({"step": "write_kernels"}, later)["attempt"] == "write_kernels-2" and not later.asked
     assert later.attempts.load("write_kernels-2").candidate == MINE

@@ -168,16 +168,21 @@ def test_a_finished_run_resumes_to_its_report(undisturbed: tuple[Path, float]) -
     assert (run_dir / "report.json").read_bytes() == before
 
 
-def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
+def test_a_stopped_run_leaves_nothing_running_and_goes_on(tmp_path: Path, undisturbed: tuple[Path, float]) -> None:
+    """Only one process works on it; SIGTERM ends that one, and `agent resume` comes to the same result."""
     target = shutil.copytree(TASK, tmp_path / "target")
     first = begin(target, tmp_path / "runs")
     try:
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "runs" / "one" / "ledger.jsonl").exists() and time.monotonic() < deadline:
+        deadline = time.monotonic() + 120
+        while accepted(tmp_path / "runs" / "one") < 1 and time.monotonic() < deadline:
             time.sleep(0.1)
         second = agent("resume", "one", "--runs-dir", str(tmp_path / "runs"))
         assert second.wait(60) == 52, LOG.read_text()
     finally:
-        first.send_signal(signal.SIGINT)
-        assert first.wait(60) == 130
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 143
     assert left_running_for_good(tmp_path) == []
+    assert "interrupted; `agent resume" in LOG.read_text()
+    last = agent("resume", "one", "--runs-dir", str(tmp_path / "runs"))
+    assert last.wait(300) == 0, LOG.read_text()
+    assert result(tmp_path / "runs" / "one") == result(undisturbed[0])

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from agent import environment, run
 from agent.budget import longest_check_s
 from agent.config import RunConfig
-from agent.device_time import Metered
 from agent.errors import AgentError
 from agent.records import run_folder
 from agent.reporting.progress import Silent
+from agent.running import Stoppable
 from sandbox import choose
 from sandbox.devices import load, lock
 from sandbox.devices.load import Load
@@ -129,9 +130,24 @@ def test_what_was_spent_is_written_down_though_what_runs_cannot_be_ended(
         raise Assembled
 
     monkeypatch.setattr(run, "_assemble", refuse)
-    monkeypatch.setattr(Metered, "stop_running", refuse)
+    monkeypatch.setattr(Stoppable, "stop_all", refuse)
     target = write_files(tmp_path / "target", {"bench.py": ""})
     config = RunConfig(target=target, entry="bench.py", runs_dir=tmp_path / "runs", sandbox="local", run_id="one")
     with pytest.raises(Assembled):
         run.start(config, Silent())
     assert run_folder.find("one", [tmp_path / "runs"]).read().spent_s > 0
+
+
+def test_one_process_that_cannot_be_stopped_keeps_no_other_alive() -> None:
+    asked = list[object]()
+
+    class Process:
+        def stop(self) -> None:
+            asked.append(self)
+            raise RuntimeError("it cannot be stopped")
+
+    stoppable = Stoppable(cast(Any, SimpleNamespace(start=lambda command: Process())))
+    started = [stoppable.start(cast(Any, None)) for _ in range(3)]
+    with pytest.raises(RuntimeError):
+        stoppable.stop_all()
+    assert len({id(each) for each in asked}) == len(started)

@@ -199,7 +199,7 @@ def diagnosed(verdict: str, attempt: Attempt, shadow: list[str]) -> tuple[Any, l
         save=told.append,
     )
     ctx.progress = SimpleNamespace(emit=told.append)
-    ctx.budget, ctx.time_slice = Budget(), SimpleNamespace(before_attempt=lambda: None)
+    ctx.budget = Budget()
     ctx.base = lambda below: ("commit of", *below)
     ctx.adopt_build = lambda attempt, commit: told.append(commit)
     state = RunState(attempt=attempt.id, verdict=verdict, shadow=shadow)

@@ -40,7 +40,7 @@ def test_who_stops_a_build_that_compiles_gets_what_is_whole_and_can_go_on_with_i
         return call_s(self, worker, *rest)
 
     def interrupted(self: Checks, worker: Worker, *rest: Any) -> float:
-        raise Stopped(signal.SIGALRM)
+        raise Stopped(signal.SIGTERM)
 
     try:
         referee.prepare_compiler()
