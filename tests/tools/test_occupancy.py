@@ -9,24 +9,9 @@ import pytest
 from tools.hardware import ARCHITECTURES
 from tools.occupancy import Need, Occupancy, occupancy
 
-# registers -> waves, as LLVM's unit test prints them for gfx90a
-CDNA = {64: 8, 65: 7, 72: 7, 73: 6, 80: 6, 81: 5, 96: 5, 97: 4, 128: 4, 129: 3, 168: 3, 169: 2, 256: 2, 257: 1, 512: 1}
-CDNA1 = {24: 10, 25: 9, 28: 9, 32: 8, 36: 7, 40: 6, 48: 5, 64: 4, 84: 3, 85: 2, 128: 2, 129: 1, 256: 1}
-
 
 def found(architecture: str, vgprs: int, lds_bytes: int, waves: int, *, both_units: bool = False) -> Occupancy:
     return occupancy(ARCHITECTURES[architecture], Need(vgprs, lds_bytes, waves, both_units))
-
-
-@pytest.mark.parametrize("architecture", ["gfx90a", "gfx942", "gfx950"])
-@pytest.mark.parametrize(("vgprs", "waves"), CDNA.items())
-def test_registers_are_handed_out_by_eight_and_at_most_eight_waves(architecture: str, vgprs: int, waves: int) -> None:
-    assert found(architecture, vgprs, 0, 4).waves == waves
-
-
-@pytest.mark.parametrize(("vgprs", "waves"), CDNA1.items())
-def test_gfx908_has_a_table_of_its_own(vgprs: int, waves: int) -> None:
-    assert found("gfx908", vgprs, 0, 4).waves == waves
 
 
 def test_170_registers_and_32_kib_leave_two_waves_of_eight() -> None:

@@ -20,12 +20,13 @@ from tools.errors import workload_error
 from tools.judging import correctness, disk
 from tools.judging.correctness import Finding
 from tools.judging.described import Compiled
+from tools.judging.folders import CACHE, EXTENSIONS
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
 from tools.judging.inspection import Inspection, no_workload
 from tools.judging.script import Draw, Played, Script, play
 from tools.judging.tensors import BadTensorFile
-from tools.judging.worker import EXTENSIONS, Build, Setting, Worker, WorkerFault
+from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import INPUTS, Case, Workload
 from tools.tree_removal import remove_tree
 
@@ -199,7 +200,7 @@ class Checks:
         return replace(build, cache=self.grounds.watch(self._cache_of(build, worker)))
 
     def _cache_of(self, build: Build, worker: Worker) -> Path:
-        return worker.keep_cache(self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}")
+        return worker.keep(CACHE, self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}")
 
     def _compile_threads(self) -> int:
         """On a CPU, with the headers precompiled, a pool of processes costs as much as it gains."""

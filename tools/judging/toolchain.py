@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 
+from tools.judging.folders import BYTECODE, CACHE, HEADERS
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 
 
@@ -25,8 +26,8 @@ def make(setting: Setting, device: str = "cpu", *, bytecode: bool = False) -> No
     with contextlib.suppress(WorkerFault), Worker(setting, nothing, "precompile", bytecode=bytecode) as worker:
         worker.ask("precompile", timeout_s=setting.check_timeout_s, device=device)
         worker.stop()
-        worker.keep_headers(made / "headers")
-        worker.keep_cache(made / "cache")
+        worker.keep(HEADERS, made / "headers")
+        worker.keep(CACHE, made / "cache")
         if bytecode:
-            worker.keep_bytecode(made / "bytecode")
+            worker.keep(BYTECODE, made / "bytecode")
         made.rename(setting.toolchain)

@@ -25,27 +25,13 @@ from sandbox.errors import DiskFull, means_disk_full
 from sandbox.guest.wire import BadFrame, ChannelClosed, decode, encode
 from tools.judging import disk, taking
 from tools.judging.described import what_is_wrong
+from tools.judging.folders import Folders
 from tools.judging.tensors import BadTensorFile
 from tools.plain_text import plain
-from tools.program_environment import USER, environment
 from tools.tree_removal import remove_tree
 
-# without these, one restart differs from the next by 10 to 18 % at calls of 8 to 40 ms; with them by 1.3 to 2.5 %
-MALLOC = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-}
-# glibc fills memory it hands out with 0x7f: what a candidate did not write is a huge number, never a stale result
-MALLOC_POISON = {"MALLOC_PERTURB_": "128"}
 _FREE_SOME = "Free some space and resume the run; what was proven is kept."
-# What torch keeps under a key that leaves out code which it traces, as of `triton_op`: another build may have other
-# code. The rest is kept under all that it was made from.
-TRACED = Path("inductor", "aotautograd")
-BYTECODE = "bytecode"
-EXTENSIONS = "extensions"  # of a cache: what torch builds of C++
 CHECK_TIMEOUT_S = 1200.0  # of waiting for what may compile itself: to be checked, or ready to be timed
-HEADERS_BELOW_TMP = f"torchinductor_{USER}/precompiled_headers"  # where Inductor looks for them
 
 Reply = TypeVar("Reply", bound=BaseModel)
 
@@ -115,71 +101,34 @@ class Worker:
         self.setting, self.build, self.role = setting, build, role
         self.timeout_s = timeout_s or setting.start_timeout_s
         self._left_s = self.timeout_s if in_all else math.inf
-        # passed through, but not listed: under the same names another worker's inbox shows what will be asked next.
-        # Where a worker has our user, a set-user-id file that it leaves would be ours, so nobody else may pass
-        passing = 0o711 if setting.sandbox.promises().separate_users else 0o700
-        setting.scratch.mkdir(mode=passing, parents=True, exist_ok=True)
-        self.root = setting.scratch / f"{role}-{secrets.token_hex(8)}"
-        self.root.mkdir(mode=passing)
-        self.home, self.inbox = self.root / "home", self.root / "inbox"
-        self.outbox = self.home / "out"
-        for folder in (self.outbox, self.home / "tmp", self.inbox):
-            folder.mkdir(parents=True)
-        self.cache = self.home / "cache"
-        self.cache.mkdir()
-        shared = [folder for folder in (setting.toolchain,) if folder is not None and folder.exists()]
-        for folder in shared:
-            _link_files(folder / "headers", self.home / "tmp" / HEADERS_BELOW_TMP)
-        if build.cache is not None and build.cache.exists():
-            taking.copy_folder(build.cache, self.cache)
-        elif build.handed_on is not None:
-            taking.copy_folder(build.handed_on, self.cache)
-            remove_tree(self.cache / TRACED)
-        elif shared:
-            taking.copy_folder(shared[0] / "cache", self.cache)
-        self._revealed = 0
-        argv = (
-            setting.python,
-            str(setting.guest / "bootstrap.py"),
-            role,
-            str(build.tree),
-            setting.entry,
-            *([str(setting.original)] if setting.original else []),
+        home = Folders.made(setting.scratch, role, setting.sandbox.promises().separate_users)
+        self.root, self.home, self.inbox, self.outbox, self.cache = (
+            home.root,
+            home.home,
+            home.inbox,
+            home.out,
+            home.cache,
         )
+        toolchain = setting.toolchain if setting.toolchain is not None and setting.toolchain.exists() else None
+        home.fill(toolchain, build.cache, build.handed_on)
+        self._revealed = 0
+        argv = [setting.python, str(setting.guest / "bootstrap.py"), role, str(build.tree), setting.entry]
         self._process: Process = setting.sandbox.start(
             Command(
-                argv=argv,
+                argv=(*argv, *([str(setting.original)] if setting.original else [])),
                 cwd=(build.tree / setting.entry).parent,
                 role=role,
-                env={**self._environment(malloc, poison, compile_threads), **self._bytecode(shared, bytecode)},
-                readable=(setting.guest, build.tree, self.inbox, *shared),
+                env={
+                    **home.environment(setting.threads, malloc, poison, compile_threads),
+                    **home.bytecode(toolchain, bytecode),
+                },
+                readable=(setting.guest, build.tree, self.inbox, *([toolchain] if toolchain else [])),
                 writable=(self.home,),
                 cpus=cpus,
                 limits=setting.limits,
             )
         )
         self._asked: str | None = None
-
-    def _environment(self, malloc: bool, poison: bool, compile_threads: int) -> dict[str, str]:
-        return {
-            **environment(self.home, tmp=self.home / "tmp", threads=self.setting.threads),
-            "PYTHONUNBUFFERED": "1",
-            "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
-            "TRITON_CACHE_DIR": str(self.cache / "triton"),
-            "TORCH_EXTENSIONS_DIR": str(self.cache / EXTENSIONS),
-            # a bundle names files by the folder of the worker that filled the cache, which is not there any more
-            "TORCHINDUCTOR_BUNDLE_TRITON_INTO_FX_GRAPH_CACHE": "0",
-            "TORCHINDUCTOR_COMPILE_THREADS": str(compile_threads),  # above 1 it keeps a pool of processes
-            **(MALLOC if malloc else {}),
-            **(MALLOC_POISON if poison else {}),
-        }
-
-    def _bytecode(self, shared: list[Path], writes: bool) -> dict[str, str]:
-        """Where Python looks for bytecode, unless that lies beside the sources."""
-        if writes:
-            return {"PYTHONPYCACHEPREFIX": str(self.home / BYTECODE), "PYTHONDONTWRITEBYTECODE": ""}
-        made = [folder / BYTECODE for folder in shared if (folder / BYTECODE).exists()]
-        return {"PYTHONPYCACHEPREFIX": str(made[0])} if made else {}
 
     def reveal(self, source: Path) -> str:
         """Put a file of ours, as `taking` leaves it, where this worker can read it; before, it could not know of it."""
@@ -348,23 +297,12 @@ class Worker:
         except BadTensorFile as error:
             raise WorkerFault("interfered", f"it did not save what it was asked for: {error}") from error
 
-    def keep_cache(self, into: Path) -> Path:
-        """Freeze this worker's compile cache as the template for later workers of the same build.
+    def keep(self, below_home: str, into: Path) -> Path:
+        """Copy a folder that it wrote, such as `folders.CACHE`, once its process has ended, so that no part of the way
+        there becomes a link meanwhile. Nothing where there is none.
 
         Raises: WorkerFault when it is larger than any honest one, DiskFull.
         """
-        return self._keep_files("cache", into)
-
-    def keep_headers(self, into: Path) -> Path:
-        """The same with its precompiled headers, of which there may be none."""
-        return self._keep_files(f"tmp/{HEADERS_BELOW_TMP}", into)
-
-    def keep_bytecode(self, into: Path) -> Path:
-        """The same with the bytecode that it wrote."""
-        return self._keep_files(BYTECODE, into)
-
-    def _keep_files(self, below_home: str, into: Path) -> Path:
-        """Copies; the process must have ended, so that no folder becomes a link meanwhile."""
         source, led_away = self.home, False
         for part in Path(below_home).parts:
             source /= part
@@ -398,14 +336,6 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _link_files(folder: Path, into: Path) -> None:
-    """Not folders: Inductor's locks must be made where it may write."""
-    into.mkdir(parents=True)
-    for file in folder.iterdir():
-        if file.is_file():
-            (into / file.name).symlink_to(file)
 
 
 @contextmanager

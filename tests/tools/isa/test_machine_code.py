@@ -160,26 +160,9 @@ def test_debug_information_after_the_code_is_none() -> None:
     assert read(LOOP + '\t.section\t.debug_str,"MS"\n\ts_nop 0\n').everywhere.instructions == 7
 
 
-PIECES = st.sampled_from(
-    [
-        "\tglobal_load_",
-        ".LBB0_1:",
-        "\ts_branch .LBB0_1\n",
-        ".vgpr_count: ",
-        "9" * 30,
-        "\t.loc ",
-        "; NumVgprs: x",
-        "\n",
-        "(",
-        "@[ ",
-        "\t.set .L.num_vgpr, ",
-        "\x00",
-        "é",
-        "\tds_read",
-        "vmcnt(0",
-        "\t.section",
-    ]
-)
+_LINES = ["\tglobal_load_", ".LBB0_1:", "\ts_branch .LBB0_1\n", ".vgpr_count: ", "\t.loc ", "; NumVgprs: x", "@[ "]
+_SIGNS = ["9" * 30, "\n", "(", "\t.set .L.num_vgpr, ", "\x00", "é", "\tds_read", "vmcnt(0", "\t.section"]
+PIECES = st.sampled_from([*_LINES, *_SIGNS])
 
 
 @given(st.lists(PIECES | st.text(max_size=20), max_size=60).map("".join))

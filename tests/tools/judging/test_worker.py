@@ -21,7 +21,8 @@ from sandbox.guest.wire import Channel
 from tests.evals.arena import Arena
 from tests.files import write_files
 from tests.tools.judging.saved import saved
-from tools.judging import correctness, open_referee, own_tests, taking, worker
+from tools.judging import correctness, open_referee, own_tests, taking
+from tools.judging.folders import HEADERS
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
 
@@ -124,11 +125,11 @@ def test_headers_are_kept_as_bytes_and_not_from_where_a_link_leads(setting: Sett
     write_files(tmp_path / "host" / "precompiled_headers", {"x.h": "host"})
     with Worker(setting, Build("x", tmp_path)) as started:
         (started.home / "tmp" / "torchinductor_ratchet").symlink_to(tmp_path / "host")
-        assert list(started.keep_headers(tmp_path / "kept").iterdir()) == []
+        assert list(started.keep(HEADERS, tmp_path / "kept").iterdir()) == []
         assert (tmp_path / "host" / "precompiled_headers" / "x.h").exists()
         (started.home / "tmp" / "torchinductor_ratchet").unlink()
-        write_files(started.home / "tmp" / worker.HEADERS_BELOW_TMP, {"x.h": "its"})
-        assert (started.keep_headers(tmp_path / "more") / "x.h").read_text() == "its"
+        write_files(started.home / HEADERS, {"x.h": "its"})
+        assert (started.keep(HEADERS, tmp_path / "more") / "x.h").read_text() == "its"
 
 
 def test_bytecode_is_read_from_where_it_was_made_and_written_by_its_maker_alone(tmp_path: Path) -> None:
