@@ -1,15 +1,13 @@
 """Make `.venv`: the locked packages, beside the torch that this machine already has or a pinned one.
 
-Refuses to replace a torch that is there, and to touch a `.venv` it did not make or that it runs in. Safe to call
-again: it finishes at once when everything is in place, and starts over what was interrupted. Usage: python3
-scripts/set_up.py
+Never replaces a torch that is there, and never touches a `.venv` it did not make. Safe to call again: it finishes at
+once when everything is in place, and starts over what was interrupted. Usage: python3 scripts/set_up.py
 
-This file also runs under a Python that is too old, to be able to say so: no syntax newer than 3.6, and imports that
-3.6 has.
+This file must parse under Python 3.7, to be able to say that a Python is too old.
 """
 
-import contextlib
-import fcntl
+from __future__ import annotations
+
 import hashlib
 import json
 import os
@@ -19,24 +17,18 @@ import subprocess
 import sys
 import sysconfig
 import time
-import typing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-PYTHON = VENV / "bin" / "python"
-# One file with two names: `UNFINISHED` from the first moment, renamed to `STAMP` as the very last act.
-UNFINISHED = VENV / "ratchet-unfinished.json"
-STAMP = VENV / "ratchet-complete.json"
-LOG = VENV / "ratchet-setup.log"
-REMOVING = ROOT / ".venv-removing"
-
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 9)
 PINNED_TORCH = "torch==2.13.0"
 # For the tests of the kernels, which run in its interpreter; a torch for a GPU brings its own, which stays.
 PINNED_TRITON = "triton==3.9.0; sys_platform == 'linux' and platform_machine == 'x86_64'"
 KFD = Path("/dev/kfd")  # the device of AMD's compute driver
+# One file with two names: `UNFINISHED` from the first moment, renamed to `STAMP` as the very last act.
+UNFINISHED, STAMP, LOG = "ratchet-unfinished.json", "ratchet-complete.json", "ratchet-setup.log"
 
 LOOK_FOR_TORCH = """
 import json
@@ -60,24 +52,22 @@ class SetupError(Exception):
 def main() -> int:
     try:
         check_machine(sys.version_info[:3])
-        with one_at_a_time() as lock:
-            set_up(lock)
+        set_up()
     except (SetupError, OSError) as error:
-        print("set-up: " + str(error), file=sys.stderr)
+        say(str(error))
         return 1
     except KeyboardInterrupt:
-        print("set-up: interrupted; the same command starts over what was not finished", file=sys.stderr)
+        say("interrupted; the same command starts over what was not finished")
         return 130
     return 0
 
 
-def check_machine(version: "tuple[int, ...]") -> None:
+def check_machine(version: tuple[int, ...]) -> None:
     """Raises: SetupError for the first thing that is missing."""
     if version[:2] < OLDEST_PYTHON:
+        found = ".".join(map(str, version))
         raise SetupError(
-            "Python 3.11 or newer is needed, and {} is {}. Install one and name it: make PYTHON=python3.12 …".format(
-                sys.executable, ".".join(map(str, version))
-            )
+            f"Python 3.11 or newer is needed, and {sys.executable} is {found}. Name another: make PYTHON=python3.12 …"
         )
     if shutil.which("git") is None:
         raise SetupError("git is needed and was not found. Install it (package `git`) and run the same command again.")
@@ -86,214 +76,149 @@ def check_machine(version: "tuple[int, ...]") -> None:
             "a C compiler is needed (torch.compile and Triton build with it) and none was found. Install one (package "
             "`build-essential` or `gcc-c++`) and run the same command again."
         )
-    try:
-        import ensurepip  # noqa: F401
-        import venv  # noqa: F401
-    except ImportError:
-        raise SetupError(
-            "{} has no `venv` or `ensurepip`. Install them (Debian and Ubuntu: package `python3-venv`) and run the "
-            "same command again.".format(sys.executable)
-        ) from None
     for what, there in (
         ("a C++ compiler (package `g++`)", any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))),
         ("Python's headers (package `python3-dev`)", Path(sysconfig.get_path("include"), "Python.h").exists()),
     ):
         if not there:
-            say("warning: {} was not found: torch.compile will not work on the CPU".format(what))
+            say(f"warning: {what} was not found: torch.compile will not work on the CPU")
 
 
-@contextlib.contextmanager
-def one_at_a_time() -> "typing.Iterator[int]":
-    """Two `make` at once must not build the same folder.
-
-    What is started gets the lock's descriptor too: the kernel lets go only when all of them have ended, so that a pip
-    which outlives a killed set-up is waited for.
-    """
-    with (ROOT / "pyproject.toml").open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another set-up of this folder")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield file.fileno()
-
-
-def set_up(lock: int) -> None:
+def set_up() -> None:
     """Raises: SetupError. After it `.venv` is complete."""
-    wanted = inputs()
-    made_of = json.loads(STAMP.read_text()) if STAMP.exists() else {}
-    inside = Path(sys.prefix).resolve() == VENV.resolve()
-    if inside:  # by a Python that is not the one it was made from
-        wanted["python"] = made_of.get("python", "")
-    if made_of == wanted and works():
+    stamp, unfinished, wanted = VENV / STAMP, VENV / UNFINISHED, inputs()
+    if stamp.exists() and json.loads(stamp.read_text()) == wanted and python().exists():
         return
+    if VENV.exists() and any(VENV.iterdir()) and not (stamp.exists() or unfinished.exists()):
+        raise SetupError(f"{VENV} is there and was not made by this program; move it away first.")
+    if Path(sys.prefix).resolve() == VENV.resolve():
+        raise SetupError(f"{VENV} is out of date, and its own Python cannot make it again: leave it with `deactivate`.")
     start = time.monotonic()
-    if VENV.exists() and not STAMP.exists() and not UNFINISHED.exists() and any(VENV.iterdir()):
-        raise SetupError("{} is there and was not made by this program; move it away first.".format(VENV))
-    if inside:
-        raise SetupError(
-            "{} is unfinished or out of date, and its own Python cannot make it anew. Leave it with `deactivate`, or "
-            "name the Python that it was made from: make PYTHON=/usr/bin/python3 …".format(VENV)
-        )
-    # Looked at before anything is removed: a machine that cannot be set up keeps what it has.
-    own_torch = usable_torch()
-    # Renamed before it is removed, because a removal that is interrupted may leave anything.
-    remove(REMOVING)
-    if VENV.exists() or VENV.is_symlink():
-        say("{} is unfinished or out of date: making it anew".format(VENV.name))
-        VENV.replace(REMOVING)
-        remove(REMOVING)
-    VENV.mkdir()
-    UNFINISHED.write_text(json.dumps(wanted))
-    make_venv(own_torch, lock)
-    install(own_torch, lock)
-    check_result(own_torch, lock)
-    UNFINISHED.replace(STAMP)
-    say("ready in {:.0f} s: {}".format(time.monotonic() - start, VENV))
+    own_torch = usable_torch()  # before anything is removed: a machine that cannot be set up keeps what it has
+    if VENV.is_symlink():
+        VENV.unlink()
+    VENV.mkdir(exist_ok=True)
+    for path in [path for path in VENV.iterdir() if path != unfinished]:
+        unfinished.write_text(json.dumps(wanted))
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    unfinished.write_text(json.dumps(wanted))
+    make_venv(own_torch)
+    install(own_torch)
+    check_result(own_torch)
+    unfinished.replace(stamp)
+    say(f"ready in {time.monotonic() - start:.0f} s: {VENV}")
 
 
-def inputs() -> "dict[str, str]":
-    """Changes when the environment has to be made anew: another lock, other dependencies, another Python."""
-    digest = hashlib.sha256()
+def inputs() -> str:
+    """Changes when the environment has to be made again: another lock, other dependencies, another Python."""
+    digest = hashlib.sha256(f"{os.path.realpath(sys.executable)} {sys.version}".encode())
     for name in ("requirements.lock", "pyproject.toml", "scripts/set_up.py"):
         digest.update((ROOT / name).read_bytes())
-    python = "{} {} {}".format(os.path.realpath(sys.executable), sys.prefix, sys.version)
-    return {"files": digest.hexdigest(), "python": python}
+    return digest.hexdigest()
 
 
-def remove(folder: Path) -> None:
-    """It need not be there. What a link leads to stays."""
-    if folder.is_symlink():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(str(folder))
+def python() -> Path:
+    return VENV / "bin" / "python"
 
 
-def works() -> bool:
-    """False when the Python it was made from is gone."""
-    try:
-        return subprocess.run([str(PYTHON), "-c", ""], stderr=subprocess.DEVNULL).returncode == 0
-    except OSError:
-        return False
-
-
-def usable_torch() -> "dict[str, str] | None":
+def usable_torch() -> dict[str, str] | None:
     """The torch this Python already has, or None when the pinned one is to be installed. Raises: SetupError."""
     found = look_for_torch(sys.executable)
     problem = found.get("problem", "")
-    if not problem and numbers(found["version"]) >= OLDEST_TORCH:
-        say("using the torch {} of {}".format(found["version"], sys.executable))
+    if not problem and tuple(map(int, re.findall(r"\d+", found["version"])[:2])) >= OLDEST_TORCH:
+        say(f"using the torch {found['version']} of {sys.executable}")
         if KFD.exists() and not found["hip"]:
             say("warning: this torch was not built for ROCm, so targets will run on the CPU only")
         return found
     if KFD.exists():
-        why = "it cannot be imported ({})".format(problem) if problem else "{} is too old".format(found["version"])
+        why = f"it cannot be imported ({problem})" if problem else f"{found['version']} is too old"
         raise SetupError(
-            "this machine has an AMD GPU ({}), and {} has no usable torch: {}. A torch for ROCm, 2.9 or newer, is "
-            "needed, and it is not among the packages pip finds by itself. Use a `rocm/pytorch` container image, or "
+            f"this machine has an AMD GPU ({KFD}), and {sys.executable} has no usable torch: {why}. A torch for ROCm, "
+            "2.9 or newer, is needed, and pip does not find one by itself. Use a `rocm/pytorch` container image, or "
             'install the ROCm wheels of AMD or of PyTorch as AMD\'s page "Install PyTorch for ROCm" says; then run '
-            "the same command again, with `make PYTHON=…` if that torch belongs to another Python.".format(
-                KFD, sys.executable, why
-            )
+            "the same command again, with `make PYTHON=…` if that torch belongs to another Python."
         )
     return None
 
 
-def look_for_torch(python: str) -> "dict[str, str]":
+def look_for_torch(of: str) -> dict[str, str]:
     # From /, and without the current folder on the path: a file torch.py here is not what is meant.
-    done = subprocess.run([python, "-P", "-c", LOOK_FOR_TORCH], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done = subprocess.run([of, "-P", "-c", LOOK_FOR_TORCH], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         return json.loads(done.stdout.decode().splitlines()[-1])
     except (IndexError, ValueError):
-        return {"problem": "Python ended with status {} while importing it".format(done.returncode)}
+        return {"problem": f"Python ended with status {done.returncode} while importing it"}
 
 
-def numbers(version: str) -> "tuple[int, ...]":
-    """`2.9.1+rocm7.0` is (2, 9)."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-
-
-def make_venv(own_torch: "dict[str, str] | None", lock: int) -> None:
-    command = [sys.executable, "-m", "venv", str(VENV)]
-    if own_torch is not None:
-        command.append("--system-site-packages")
-    run(command, "making {}".format(VENV.name), "The environment could not be made.", lock)
+def make_venv(own_torch: dict[str, str] | None) -> None:
+    options = [] if own_torch is None else ["--system-site-packages"]
+    run(
+        [sys.executable, "-m", "venv", *options, str(VENV)], f"making {VENV.name}", "The environment could not be made."
+    )
     if own_torch is not None and sys.prefix != sys.base_prefix:
         # "System" packages are those of the base Python; when torch lives in a virtual environment, as in many
         # container images, its folders are added by name.
         outer = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
-        inner = subprocess.check_output(
-            [str(PYTHON), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-        ).decode()
-        lines = ["import site; site.addsitedir({!r})\n".format(folder) for folder in outer]
-        Path(inner.strip(), "ratchet_outer_environment.pth").write_text("".join(lines))
+        (packages,) = VENV.glob("lib/python*/site-packages")
+        lines = [f"import site; site.addsitedir({folder!r})\n" for folder in outer]
+        (packages / "ratchet_outer_environment.pth").write_text("".join(lines))
 
 
-def install(own_torch: "dict[str, str] | None", lock: int) -> None:
+def install(own_torch: dict[str, str] | None) -> None:
     constraints = ["--constraint", str(ROOT / "requirements.lock")]
     if own_torch is None:
-        pip(["setuptools", PINNED_TORCH], constraints, "installing {} (large)".format(PINNED_TORCH), lock)
+        pip(["setuptools", PINNED_TORCH], constraints, f"installing {PINNED_TORCH} (large)")
     else:
         fixed = VENV / "ratchet-torch.txt"
-        fixed.write_text("torch=={}\n".format(own_torch["version"]))
+        fixed.write_text(f"torch=={own_torch['version']}\n")
         constraints += ["--constraint", str(fixed)]
-        pip(["setuptools"], constraints, "installing the build tool", lock)
+        pip(["setuptools"], constraints, "installing the build tool")
     # Without build isolation, so that the build uses the locked setuptools instead of fetching another one.
-    project = ["--no-build-isolation", "--editable", "{}[evals,llm,mcp,skills,dev]".format(ROOT)]
-    pip(project, constraints, "installing the packages", lock)
+    project = ["--no-build-isolation", "--editable", f"{ROOT}[evals,llm,mcp,skills,dev]"]
+    pip(project, constraints, "installing the packages")
     if not has_triton():
-        pip(["--no-deps", PINNED_TRITON], constraints, "installing Triton", lock)
+        pip(["--no-deps", PINNED_TRITON], constraints, "installing Triton")
 
 
 def has_triton() -> bool:
-    return subprocess.run([str(PYTHON), "-c", "import triton"], stderr=subprocess.DEVNULL).returncode == 0
+    return subprocess.run([str(python()), "-c", "import triton"], stderr=subprocess.DEVNULL).returncode == 0
 
 
-def pip(what: "list[str]", constraints: "list[str]", title: str, lock: int) -> None:
-    command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--retries", "2"]
-    run(command + constraints + what, title, "pip could not install what is needed.", lock)
+def pip(what: list[str], constraints: list[str], title: str) -> None:
+    command = [str(python()), "-m", "pip", "install", "--disable-pip-version-check", "--retries", "2"]
+    run([*command, *constraints, *what], title, "pip could not install what is needed.")
 
 
-def run(command: "list[str]", title: str, failure: str, lock: int) -> None:
+def run(command: list[str], title: str, failure: str) -> None:
     """Run a command with its output in the log. Raises: SetupError with the end of it and what it means."""
     say(title)
-    with LOG.open("ab") as log:
-        start = log.tell()
-        status = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, pass_fds=(lock,)
-        ).returncode
-    if status == 0:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with (VENV / LOG).open("ab") as log:
+        log.write(done.stdout)
+    if done.returncode == 0:
         return
-    with LOG.open("rb") as log:
-        log.seek(start)
-        text = log.read().decode(errors="replace")
-    ending = ""
+    text, ending = done.stdout.decode(errors="replace"), ""
     if "No space left on device" in text:
         failure = "The disk is full; free some space."
     elif NO_NETWORK.search(text):
         failure = "No package index could be reached: check the network or the proxy, or name one in PIP_INDEX_URL."
     else:
         ending = ":\n" + "\n".join("  | " + line for line in text.splitlines()[-8:])
-    raise SetupError("{} The same command starts over. All of its output is in {}{}".format(failure, LOG, ending))
+    raise SetupError(f"{failure} The same command starts over. All of its output is in {VENV / LOG}{ending}")
 
 
-def check_result(own_torch: "dict[str, str] | None", lock: int) -> None:
+def check_result(own_torch: dict[str, str] | None) -> None:
     """What was installed answers, and a torch that was there is the one in use, unchanged. Raises: SetupError."""
-    torch = look_for_torch(str(PYTHON))
+    torch = look_for_torch(str(python()))
     if "problem" in torch:
-        raise SetupError("the new environment cannot import torch: {}".format(torch["problem"]))
+        raise SetupError(f"the new environment cannot import torch: {torch['problem']}")
     if own_torch is not None and torch != own_torch:
-        raise SetupError(
-            "the new environment sees torch {} in {} instead of this machine's torch {} in {}.".format(
-                torch["version"], torch["file"], own_torch["version"], own_torch["file"]
-            )
-        )
-    run([str(VENV / "bin" / "agent"), "--version"], "checking", "The installed command does not start.", lock)
+        raise SetupError(f"the new environment sees {torch} instead of this machine's torch, {own_torch}")
+    run([str(VENV / "bin" / "agent"), "--version"], "checking", "The installed command does not start.")
 
 
 def say(line: str) -> None:
-    print("set-up: " + line, file=sys.stderr)
-    sys.stderr.flush()
+    print(f"set-up: {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -29,17 +29,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("pyproject.toml", "requirements.lock", "scripts/set_up.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    folder = tmp_path / ".venv"
-    for name, value in {
-        "ROOT": tmp_path,
-        "VENV": folder,
-        "PYTHON": folder / "bin" / "python",
-        "UNFINISHED": folder / set_up.UNFINISHED.name,
-        "STAMP": folder / set_up.STAMP.name,
-        "LOG": folder / set_up.LOG.name,
-        "REMOVING": tmp_path / set_up.REMOVING.name,
-    }.items():
-        monkeypatch.setattr(set_up, name, value)
+    monkeypatch.setattr(set_up, "ROOT", tmp_path)
+    monkeypatch.setattr(set_up, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(set_up, "KFD", tmp_path / "no-such-device")
     return tmp_path
 
 
@@ -86,32 +78,30 @@ def test_an_environment_that_somebody_else_made_is_left_alone(checkout: Path) ->
 def test_an_unreachable_index_is_told_and_the_next_call_starts_over(
     checkout: Path, without_torch: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(set_up, "KFD", checkout / "no-such-device")
     for name, value in {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}.items():
         monkeypatch.setenv(name, value)
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX"):
         monkeypatch.delenv(name, raising=False)
     assert set_up.main() == 1
     assert "No package index could be reached" in capsys.readouterr().err
-    assert set_up.UNFINISHED.exists() and not set_up.STAMP.exists()
+    assert (set_up.VENV / set_up.UNFINISHED).exists() and not (set_up.VENV / set_up.STAMP).exists()
     (set_up.VENV / "half-made").touch()
     monkeypatch.setattr(set_up, "make_venv", lambda *_: None)
     monkeypatch.setattr(set_up, "install", lambda *_: None)
     monkeypatch.setattr(set_up, "check_result", lambda *_: None)
     assert set_up.main() == 0
-    assert set_up.STAMP.exists() and not (set_up.VENV / "half-made").exists()
+    assert (set_up.VENV / set_up.STAMP).exists() and not (set_up.VENV / "half-made").exists()
 
 
 def test_a_complete_environment_is_used_as_it_is_until_the_lock_changes(
     checkout: Path, without_torch: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(set_up, "KFD", checkout / "no-such-device")
-    made: list[int] = []
+    made: list[object] = []
 
-    def make(own_torch: dict[str, str] | None, lock: int) -> None:
-        made.append(lock)
-        set_up.PYTHON.parent.mkdir()
-        set_up.PYTHON.symlink_to(sys.executable)
+    def make(own_torch: dict[str, str] | None) -> None:
+        made.append(own_torch)
+        set_up.python().parent.mkdir()
+        set_up.python().symlink_to(sys.executable)
 
     monkeypatch.setattr(set_up, "make_venv", make)
     monkeypatch.setattr(set_up, "install", lambda *_: None)
@@ -123,31 +113,26 @@ def test_a_complete_environment_is_used_as_it_is_until_the_lock_changes(
 
 
 def test_the_python_of_the_environment_itself_does_not_replace_it(checkout: Path) -> None:
-    def run_inside(**changed: str) -> subprocess.CompletedProcess[str]:
-        set_up.STAMP.write_text(json.dumps({**set_up.inputs(), **changed}))
-        command = [str(set_up.PYTHON), "scripts/set_up.py"]
-        return subprocess.run(command, cwd=checkout, capture_output=True, text=True)
-
     venv.create(set_up.VENV, symlinks=True)
-    assert run_inside().returncode == 0
-    done = run_inside(files="of another version")
+    (set_up.VENV / set_up.STAMP).write_text('"of another version"')
+    command = [str(set_up.python()), "scripts/set_up.py"]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     assert done.returncode == 1 and "deactivate" in done.stderr and len(done.stderr.splitlines()) == 1
-    assert set_up.PYTHON.exists() and set_up.STAMP.exists()
+    assert set_up.python().exists() and (set_up.VENV / set_up.STAMP).exists()
 
 
 def test_an_environment_that_is_a_link_is_made_anew_beside_what_it_leads_to(
     checkout: Path, without_torch: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(set_up, "KFD", checkout / "no-such-device")
     for name in ("make_venv", "install", "check_result"):
         monkeypatch.setattr(set_up, name, lambda *_: None)
     elsewhere = checkout / "another disk"
     elsewhere.mkdir()
-    (elsewhere / set_up.UNFINISHED.name).touch()
+    (elsewhere / set_up.UNFINISHED).touch()
     set_up.VENV.symlink_to(elsewhere)
     assert set_up.main() == 0
-    assert set_up.STAMP.exists() and not set_up.VENV.is_symlink() and not set_up.REMOVING.is_symlink()
-    assert [path.name for path in elsewhere.iterdir()] == [set_up.UNFINISHED.name]
+    assert (set_up.VENV / set_up.STAMP).exists() and not set_up.VENV.is_symlink()
+    assert [path.name for path in elsewhere.iterdir()] == [set_up.UNFINISHED]
 
 
 @pytest.mark.parametrize(
@@ -167,9 +152,8 @@ def test_an_amd_machine_without_a_usable_torch_is_told_how_to_get_one(
     ("version", "usable"), [("2.9.0", True), ("2.10.0a0+git1", True), ("3.0.1", True), ("2.8.9", False)]
 )
 def test_torch_2_9_is_the_oldest_that_is_used(
-    version: str, usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, usable: bool, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(set_up, "KFD", tmp_path / "no-such-device")
     found = {"version": version, "file": "/somewhere/torch/__init__.py", "hip": ""}
     monkeypatch.setattr(set_up, "look_for_torch", lambda python: found)
     assert set_up.usable_torch() == (found if usable else None)
@@ -187,9 +171,8 @@ sys.path.insert(0, "scripts")
 import set_up
 torch = set_up.usable_torch()
 set_up.VENV.mkdir()
-with set_up.one_at_a_time() as lock:
-    set_up.make_venv(torch, lock)
-print(json.dumps([torch, set_up.look_for_torch(str(set_up.PYTHON))]))
+set_up.make_venv(torch)
+print(json.dumps([torch, set_up.look_for_torch(str(set_up.python()))]))
 """
     command = [str(outer / "bin" / "python"), "-c", script]
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True)
@@ -202,7 +185,7 @@ def test_a_torch_that_was_replaced_is_an_error(checkout: Path, monkeypatch: pyte
     theirs = {"version": "2.9.1+rocm7.0", "file": "/opt/torch/__init__.py", "hip": "7.0"}
     monkeypatch.setattr(set_up, "look_for_torch", lambda python: {**theirs, "version": "2.13.0"})
     with pytest.raises(set_up.SetupError, match="instead of this machine's torch"):
-        set_up.check_result(theirs, 0)
+        set_up.check_result(theirs)
 
 
 @pytest.mark.parametrize("has_triton", [True, False])
@@ -213,7 +196,7 @@ def test_a_torch_that_is_there_is_pinned_for_pip_and_its_triton_stays(
     commands: list[list[str]] = []
     monkeypatch.setattr(set_up, "run", lambda command, *_: commands.append(command))
     monkeypatch.setattr(set_up, "has_triton", lambda: has_triton)
-    set_up.install({"version": "2.9.1+rocm7.0", "file": "x", "hip": "7.0"}, 0)
+    set_up.install({"version": "2.9.1+rocm7.0", "file": "x", "hip": "7.0"})
     fixed = checkout / ".venv" / "ratchet-torch.txt"
     assert fixed.read_text() == "torch==2.9.1+rocm7.0\n"
     assert all(str(fixed) in command for command in commands)
