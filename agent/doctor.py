@@ -20,13 +20,12 @@ from agent.repository.private_git import git_program
 from agent.repository.target import find_entry, find_target, import_target
 from sandbox import choose
 from sandbox.choose import Name, Wanted
-from sandbox.conformance.suite import run_checks
 from sandbox.contract import Command, Sandbox
-from sandbox.devices import access, load, lock
+from sandbox.devices import load, lock
 from sandbox.devices.gpus import Gpu, choose_gpu, driver_versions, find_gpus
 from sandbox.docker.engine import Engine
 from sandbox.docker.images import list_images
-from sandbox.errors import ContainmentNotHeld, DeviceBusy, RatchetError, SandboxUnavailable
+from sandbox.errors import DeviceBusy, RatchetError, SandboxUnavailable
 from tools.errors import ToolError
 from tools.judging.open_referee import check_runs_programs, open_referee
 from tools.judging.workload import Workload
@@ -52,7 +51,7 @@ def check(target: Path | None, entry: str | None, python: Path, provider: Name |
     """Print what was found; returns 0 when a run could start.
 
     `provider` and `image` are what a run would be given; None is what it would choose. Raises: RatchetError,
-    ContainmentNotHeld when the sandbox does not pass a check that it is held to.
+    ContainmentNotHeld when the probe inside the sandbox misses a control.
     """
     for line in (*_machine(), *_containers(), *_gpus(), *_unusual(), *_model(os.environ)):
         print(line)
@@ -77,7 +76,6 @@ def check(target: Path | None, entry: str | None, python: Path, provider: Name |
         else:
             for line in _target(target, entry, python, sandbox, folder):
                 print(line)
-        _hold(sandbox, python, folder, _nodes(gpu, image))
     return 0
 
 
@@ -93,13 +91,6 @@ def _own_gpu() -> Iterator[tuple[Gpu | None, str]]:
             except DeviceBusy as problem:
                 gpu, busy = None, problem.message
         yield gpu, busy
-
-
-def _nodes(gpu: Gpu | None, image: str | None) -> frozenset[str]:
-    """The device nodes that a command may see besides those of every machine."""
-    if gpu is None:
-        return frozenset()
-    return frozenset(map(str, access.seen_by_engine(gpu) if image else access.by_nodes(gpu).seen))
 
 
 def _line(topic: str, text: str) -> str:
@@ -225,33 +216,6 @@ def _sandbox(sandbox: Sandbox, passed_over: Mapping[Name, SandboxUnavailable]) -
     for name, reason in passed_over.items():
         yield _line("", f"{name} is not used: {reason.message}")
         yield from _mend(reason)
-
-
-def _hold(sandbox: Sandbox, python: Path, folder: Path, nodes: frozenset[str]) -> None:
-    """Put the sandbox through the checks. Raises: ContainmentNotHeld."""
-    place = folder / "checks"
-    place.mkdir(mode=0o755)
-    print(_line("trying", f"what {sandbox.name} is held to, about half a minute …"), flush=True)
-    results = run_checks(sandbox, str(python), place, devices=nodes)
-    promised = [result for result in results if result.promised]
-    failed = [result for result in promised if not (result.held or result.untried)]
-    held = sum(result.held for result in promised)
-    print(
-        _line(
-            "checks",
-            f"{held} of {len(promised)} that {sandbox.name} is held to hold, tried from inside; "
-            f"{len(results) - len(promised)} it does not promise (docs/trust.md)",
-        )
-    )
-    for result in promised:
-        if not result.held:
-            how = "could not be tried" if result.untried else "does not hold"
-            print(_line("", f"{how}: {result.check.name}: {result.seen}"))
-    if failed:
-        raise ContainmentNotHeld(
-            f"{sandbox.name} does not hold {wording.count(len(failed), 'promise')} on this machine",
-            hint="Mend what is said above, or choose another provider with --sandbox.",
-        )
 
 
 def _interpreter(sandbox: Sandbox, python: Path, folder: Path, *, hide_gpus: bool) -> Iterator[str]:

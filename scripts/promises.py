@@ -1,4 +1,4 @@
-"""Write the table of promises in `docs/trust.md` from the conformance suite; a test compares the two.
+"""Write the table of promises in `docs/trust.md` from the attack suite of the tests; a test compares the two.
 
 Refuses to know a promise that no check serves: the table is made of what is tried.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from sandbox.conformance.suite import ALL, HELD_TO, PROVIDERS, When
+from tests.sandbox.attacks.suite import ALL, HELD_TO, PROVIDERS, When
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "trust.md"
-BEGIN = "<!-- The table is written by `make docs` from sandbox/conformance/; do not edit it. -->\n"
+BEGIN = "<!-- The table is written by `make docs` from tests/sandbox/attacks/; do not edit it. -->\n"
 END = "<!-- End of the table. -->\n"
 WORDS: dict[When, str] = {
     "always": "yes",

@@ -1,4 +1,4 @@
-"""The table of promises in `docs/trust.md` is what the conformance suite holds the providers to."""
+"""The table of promises in `docs/trust.md` is what the attack suite holds the providers to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.conformance.suite import ALL
 from scripts import promises
+from tests.sandbox.attacks.suite import ALL
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandbox import counters, verification, view
-from sandbox.bwrap.arguments import Guard, Outside, argv
+from sandbox.bwrap.arguments import Outside, argv
 from sandbox.contract import Command, Promises
 from sandbox.devices.access import by_nodes
 from sandbox.devices.record import Gpu
@@ -59,11 +59,9 @@ class BwrapSandbox:
         mounts: tuple[Path, ...] = (),
         gpu: Gpu | None = None,
         connect_timeout_s: float = 60.0,
-        without: frozenset[Guard] = frozenset(),
-        verified: bool = True,
     ) -> None:
         self._python, self._mounts = os.path.abspath(python), mounts
-        self._access, self._without, self._verified = by_nodes(gpu), without, verified
+        self._access = by_nodes(gpu)
         self._place = Place(scratch.absolute(), (scratch.absolute(), *owned), connect_timeout_s)
         self._user_ids = user_ids.fresh_ids()
         self._settling = threading.RLock()
@@ -144,9 +142,6 @@ class BwrapSandbox:
 
     def _try(self) -> None:
         """Raises: Unusable, SandboxUnavailable, ContainmentNotHeld, SandboxError."""
-        if not self._verified:
-            self._start(Command(("/bin/true",), Path("/"), "trial")).stop()
-            return
         controls = EVERYTHING - _BEYOND - (set() if "cpusets" in self._kinds() else {"cpus"})
         nodes, groups = frozenset(map(str, self._access.seen)), frozenset(self._access.groups)
         try:
@@ -156,8 +151,7 @@ class BwrapSandbox:
 
     def _kinds(self) -> frozenset[Kind]:
         """The control groups that a command gets."""
-        wanted = EVERY_KIND - {"limits"} if "kernel limits" in self._without else EVERY_KIND
-        return wanted - self._lacks
+        return EVERY_KIND - self._lacks
 
     def _outside(self, command: Command, prepared: Prepared, uid: int | None) -> Outside:
         if self._view is None:
@@ -183,7 +177,6 @@ class BwrapSandbox:
             devices=self._access.nodes,
             groups=self._access.groups,
             counters=counters.grant_needed(command.counters),
-            without=self._without,
         )
 
 
@@ -218,7 +211,6 @@ def _order(command: Command, outside: Outside, prepared: Prepared, groups: Contr
         litter=prepared.litter,
         queue=prepared.queue,
         contains=True,
-        keyring="keyring" in outside.without,
         becomes=outside.uid,
     )
 

@@ -1,7 +1,6 @@
 """What a container is given and what it is denied, in the words of the engine. Nothing here asks or decides anything.
 
-Refuses to leave a setting to the engine's defaults when a promise hangs on it. `without` names guards to leave out:
-the tests use it to see that something notices.
+Refuses to leave a setting to the engine's defaults when a promise hangs on it.
 """
 
 from __future__ import annotations
@@ -9,33 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sandbox import counters
 from sandbox.contract import Command, Limits
 from sandbox.kernel import isolation
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
-
-Guard = Literal[
-    "network",
-    "read-only root",
-    "capabilities",
-    "new privileges",
-    "system calls",
-    "user",
-    "processes",
-    "memory",
-    "swap",
-    "file size",
-    "core dumps",
-    "ipc",
-    "tmp",
-    "shm",
-    "read-only mounts",
-    "environment",
-    "pid namespace",
-    "host files",
-]
 
 
 @dataclass(frozen=True)
@@ -52,30 +30,25 @@ class Outside:
     counters: bool = False  # it is granted the right to read hardware counters
     cgroup_namespace: bool = True  # the engine can give it one of its own
     requests: tuple[dict[str, Any], ...] = field(default=())  # of devices, by the engine's own means
-    without: frozenset[Guard] = frozenset()
 
 
 def host_options(command: Command, outside: Outside) -> dict[str, Any]:
     """Arguments of docker's `create_host_config`."""
-    limits, without = command.limits, outside.without
-    ulimits = [] if "core dumps" in without else [_ulimit("core", 0)]
-    if limits.file_bytes is not None and "file size" not in without:
+    limits = command.limits
+    ulimits = [_ulimit("core", 0)]
+    if limits.file_bytes is not None:
         ulimits.append(_ulimit("fsize", limits.file_bytes))
     options: dict[str, Any] = {
-        "network_mode": "host" if "network" in without else "none",
-        "read_only": "read-only root" not in without,
-        "cap_drop": [] if "capabilities" in without else ["ALL"],
+        "network_mode": "none",
+        "read_only": True,
+        "cap_drop": ["ALL"],
         "cap_add": [*isolation.TO_CHANGE_USER, counters.CAPABILITY] if outside.counters else [],
-        "security_opt": [
-            *([] if "new privileges" in without else ["no-new-privileges:true"]),
-            *(["seccomp=unconfined"] if "system calls" in without else []),
-        ],
-        "pid_mode": "host" if "pid namespace" in without else None,
-        "ipc_mode": "host" if "ipc" in without else "private",
+        "security_opt": ["no-new-privileges:true"],
+        "ipc_mode": "private",
         "cgroupns": "private" if outside.cgroup_namespace else None,
         "init": False,  # process 1 is ours, whatever the engine would start there
-        "shm_size": None if without & {"ipc", "shm"} else limits.shm_bytes,
-        "tmpfs": {} if "host files" in without else {"/tmp": _tmp(limits, outside)},
+        "shm_size": limits.shm_bytes,
+        "tmpfs": {"/tmp": _tmp(limits, outside)},
         "mounts": list(_mounts(command, outside)),
         "ulimits": ulimits,
         "log_config": {"Type": "none", "Config": {}},
@@ -84,11 +57,11 @@ def host_options(command: Command, outside: Outside) -> dict[str, Any]:
         "group_add": [str(group) for group in outside.groups],
         "device_requests": list(outside.requests),
     }
-    if limits.processes is not None and "processes" not in without:
+    if limits.processes is not None:
         options["pids_limit"] = limits.processes + SPARE_TASKS
-    if limits.memory_bytes is not None and "memory" not in without:
+    if limits.memory_bytes is not None:
         options["mem_limit"] = limits.memory_bytes + SPARE_MEMORY
-        options["memswap_limit"] = -1 if "swap" in without else options["mem_limit"]  # both together: no swap
+        options["memswap_limit"] = options["mem_limit"]  # both together: no swap
     if command.cpus is not None:
         options["cpuset_cpus"] = ",".join(map(str, command.cpus))
     return {name: value for name, value in options.items() if value not in (None, [], {})}
@@ -97,10 +70,9 @@ def host_options(command: Command, outside: Outside) -> dict[str, Any]:
 def argv(command: Command, outside: Outside) -> list[str]:
     """The command with exactly its environment: the engine and the image would add to it."""
     given = {**command.env, "RATCHET_CHANNEL": str(outside.channel)}
-    keep = [] if "environment" in outside.without else ["-i"]
     become = _become(outside) if outside.counters else []
     variables = [f"{name}={value}" for name, value in given.items()]
-    return [*become, *outside.init, "/usr/bin/env", *keep, *variables, *command.argv]
+    return [*become, *outside.init, "/usr/bin/env", "-i", *variables, *command.argv]
 
 
 def _become(outside: Outside) -> list[str]:
@@ -113,10 +85,10 @@ def _become(outside: Outside) -> list[str]:
 def other_options(command: Command, outside: Outside) -> dict[str, Any]:
     """Further arguments of docker's `create_container`."""
     return {
-        "user": "0:0" if outside.counters or "user" in outside.without else f"{outside.uid}:{outside.gid}",
+        "user": "0:0" if outside.counters else f"{outside.uid}:{outside.gid}",
         "working_dir": str(command.cwd),
         "hostname": "sandbox",
-        "network_disabled": "network" not in outside.without,
+        "network_disabled": True,
         "stdin_open": False,
         "entrypoint": [],
         "use_config_proxy": False,  # would put the user's proxies, passwords included, into process 1's environment
@@ -126,20 +98,18 @@ def other_options(command: Command, outside: Outside) -> dict[str, Any]:
 
 def _tmp(limits: Limits, outside: Outside) -> str:
     # owned by the user: runc gives it the mode of the image's /tmp, whatever is asked for
-    size = "" if "tmp" in outside.without else f",size={limits.tmp_bytes}"
-    return f"rw,nosuid,nodev,mode=1777,uid={outside.uid},gid={outside.gid}{size}"
+    return f"rw,nosuid,nodev,mode=1777,uid={outside.uid},gid={outside.gid},size={limits.tmp_bytes}"
 
 
 def _mounts(command: Command, outside: Outside) -> Iterable[dict[str, Any]]:
     writable = set(command.writable)
-    everything = _host_folders() if "host files" in outside.without else ()
     read_only = [
         path
-        for path in (*everything, *outside.view, Path(outside.init[-1]), *command.readable, outside.channel.parent)
+        for path in (*outside.view, Path(outside.init[-1]), *command.readable, outside.channel.parent)
         if path not in writable
     ]
     for path in dict.fromkeys(read_only):
-        yield _mount(path, read_only="read-only mounts" not in outside.without)
+        yield _mount(path, read_only=True)
     for path in dict.fromkeys(command.writable):
         yield _mount(path, read_only=False)
 
@@ -148,11 +118,6 @@ def _mount(path: Path, *, read_only: bool) -> dict[str, Any]:
     # not recursive: engines before 25 leave what is mounted below a read-only folder writable
     options = {"Propagation": "rprivate", "NonRecursive": True}
     return {"Type": "bind", "Source": str(path), "Target": str(path), "ReadOnly": read_only, "BindOptions": options}
-
-
-def _host_folders() -> Iterable[Path]:
-    """What is shown without the guard that keeps this machine's files away."""
-    return (path for path in map(Path, ("/etc", "/home", "/root", "/tmp")) if path.is_dir())
 
 
 def _ulimit(name: str, value: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from sandbox.devices.access import Access
 from sandbox.devices.cdi import cdi_devices
 from sandbox.devices.record import Gpu
 from sandbox.docker import container, image_check, owner, watcher
-from sandbox.docker.container import Guard, Outside
+from sandbox.docker.container import Outside
 from sandbox.docker.engine import AGENT_LABEL, Engine
 from sandbox.errors import SandboxError, SandboxUnavailable, Unusable
 from sandbox.kernel import cgroup, process_tree
@@ -46,8 +46,7 @@ class DockerSandbox:
 
     `python` is the interpreter that commands will use. `scratch` and `owned` are as for `LocalSandbox`. `image` is an
     image to use instead of this machine's own software; `python` is then looked up in it. `mounts` are further
-    folders that every command may read, and `gpu` is the one GPU that it sees. `without` leaves guards out, which is
-    noticed unless it is not `verified`: both for tests.
+    folders that every command may read, and `gpu` is the one GPU that it sees.
     """
 
     name = "docker"
@@ -62,12 +61,9 @@ class DockerSandbox:
         mounts: tuple[Path, ...] = (),
         gpu: Gpu | None = None,
         connect_timeout_s: float = 60.0,
-        without: frozenset[Guard] = frozenset(),
-        verified: bool = True,
     ) -> None:
-        self._verified = verified
         self._python = self._inside = str(python) if image else os.path.abspath(python)
-        self._image, self._mounts, self._gpu, self._without = image, mounts, gpu, without
+        self._image, self._mounts, self._gpu = image, mounts, gpu
         self._place = Place(scratch.absolute(), (scratch.absolute(), *owned), connect_timeout_s)
         self._user_ids = user_ids.fresh_ids()
         self._settling = threading.Lock()
@@ -78,15 +74,14 @@ class DockerSandbox:
         """Raises: SandboxUnavailable, SandboxError (ContainmentNotHeld, ImageUnusable)."""
         with self._settling:
             if self._promises is None:
-                if self._verified:
-                    given = self._access()
-                    verification.verify(
-                        self._start,
-                        self._python,
-                        self._place.scratch,
-                        devices=frozenset(map(str, given.seen)),
-                        groups=frozenset(given.groups),
-                    )
+                given = self._access()
+                verification.verify(
+                    self._start,
+                    self._python,
+                    self._place.scratch,
+                    devices=frozenset(map(str, given.seen)),
+                    groups=frozenset(given.groups),
+                )
                 self._promises = Promises(
                     contained=True,
                     no_network=True,
@@ -154,7 +149,6 @@ class DockerSandbox:
                 requests=given.requests,
                 counters=counters.grant_needed(command.counters),
                 cgroup_namespace=engine.has_cgroup_namespaces,
-                without=self._without,
             )
             command = replace(command, env=given.merged(command.env))
             made = _create(engine, name, image, command, outside)
@@ -205,8 +199,8 @@ class DockerSandbox:
     ) -> watcher.Order:
         limits, events = command.limits, cgroup.memory_events_of(pid)
         bounds = Bounds(
-            limits.memory_bytes if "memory" not in self._without else None,
-            limits.processes if "processes" not in self._without else None,
+            limits.memory_bytes,
+            limits.processes,
             limits.output_bytes,
             limits.disk_bytes,
             [str(folder) for folder in command.writable],

@@ -41,7 +41,6 @@ class Order(NamedTuple):
     litter: Sequence[str] = ()  # files and folders to remove, in this order, when the agent is gone and cannot
     uid: int | None = None  # a separate user, whose group has the same number
     groups: Sequence[int] = ()
-    keyring: bool = False  # it keeps the agent's, to see whether that is noticed
     contains: bool = False  # it is a program that contains the command: it needs our rights, and tells of signals
     becomes: int | None = None  # the user whom that program makes of it
 
@@ -177,8 +176,7 @@ def _become(order: Order, joins: list[int], output_end: int, failure_end: int) -
         with _stage("cpus"):
             os.sched_setaffinity(0, order.cpus)
     with _stage("user"):
-        if not order.keyring:
-            isolation.leave_keyring()
+        isolation.leave_keyring()
         _give_up_rights(order)
     _die_with_supervisor(failure_end)  # the change of user has cleared it
     with _stage("folder"):

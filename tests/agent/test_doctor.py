@@ -13,13 +13,12 @@ import pytest
 
 from agent import cli, doctor
 from sandbox import choose
-from sandbox.conformance.bench import Bench, Check, Unanswered
-from sandbox.conformance.suite import run_checks
 from sandbox.devices import lock
 from sandbox.devices.record import Found, Gpu
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import ContainmentNotHeld
 from tests.local_image import Images
+from tests.sandbox.attacks.weaken import weaken
 from tests.sandbox.conftest import available
 
 TARGET = Path(__file__).resolve().parents[2] / "evals" / "tasks" / "kb_mlp"
@@ -64,45 +63,17 @@ def test_on_one_screen_it_tells_what_is_here_and_that_it_holds(capsys: pytest.Ca
         "python",
         "target",
         "entry",
-        "trying",
-        "checks",
     ):
         assert topic in topics
-    (checks,) = (line for line in lines if line.startswith("checks"))
-    held, of = checks.split()[1:4:2]
-    assert held == of and int(of) > 40
     assert any("torch" in line for line in lines if line.startswith("python"))
     assert len(lines) <= SCREEN
 
 
-def test_a_sandbox_that_does_not_hold_is_told_and_ends_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(
-        choose,
-        "make",
-        lambda name, wanted: DockerSandbox(
-            wanted.python, wanted.scratch, owned=wanted.owned, without=frozenset({"network"}), verified=False
-        ),
-    )
-    with pytest.raises(ContainmentNotHeld, match="on this machine") as caught:
+def test_a_sandbox_that_does_not_hold_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    weaken(monkeypatch, "docker", ["network"])
+    with pytest.raises(ContainmentNotHeld, match="network interfaces") as caught:
         check()
     assert caught.value.hint
-    assert "does not hold: " in capsys.readouterr().out
-
-
-def test_a_check_that_could_not_be_tried_is_told_and_is_no_finding(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def cannot(bench: Bench) -> str | None:
-        raise Unanswered("nothing can be executed in its folder")
-
-    check_of_us = Check("no program can give it new rights", "no new rights", cannot)
-    monkeypatch.setattr(doctor, "run_checks", lambda *given, **named: run_checks(*given, [check_of_us], **named))
-    assert check() == 0
-    told = capsys.readouterr().out
-    assert "could not be tried: no program can give it new rights: nothing can be executed in its folder" in told
-    assert "0 of 1" in told and "does not hold" not in told
 
 
 def test_what_is_not_used_is_told_with_the_reason_and_its_mend(
@@ -112,7 +83,6 @@ def test_what_is_not_used_is_told_with_the_reason_and_its_mend(
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(doctor, "run_checks", lambda *given, **named: [])
     assert check(provider=None) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert any(line.startswith("sandbox") and "local: uncontained" in line for line in lines)
@@ -130,7 +100,6 @@ def test_a_gpu_that_another_run_holds_is_left_alone(
     monkeypatch.setattr(lock, "FOLDERS", (tmp_path,))
     monkeypatch.setattr(lock.acquire, "__kwdefaults__", {**lock.acquire.__kwdefaults__, "folders": lock.FOLDERS})
     monkeypatch.setattr(doctor, "choose_gpu", lambda number, environment: card)
-    monkeypatch.setattr(doctor, "run_checks", lambda *given, **named: [])
     wanted: list[Gpu | None] = []
     make = choose.make
     monkeypatch.setattr(choose, "make", lambda name, asked: wanted.append(asked.gpu) or make(name, asked))
@@ -147,7 +116,7 @@ def test_a_gpu_that_another_run_holds_is_left_alone(
 def test_in_an_image_its_own_python_is_asked(local_images: Images, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--image", local_images.with_torch]) == 0
     told = capsys.readouterr().out
-    assert "checks" in told and "does not hold" not in told
+    assert "verified from inside" in told
 
 
 def test_no_engine_is_a_problem_with_a_mend(
@@ -157,7 +126,7 @@ def test_no_engine_is_a_problem_with_a_mend(
     assert check(provider="local") == 0
     told = capsys.readouterr().out
     assert f"there is no container engine at {tmp_path}/nobody.sock" in told and "to mend it: Start it" in told
-    assert "local: uncontained" in told and "does not promise" in told
+    assert "local: uncontained" in told
 
 
 @pytest.mark.parametrize(
@@ -175,7 +144,6 @@ def test_a_gpu_that_cannot_be_used_is_told(
     card: Gpu, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(doctor, "find_gpus", lambda: Found((card,)))
-    monkeypatch.setattr(doctor, "run_checks", lambda *given, **named: [])
     assert check(provider="local") == 0
     told = capsys.readouterr().out
     assert "AMD Instinct MI300X (gfx942" in told and says in told and "that owns it" not in told

@@ -1,6 +1,6 @@
-"""Every provider on this machine, and guests written by the tests, for the conformance suite.
+"""Every provider on this machine, and guests written by the tests, for the contract and the attack suite.
 
-A provider adds itself to `PROVIDERS`; the suite in `test_conformance.py` then runs against it.
+A provider adds itself to `PROVIDERS`; `test_contract.py` and `test_containment.py` then run against it.
 """
 
 from __future__ import annotations

@@ -16,14 +16,14 @@ from typing import Any, get_args
 
 import pytest
 
-from sandbox.conformance import bounds
-from sandbox.conformance.bench import Bench, Check, Promise, carrying
-from sandbox.conformance.suite import ALL, HELD_TO, PROVIDERS, NotTried, promised, run_checks, tried
 from sandbox.contract import Sandbox
 from sandbox.docker.engine import Engine
 from sandbox.docker.provider import DockerSandbox
 from sandbox.local.provider import LocalSandbox
 from tests.files import folder_open_to_all
+from tests.sandbox.attacks import bounds
+from tests.sandbox.attacks.bench import Bench, Check, Promise, carrying
+from tests.sandbox.attacks.suite import ALL, HELD_TO, PROVIDERS, promised, tried
 from tests.sandbox.conftest import PROVIDERS as MADE
 from tests.sandbox.conftest import available, open_interpreter
 
@@ -51,38 +51,13 @@ def test_no_two_checks_claim_the_same() -> None:
     assert len({check.name for check in ALL}) == len(ALL)
 
 
-def test_what_is_not_promised_is_told_and_not_passed_over(open_folder: Path) -> None:
-    sandbox = LocalSandbox(sys.executable, open_folder / "scratch", without=frozenset({"users"}))
-    few = [check for check in ALL if check.promise in ("no host files", "no new rights")]
-    results = run_checks(sandbox, sys.executable, open_folder, few)
-    assert [result.check for result in results] == few
-    for result in results:
-        assert result.promised == result.held == (result.check.promise == "no new rights")
-        assert result.seen == ("" if result.held else "not promised by local")
-
-
-def cannot_be_tried(bench: Bench) -> str | None:
-    return str(bench.start().ask("no such attack"))
-
-
-def does_not_hold(bench: Bench) -> str | None:
-    return "it got out"
-
-
-def test_what_could_not_be_tried_is_told_apart_from_what_does_not_hold(open_folder: Path) -> None:
-    checks = [Check("its own attack", "no new rights", run) for run in (cannot_be_tried, does_not_hold)]
-    sandbox = LocalSandbox(sys.executable, open_folder / "scratch", without=frozenset({"users"}))
-    untried, failed = run_checks(sandbox, sys.executable, open_folder, checks)
-    assert untried.promised and untried.untried and not untried.held and untried.seen
-    assert failed.promised and not failed.untried and not failed.held and failed.seen == "it got out"
-    with Bench(sandbox, sys.executable, open_folder) as bench, pytest.raises(NotTried):
-        tried(checks[0], bench)
-
-
-def test_the_checks_leave_nothing_behind(open_folder: Path) -> None:
-    scratch = open_folder / "scratch"
-    sandbox = LocalSandbox(open_interpreter() or sys.executable, scratch)
-    run_checks(sandbox, open_interpreter() or sys.executable, open_folder, bounds.CHECKS)
+def test_the_attacks_leave_nothing_behind(open_folder: Path) -> None:
+    scratch, python = open_folder / "scratch", open_interpreter() or sys.executable
+    sandbox = LocalSandbox(python, scratch)
+    with Bench(sandbox, python, open_folder) as bench:
+        for check in bounds.CHECKS:
+            if promised(sandbox, check.promise):
+                tried(check, bench)
     assert [path.name for path in open_folder.iterdir()] == ["scratch"]
     assert [path.name for path in scratch.rglob("*")] == ["records"]
 
@@ -104,16 +79,18 @@ def test_the_users_proxies_are_not_passed_on(open_folder: Path, monkeypatch: pyt
 WITH_A_KEYRING = """
 import ctypes, sys
 from pathlib import Path
-from sandbox.conformance import neighbours
-from sandbox.conformance.bench import Bench
-from sandbox.conformance.suite import tried
-from sandbox.guest.attack_reach import KEYCTL
+from tests.sandbox.attacks import neighbours
+from tests.sandbox.attacks.bench import Bench
+from sandbox.supervision import spawner
+from tests.sandbox.attacks.suite import tried
+from tests.sandbox.attacks.weaken import KEEPS_THE_KEYRING
+from tests.sandbox.attacks.inside.attack_reach import KEYCTL
 from tests.sandbox.conftest import PROVIDERS
 if ctypes.CDLL(None).syscall(KEYCTL, 1, None) < 0:
     sys.exit("no keyring can be had here")
 sandbox, python = PROVIDERS[sys.argv[1]](Path(sys.argv[2], "scratch"))
 if sys.argv[3:]:
-    sandbox._without = frozenset(sys.argv[3:])
+    spawner._SCRIPT = KEEPS_THE_KEYRING
 with Bench(sandbox, python, Path(sys.argv[2])) as bench:
     print(tried(neighbours.keys, bench))
 """
@@ -142,7 +119,7 @@ def test_a_keyring_that_is_left_to_a_command_is_seen(open_folder: Path) -> None:
 AGENT = """
 import sys
 from pathlib import Path
-from sandbox.conformance.bench import Bench
+from tests.sandbox.attacks.bench import Bench
 from tests.sandbox.conftest import PROVIDERS
 sandbox, python = PROVIDERS[sys.argv[1]](Path(sys.argv[2], "scratch"))
 guest = Bench(sandbox, python, Path(sys.argv[2])).start()

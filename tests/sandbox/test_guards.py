@@ -11,25 +11,23 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import pytest
 
-from sandbox.bwrap import arguments
 from sandbox.bwrap.provider import BwrapSandbox
-from sandbox.conformance import bounds, files, neighbours, network, rights
-from sandbox.conformance.bench import Bench, Check
-from sandbox.conformance.suite import ALL, NotTried, tried
 from sandbox.contract import Command, Process, Sandbox
-from sandbox.docker import container
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import ContainmentNotHeld
 from sandbox.supervision.preparing import Prepared
 from tests.files import folder_open_to_all
+from tests.sandbox.attacks import bounds, files, neighbours, network, rights, weaken
+from tests.sandbox.attacks.bench import Bench, Check
+from tests.sandbox.attacks.suite import ALL, NotTried, tried
 from tests.sandbox.conftest import available, local, open_interpreter
 
 KINDS: dict[str, Any] = {"docker": DockerSandbox, "bwrap": BwrapSandbox}
-GUARDS = {"docker": get_args(container.Guard), "bwrap": get_args(arguments.Guard)}
+GUARDS = {"docker": tuple(weaken.DOCKER), "bwrap": tuple(weaken.BWRAP)}
 # one that every user may run: a sandbox that shows the real folders does not get past a closed home
 PYTHON = open_interpreter() or sys.executable
 as_root = os.geteuid() == 0
@@ -150,10 +148,12 @@ def says_nothing(provider: str, *about: str | Check) -> bool:
 @pytest.mark.parametrize(
     "case", [case for case in CASES if not says_nothing(case.provider, *case.guards, case.check)], ids=str
 )
-def test_a_check_fails_without_its_guard(case: Case, open_folder: Path) -> None:
+def test_a_check_fails_without_its_guard(case: Case, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for needed in {case.provider, "docker" if case.check is files.engines else case.provider}:
         _available(needed)
-    sandbox = KINDS[case.provider](PYTHON, open_folder / "scratch", without=case.guards, verified=False)
+    weaken.unverified(monkeypatch)
+    weaken.weaken(monkeypatch, case.provider, case.guards)
+    sandbox = KINDS[case.provider](PYTHON, open_folder / "scratch")
     unlimited: Any = frozenset({case.limit} if case.limit else ())
     with Bench(sandbox, PYTHON, open_folder, unlimited=unlimited) as bench:
         seen = tried(case.check, bench)
@@ -227,19 +227,24 @@ TOGETHER = {"user": frozenset({"user", "capabilities"})}
     ("provider", "guard"),
     [(name, guard) for name, says in SAYS.items() for guard in says if not says_nothing(name, guard)],
 )
-def test_the_look_from_inside_misses_a_guard(provider: str, guard: str, open_folder: Path) -> None:
+def test_the_look_from_inside_misses_a_guard(
+    provider: str, guard: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _available(provider)
-    guards = TOGETHER.get(guard, frozenset({guard}))
+    weaken.weaken(monkeypatch, provider, TOGETHER.get(guard, frozenset({guard})))
     with pytest.raises(ContainmentNotHeld) as caught:
-        KINDS[provider](PYTHON, open_folder / "scratch", without=guards).promises()
+        KINDS[provider](PYTHON, open_folder / "scratch").promises()
     assert SAYS[provider][guard] in caught.value.message
 
 
 @pytest.mark.skipif(not as_root, reason="without root more can be seen")
 @pytest.mark.parametrize(("provider", "guard"), [(name, guard) for name, blind in BLIND.items() for guard in blind])
-def test_what_the_look_from_inside_is_blind_to_is_listed(provider: str, guard: str, open_folder: Path) -> None:
+def test_what_the_look_from_inside_is_blind_to_is_listed(
+    provider: str, guard: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _available(provider)
-    assert KINDS[provider](PYTHON, open_folder / "scratch", without=frozenset({guard})).promises().contained
+    weaken.weaken(monkeypatch, provider, [guard])
+    assert KINDS[provider](PYTHON, open_folder / "scratch").promises().contained
 
 
 @pytest.mark.parametrize("provider", KINDS)
@@ -260,7 +265,8 @@ def test_what_waits_for_the_agent_is_watched_where_the_kernel_lets_it_through(
         sandbox = local(open_folder / "scratch", PYTHON)[0]
     else:
         _available(provider)
-        sandbox = KINDS[provider](PYTHON, open_folder / "scratch", verified=False)
+        weaken.unverified(monkeypatch)
+        sandbox = KINDS[provider](PYTHON, open_folder / "scratch")
     with Bench(sandbox, PYTHON, open_folder) as bench:
         seen = tried(bounds.disk_to_agent, bench)
     assert (seen is None) == watched

@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 
-from sandbox.conformance.bench import Bench, claim
+from tests.sandbox.attacks.bench import Bench, claim
 
 _SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 _USUAL_DEVICES = frozenset(

@@ -11,8 +11,8 @@ import os
 import secrets
 from pathlib import Path
 
-from sandbox.conformance.bench import Bench, claim
 from sandbox.verification import identity
+from tests.sandbox.attacks.bench import Bench, claim
 
 _ENGINES = ("docker.sock", "containerd/containerd.sock", "podman/podman.sock", "crio/crio.sock")
 _NOBODYS = ("/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/sudoers", "/var/lib/docker", "/var/log", "/var/spool")

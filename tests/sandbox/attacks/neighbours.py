@@ -12,8 +12,8 @@ import secrets
 import subprocess
 from collections.abc import Iterator
 
-from sandbox.conformance.bench import Bench, Guest, claim
-from sandbox.guest import attack_reach
+from tests.sandbox.attacks.bench import Bench, Guest, claim
+from tests.sandbox.attacks.inside import attack_reach
 
 _IPC_CREATE_EXCLUSIVELY, _IPC_REMOVE = 0o1000 | 0o2000, 0
 _FIRST_PID = 100  # a guest has fewer processes, so that the number of a neighbour is nobody's inside

@@ -11,8 +11,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from sandbox.conformance.bench import Bench, Check, Promise, claim
 from sandbox.contract import Ended, Limits
+from tests.sandbox.attacks.bench import Bench, Check, Promise, claim
 
 _MIB = 1 << 20
 _PROCESSES, _MANY = 48, 400

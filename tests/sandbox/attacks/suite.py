@@ -1,20 +1,15 @@
-"""Put a sandbox through the checks, and say of each whether it is promised, and whether it held.
-
-Refuses to pass over a check in silence: what a provider does not promise is told as that.
-"""
+"""All attacks, and which provider promises to withstand which of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Literal
 
-from sandbox.conformance import bounds, files, neighbours, network, rights
-from sandbox.conformance.bench import Bench, Check, Promise, Unanswered
 from sandbox.contract import ProcessEnded, Sandbox
 from sandbox.errors import SandboxError
 from sandbox.guest.wire import BadFrame, ChannelClosed
+from tests.sandbox.attacks import bounds, files, neighbours, network, rights
+from tests.sandbox.attacks.bench import Bench, Check, Promise, Unanswered
 
 ALL: tuple[Check, ...] = (*network.CHECKS, *files.CHECKS, *neighbours.CHECKS, *rights.CHECKS, *bounds.CHECKS)
 
@@ -57,17 +52,6 @@ HELD_TO: Mapping[Promise, tuple[When, When, When]] = {
 }
 
 
-@dataclass(frozen=True)
-class Result:
-    """What came of one check; one that is not promised is not tried, and does not hold."""
-
-    check: Check
-    promised: bool
-    held: bool
-    seen: str  # empty when it held
-    untried: bool = False  # it is promised, and could not be tried: whether it holds is not known
-
-
 class NotTried(Exception):
     """An attack could not be made: nothing was seen against the sandbox, and nothing for it."""
 
@@ -79,33 +63,6 @@ def promised(sandbox: Sandbox, promise: Promise) -> bool:
         return when == "always"
     told = sandbox.promises()
     return not told.separate_users if when == "not separate_users" else bool(getattr(told, when))
-
-
-def run_checks(
-    sandbox: Sandbox,
-    python: str,
-    folder: Path,
-    checks: Iterable[Check] = ALL,
-    *,
-    devices: frozenset[str] = frozenset(),
-) -> list[Result]:
-    """Try those that are promised, with `folder` for what is needed: one that every user may enter, left as it was.
-
-    Raises: SandboxError when the sandbox cannot say what it promises, OSError.
-    """
-    results = []
-    with Bench(sandbox, python, folder, devices=devices) as bench:
-        for check in checks:
-            if promised(sandbox, check.promise):
-                try:
-                    seen = tried(check, bench)
-                except NotTried as failure:
-                    results.append(Result(check, True, False, str(failure), untried=True))
-                else:
-                    results.append(Result(check, True, seen is None, seen or ""))
-            else:
-                results.append(Result(check, False, False, f"not promised by {sandbox.name}"))
-    return results
 
 
 def tried(check: Check, bench: Bench) -> str | None:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from sandbox.conformance.bench import Bench, claim
+from tests.sandbox.attacks.bench import Bench, claim
 
 _SIOCGIFADDR = 0x8915
 

@@ -12,11 +12,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sandbox
+from sandbox.guest import wire
 from sandbox.guest.wire import BadFrame, ChannelClosed
 
 # What a check holds a provider to, in few words: `suite.HELD_TO` says which provider promises it, and when.
@@ -57,7 +57,7 @@ _T = TypeVar("_T")
 PATIENCE_S = 20.0  # for what takes milliseconds, on a machine that is busy
 _ENDING_S = 5.0  # for a limit to be noticed, on a machine that is busy
 _PACKAGE = "_ratchet_guest"
-_FILES = ("__init__.py", "attack.py", "attack_bounds.py", "attack_reach.py", "attack_rights.py", "wire.py")
+_FILES = (*(Path(__file__).parent / "inside").glob("*.py"), Path(wire.__file__))
 _START = f"import os, sys; sys.path.insert(0, os.getcwd()); from {_PACKAGE}.attack import main; main()"
 # of the guest that looks around; small, so that one that breaks out of a check does no harm
 _OWN_LIMITS = Limits(
@@ -165,8 +165,8 @@ class Bench:
         for each in (self.folder, self.given, self.given / _PACKAGE, self.secret.parent):
             each.mkdir()
             each.chmod(0o755)
-        for name in _FILES:
-            (self.given / _PACKAGE / name).write_bytes(resources.files("sandbox.guest").joinpath(name).read_bytes())
+        for file in _FILES:
+            shutil.copyfile(file, self.given / _PACKAGE / file.name)
         self.secret.write_text(self.token)
         for each in (self.secret, *(self.given / _PACKAGE).iterdir()):
             each.chmod(0o644)
