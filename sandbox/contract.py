@@ -22,7 +22,9 @@ class Limits:
     processes: int | None = 4096  # threads and processes of the whole tree
     output_bytes: int = 16 << 20  # stdout and stderr together; beyond it the tree is ended
     file_bytes: int | None = None  # size of any one file it writes
-    disk_bytes: int | None = None  # what it holds in its writable folders together
+    disk_bytes: int | None = None  # the files in its writable folders together
+    # of each file system that holds a writable folder; when less is free the tree is ended, and none is started
+    free_disk_bytes: int = 256 << 20
     tmp_bytes: int = 1 << 30  # of /tmp, where it has one of its own
     shm_bytes: int = 1 << 30  # of /dev/shm, likewise
 

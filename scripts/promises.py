@@ -16,10 +16,8 @@ END = "<!-- End of the table. -->\n"
 WORDS: dict[When, str] = {
     "always": "yes",
     "never": "no",
-    "no_network": "with namespaces",
     "separate_users": "as root",
     "not separate_users": "not as root",
-    "ends_whole_tree": "with namespaces, or as root",
     "kernel_limits": "with control groups",
 }
 

@@ -6,7 +6,6 @@ system calls) is told by `promises`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import threading
@@ -21,12 +20,13 @@ from sandbox.devices.access import by_nodes
 from sandbox.devices.record import Gpu
 from sandbox.errors import SandboxUnavailable, Unusable
 from sandbox.kernel import process_tree
-from sandbox.supervision import control_groups, records, spawner, user_ids
-from sandbox.supervision.control_groups import EVERY_KIND, ControlGroups, Kind
+from sandbox.supervision import control_groups, records, spawner, starting, user_ids
+from sandbox.supervision.control_groups import EVERY_KIND, Kind
 from sandbox.supervision.launch import Order
-from sandbox.supervision.preparing import Place, Prepared, disk_errors, fresh_name, prepare
+from sandbox.supervision.preparing import Place, Prepared, bounds_of, fresh_name
 from sandbox.supervision.process import SupervisedProcess, Tree
 from sandbox.supervision.records import Identity
+from sandbox.supervision.starting import Running
 from sandbox.verification import EVERYTHING, Control, DidNotRun
 
 _START_S = 30.0
@@ -36,7 +36,6 @@ _NOTES = (
     "is a way out",
     "no filter of system calls is in force, so that more of the kernel can be reached than from a container",
 )
-_LEAST_NEEDED_FIRST: tuple[Kind, ...] = ("limits", "cpusets", "groups")
 _SHOWING = ("bwrap: Can't find source path", "bwrap: execvp")  # what it was to show or to run, and no namespace
 _NAMESPACES = (
     "Let an administrator allow them (sysctl kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu from 24.04 on, "
@@ -66,7 +65,7 @@ class BwrapSandbox:
         self._user_ids = user_ids.fresh_ids()
         self._settling = threading.RLock()
         self._promises: Promises | None = None
-        self._lacks: set[Kind] = set()
+        self._kinds: frozenset[Kind] = EVERY_KIND
         self._view: tuple[Path, ...] | None = None
 
     def promises(self) -> Promises:
@@ -79,9 +78,9 @@ class BwrapSandbox:
                     no_network=True,
                     separate_users=os.geteuid() == 0,
                     ends_whole_tree=True,
-                    enforced_cpus="cpusets" not in self._lacks,
-                    kernel_limits="limits" not in self._lacks,
-                    notes=(*_NOTES, *(control_groups.WITHOUT[each] for each in sorted(self._lacks))),
+                    enforced_cpus="cpusets" in self._kinds,
+                    kernel_limits="limits" in self._kinds,
+                    notes=(*_NOTES, *control_groups.notes(self._kinds)),
                 )
             return self._promises
 
@@ -96,62 +95,52 @@ class BwrapSandbox:
     def _start(self, command: Command) -> SupervisedProcess:
         name, root = fresh_name(), os.geteuid() == 0
         uid = next(self._user_ids) if root else None
-        with disk_errors(f"starting {command.role}"), contextlib.ExitStack() as undo:
+        with starting.undoing(command) as undo:
             if not command.cwd.is_dir():
                 raise Unusable("folder", f"there is no folder {command.cwd} to start {command.role} in")
             self._place.make(for_others=root)
             if uid is not None:
                 user_ids.hand_over_mounted(uid, command, self._place.owned)
-            groups = control_groups.make(name, command, self._kinds())
+            groups = control_groups.make(name, command, self._kinds)
             undo.callback(groups.close)
-            prepared = prepare(name, command, self._place, uid, undo, groups.folders)
-            outside = self._outside(command, prepared, uid)
-            command = replace(command, env=self._access.merged(command.env))
-            order = _order(command, outside, prepared, groups)
-            supervisor, started = spawner.start(order, prepared.filed.log)
-            filed = prepared.filed.naming(supervisor.pid)
-            process = SupervisedProcess(
-                command.role,
-                supervisor,
-                Tree(_init_below(started.child or 0), with_root=True),
-                prepared.listener,
-                groups,
-                filed,
-                self._place.connect_timeout_s,
-                own_uid=uid,
-            )
-            undo.pop_all()
-            undo.callback(process.stop)  # until what is needed to end it later is on the disk
-            filed.write()
-            undo.pop_all()
-            return process
+            given = replace(command, env=self._access.merged(command.env))
+
+            def launch(prepared: Prepared) -> Running:
+                order = Order(
+                    host_pid=os.getpid(),
+                    argv=argv(given, self._outside(given, prepared, uid)),
+                    cwd="/",
+                    env={"PATH": os.defpath},
+                    bounds=bounds_of(command, groups.memory_events),
+                    cpus=None if command.cpus is None else list(command.cpus),
+                    file_bytes=command.limits.file_bytes,
+                    processes=None if uid is None else command.limits.processes,
+                    join=groups.join,
+                    litter=prepared.litter,
+                    contains=True,
+                )
+                supervisor, started = spawner.start(order, prepared.filed.log)
+                return Running(supervisor, Tree(_init_below(started.child or 0), with_root=True), groups)
+
+            return starting.start(name, command, self._place, uid, undo, launch, groups)
 
     def _settle(self) -> None:
         """Try it out, and give up the control groups that cannot be had; what is promised afterwards stays so."""
-        while True:
-            try:
-                return self._try()
-            except Unusable as failure:
-                # one that cannot be joined does not tell which it is: then the least needed goes first
-                for kind in _LEAST_NEEDED_FIRST:
-                    if kind in self._kinds() and failure.stage in ("group", kind):
-                        self._lacks.add(kind)
-                        break
-                else:
-                    raise
+
+        def attempt(kinds: frozenset[Kind]) -> None:
+            self._kinds = kinds
+            self._try()
+
+        control_groups.settle(attempt)
 
     def _try(self) -> None:
         """Raises: Unusable, SandboxUnavailable, ContainmentNotHeld, SandboxError."""
-        controls = EVERYTHING - _BEYOND - (set() if "cpusets" in self._kinds() else {"cpus"})
+        controls = EVERYTHING - _BEYOND - (set() if "cpusets" in self._kinds else {"cpus"})
         nodes, groups = frozenset(map(str, self._access.seen)), frozenset(self._access.groups)
         try:
             verification.verify(self._start, self._python, self._place.scratch, controls, nodes, groups)
         except DidNotRun as failure:
             raise _understood(failure) from failure.__cause__
-
-    def _kinds(self) -> frozenset[Kind]:
-        """The control groups that a command gets."""
-        return EVERY_KIND - self._lacks
 
     def _outside(self, command: Command, prepared: Prepared, uid: int | None) -> Outside:
         if self._view is None:
@@ -190,29 +179,6 @@ def _understood(failure: DidNotRun) -> SandboxUnavailable:
     if said.startswith("bwrap: ") and not said.startswith(_SHOWING):
         return SandboxUnavailable(f"namespaces cannot be made here: {said}", hint=_NAMESPACES)
     return failure
-
-
-def _order(command: Command, outside: Outside, prepared: Prepared, groups: ControlGroups) -> Order:
-    limits = command.limits
-    return Order(
-        host_pid=os.getpid(),
-        argv=argv(command, outside),
-        cwd="/",
-        env={"PATH": os.defpath},
-        cpus=None if command.cpus is None else list(command.cpus),
-        memory_bytes=limits.memory_bytes,
-        processes=limits.processes,
-        output_bytes=limits.output_bytes,
-        disk_bytes=limits.disk_bytes,
-        writable=[str(folder) for folder in command.writable],
-        file_bytes=limits.file_bytes,
-        memory_events=None if groups.memory_events is None else str(groups.memory_events),
-        join=[str(file) for file in groups.join],
-        litter=prepared.litter,
-        queue=prepared.queue,
-        contains=True,
-        becomes=outside.uid,
-    )
 
 
 def _init_below(outer: int) -> Identity:

@@ -6,7 +6,6 @@ this machine's own programs and the target's interpreter, read-only, on an empty
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -26,12 +25,12 @@ from sandbox.docker.engine import AGENT_LABEL, Engine
 from sandbox.errors import SandboxError, SandboxUnavailable, Unusable
 from sandbox.kernel import cgroup, process_tree
 from sandbox.kernel.freezer import Freezer, Members, SignalFreezer
-from sandbox.supervision import records, spawner, user_ids
+from sandbox.supervision import records, spawner, starting, user_ids
 from sandbox.supervision.control_groups import ControlGroups
-from sandbox.supervision.preparing import Place, Prepared, disk_errors, fresh_name, prepare
+from sandbox.supervision.preparing import Place, Prepared, bounds_of, fresh_name
 from sandbox.supervision.process import SupervisedProcess, Tree
 from sandbox.supervision.records import Identity
-from sandbox.supervision.watching import Bounds
+from sandbox.supervision.starting import Running
 
 _WATCHER = Path(watcher.__file__)
 _NOTICED_S = 10.0  # an engine takes some milliseconds to see that a container has ended
@@ -131,52 +130,40 @@ class DockerSandbox:
         command, given, name = self._as_inside(command), self._access(), fresh_name()
         root = os.geteuid() == 0
         uid = next(self._user_ids) if root else None
-        with disk_errors(f"starting {command.role}"), contextlib.ExitStack() as undo:
+        with starting.undoing(command) as undo:
             if not command.cwd.is_dir():
                 raise Unusable("folder", f"there is no folder {command.cwd} to start {command.role} in")
             self._place.make(for_others=root)
             if uid is not None:
                 user_ids.hand_over_mounted(uid, command, self._place.owned)
-            prepared = prepare(name, command, self._place, uid, undo)
-            outside = Outside(
-                uid=os.geteuid() if uid is None else uid,
-                gid=os.getegid() if uid is None else uid,
-                channel=Path(prepared.filed.record.channel),
-                init=(self._inside, "-I", "-S", str(self._init())),
-                view=shown,
-                devices=given.nodes,
-                groups=given.groups,
-                requests=given.requests,
-                counters=counters.grant_needed(command.counters),
-                cgroup_namespace=engine.has_cgroup_namespaces,
-            )
-            command = replace(command, env=given.merged(command.env))
-            made = _create(engine, name, image, command, outside)
-            undo.callback(engine.remove, made)
-            attached = engine.attach(made)
-            undo.callback(os.close, attached)
-            pid = engine.start(made)
-            identity = _identity(engine, pid, made)
-            order = self._order(engine, command, made, pid, attached, prepared)
-            supervisor, _ = spawner.start(order, prepared.filed.log, script=_WATCHER, descriptors=[attached])
-            filed = prepared.filed.naming(supervisor.pid)
-            process = SupervisedProcess(
-                command.role,
-                supervisor,
-                Tree(identity, with_root=True),
-                prepared.listener,
-                ControlGroups(_freezer(engine, made, pid), _CpuSet(engine, made)),
-                filed,
-                self._place.connect_timeout_s,
-                end_remains=lambda: engine.remove(made),
-                own_uid=uid,
-            )
-            undo.pop_all()
-            undo.callback(process.stop)  # until what is needed to end it later is on the disk
-            os.close(attached)
-            filed.write()
-            undo.pop_all()
-            return process
+
+            def launch(prepared: Prepared) -> Running:
+                outside = Outside(
+                    uid=os.geteuid() if uid is None else uid,
+                    gid=os.getegid() if uid is None else uid,
+                    channel=Path(prepared.filed.record.channel),
+                    init=(self._inside, "-I", "-S", str(self._init())),
+                    view=shown,
+                    devices=given.nodes,
+                    groups=given.groups,
+                    requests=given.requests,
+                    counters=counters.grant_needed(command.counters),
+                    cgroup_namespace=engine.has_cgroup_namespaces,
+                )
+                made = _create(engine, name, image, replace(command, env=given.merged(command.env)), outside)
+                undo.callback(engine.remove, made)
+                attached = engine.attach(made)
+                try:
+                    pid = engine.start(made)
+                    identity = _identity(engine, pid, made)
+                    order = _order(engine, command, made, pid, attached, prepared)
+                    supervisor, _ = spawner.start(order, prepared.filed.log, script=_WATCHER, descriptors=[attached])
+                finally:
+                    os.close(attached)
+                groups = ControlGroups(_freezer(engine, made, pid), _CpuSet(engine, made))
+                return Running(supervisor, Tree(identity, with_root=True), groups, lambda: engine.remove(made))
+
+            return starting.start(name, command, self._place, uid, undo, launch)
 
     def _access(self) -> Access:
         engine, _, _ = self._base()
@@ -194,29 +181,18 @@ class DockerSandbox:
             copy.chmod(0o444)
         return copy
 
-    def _order(
-        self, engine: Engine, command: Command, made: str, pid: int, attached: int, prepared: Prepared
-    ) -> watcher.Order:
-        limits, events = command.limits, cgroup.memory_events_of(pid)
-        bounds = Bounds(
-            limits.memory_bytes,
-            limits.processes,
-            limits.output_bytes,
-            limits.disk_bytes,
-            [str(folder) for folder in command.writable],
-            None if events is None else str(events),
-        )
-        return watcher.Order(
-            host_pid=os.getpid(),
-            argv=list(command.argv),
-            engine=engine.socket,
-            container=made,
-            pid=pid,
-            attached=attached,
-            bounds=list(bounds),
-            litter=prepared.litter,
-            queue=prepared.queue,
-        )
+
+def _order(engine: Engine, command: Command, made: str, pid: int, attached: int, prepared: Prepared) -> watcher.Order:
+    return watcher.Order(
+        host_pid=os.getpid(),
+        argv=list(command.argv),
+        engine=engine.socket,
+        container=made,
+        pid=pid,
+        attached=attached,
+        bounds=bounds_of(command, cgroup.memory_events_of(pid)),
+        litter=prepared.litter,
+    )
 
 
 def _create(engine: Engine, name: str, image: str, command: Command, outside: Outside) -> str:
@@ -246,9 +222,6 @@ class _CpuSet:
         if cpus != self._now:
             self._engine.allow_cpus(self._made, ",".join(map(str, cpus)))
             self._now = cpus
-
-    def close(self) -> None:
-        """It goes with the container."""
 
 
 class _EngineFreezer(SignalFreezer):

@@ -44,7 +44,6 @@ class Order(NamedTuple):
     attached: int  # a descriptor from which its stdout and stderr come
     bounds: Sequence[Any]  # the fields of `Bounds`
     litter: Sequence[str] = ()
-    queue: str | None = None
 
 
 class FramedOutput(Output):
@@ -111,7 +110,7 @@ class Engine:
 def supervise(order: Order, signals: Signals) -> dict[str, Any]:
     """Watch until it ends or must end; then remove it. Returns the fields of `Ended` and `cpu_time_s`."""
     engine, output, bounds = Engine(order.engine), FramedOutput(order.attached), Bounds(*order.bounds)
-    limits = LimitWatch(bounds, lambda: process_tree.descendants_quickly(order.pid), order.queue)
+    limits = LimitWatch(bounds, lambda: process_tree.descendants_quickly(order.pid))
     handle = _opened(order.pid)
     if handle is None:
         reason = "memory limit" if limits.killed_for_memory() else None

@@ -1,6 +1,6 @@
-"""Control groups of our own: made below the agent's group, entered by one command, frozen, killed and removed.
+"""Control groups (version 2) of our own: made below the agent's group, entered by one command, frozen, killed, removed.
 
-Refuses to move the agent itself or to switch controllers on: what is not there for us stays unused.
+Never moves the agent itself or switches controllers on: what is not there for us stays unused.
 """
 
 from __future__ import annotations
@@ -9,21 +9,15 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox.errors import SandboxError
-from sandbox.kernel.process_tree import parse_cpu_list
 
 
-def unified_home() -> Path | None:
+def home() -> Path | None:
     """The agent's own group in the version 2 hierarchy; None where there is none. Core features need no controller."""
     return _home("cgroup2", "")
-
-
-def cpuset_home() -> Path | None:
-    """The agent's own group in the version 1 hierarchy of the cpuset controller, None where there is none."""
-    return _home("cgroup", "cpuset")
 
 
 def _home(kind: str, controller: str, pid: int | None = None) -> Path | None:
@@ -53,14 +47,14 @@ def _path(controller: str, pid: int | None) -> str | None:
 
 
 def memory_events_of(pid: int) -> Path | None:
-    """Where the kernel counts what it kills in the group of this process, which is not the agent's, for want of memory.
+    """Where the kernel counts what it kills for want of memory in the group that an engine has made for this process.
 
-    None where it is hidden, or where the group is the agent's own.
+    None where it is hidden, or where the group is the agent's own. Engines still use version 1 on older systems.
     """
     for kind, controller, name in (("cgroup2", "", "memory.events"), ("cgroup", "memory", "memory.oom_control")):
-        home = _home(kind, controller, pid)
-        if home is not None and home != _home(kind, controller) and (home / name).exists():
-            return home / name
+        found = _home(kind, controller, pid)
+        if found is not None and found != _home(kind, controller) and (found / name).exists():
+            return found / name
     return None
 
 
@@ -73,7 +67,7 @@ def killed_for_memory(events: Path) -> int:
 
 
 class Group:
-    """A version 2 group. Raises OSError from its constructor when it cannot be made here."""
+    """Raises OSError from its constructor when it cannot be made here."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -88,6 +82,10 @@ class Group:
     @property
     def join_file(self) -> Path:
         return self.folder / "cgroup.procs"
+
+    @property
+    def memory_events(self) -> Path:
+        return self.folder / "memory.events"
 
     def freeze(self, *, patience_s: float = 5.0) -> None:
         """Returns when no task of the group can run. Raises: SandboxError."""
@@ -112,104 +110,26 @@ class Group:
         words = (self.folder / "cpu.stat").read_text().split()
         return int(words[words.index("usage_usec") + 1]) / 1e6
 
-    def has(self, file: str) -> bool:
-        """Whether whoever set up the machine has switched on the controller that this file belongs to."""
-        return (self.folder / file).exists()
+    def need(self, *files: str) -> None:
+        """Raises: FileNotFoundError where nobody has switched on the controller that one of these belongs to."""
+        for file in files:
+            if not (self.folder / file).exists():
+                raise FileNotFoundError(f"the {file.partition('.')[0]} controller is not there for us")
+
+    def allow(self, cpus: Iterable[int]) -> None:
+        """The only CPUs of its tasks, whatever affinity they ask for. Raises: OSError when none of them is there."""
+        (self.folder / "cpuset.cpus").write_text(",".join(map(str, cpus)))
+
+    def limit(self, memory_bytes: int | None, tasks: int | None) -> None:
+        """On all memory, also what no process maps, and on all tasks; None is no limit. Raises: OSError."""
+        for name, most in (("memory.max", memory_bytes), ("memory.swap.max", 0), ("pids.max", tasks)):
+            if most is not None and (self.folder / name).exists():  # machines that account no swap have no file for it
+                (self.folder / name).write_text(str(most))
 
     def close(self) -> None:
         os.close(self._freeze)
         os.close(self._events)
         end_group(self.folder)
-
-
-class CpuSet:
-    """CPUs that tasks cannot leave, whatever affinity they ask for."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @classmethod
-    def within(cls, group: Group | None, name: str) -> CpuSet:
-        """On a version 2 group that has the controller, or else a version 1 group `name`. Raises: OSError."""
-        if group is not None and group.has("cpuset.cpus"):
-            return cls(group.folder)
-        home = cpuset_home()
-        if home is None:
-            raise FileNotFoundError("no cpuset controller is there for us")
-        return cls._create(home / name)
-
-    @classmethod
-    def _create(cls, folder: Path) -> CpuSet:
-        """A version 1 group of its own, with the CPUs and memory of its parent."""
-        folder.mkdir()
-        try:
-            for name in ("cpuset.mems", "cpuset.cpus"):  # both must be set before a task may enter
-                (folder / name).write_text((folder.parent / name).read_text())
-        except OSError:
-            folder.rmdir()
-            raise
-        return cls(folder)
-
-    @property
-    def join_file(self) -> Path:
-        return self.folder / "cgroup.procs"
-
-    def allow(self, cpus: Iterable[int]) -> None:
-        """Raises: OSError when none of them is there."""
-        (self.folder / "cpuset.cpus").write_text(",".join(str(cpu) for cpu in cpus))
-
-    def allowed(self) -> frozenset[int]:
-        return frozenset(parse_cpu_list((self.folder / "cpuset.cpus").read_text()))
-
-    def close(self) -> None:
-        end_group(self.folder)
-
-
-class Ceiling:
-    """The kernel's own limits on all memory, also what no process maps, and on all tasks of what is in a group."""
-
-    def __init__(self, folders: tuple[Path, ...], memory_events: Path) -> None:
-        self._folders, self.memory_events = folders, memory_events
-
-    @classmethod
-    def within(cls, group: Group | None, name: str, *, memory_bytes: int | None, tasks: int | None) -> Ceiling:
-        """On a version 2 group that has the controllers, or else version 1 groups `name`; None is no limit.
-
-        Raises: OSError.
-        """
-        if group is not None and group.has("memory.max") and group.has("pids.max"):
-            _limit(group.folder, {"memory.max": memory_bytes, "memory.swap.max": 0, "pids.max": tasks})
-            return cls((group.folder,), group.folder / "memory.events")
-        made: list[Path] = []
-        # the second counts memory and swap together: equal to the first it leaves no swap
-        memory = {"memory.limit_in_bytes": memory_bytes, "memory.memsw.limit_in_bytes": memory_bytes}
-        try:
-            for controller, limits in (("memory", memory), ("pids", {"pids.max": tasks})):
-                home = _home("cgroup", controller)
-                if home is None:
-                    raise FileNotFoundError(f"no {controller} controller is there for us")
-                (home / name).mkdir()
-                made.append(home / name)
-                _limit(home / name, limits)
-        except OSError:
-            for folder in made:
-                folder.rmdir()
-            raise
-        return cls(tuple(made), made[0] / "memory.oom_control")
-
-    @property
-    def join(self) -> tuple[Path, ...]:
-        return tuple(folder / "cgroup.procs" for folder in self._folders)
-
-    def close(self) -> None:
-        for folder in self._folders:
-            end_group(folder)
-
-
-def _limit(folder: Path, limits: Mapping[str, int | None]) -> None:
-    for name, most in limits.items():
-        if most is not None and (folder / name).exists():  # machines that account no swap have no file for it
-            (folder / name).write_text(str(most))
 
 
 def end_group(folder: Path, *, patience_s: float = 5.0) -> list[int]:
@@ -240,7 +160,7 @@ def _kill(folder: Path, members: list[int]) -> None:
         return
     try:
         (folder / "cgroup.kill").write_text("1")
-    except OSError:  # before Linux 5.14, or version 1
+    except OSError:  # before Linux 5.14
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

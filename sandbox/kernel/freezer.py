@@ -10,7 +10,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from sandbox.contract import WouldNotFreeze
@@ -22,9 +21,7 @@ _PATIENCE_S = 5.0
 
 
 class Freezer(Protocol):
-    """`members` lists the tree, ours left out. `join` are files into which the command writes 0 before it runs."""
-
-    join: tuple[Path, ...]
+    """`members` lists the tree, ours left out."""
 
     def freeze(self, members: Members) -> None:
         """Returns only when no task can run. Raises: SandboxError."""
@@ -37,15 +34,12 @@ class Freezer(Protocol):
     def cpu_time_s(self) -> float | None:
         """Time used by everything it freezes, None when it keeps no account."""
 
-    def close(self) -> None: ...
-
 
 class CgroupFreezer:
     """A control group of its own: the kernel stops every task at once, forks and sessions make no difference."""
 
     def __init__(self, group: cgroup.Group) -> None:
         self.group = group
-        self.join: tuple[Path, ...] = (group.join_file,)
 
     def freeze(self, members: Members) -> None:
         self.group.freeze()
@@ -59,9 +53,6 @@ class CgroupFreezer:
     def cpu_time_s(self) -> float | None:
         return self.group.cpu_time_s()
 
-    def close(self) -> None:
-        self.group.close()
-
 
 class SignalFreezer:
     """SIGSTOP to every process of the tree, again until two looks in a row find every thread stopped.
@@ -69,8 +60,6 @@ class SignalFreezer:
     A process that is stopped cannot continue another, but timers of the kernel can send it a SIGCONT: whoever freezes
     has to see whether it ran all the same.
     """
-
-    join: tuple[Path, ...] = ()
 
     def freeze(self, members: Members) -> None:
         deadline = time.monotonic() + _PATIENCE_S
@@ -100,8 +89,6 @@ class SignalFreezer:
     def cpu_time_s(self) -> float | None:
         return None
 
-    def close(self) -> None: ...
-
 
 def _stopped(pid: int, told: set[int]) -> bool:
     for tid in process_tree.threads(pid):
@@ -117,13 +104,3 @@ def _signal(pid: int, number: signal.Signals) -> bool:
         os.kill(pid, number)
         return True
     return False
-
-
-def choose(name: str, *, groups: bool = True) -> Freezer:
-    """A control group called `name`, or signals where groups are not wanted. Raises: OSError when none can be made."""
-    if not groups:
-        return SignalFreezer()
-    home = cgroup.unified_home()
-    if home is None:
-        raise FileNotFoundError("there is no version 2 hierarchy of control groups")
-    return CgroupFreezer(cgroup.Group(home / name))

@@ -218,15 +218,6 @@ def _memory(pid: int, file: str, names: tuple[bytes, ...]) -> int | None:
     return sum(int(value.split()[0]) * 1024 for value in found.values()) if found else None
 
 
-def written_bytes(pid: int) -> int | None:
-    """What it has caused to be written to disks, with the children that it waited for; None where that is not told.
-
-    Space that is taken without writing (`fallocate`) is not in it.
-    """
-    value = _fields(_read(f"/proc/{pid}/io"), (b"write_bytes:",)).get(b"write_bytes:")
-    return None if value is None else int(value)
-
-
 def cpu_time_s(root: int, ours: Iterable[int], processes: dict[int, Stat]) -> float:
     """User and system time of `root` and everything below it, ended and waited-for children included.
 

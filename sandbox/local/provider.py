@@ -1,6 +1,7 @@
-"""The local provider: a command is an ordinary process tree with a clean environment and all the kernel gives freely.
+"""The local provider: a command is an ordinary process tree with a clean environment. It is not containment.
 
-Refuses to call itself containment. What it holds on this machine is found by trying and told by `promises`.
+A command gets a user id of its own where the agent is root and that user can run the target's interpreter, and a
+control group where the machine has one for us; both are found by trying, and told by `promises`.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ import tempfile
 import threading
 from pathlib import Path
 
+from sandbox import counters
 from sandbox.contract import Command, Promises
 from sandbox.devices.access import by_variables
 from sandbox.devices.record import Gpu
 from sandbox.errors import SandboxUnavailable, Unusable
-from sandbox.local import start
-from sandbox.local.plan import Feature, Plan
-from sandbox.supervision import records, user_ids
-from sandbox.supervision.preparing import Place, disk_errors
-from sandbox.supervision.process import SupervisedProcess
+from sandbox.supervision import control_groups, records, spawner, starting, user_ids
+from sandbox.supervision.control_groups import Kind
+from sandbox.supervision.launch import Order
+from sandbox.supervision.preparing import Place, Prepared, bounds_of, disk_errors, fresh_name
+from sandbox.supervision.process import SupervisedProcess, Tree
+from sandbox.supervision.records import Identity
+from sandbox.supervision.starting import Running
 
 _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
@@ -29,6 +33,13 @@ open("written", "w").close()
 missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
 sys.exit(f"it cannot import {', '.join(missing)}" if missing else 0)
 """
+_NOT_CONTAINED = (
+    "local is not containment: the code runs as an ordinary program, can reach the network and read what its user can "
+    "read, sees other processes, and shares /tmp, /dev/shm and the devices with everything else"
+)
+_OUR_USER = "commands run under the agent's own user id and can read and write what it can"
+_ESCAPABLE = "a process that kills its own supervisor could outlive its command"
+_OF_THE_USER = ("users", "user", "folder", "exec")  # stages of starting at which a separate user may be what fails
 
 
 class LocalSandbox:
@@ -38,11 +49,8 @@ class LocalSandbox:
     only used if that user can run it. `scratch` is a folder of ours alone. `owned` are further folders that the agent
     made: what lies in them is made readable for a separate user who needs it; nothing else has its mode changed.
     `gpu` is the one that commands are told to use; they see the others too.
-    `without` switches features off, for tests and for machines where one misbehaves.
 
-    What it cannot hold, whatever it promises: a command reads every file that is open to all users and writes every
-    folder that is (/tmp, /dev/shm). Under a separate user id nothing else of the user's is open to it; without one,
-    `Command.readable` and `Command.writable` are wishes only.
+    Without a separate user id `Command.readable` and `Command.writable` are wishes only.
     """
 
     name = "local"
@@ -56,57 +64,102 @@ class LocalSandbox:
         owned: tuple[Path, ...] = (),
         gpu: Gpu | None = None,
         connect_timeout_s: float = 60.0,
-        without: frozenset[Feature] = frozenset(),
     ) -> None:
-        self._python, self._imports, self._without = str(python), imports, without
+        self._python, self._imports = str(python), imports
         self._place = Place(scratch.absolute(), (scratch.absolute(), *owned), connect_timeout_s)
         self._access = by_variables(gpu)
         self._user_ids = user_ids.fresh_ids()
-        self._planning = threading.Lock()
-        self._plan: Plan | None = None
+        self._settling = threading.Lock()
+        self._promises: Promises | None = None
+        self._users, self._no_users = os.geteuid() == 0, "only root can use others"
+        self._kinds: frozenset[Kind] = control_groups.EVERY_KIND
 
     def promises(self) -> Promises:
         """Raises: SandboxUnavailable, SandboxError."""
-        return self._settled().promises()
+        with self._settling:
+            if self._promises is None:
+                self._settle()
+                notes = [_NOT_CONTAINED, *control_groups.notes(self._kinds)]
+                notes += [] if self._users else [f"{_OUR_USER} ({self._no_users})", _ESCAPABLE]
+                self._promises = Promises(
+                    contained=False,
+                    no_network=False,
+                    separate_users=self._users,
+                    # a control group alone holds nobody who may write to it, and the same user may
+                    ends_whole_tree=self._users,
+                    enforced_cpus="cpusets" in self._kinds,
+                    kernel_limits="limits" in self._kinds,
+                    notes=tuple(notes),
+                )
+            return self._promises
 
     def start(self, command: Command) -> SupervisedProcess:
         """Returns once it is executed. Raises: SandboxUnavailable; DiskFull; SandboxError."""
-        return self._start(command, self._settled())
+        self.promises()
+        return self._start(command)
 
     def reap(self) -> list[str]:
         return records.reap(self._place.records)
 
-    def _start(self, command: Command, plan: Plan) -> SupervisedProcess:
-        return start.start(command, plan, self._place, self._access, next(self._user_ids) if plan.users else None)
+    def _start(self, command: Command) -> SupervisedProcess:
+        if counters.grant_needed(command.counters):
+            raise counters.cannot_grant("local grants no rights")
+        name, uid = fresh_name(), next(self._user_ids) if self._users else None
+        with starting.undoing(command) as undo:
+            self._place.make(for_others=self._users)
+            if uid is not None:
+                user_ids.hand_over(uid, self._access.groups, command, self._place.owned)
+            groups = control_groups.make(name, command, self._kinds)
+            undo.callback(groups.close)
 
-    def _settled(self) -> Plan:
-        """The best plan that works here, tried out once."""
-        with self._planning:
-            if self._plan is None:
-                if not sys.platform.startswith("linux"):
-                    raise SandboxUnavailable("the local sandbox needs Linux", hint="Run it on a Linux machine.")
-                self._plan = self._tried(Plan.most(self._without))
-            return self._plan
+            def launch(prepared: Prepared) -> Running:
+                limits = command.limits
+                order = Order(
+                    host_pid=os.getpid(),
+                    argv=list(command.argv),
+                    cwd=str(command.cwd),
+                    env={**self._access.merged(command.env), "RATCHET_CHANNEL": prepared.filed.record.channel},
+                    bounds=bounds_of(command, groups.memory_events),
+                    cpus=None if command.cpus is None else list(command.cpus),
+                    file_bytes=limits.file_bytes,
+                    # the kernel counts them per user: it means nothing for a user who has other processes
+                    processes=None if uid is None else limits.processes,
+                    join=groups.join,
+                    litter=prepared.litter,
+                    uid=uid,
+                    groups=() if uid is None else self._access.groups,
+                )
+                supervisor, _ = spawner.start(order, prepared.filed.log)
+                return Running(supervisor, Tree(Identity.of_living(supervisor.pid)), groups)
 
-    def _tried(self, plan: Plan) -> Plan:
+            return starting.start(name, command, self._place, uid, undo, launch, groups)
+
+    def _settle(self) -> None:
+        """Find what works here, trying it out."""
+        if not sys.platform.startswith("linux"):
+            raise SandboxUnavailable("the local sandbox needs Linux", hint="Run it on a Linux machine.")
+
+        def attempt(kinds: frozenset[Kind]) -> None:
+            self._kinds = kinds
+            self._try()
+
         while True:
             try:
-                self._try(plan)
-                return plan
+                control_groups.settle(attempt)
+                return
             except Unusable as failure:
-                following = plan.after(failure)
-                if following is None:
+                if not (self._users and failure.stage in _OF_THE_USER):
                     hint = f"Check that {self._python} runs by itself; --python names another interpreter."
                     raise SandboxUnavailable(f"no command can be run here: {failure}", hint=hint) from failure
-                plan = following
+                self._users, self._no_users = False, failure.message
 
-    def _try(self, plan: Plan) -> None:
-        """Run the target's interpreter under this plan. Raises: Unusable."""
+    def _try(self) -> None:
+        """Run the target's interpreter. Raises: Unusable."""
         with disk_errors("trying out the sandbox"):
-            self._place.make(for_others=plan.users)
+            self._place.make(for_others=self._users)
             folder = Path(tempfile.mkdtemp(prefix="probe-", dir=self._place.scratch))
         # what a user's own interpreter can import is not the sandbox's business, only what a separate user can reach
-        modules = self._imports if plan.users else ()
+        modules = self._imports if self._users else ()
         kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         command = Command(
             argv=(self._python, "-c", _PROBE, *modules),
@@ -116,7 +169,7 @@ class LocalSandbox:
             writable=(folder,),
         )
         try:
-            process = self._start(command, plan)
+            process = self._start(command)
             process.wait(_PROBE_TIMEOUT_S)
             ended = process.stop()
         finally:

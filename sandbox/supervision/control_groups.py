@@ -1,20 +1,20 @@
-"""The control groups of one command: to freeze it by, to hold it on its CPUs, to bound its memory and its processes.
+"""The control group of one command: to freeze it by, to hold it on its CPUs, to bound its memory and its processes.
 
-Refuses to choose which are wanted. Raises Unusable with the kind's name when the machine has none for us.
+Raises Unusable with the kind's name where the machine has no version 2 group, or no such controller, for us.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from sandbox.contract import Command
 from sandbox.errors import Unusable
-from sandbox.kernel import cgroup, freezer
-from sandbox.kernel.freezer import CgroupFreezer, Freezer
+from sandbox.kernel import cgroup
+from sandbox.kernel.freezer import CgroupFreezer, Freezer, SignalFreezer
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
 
 Kind = Literal["groups", "cpusets", "limits"]
@@ -24,6 +24,7 @@ WITHOUT: Mapping[str, str] = {  # what does not hold where there is no such grou
     "limits": "memory and processes are watched and ended when they pass a limit, not held back by the kernel",
 }
 EVERY_KIND: frozenset[Kind] = frozenset({"groups", "cpusets", "limits"})
+_LEAST_NEEDED_FIRST: tuple[Kind, ...] = ("limits", "cpusets", "groups")
 
 
 class CpuLimit(Protocol):
@@ -32,58 +33,81 @@ class CpuLimit(Protocol):
     def allow(self, cpus: tuple[int, ...]) -> None:
         """Raises: OSError when none of them is there."""
 
-    def close(self) -> None: ...
-
 
 @dataclass(frozen=True)
 class ControlGroups:
-    """What a command is frozen by, and held by. `join` are files into which it writes 0 before it runs."""
+    """What a command is frozen by, and held by; `memory_events` counts what the kernel kills for want of memory."""
 
     freezer: Freezer
     cpuset: CpuLimit | None = None
-    ceiling: cgroup.Ceiling | None = None
-    join: tuple[Path, ...] = ()
+    group: cgroup.Group | None = None
+    memory_events: Path | None = None
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        return tuple(file.parent for file in self.join)
+        return () if self.group is None else (self.group.folder,)
 
     @property
-    def memory_events(self) -> Path | None:
-        """Where the kernel counts what it kills for want of memory; None when it bounds none."""
-        return None if self.ceiling is None else self.ceiling.memory_events
+    def join(self) -> list[str]:
+        """Files into which the command writes 0 before it runs."""
+        return [str(folder / "cgroup.procs") for folder in self.folders]
 
     def close(self) -> None:
-        self.freezer.close()
-        for each in (self.cpuset, self.ceiling):
-            if each is not None:
-                each.close()
+        if self.group is not None:
+            self.group.close()
 
 
 def make(name: str, command: Command, wanted: frozenset[Kind]) -> ControlGroups:
     """Raises: Unusable; what was made until then is undone."""
+    if "groups" not in wanted:
+        if wanted:
+            raise Unusable(min(wanted), "no control group is used")
+        return ControlGroups(SignalFreezer())
     with contextlib.ExitStack() as undo:
         with _unusable("groups", "no control group can be made"):
-            chosen = freezer.choose(name, groups="groups" in wanted)
-        undo.callback(chosen.close)
-        group = chosen.group if isinstance(chosen, CgroupFreezer) else None
-        cpuset, ceiling = None, None
+            home = cgroup.home()
+            if home is None:
+                raise FileNotFoundError("there is no version 2 hierarchy of control groups")
+            group = cgroup.Group(home / name)
+            undo.callback(group.close)
         if "cpusets" in wanted:
             with _unusable("cpusets", "no CPU set can be made"):
-                cpuset = cgroup.CpuSet.within(group, name)
-                undo.callback(cpuset.close)
+                group.need("cpuset.cpus")
                 if command.cpus is not None:
-                    cpuset.allow(command.cpus)
+                    group.allow(command.cpus)
         if "limits" in wanted:
-            limits = command.limits
-            memory = None if limits.memory_bytes is None else limits.memory_bytes + SPARE_MEMORY
-            tasks = None if limits.processes is None else limits.processes + SPARE_TASKS
+            memory, tasks = command.limits.memory_bytes, command.limits.processes
             with _unusable("limits", "the kernel cannot be told to limit memory and processes"):
-                ceiling = cgroup.Ceiling.within(group, name, memory_bytes=memory, tasks=tasks)
+                group.need("memory.max", "pids.max")
+                group.limit(
+                    None if memory is None else memory + SPARE_MEMORY, None if tasks is None else tasks + SPARE_TASKS
+                )
         undo.pop_all()
-    cpuset_join = () if cpuset is None else (cpuset.join_file,)
-    join = (*chosen.join, *cpuset_join, *(() if ceiling is None else ceiling.join))
-    return ControlGroups(chosen, cpuset, ceiling, tuple(dict.fromkeys(join)))
+    return ControlGroups(
+        CgroupFreezer(group),
+        group if "cpusets" in wanted else None,
+        group,
+        group.memory_events if "limits" in wanted else None,
+    )
+
+
+def settle(attempt: Callable[[frozenset[Kind]], None]) -> None:
+    """Attempt it with fewer kinds until it succeeds, the least needed given up first. Raises: what `attempt` raises."""
+    kinds = EVERY_KIND
+    while True:
+        try:
+            return attempt(kinds)
+        except Unusable as failure:
+            # one that cannot be joined does not tell which it is
+            given_up = next((k for k in _LEAST_NEEDED_FIRST if k in kinds and failure.stage in ("group", k)), None)
+            if given_up is None:
+                raise
+            kinds -= {given_up}
+
+
+def notes(kinds: frozenset[Kind]) -> list[str]:
+    """What does not hold with these kinds alone."""
+    return [WITHOUT[kind] for kind in sorted(EVERY_KIND - kinds)]
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ Refuses to know how the command is isolated. Whoever prepares undoes it when sta
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -18,11 +19,10 @@ from pathlib import Path
 
 from sandbox.contract import Command
 from sandbox.errors import DiskFull, SandboxError, Unusable, means_disk_full
-from sandbox.supervision import user_ids
+from sandbox.supervision import disk, user_ids
 from sandbox.supervision.records import Filed, Identity, Record
+from sandbox.supervision.watching import Bounds
 
-# Without it nobody can send descriptors to the agent, in whose queue they would keep files that belong to no process.
-_SO_PASSRIGHTS = 83
 _LONGEST_SOCKET_PATH = 100  # the kernel takes 107 bytes
 
 
@@ -55,14 +55,24 @@ class Prepared:
     filed: Filed
 
     @property
-    def queue(self) -> str:
-        return f"/proc/{os.getpid()}/fdinfo/{self.listener.fileno()}"
-
-    @property
     def litter(self) -> list[str]:
         """Files and folders to remove, in this order, when the agent is gone and cannot."""
         record = self.filed.record
         return [str(path) for path in (record.channel, record.folder, self.filed.log, self.filed.path)]
+
+
+def bounds_of(command: Command, memory_events: Path | None) -> Bounds:
+    """What is looked at from outside while the command runs."""
+    limits = command.limits
+    return Bounds(
+        memory_bytes=limits.memory_bytes,
+        processes=limits.processes,
+        output_bytes=limits.output_bytes,
+        disk_bytes=limits.disk_bytes,
+        free_disk_bytes=limits.free_disk_bytes,
+        writable=[str(folder) for folder in command.writable],
+        memory_events=None if memory_events is None else str(memory_events),
+    )
 
 
 def fresh_name() -> str:
@@ -76,6 +86,10 @@ def prepare(
 
     Raises: Unusable, OSError.
     """
+    for folder in command.writable:
+        free = disk.free_bytes(str(folder))
+        if free is not None and free < command.limits.free_disk_bytes:
+            raise OSError(errno.ENOSPC, f"{folder} has {free >> 20} MiB left")
     folder, listener = _bound(_private_folders(place.scratch, name), undo)
     if uid is not None:
         user_ids.give(folder, uid)
@@ -100,8 +114,6 @@ def _bound(folders: Iterator[Path], undo: ExitStack) -> tuple[Path, socket.socke
     """Raises: OSError of the last folder, when no channel can be made in any."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     undo.callback(listener.close)
-    with contextlib.suppress(OSError):  # Linux before 6.16 has no such option
-        listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)  # nor for what is accepted on it
     failure: OSError | None = None
     for folder in folders:
         undo.callback(shutil.rmtree, folder, ignore_errors=True)

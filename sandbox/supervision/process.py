@@ -36,24 +36,23 @@ _LAST_WORDS_S = 1.0  # after a process let go of its channel: closing an acceler
 
 @dataclass(frozen=True)
 class Tree:
-    """Where a command's processes are: all of them below `root`, and some of ours among them.
+    """Where a command's processes are: all of them below `root`.
 
     `root` itself is one of them where it lives under the command's own user, who may find a way into it.
     """
 
     root: Identity
-    ours: frozenset[int] = frozenset()
     with_root: bool = False
 
     def members(self) -> list[int]:
         if not self.root.alive:  # its pid may be another's by now
             return []
-        below = [pid for pid in process_tree.descendants_quickly(self.root.pid) if pid not in self.ours]
+        below = process_tree.descendants_quickly(self.root.pid)
         return [self.root.pid, *below] if self.with_root else below
 
     def everything(self, processes: dict[int, process_tree.Stat]) -> list[int]:
         """The same from a scan of all processes, so that nothing hides."""
-        below = [pid for pid in process_tree.descendants(self.root.pid, processes) if pid not in self.ours]
+        below = process_tree.descendants(self.root.pid, processes)
         return [self.root.pid, *below] if self.with_root and self.root.pid in processes else below
 
 
@@ -113,16 +112,10 @@ class SupervisedProcess:
                 raise TimeoutError(f"{self.role} did not connect within {self._connect_timeout_s:.0f} s")
             peer = self._waiting(min(left, 0.5))  # in slices: another thread may stop it meanwhile
             if peer is not None and self._is_ours(peer):
-                return self._in_place_of_listener(peer)
+                self._stop_listening()
+                return _Peer(fileno=peer.detach())
             if peer is not None:
                 peer.close()  # somebody else of the same user found the socket
-
-    def _in_place_of_listener(self, peer: socket.socket) -> socket.socket:
-        """By the listener's descriptor, of which those who watch were told: in this queue files may wait for us."""
-        Path(self._listener.getsockname()).unlink(missing_ok=True)
-        os.dup2(peer.fileno(), self._listener.fileno(), inheritable=False)
-        peer.close()
-        return _Peer(fileno=self._listener.detach())
 
     def _waiting(self, timeout_s: float) -> socket.socket | None:
         """Who waits to be accepted; None also when a report came instead."""
@@ -139,13 +132,16 @@ class SupervisedProcess:
         pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         return uid == self._own_uid or pid in process_tree.descendants(self._tree.root.pid)
 
+    def _stop_listening(self) -> None:
+        Path(self._listener.getsockname()).unlink(missing_ok=True)
+        self._listener.close()
+
     def _close_listener(self) -> None:
         if self._listener.fileno() < 0:
             return
-        Path(self._listener.getsockname()).unlink(missing_ok=True)
         if select.select([self._listener], [], [], 0.0)[0]:  # it connected, spoke and ended before anybody asked
             self._unheard = _Peer(fileno=self._listener.accept()[0].detach())
-        self._listener.close()
+        self._stop_listening()
 
     def freeze(self) -> None:
         with self._ending:
@@ -182,8 +178,8 @@ class SupervisedProcess:
             ]
             used = self._groups.freezer.cpu_time_s()
             if used is None:
-                ours = self._tree.ours if self._tree.with_root else {self._tree.root.pid, *self._tree.ours}
-                used = process_tree.cpu_time_s(self._tree.root.pid, ours, processes)
+                root = self._tree.root.pid
+                used = process_tree.cpu_time_s(root, () if self._tree.with_root else (root,), processes)
             self._cpu_time_s = max(self._cpu_time_s, used)
             return Usage(tuple(tasks), self._cpu_time_s)
 

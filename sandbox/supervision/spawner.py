@@ -31,7 +31,6 @@ _START_TIMEOUT_S = 60.0  # it takes 0.05 s; a machine that swaps may take long
 class Started(BaseModel):
     model_config = ConfigDict(extra="forbid")
     child: int | None  # of the supervisor, where it has one
-    init: int | None  # process 1 of the command's pid namespace, as we see it
 
 
 class Failed(BaseModel):

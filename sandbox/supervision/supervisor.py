@@ -21,26 +21,27 @@ if __name__ == "__main__":  # started without any search path but the standard l
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from sandbox.kernel import ending, isolation, process_tree
-from sandbox.supervision.launch import Launched, LaunchFailure, Order, launch
+from sandbox.supervision.launch import LaunchFailure, Order, launch
 from sandbox.supervision.watching import Bounds, LimitWatch, Output, Signals, watch
 
 
-def supervise(order: Order, launched: Launched, signals: Signals) -> dict[str, Any]:
+def supervise(order: Order, child: int, output: Output, signals: Signals) -> dict[str, Any]:
     """Watch until it ends or must end; then end the rest. Returns the fields of `Ended` and `cpu_time_s`."""
-    output, bounds = Output(launched.output), Bounds(*(getattr(order, name) for name in Bounds._fields))
-    limits = LimitWatch(bounds, lambda: _members(launched), order.queue)
+    bounds = Bounds(*order.bounds)
+    limits = LimitWatch(bounds, lambda: process_tree.descendants_quickly(os.getpid()))
     ended: dict[int, int] = {}
 
     def is_over() -> bool:
         ended.update(ending.bury() or {})
-        return launched.child in ended
+        return child in ended
 
     reason = watch(bounds, output, limits, signals, is_over)
-    status = _end(order, launched, ended.get(launched.child))
+    _kill_groups(order)
+    ended = {**ending.end_our_descendants(uid=order.uid), **ended}
     output.drain()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # without a status its namespace was taken down around it, and that is a SIGKILL
-    code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
+    # without a status it is stuck in a driver: it has been sent a SIGKILL and will follow it some day
+    code = os.waitstatus_to_exitcode(ended[child]) if child in ended else -signal.SIGKILL
     if order.contains and code > 128:
         code = 128 - code  # what contains the command tells of its signal so
     return {
@@ -53,35 +54,10 @@ def supervise(order: Order, launched: Launched, signals: Signals) -> dict[str, A
     }
 
 
-def _members(launched: Launched) -> list[int]:
-    return [pid for pid in process_tree.descendants_quickly(os.getpid()) if pid != launched.init]
-
-
-def _end(order: Order, launched: Launched, status: int | None) -> int | None:
-    """End whatever is left; returns the wait status of the command, None when its namespace took it along."""
-    if launched.init is None:
-        _kill_groups(order)
-        buried = ending.end_our_descendants(uid=order.uid)
-        return buried.get(launched.child) if status is None else status
-    ending.end_our_descendants()
-    assert launched.status is not None
-    os.set_blocking(launched.status, False)
-    try:
-        text = os.read(launched.status, 64)
-    except BlockingIOError:  # stuck in a driver: it has been sent a SIGKILL and will follow it some day
-        return None
-    return int(text) if text else None
-
-
 def _kill_groups(order: Order) -> None:
     for path in order.join:
-        with contextlib.suppress(OSError):  # version 1 has no such file, nor has Linux before 5.14
+        with contextlib.suppress(OSError):  # Linux before 5.14 has no such file
             Path(path).with_name("cgroup.kill").write_text("1")
-
-
-def _confirmed() -> bool:
-    """Whether the agent has heard it all; no is said by its end of the pipe being closed, as when it was killed."""
-    return bool(sys.stdin.readline())
 
 
 def _clear_away(order: Order) -> None:
@@ -100,25 +76,24 @@ def main() -> int:
         return 1  # the agent ended before it was asked to take us along
     isolation.adopt_orphans()
     try:
-        launched = launch(order)
+        child, output = launch(order)
     except LaunchFailure as failure:
         said = {"failed": {"stage": failure.stage, "error_number": failure.error_number, "text": failure.text}}
         print(json.dumps(said), file=report, flush=True)
         return 0
-    isolation.die_with_parent(signal.SIGTERM)  # a new user namespace may have cleared it
     isolation.close_to_tracers()
     if os.getppid() != order.host_pid:
         signals.stop_asked = True
     with contextlib.suppress(BrokenPipeError):
-        print(json.dumps({"started": {"child": launched.child, "init": launched.init}}), file=report, flush=True)
+        print(json.dumps({"started": {"child": child}}), file=report, flush=True)
     try:
-        ended = supervise(order, launched, signals)
+        ended = supervise(order, child, Output(output), signals)
     except BaseException:
         ending.end_our_descendants(uid=order.uid)
         raise
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps({"ended": ended}), file=report, flush=True)
-    if not _confirmed():
+    if not sys.stdin.readline():  # nobody has heard it: the agent's end of the pipe is closed
         _clear_away(order)
     return 0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sandbox.kernel import cgroup, process_tree
-from sandbox.supervision.disk_use import DiskUse
+from sandbox.supervision.disk import DiskWatch
 
 _TAIL_BYTES = 64 << 10
 ENGINE_LOST = "engine lost"  # the engine that ran the command no longer answers
@@ -33,7 +33,8 @@ class Bounds(NamedTuple):
     processes: int | None
     output_bytes: int
     disk_bytes: int | None = None
-    writable: Sequence[str] = ()  # the folders in which `disk_bytes` is counted
+    free_disk_bytes: int = 0
+    writable: Sequence[str] = ()  # the folders of which the two tell
     memory_events: str | None = None  # where the kernel counts what it kills in this tree for want of memory
 
 
@@ -76,15 +77,12 @@ class Output:
 
 
 class LimitWatch:
-    """Looks at what a tree uses, oftener while that grows. `members` lists its processes.
+    """Looks at what a tree uses, oftener while that grows. `members` lists its processes."""
 
-    `queue` is where the kernel tells of the agent's end of the channel, in which files could be kept: see `held_files`.
-    """
-
-    def __init__(self, bounds: Bounds, members: Callable[[], list[int]], queue: str | None = None) -> None:
+    def __init__(self, bounds: Bounds, members: Callable[[], list[int]]) -> None:
         self._bounds, self._members = bounds, members
         self._memory, self._tasks = 0, 0
-        self._disk = DiskUse(bounds.writable, queue) if bounds.disk_bytes is not None else None
+        self._disk = DiskWatch(bounds.writable, bounds.disk_bytes, bounds.free_disk_bytes)
         self.next_look_s = 0.0
 
     def broken(self) -> str | None:
@@ -102,11 +100,9 @@ class LimitWatch:
         most = bounds.memory_bytes
         if most is not None and memory > most and process_tree.proportional_bytes(pids, within_s=_EXACT_S) > most:
             return "memory limit"
-        if self._disk is not None and bounds.disk_bytes is not None:
-            if self._disk.taken(bounds.disk_bytes, pids) > bounds.disk_bytes:
-                return "disk limit"
-            grew = grew or self._disk.busy
-        self.next_look_s = time.monotonic() + (_ALERT_S if grew else _CALM_S)
+        if self._disk.broken():
+            return "disk limit"
+        self.next_look_s = time.monotonic() + (_ALERT_S if grew or self._disk.busy else _CALM_S)
         return None
 
     def killed_for_memory(self) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import evals
-from sandbox.local.provider import LocalSandbox
+from tests.sandbox.uncontained import OurUser
 from tools.integrity import hash_tree
 from tools.judging import timings
 from tools.judging.accept import NoiseFloor, SpeedupInterval
@@ -49,7 +49,7 @@ class Arena:
         scratch.mkdir()
         pristine = shutil.copytree(RED_TEAM / "target", trees / "pristine")
         replace_once(pristine / "bench.py", 'return [{"rows": 32}]', f'return [{{"rows": {rows}}}]')
-        sandbox = LocalSandbox(python, folder / "sandbox", owned=(folder,), without=frozenset({"users"}))
+        sandbox = OurUser(python, folder / "sandbox", owned=(folder,))
         referee = open_referee(pristine, "bench.py", python=python, sandbox=sandbox, scratch=scratch)
         referee.noise = noise(0.25)
         checked = referee.check_pristine()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.local.provider import LocalSandbox
 from sandbox.supervision.process import SupervisedProcess
 from tests.evals.arena import RED_TEAM, Arena
+from tests.sandbox.uncontained import OurUser
 from tools.errors import GroundsChanged
 from tools.judging import agreement, clock
 from tools.judging.clock import Session
@@ -101,7 +101,7 @@ def blind_to_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_cpusets(long_arena: Arena, open_folder: Path) -> Arena:
     """CPUs are assigned, but the kernel does not enforce them."""
-    sandbox = LocalSandbox(sys.executable, open_folder, without=frozenset({"users", "cpusets"}))
+    sandbox = OurUser(sys.executable, open_folder, kinds=frozenset({"groups"}))
     return long_arena.with_setting(sandbox=sandbox)
 
 

@@ -22,10 +22,10 @@ from sandbox.contract import Command, Limits, Process, Sandbox
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import SandboxUnavailable
 from sandbox.guest import wire
-from sandbox.local.plan import Feature
 from sandbox.local.provider import LocalSandbox
 from sandbox.supervision import user_ids
 from tests.files import folder_open_to_all
+from tests.sandbox.uncontained import WithSignals
 
 
 def open_interpreter() -> str | None:
@@ -45,11 +45,6 @@ def bwrap(scratch: Path, python: str) -> tuple[Sandbox, str]:
     return available(BwrapSandbox(python, scratch, owned=(scratch.parent,))), python
 
 
-def local(scratch: Path, python: str, *without: Feature) -> tuple[Sandbox, str]:
-    return LocalSandbox(python, scratch, without=frozenset(without)), python
-
-
-# a sandbox and the interpreter for its guests: all that this machine offers, and less of it, down to nothing
 def available(sandbox: Sandbox) -> Sandbox:
     """Skips where the provider cannot work, unless this machine is said to have what it needs."""
     try:
@@ -61,14 +56,14 @@ def available(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
+# one that every user may run
+PYTHON = open_interpreter() or sys.executable
+# a sandbox and the interpreter for its guests: all that this machine offers, and less of it
 PROVIDERS: dict[str, Callable[[Path], tuple[Sandbox, str]]] = {
     "bwrap": lambda scratch: bwrap(scratch, sys.executable),
     "docker": lambda scratch: docker(scratch, sys.executable),
-    "local": lambda scratch: local(scratch, open_interpreter() or sys.executable),
-    "local-with-signals": lambda scratch: local(scratch, sys.executable, "groups", "cpusets", "limits", "users"),
-    "local-with-nothing": lambda scratch: local(
-        scratch, sys.executable, "namespaces", "groups", "cpusets", "limits", "users"
-    ),
+    "local": lambda scratch: (LocalSandbox(PYTHON, scratch), PYTHON),
+    "local-with-signals": lambda scratch: (WithSignals(sys.executable, scratch), sys.executable),
 }
 CONNECT = """
 import os, sys

@@ -25,7 +25,7 @@ from tests.sandbox.attacks import bounds
 from tests.sandbox.attacks.bench import Bench, Check, Promise, carrying
 from tests.sandbox.attacks.suite import ALL, HELD_TO, PROVIDERS, promised, tried
 from tests.sandbox.conftest import PROVIDERS as MADE
-from tests.sandbox.conftest import available, open_interpreter
+from tests.sandbox.conftest import PYTHON, available
 
 ROOT = Path(__file__).resolve().parents[2]
 Until = Callable[..., Any]
@@ -52,7 +52,7 @@ def test_no_two_checks_claim_the_same() -> None:
 
 
 def test_the_attacks_leave_nothing_behind(open_folder: Path) -> None:
-    scratch, python = open_folder / "scratch", open_interpreter() or sys.executable
+    scratch, python = open_folder / "scratch", PYTHON
     sandbox = LocalSandbox(python, scratch)
     with Bench(sandbox, python, open_folder) as bench:
         for check in bounds.CHECKS:

@@ -23,7 +23,8 @@ _SAYINGS = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 def looks_full(kind: str, message: str, signal_number: int | None) -> bool:
     """Whether a worker's failure may come from a full disk. SIGBUS: a page of a mapped file found no room."""
-    return kind == "disk_full" or signal_number == signal.SIGBUS or any(saying in message for saying in _SAYINGS)
+    said = kind in ("disk_full", "disk_limit") or any(saying in message for saying in _SAYINGS)
+    return said or signal_number == signal.SIGBUS
 
 
 def is_full(folder: Path) -> bool:

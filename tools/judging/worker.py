@@ -250,7 +250,8 @@ class Worker:
         how = f"signal {ended.signal}" if ended.signal else f"exit status {ended.status}"
         detail = ended.reason if ended.reason in kinds else f"it ended with {how}"
         if kind == "disk_limit":
-            detail = f"it wrote more than the {(self.setting.limits.disk_bytes or 0) / 2**30:.3g} GiB that it may"
+            allowed = f"{(self.setting.limits.disk_bytes or 0) / 2**30:.3g} GiB"
+            detail = f"it wrote more than the {allowed} that it may, or the last of the disk"
         return self._unless_disk_full(WorkerFault(kind, detail, ended=ended))
 
     def _unless_disk_full(self, fault: WorkerFault) -> WorkerFault:

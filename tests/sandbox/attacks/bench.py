@@ -42,7 +42,7 @@ Promise = Literal[
     "memory limit",
     "memory limit on everything",
     "disk limit",
-    "disk limit on mapped files",
+    "floor of the disk",
     "file size limit",
     "output limit",
     "bounded scratch",
@@ -50,7 +50,7 @@ Promise = Literal[
     "ends whole tree",
     "nothing left behind",
 ]
-Weakening = Literal["memory_bytes", "processes", "file_bytes", "disk_bytes", "output_bytes"]
+Weakening = Literal["memory_bytes", "processes", "file_bytes", "disk_bytes", "free_disk_bytes", "output_bytes"]
 
 _T = TypeVar("_T")
 
@@ -68,6 +68,9 @@ _OWN_LIMITS = Limits(
     tmp_bytes=8 << 20,
     shm_bytes=8 << 20,
 )
+
+
+_UNLIMITED = {"output_bytes": 1 << 40, "free_disk_bytes": 0}
 
 
 class Unanswered(Exception):
@@ -190,7 +193,7 @@ class Bench:
         for each in inner:
             each.mkdir()
         name = f"{self.token}-{len(self._guests)}"
-        weaker: dict[str, Any] = {name: 1 << 40 if name == "output_bytes" else None for name in self._unlimited}
+        weaker: dict[str, Any] = {name: _UNLIMITED.get(name) for name in self._unlimited}
         command = Command(
             argv=(self.python, "-I", "-S", "-c", _START),
             cwd=self.given,

@@ -14,18 +14,16 @@ from tests.sandbox.attacks.bench import Bench, Check, Promise, Unanswered
 ALL: tuple[Check, ...] = (*network.CHECKS, *files.CHECKS, *neighbours.CHECKS, *rights.CHECKS, *bounds.CHECKS)
 
 # "always", "never", or when `Sandbox.promises()` says so: the field that is true then, or with "not" before it, false.
-When = Literal[
-    "always", "never", "no_network", "separate_users", "not separate_users", "ends_whole_tree", "kernel_limits"
-]
+When = Literal["always", "never", "separate_users", "not separate_users", "kernel_limits"]
 PROVIDERS = ("docker", "bwrap", "local")
 # Which provider is held to what. A check that a provider is not held to may still hold, by luck or by the machine.
 HELD_TO: Mapping[Promise, tuple[When, When, When]] = {
-    "no network": ("always", "always", "no_network"),
+    "no network": ("always", "always", "never"),
     "no way to the hypervisor": ("never", "never", "never"),  # engines from 23 on filter it
     "no host files": ("always", "always", "never"),
     "nothing written": ("always", "always", "never"),
     "own processes": ("always", "always", "never"),
-    "own shared memory": ("always", "always", "no_network"),
+    "own shared memory": ("always", "always", "never"),
     "own keys": ("always", "always", "separate_users"),
     "own control groups": ("always", "always", "never"),
     "clean environment": ("always", "always", "always"),
@@ -42,12 +40,12 @@ HELD_TO: Mapping[Promise, tuple[When, When, When]] = {
     "memory limit": ("always", "always", "always"),
     "memory limit on everything": ("always", "kernel_limits", "kernel_limits"),
     "disk limit": ("always", "always", "always"),
-    "disk limit on mapped files": ("separate_users", "separate_users", "separate_users"),  # only root sees them
+    "floor of the disk": ("always", "always", "always"),
     "file size limit": ("always", "always", "always"),
     "output limit": ("always", "always", "always"),
     "bounded scratch": ("always", "always", "never"),
     "no core dumps": ("always", "always", "always"),
-    "ends whole tree": ("always", "always", "ends_whole_tree"),
+    "ends whole tree": ("always", "always", "separate_users"),
     "nothing left behind": ("always", "always", "always"),
 }
 

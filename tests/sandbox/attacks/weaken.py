@@ -14,11 +14,10 @@ import pytest
 from sandbox import verification
 from sandbox.bwrap import provider as bwrap
 from sandbox.bwrap.arguments import Outside
-from sandbox.bwrap.provider import BwrapSandbox
 from sandbox.contract import Command
+from sandbox.docker import provider as docker
 from sandbox.docker.engine import Engine
-from sandbox.docker.provider import DockerSandbox
-from sandbox.supervision import spawner
+from sandbox.supervision import control_groups, spawner
 from sandbox.supervision.watching import Bounds
 
 KEEPS_THE_KEYRING = Path(__file__).with_name("keeps_the_keyring.py")
@@ -85,7 +84,7 @@ DOCKER: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 def _weaken_docker(patch: pytest.MonkeyPatch, guards: frozenset[str]) -> None:
-    create, order = Engine.create, DockerSandbox._order
+    create, order = Engine.create, docker._order
 
     def weaker(self: Engine, name: str, image: str, argv: list[str], host: dict[str, Any], **options: Any) -> str:
         for guard in guards:
@@ -98,13 +97,13 @@ def _weaken_docker(patch: pytest.MonkeyPatch, guards: frozenset[str]) -> None:
             argv = _without(argv, ["-i"])
         return create(self, name, image, argv, host, **options)
 
-    def unwatched(self: DockerSandbox, *given: Any) -> Any:
-        made = order(self, *given)
+    def unwatched(*given: Any) -> Any:
+        made = order(*given)
         unbounded = {f"{kind}_bytes" if kind == "memory" else kind: None for kind in guards & {"memory", "processes"}}
         return made._replace(bounds=list(Bounds(*made.bounds)._replace(**unbounded)))
 
     patch.setattr(Engine, "create", weaker)
-    patch.setattr(DockerSandbox, "_order", unwatched)
+    patch.setattr(docker, "_order", unwatched)
 
 
 Words = list[str]
@@ -195,7 +194,7 @@ BWRAP: dict[str, Callable[[Words, Command, Outside], Words]] = {
 
 
 def _weaken_bwrap(patch: pytest.MonkeyPatch, guards: frozenset[str]) -> None:
-    argv, kinds = bwrap.argv, BwrapSandbox._kinds
+    argv, make = bwrap.argv, control_groups.make
 
     def weaker(command: Command, outside: Outside) -> Words:
         words = argv(command, outside)
@@ -205,6 +204,6 @@ def _weaken_bwrap(patch: pytest.MonkeyPatch, guards: frozenset[str]) -> None:
 
     patch.setattr(bwrap, "argv", weaker)
     if "kernel limits" in guards:
-        patch.setattr(BwrapSandbox, "_kinds", lambda self: kinds(self) - {"limits"})
+        patch.setattr(control_groups, "make", lambda name, command, kinds: make(name, command, kinds - {"limits"}))
     if "keyring" in guards:
         patch.setattr(spawner, "_SCRIPT", KEEPS_THE_KEYRING)

@@ -63,7 +63,7 @@ def test_what_cannot_be_made_afterwards_is_raised_and_the_promise_stands(
     failing.clear()
     assert sandbox.promises() == before
     assert sandbox.start(TRUE).stop() is not None
-    assert sandbox._kinds() == EVERY_KIND
+    assert sandbox._kinds == EVERY_KIND
 
 
 def test_groups_that_cannot_be_joined_are_given_up_one_by_one(

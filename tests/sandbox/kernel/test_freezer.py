@@ -8,13 +8,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.errors import SandboxError
+from sandbox.contract import Command, Limits
+from sandbox.errors import SandboxError, Unusable
 from sandbox.kernel import cgroup, ending, freezer, process_tree
+from sandbox.supervision.control_groups import EVERY_KIND, Kind, make
+from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
+from tests.files import write_files
+
+TRUE = Command(("/bin/true",), Path("/"), "test")
 
 # three processes that never rest, one of them in a session of its own, and one with a second thread
 BUSY = """
@@ -37,13 +44,15 @@ spin()
 @pytest.fixture(params=["group", "signals"])
 def held(request: pytest.FixtureRequest) -> Iterator[tuple[freezer.Freezer, freezer.Members]]:
     """A freezer, and the members of a busy tree that it is for."""
+    wanted: frozenset[Kind] = frozenset({"groups"} if request.param == "group" else ())
     try:
-        chosen = freezer.choose(f"ratchet-test-{secrets.token_hex(8)}", groups=request.param == "group")
-    except OSError as error:
+        groups = make(f"ratchet-test-{secrets.token_hex(8)}", TRUE, wanted)
+    except Unusable as error:
         pytest.skip(f"no control group can be made here: {error}")
+    chosen = groups.freezer
     with contextlib.ExitStack() as undo:
-        undo.callback(chosen.close)
-        command = [sys.executable, "-c", BUSY, *(str(file) for file in chosen.join)]
+        undo.callback(groups.close)
+        command = [sys.executable, "-c", BUSY, *groups.join]
         popen = undo.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
 
         def members() -> list[int]:
@@ -126,27 +135,49 @@ def test_what_cannot_be_stopped_is_a_sandbox_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_ending_a_group_kills_and_removes_it() -> None:
-    home = cgroup.unified_home()
     try:
-        assert home is not None
-        group = cgroup.Group(home / f"ratchet-test-{secrets.token_hex(8)}")
-    except (OSError, AssertionError) as error:
+        groups = make(f"ratchet-test-{secrets.token_hex(8)}", TRUE, frozenset({"groups"}))
+    except Unusable as error:
         pytest.skip(f"no control group can be made here: {error}")
-    with subprocess.Popen([sys.executable, "-c", BUSY, str(group.join_file)], stdout=subprocess.PIPE) as popen:
+    assert groups.group is not None
+    with subprocess.Popen([sys.executable, "-c", BUSY, *groups.join], stdout=subprocess.PIPE) as popen:
         assert popen.stdout is not None
         popen.stdout.readline()
-        assert len(group.members()) == 3
-        group.close()
+        assert len(groups.group.members()) == 3
+        groups.close()
         popen.wait()
-    assert not group.folder.exists()
-    assert cgroup.end_group(group.folder) == []
+    assert not groups.group.folder.exists()
+    assert cgroup.end_group(groups.group.folder) == []
 
 
 def test_groups_are_refused_loudly_where_none_can_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cgroup, "unified_home", lambda: None)
-    with pytest.raises(OSError, match="no version 2 hierarchy"):
-        freezer.choose("ratchet-test")
-    monkeypatch.setattr(cgroup, "unified_home", lambda: tmp_path)  # a folder, but no hierarchy
-    with pytest.raises(OSError, match=r"cgroup\.freeze"):
-        freezer.choose("ratchet-test")
+    monkeypatch.setattr(cgroup, "home", lambda: None)
+    with pytest.raises(Unusable, match="no version 2 hierarchy"):
+        make("ratchet-test", TRUE, EVERY_KIND)
+    monkeypatch.setattr(cgroup, "home", lambda: tmp_path)  # a folder, but no hierarchy
+    with pytest.raises(Unusable, match="no control group can be made"):
+        make("ratchet-test", TRUE, EVERY_KIND)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_each_controller_that_is_there_holds_its_limit_and_a_missing_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a folder that looks like a hierarchy: few machines give an agent's group a controller."""
+    files = ["cgroup.freeze", "cgroup.events", "cgroup.procs", "memory.max", "memory.swap.max", "pids.max"]
+
+    def made(self: Path) -> None:
+        write_files(self, dict.fromkeys(files, ""))
+
+    monkeypatch.setattr(cgroup, "home", lambda: tmp_path)
+    monkeypatch.setattr(type(tmp_path), "mkdir", lambda self: made(self) if self.parent == tmp_path else None)
+    command = replace(TRUE, cpus=(0, 2), limits=Limits(memory_bytes=1 << 20, processes=8))
+    with pytest.raises(Unusable) as caught:
+        make("one", command, EVERY_KIND)
+    assert caught.value.stage == "cpusets"
+    files.append("cpuset.cpus")
+    groups = make("two", command, EVERY_KIND)
+    written = {name: (tmp_path / "two" / name).read_text() for name in files if name.endswith((".max", ".cpus"))}
+    assert written["cpuset.cpus"] == "0,2" and written["pids.max"] == str(8 + SPARE_TASKS)
+    assert (written["memory.max"], written["memory.swap.max"]) == (str((1 << 20) + SPARE_MEMORY), "0")
+    assert groups.memory_events == tmp_path / "two" / "memory.events"

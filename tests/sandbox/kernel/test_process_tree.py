@@ -174,13 +174,3 @@ def test_memory_that_was_swapped_out_counts(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(process_tree, "_read", lambda path: files[path.rpartition("/")[2]])
     assert process_tree.resident_bytes([1]) == 7 << 10
     assert process_tree.proportional_bytes([1]) == 4 << 10
-
-
-def test_what_a_process_writes_is_told(tmp_path: Path) -> None:
-    path = str(tmp_path / "file")
-    code = f"import time\nopen({path!r}, 'wb').write(bytes(8 << 20))\nprint('x', flush=True)\ntime.sleep(600)"
-    with child(code) as popen:
-        written = process_tree.written_bytes(popen.pid)
-        # where the folder is on no disk, nothing; on one, the kernel may count a page of its own besides
-        assert written is not None and (written == 0 or 8 << 20 <= written <= (8 << 20) + (1 << 16))
-    assert process_tree.written_bytes(popen.pid) is None

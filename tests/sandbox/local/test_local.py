@@ -1,4 +1,4 @@
-"""What only the local provider does: its plan, its promises, its channel, its folders and its errors."""
+"""What only the local provider does: its promises, its channel, its folders and its errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 
 from sandbox.contract import Command, ProcessEnded
-from sandbox.errors import SandboxError, SandboxUnavailable, Unusable
-from sandbox.local.plan import Feature, Plan
+from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.local.provider import LocalSandbox
 from sandbox.supervision import supervisor
 from sandbox.supervision.process import SupervisedProcess
+from tests.sandbox.uncontained import WithSignals
 
 Until = Callable[..., Any]
-EVERYTHING: frozenset[Feature] = frozenset(("namespaces", "groups", "cpusets", "limits", "users"))
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def test_it_never_calls_itself_containment(local: LocalSandbox) -> None:
 
 
 def test_whatever_is_not_promised_has_a_note(tmp_path: Path) -> None:
-    promises = LocalSandbox(sys.executable, tmp_path, without=EVERYTHING).promises()
+    promises = WithSignals(sys.executable, tmp_path).promises()
     assert not any(promises.by_name().values())
     notes = "\n".join(promises.notes)
     for words in (
@@ -114,22 +113,6 @@ def test_scratch_is_closed_to_others(local: LocalSandbox, tmp_path: Path) -> Non
     assert (tmp_path / "scratch" / "records").stat().st_mode & 0o077 == 0
 
 
-def test_a_command_sees_only_its_own_processes_in_a_pid_namespace(local: LocalSandbox, guests_of: Any) -> None:
-    process = guests_of(local)("channel.send({'seen': [n for n in os.listdir('/proc') if n.isdigit()]})")
-    told = process.channel.receive(20.0)
-    if local._settled().pid_namespace:
-        assert told["seen"] == ["1", "2"]
-    else:
-        assert str(os.getpid()) in told["seen"]
-
-
-def test_control_groups_are_out_of_reach_of_a_command(local: LocalSandbox, guests_of: Any) -> None:
-    if not local._settled().pid_namespace:
-        pytest.skip("this kernel gives no mount namespace")
-    process = guests_of(local)("channel.send({'seen': os.listdir('/sys/fs/cgroup')})")
-    assert process.channel.receive(20.0) == {"seen": []}
-
-
 def test_no_privilege_survives(local: LocalSandbox, guests_of: Any) -> None:
     code = """
 lines = open("/proc/self/status").read().splitlines()
@@ -146,13 +129,13 @@ def test_priority_cannot_be_raised(local: LocalSandbox, guests_of: Any) -> None:
     assert guests_of(local)(code).channel.receive(20.0) == {"raised": False}
 
 
-@pytest.mark.parametrize("without", [frozenset(), EVERYTHING], ids=["all", "nothing"])
+@pytest.mark.parametrize("provider", [LocalSandbox, WithSignals])
 def test_a_killed_supervisor_takes_everything_along(
-    guests_of: Any, tmp_path: Path, until: Until, marked: Any, without: frozenset[Feature]
+    guests_of: Any, tmp_path: Path, until: Until, marked: Any, provider: type[LocalSandbox]
 ) -> None:
     code = "import time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\nchannel.send({}); channel.receive()"
     mark = secrets.token_hex(8)
-    process = guests_of(LocalSandbox(sys.executable, tmp_path, without=without))(code, env={"MARK": mark})
+    process = guests_of(provider(sys.executable, tmp_path))(code, env={"MARK": mark})
     process.channel.receive(20.0)
     assert len(marked(mark)) == 2
     os.kill(process.pid, signal.SIGKILL)
@@ -173,7 +156,7 @@ def test_the_supervisor_holds_nothing_of_the_agents_environment(
 
 
 def test_the_supervisor_needs_no_package_on_its_path(tmp_path: Path) -> None:
-    order = b'{"host_pid": 1, "argv": [], "cwd": "/", "env": {}}'
+    order = b'{"host_pid": 1, "argv": [], "cwd": "/", "env": {}, "bounds": []}'
     command = [sys.executable, "-I", "-S", supervisor.__file__, "1"]
     done = subprocess.run(command, input=order, cwd="/", capture_output=True)
     assert (done.returncode, done.stderr) == (1, b"")  # it is not process 1 that started it
@@ -183,31 +166,3 @@ def test_a_supervisor_that_breaks_says_why(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr("sandbox.supervision.spawner._SCRIPT", tmp_path / "missing.py")
     with pytest.raises(SandboxError, match=r"missing\.py"):
         LocalSandbox(sys.executable, tmp_path / "scratch").promises()
-
-
-def test_a_plan_gives_up_one_thing_at_a_time() -> None:
-    plan: Plan | None = Plan("direct")
-    seen = []
-    for stage in ("namespaces", "group", "group", "group", "exec"):
-        assert plan is not None
-        plan = plan.after(Unusable(stage, f"no {stage}"))
-        assert plan is not None
-        seen.append((plan.namespaces, plan.limits, plan.cpusets, plan.groups, plan.users))
-    assert seen == [
-        ("none", True, True, True, True),
-        ("none", False, True, True, True),
-        ("none", False, False, True, True),
-        ("none", False, False, False, True),
-        ("none", False, False, False, False),
-    ]
-    assert plan is not None
-    assert plan.after(Unusable("exec", "no such file")) is None
-
-
-def test_without_separate_users_a_user_namespace_comes_before_none() -> None:
-    plan = Plan("direct", users=False).after(Unusable("namespaces", "not permitted"))
-    assert plan is not None
-    assert plan.namespaces == "user"
-    following = plan.after(Unusable("namespaces", "not permitted"))
-    assert following is not None
-    assert (following.namespaces, following.promises().no_network) == ("none", False)

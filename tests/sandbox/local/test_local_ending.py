@@ -25,6 +25,7 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from sandbox.contract import Command
 from sandbox.local.provider import LocalSandbox
+from tests.sandbox.uncontained import WithSignals
 code = '''
 import os, time
 if os.fork() == 0:
@@ -36,7 +37,7 @@ os.wait()
 print("ready", file=open("ready", "w"))
 time.sleep(600)
 '''
-sandbox = LocalSandbox(sys.executable, Path({scratch!r}), without=frozenset({without!r}))
+sandbox = {provider}(sys.executable, Path({scratch!r}))
 command = Command(argv=(sys.executable, "-c", code), cwd=Path({folder!r}), role="worker", env={{"MARK": {mark!r}}},
                   writable=(Path({folder!r}),))
 started = []
@@ -51,9 +52,9 @@ time.sleep(600)
 class Agent:
     """A running agent, and what its command carries in its environment."""
 
-    def __init__(self, scratch: Path, folder: Path, without: frozenset[str]) -> None:
+    def __init__(self, scratch: Path, folder: Path, provider: str) -> None:
         self.mark = f"MARK-{secrets.token_hex(8)}"
-        code = AGENT.format(root=str(ROOT), scratch=str(scratch), folder=str(folder), mark=self.mark, without=without)
+        code = AGENT.format(root=str(ROOT), scratch=str(scratch), folder=str(folder), mark=self.mark, provider=provider)
         self.popen = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         assert self.popen.stdout is not None
         with self.popen.stdout as told:
@@ -64,12 +65,11 @@ class Agent:
         self.popen.wait()
 
 
-@pytest.fixture(params=["namespaces and groups", "neither"])
+@pytest.fixture(params=["LocalSandbox", "WithSignals"])
 def agent(request: pytest.FixtureRequest, tmp_path: Path, until: Callable[..., Any]) -> Iterator[Agent]:
-    without = frozenset(() if request.param == "namespaces and groups" else ("namespaces", "groups", "cpusets"))
     folder = tmp_path / "home"
     folder.mkdir()
-    running = Agent(tmp_path / "scratch", folder, without)
+    running = Agent(tmp_path / "scratch", folder, request.param)
     until((folder / "ready").exists)
     yield running
     running.kill()

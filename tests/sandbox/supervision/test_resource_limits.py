@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import Unusable
-from sandbox.local.plan import Plan
 from sandbox.supervision import launch
-from sandbox.supervision.control_groups import EVERY_KIND
+from sandbox.supervision.control_groups import EVERY_KIND, Kind, settle
 
 ROOT = Path(__file__).resolve().parents[3]
 CODE = """
@@ -22,7 +21,8 @@ from sandbox.supervision import launch
 kinds = (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC)
 for kind, hard in zip(kinds, {hard!r}):
     resource.setrlimit(kind, (hard, hard))
-launch._set_limits(launch.Order(host_pid=1, argv=[], cwd="/", env={{}}, file_bytes=1 << 20, processes=100, uid=7))
+order = launch.Order(host_pid=1, argv=[], cwd="/", env={{}}, bounds=[], file_bytes=1 << 20, processes=100)
+launch._set_limits(order)
 print(json.dumps([resource.getrlimit(kind) for kind in kinds]))
 """
 
@@ -45,6 +45,11 @@ def test_control_groups_are_not_given_up_for_limits_of_another_kind(monkeypatch:
     monkeypatch.setattr(launch.os, "setsid", lambda: None)
     monkeypatch.setattr(launch, "_die_with_supervisor", lambda failure_end: None)
     with pytest.raises(launch.LaunchFailure) as caught:
-        launch._become(launch.Order(host_pid=1, argv=[], cwd="/", env={}), [], -1, -1)
+        launch._become(launch.Order(host_pid=1, argv=[], cwd="/", env={}, bounds=[]), [], -1, -1)
     assert caught.value.stage not in EVERY_KIND
-    assert Plan("none").after(Unusable(caught.value.stage, caught.value.text)) is None
+
+    def attempt(kinds: frozenset[Kind]) -> None:
+        raise Unusable(caught.value.stage, caught.value.text)
+
+    with pytest.raises(Unusable):
+        settle(attempt)

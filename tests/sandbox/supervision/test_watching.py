@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sandbox.kernel import ending
+from sandbox.supervision import disk
+from sandbox.supervision.disk import DiskWatch
 from sandbox.supervision.watching import Bounds, LimitWatch
 from tests.sandbox.supervision.holding import MIB, holder
 
 NO_LIMIT = Bounds(memory_bytes=None, processes=None, output_bytes=MIB)
 LOOK_S = 2.0  # the longest look takes half of it, and this machine may be busy
-MANY_DESCRIPTORS = """
-import resource
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-for _ in range(min(hard, 10_000) - 50): os.dup(0)
-for _ in range(30):
-    if os.fork() == 0: time.sleep(600)
-ready()
-"""
 SHARED = """
 held = bytearray(os.urandom(MIB) * 64)
 for _ in range({children}):
@@ -52,18 +40,11 @@ def test_what_keeps_to_its_limits_is_let_go_on(tmp_path: Path) -> None:
 
 
 def test_each_limit_is_named(tmp_path: Path) -> None:
-    with holder(tmp_path, SHARED.format(children=2, own="").replace("ready()", "file = hold()\nready()")) as pids:
+    with holder(tmp_path, SHARED.format(children=2, own="")) as pids:
         assert looked(NO_LIMIT._replace(memory_bytes=32 * MIB), pids)[0] == "memory limit"
         assert looked(NO_LIMIT._replace(processes=2), pids)[0] == "process limit"
+        (tmp_path / "file").write_bytes(bytes(2 * MIB))
         assert looked(NO_LIMIT._replace(disk_bytes=MIB, writable=[str(tmp_path)]), pids)[0] == "disk limit"
-
-
-def test_a_look_is_short_however_many_descriptors_there_are(tmp_path: Path) -> None:
-    bounds = NO_LIMIT._replace(disk_bytes=64 * MIB, writable=[str(tmp_path)])
-    with holder(tmp_path, MANY_DESCRIPTORS) as pids:
-        reason, took_s = looked(bounds, pids)
-    assert took_s < LOOK_S
-    assert reason is None  # it has written nothing
 
 
 def test_memory_shared_by_many_counts_once_and_the_look_is_short(tmp_path: Path) -> None:
@@ -78,34 +59,40 @@ def test_memory_of_each_among_shared_memory_is_found(tmp_path: Path) -> None:
         assert looked(NO_LIMIT._replace(memory_bytes=512 * MIB), pids)[0] == "memory limit"
 
 
-@pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Watches a tree that has a lot to look at, until it is told to stop."""
-    code = f"""
-import sys
-from pathlib import Path
-from sandbox.kernel import ending
-from sandbox.supervision.watching import Bounds, LimitWatch, Output, Signals, watch
-import os
-from tests.sandbox.supervision.holding import MIB, holder
-from tests.sandbox.supervision.test_watching import MANY_DESCRIPTORS, NO_LIMIT
-signals, output = Signals(), Output(os.pipe()[0])
-bounds = NO_LIMIT._replace(disk_bytes=64 * MIB, writable=[{str(tmp_path)!r}])
-with holder(Path({str(tmp_path)!r}), MANY_DESCRIPTORS) as pids:
-    print("watching", flush=True)
-    print(watch(bounds, output, LimitWatch(bounds, lambda: pids), signals, lambda: False), flush=True)
+MANY_FILES = """
+for number in range(60_000):
+    os.close(os.open(os.path.join(folder, f"file{number}"), os.O_CREAT | os.O_WRONLY))
+ready()
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as popen:
-        yield popen
-        ending.end_descendants(popen.pid)
-        popen.kill()
 
 
-def test_a_wish_to_stop_is_heard_in_time(supervisor: subprocess.Popen[bytes]) -> None:
-    assert supervisor.stdout is not None
-    assert supervisor.stdout.readline() == b"watching\n"
-    time.sleep(0.1)
-    os.kill(supervisor.pid, signal.SIGTERM)
-    asked_s = time.monotonic()
-    assert supervisor.stdout.readline() == b"stopped\n"
-    assert time.monotonic() - asked_s < LOOK_S
+def test_a_look_at_many_files_is_short(tmp_path: Path) -> None:
+    bounds = NO_LIMIT._replace(disk_bytes=1 << 40, writable=[str(tmp_path)])
+    with holder(tmp_path, MANY_FILES) as pids:
+        reason, took_s = looked(bounds, pids)
+    assert took_s < LOOK_S
+    assert reason is None
+
+
+def test_nothing_is_walked_while_the_disk_does_not_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = list[float]()
+    monkeypatch.setattr(disk, "size_of", lambda folders, deadline_s: walks.append(deadline_s) or 0)
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: free)
+    watch, free = DiskWatch([str(tmp_path)], 64 * MIB, 0), 1 << 30
+    for free, expected in ((1 << 30, 1), (1 << 30, 1), ((1 << 30) - MIB, 1), ((1 << 30) - 32 * MIB, 2)):  # noqa: B007
+        assert not watch.broken()
+        assert len(walks) == expected
+
+
+@pytest.mark.parametrize(("floor", "broken"), [(1 << 20, False), (1 << 62, True)])
+def test_what_leaves_less_than_the_floor_is_ended(floor: int, broken: bool, tmp_path: Path) -> None:
+    bounds = NO_LIMIT._replace(free_disk_bytes=floor, writable=[str(tmp_path)])
+    assert (looked(bounds, [])[0] == "disk limit") == broken
+
+
+def test_files_with_several_names_count_once_and_links_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "file").write_bytes(os.urandom(4 * MIB))
+    os.link(tmp_path / "deep" / "er" / "file", tmp_path / "other")
+    (tmp_path / "link").symlink_to("/usr")
+    assert 4 * MIB <= disk.size_of([str(tmp_path)], time.monotonic() + 10.0) < 5 * MIB

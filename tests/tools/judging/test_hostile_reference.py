@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.local.provider import LocalSandbox
 from tests.files import write_files
+from tests.sandbox.uncontained import OurUser
 from tools.errors import WorkloadError
 from tools.judging.open_referee import open_referee
 
@@ -50,7 +50,7 @@ SWAPS = {
 def judged(tmp_path: Path, entry: str) -> None:
     write_files(tmp_path / "pristine", {"bench.py": entry})
     (tmp_path / "scratch").mkdir()
-    sandbox = LocalSandbox(sys.executable, tmp_path / "sandbox", owned=(tmp_path,), without=frozenset({"users"}))
+    sandbox = OurUser(sys.executable, tmp_path / "sandbox", owned=(tmp_path,))
     open_referee(
         tmp_path / "pristine", "bench.py", python=sys.executable, sandbox=sandbox, scratch=tmp_path / "scratch"
     ).close()

@@ -6,23 +6,14 @@ Judges nothing, and refuses to try without end: it takes the amount it is told a
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import os
-import platform
 import resource
 import select
 import signal
-import socket
-import stat
-import threading
 import time
 
-_libc = ctypes.CDLL(None, use_errno=True)
 _MIB = 1 << 20
 _LEAST = 4096  # that a file counts, be it empty
-_PR_SET_DUMPABLE, _CLONE_FILES = 4, 0x400
-_EXIT = {"x86_64": 60, "aarch64": 93}  # of one thread
 _held: list[object] = []  # what is taken stays taken when the attack has told of it
 
 
@@ -54,16 +45,7 @@ def hold_memory_in_files(mib, in_child=False):
 
 
 def hold_disk(folder, mib, how):
-    """`how` is "files"; "at once" or "empty", which write nothing; or, where files are not looked for: "unlinked",
-    "mapped", "sent", "to agent", "deep", "closed", "undumpable", and "threads", of a process whose first one has ended.
-    """
-    if how == "threads":
-        return _in_late_thread(lambda: hold_disk(folder, mib, "unlinked"))
-    if how == "undumpable":
-        _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    if how == "closed":
-        folder = os.path.join(folder, how)
-        os.mkdir(folder, 0o300)
+    """`how` is "files", "deep" or "unlinked"; "at once" or "empty", which write nothing."""
     if how == "deep":
         os.chdir(folder)
         for _ in range(20):
@@ -76,69 +58,20 @@ def hold_disk(folder, mib, how):
             os.close(os.open(os.path.join(folder, f"held{number}"), os.O_CREAT | os.O_WRONLY, 0o600))
     else:
         for number in range(mib // 4):
-            _hold_file(f"held{number}" if how == "deep" else os.path.join(folder, f"held{number}"), number, how)
+            _hold_file(f"held{number}" if how == "deep" else os.path.join(folder, f"held{number}"), how)
     return mib
 
 
-def _hold_file(path, number, how):
-    """4 MiB that nothing could compress, or share with another file."""
-    noise = _noise()
+def _hold_file(path, how):
+    """4 MiB that nothing could compress."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    for part in range(4 * number, 4 * number + 4):
-        os.write(descriptor, noise[part * 8 + 8 :] + noise[: part * 8 + 8])
+    for _ in range(4):
+        os.write(descriptor, os.urandom(_MIB))
     os.fsync(descriptor)
-    if how in ("unlinked", "mapped", "sent", "to agent", "undumpable"):
+    if how == "unlinked":
         os.unlink(path)
-    if how == "mapped":
-        _map(descriptor)
-    if how == "sent":
-        _held.append(socket.socketpair())
-        socket.send_fds(_held[-1][0], [b"x"], [descriptor])
-    if how == "to agent" and not _sent_to_agent(descriptor):
-        return  # newer kernels let the agent refuse it
-    if how not in ("unlinked", "undumpable"):
+    else:
         os.close(descriptor)
-
-
-def _sent_to_agent(descriptor):
-    for each in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(each).st_mode):
-                with socket.socket(fileno=os.dup(each)) as channel:
-                    socket.send_fds(channel, [b"x"], [descriptor])
-                return True
-    return False
-
-
-@functools.cache
-def _noise():
-    return os.urandom(_MIB)
-
-
-def _in_late_thread(work):
-    """In a child whose first thread has ended, by one that shares no descriptors with it where it may refuse to."""
-    ours, theirs = os.pipe()
-    if os.fork() != 0:
-        os.close(theirs)
-        return int(os.read(ours, 64) or b"0")
-
-    def late():
-        _libc.unshare(_CLONE_FILES)
-        time.sleep(0.2)
-        os.write(theirs, b"%d" % work())
-        time.sleep(20)
-        os._exit(0)
-
-    threading.Thread(target=late).start()
-    _libc.syscall(_EXIT[platform.machine()], 0)
-
-
-def _map(descriptor):
-    """Without the second descriptor that Python's own mmap keeps."""
-    read, shared = 1, 1
-    _libc.mmap.restype = ctypes.c_ssize_t
-    if _libc.mmap(None, ctypes.c_size_t(4096), read, shared, descriptor, ctypes.c_long(0)) == -1:
-        raise OSError(ctypes.get_errno(), "it cannot be mapped")
 
 
 def write_file(path, mib, stays=True):
