@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import select
-import socket
 import tarfile
 import time
 import weakref
@@ -29,10 +29,8 @@ from sandbox.errors import DiskFull, EngineLost, EngineRefused, SandboxError, Sa
 EMPTY_IMAGE = "ratchet/empty:1"
 AGENT_LABEL = "ratchet.agent"
 _TIMEOUT_S = 120.0
-_MOST_HEADERS = 1 << 14
 _REMOVAL_S = 30.0
 _WAIT_S = 10.0
-_ATTACHING = "when it was asked to attach to a container"
 _CREATING, _STARTING = "create a container", "start a container"
 _MAPS_USERS = frozenset({"name=rootless", "name=userns"})  # whoever is outside is somebody else inside
 _BAD = (
@@ -53,10 +51,10 @@ class Ran:
 
 
 class Engine:
-    """An engine that answers. Raises from its constructor: SandboxUnavailable."""
+    """An engine that answers, the usual one if no socket is given. Raises from its constructor: SandboxUnavailable."""
 
-    def __init__(self) -> None:
-        self.socket = find_socket()
+    def __init__(self, socket: str | None = None) -> None:
+        self.socket = socket or find_socket()
         try:
             self._api = docker.APIClient(base_url=f"unix://{self.socket}", version="auto", timeout=_TIMEOUT_S)
             weakref.finalize(self, self._api.close)
@@ -168,36 +166,21 @@ class Engine:
         """A descriptor from which stdout and stderr come, in frames; the caller closes it.
 
         Raises: EngineLost, SandboxError.
-
-        Asked for by hand: the SDK's own way leaves a connection behind that only the garbage collector closes.
         """
-        query = f"POST /containers/{container}/attach?stream=1&stdout=1&stderr=1 HTTP/1.1"
-        headers = ("Host: engine", "Connection: Upgrade", "Upgrade: tcp", "Content-Length: 0")
-        stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        asked = {"stdout": 1, "stderr": 1, "stream": 1}
+        stream = self._do("attach to a container", self._api.attach_socket, container, asked)
         try:
-            stream.settimeout(_TIMEOUT_S)
-            stream.connect(self.socket)
-            stream.sendall("\r\n".join((query, *headers, "", "")).encode())
-            answer = b""
-            while not answer.endswith(b"\r\n\r\n"):
-                part = stream.recv(1)
-                if not part:
-                    raise EngineLost(_ATTACHING)
-                if len(answer) > _MOST_HEADERS:
-                    raise SandboxError(f"the engine cannot attach to a container: it answers {answer[:200]!r}")
-                answer += part
-            if answer.split()[1:2] not in ([b"101"], [b"200"]):
-                raise SandboxError(f"the engine cannot attach to a container: {answer.splitlines()[0].decode()}")
-            return stream.detach()
-        except TimeoutError as error:
-            raise SandboxError(
-                f"the engine cannot attach to a container: it has not answered within {_TIMEOUT_S:.0f} s",
-                hint="Ask `docker info` whether its daemon is well.",
-            ) from error
-        except OSError as error:
-            raise EngineLost(_ATTACHING) from error
+            return os.dup(stream.fileno())
         finally:
             stream.close()
+            stream._response.close()  # the SDK would leave the connection to the garbage collector
+
+    def wait(self, container: str) -> int | None:
+        """Its exit status once it has ended; None when somebody has removed it. Raises: SandboxError."""
+        try:
+            return int(self._do("wait for a container", self._api.wait, container, timeout=_WAIT_S)["StatusCode"])
+        except _NotThere:
+            return None
 
     def start(self, container: str) -> int:
         """Returns its process 1, as the engine sees it; 0 when it has ended already.
@@ -205,7 +188,7 @@ class Engine:
         Raises: EngineRefused, SandboxError, DiskFull.
         """
         self._do(_STARTING, self._api.start, container)
-        return int(self._do("look at a container", self._api.inspect_container, container)["State"]["Pid"])
+        return int(self.inspect(container)["State"]["Pid"])
 
     def inspect(self, container: str) -> dict[str, Any]:
         """Raises: SandboxError."""
@@ -262,7 +245,7 @@ class Engine:
                 output.drain()
             if output.descriptor is None:
                 with contextlib.suppress(SandboxError):  # it has closed its output and goes on
-                    self._do("wait for a container", self._api.wait, made, timeout=_WAIT_S)
+                    self.wait(made)
             state = self.inspect(made)["State"]
             status = None if state["Running"] else int(state["ExitCode"])
             return Ran(status, output.tail(), output.count, bool(state.get("OOMKilled")))

@@ -7,11 +7,14 @@ this machine's own programs and the target's interpreter, read-only, on an empty
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from sandbox import counters, verification, view
 from sandbox.contract import Command, Promises
@@ -30,6 +33,7 @@ from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.preparing import Place, Prepared, bounds_of, fresh_name
 from sandbox.supervision.process import SupervisedProcess, Tree
 from sandbox.supervision.records import Identity
+from sandbox.supervision.spawner import Finished
 from sandbox.supervision.starting import Running
 
 _WATCHER = Path(watcher.__file__)
@@ -161,7 +165,7 @@ class DockerSandbox:
                 finally:
                     os.close(attached)
                 groups = ControlGroups(_freezer(engine, made, pid), _CpuSet(engine, made))
-                return Running(supervisor, Tree(identity, with_root=True), groups, lambda: engine.remove(made))
+                return Running(supervisor, Tree(identity, with_root=True), groups, partial(_completed, engine, made))
 
             return starting.start(name, command, self._place, uid, undo, launch)
 
@@ -209,6 +213,22 @@ def _create(engine: Engine, name: str, image: str, command: Command, outside: Ou
         if outside.counters and "capability" in error.message:  # engines before 23 know none of that name
             raise counters.cannot_grant(f"docker {engine.version} cannot grant {counters.CAPABILITY}") from error
         raise
+
+
+def _completed(engine: Engine, made: str, finished: Finished) -> Finished:
+    """The same with what the engine tells of a container's end; it is removed. Raises: SandboxError."""
+    told: dict[str, Any] = {}
+    if finished.reason == "exited":
+        code = engine.wait(made)
+        if code is None:  # somebody has removed it
+            told = {"reason": "signal"}
+        elif code <= 128:
+            told = {"status": code, "signal": None}
+        else:  # the init tells of a signal so
+            killed = code == 128 + signal.SIGKILL and engine.inspect(made)["State"].get("OOMKilled")
+            told = {"signal": code - 128, "reason": "memory limit" if killed else "signal"}
+    engine.remove(made)
+    return finished.model_copy(update=told)
 
 
 class _CpuSet:

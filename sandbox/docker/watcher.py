@@ -1,21 +1,19 @@
-"""Stand beside one container: take its output, look at its limits, remove it, say how it ended.
+"""Stand beside one container: take its output, look at its limits, say when it has ended or must end.
 
-Refuses to outlive the agent, and to leave the container behind when it does. A script for the agent's own interpreter,
-with the conversation of `sandbox/supervision/supervisor.py`. Standard library only: it talks to the engine itself, in
-the two words that are needed when the agent is gone.
+How it ended the engine tells the agent, who removes it; when the agent is gone the watcher does. A script for the
+agent's own interpreter, with the conversation of `sandbox/supervision/supervisor.py`. Standard library only until then:
+the engine's SDK takes a while to load.
 """
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import select
 import signal
-import socket
+import site
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -25,12 +23,10 @@ if __name__ == "__main__":  # started without any search path but the standard l
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from sandbox.kernel import isolation, process_tree
-from sandbox.supervision.watching import ENGINE_LOST, Bounds, LimitWatch, Output, Signals, watch
+from sandbox.supervision.watching import Bounds, LimitWatch, Output, Signals, watch
 
 _FRAME_HEADER = 8  # of an attached stream without a terminal: which stream, three zeros, length (big endian)
-_ENGINE_TIMEOUT_S = 60.0
 _LAST_WORDS_S = 1.0
-_REMOVAL_S = 30.0
 
 
 class Order(NamedTuple):
@@ -67,74 +63,26 @@ class FramedOutput(Output):
             self._left, part = self._left - taken, part[taken:]
 
 
-class Engine:
-    """The engine's HTTP interface on its socket."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def ask(self, method: str, path: str) -> tuple[int, bytes]:
-        """(status, body). Raises: OSError."""
-        connection = http.client.HTTPConnection("localhost", timeout=_ENGINE_TIMEOUT_S)
-        connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.sock.settimeout(_ENGINE_TIMEOUT_S)
-        try:
-            connection.sock.connect(self._path)
-            connection.request(method, path)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except http.client.HTTPException as error:
-            raise OSError(f"the engine answers with nonsense: {error}") from error
-        finally:
-            connection.close()
-
-    def ran_out_of_memory(self, container: str) -> bool:
-        """As the engine has it, where the kernel's own count went with the container."""
-        status, body = self.ask("GET", f"/containers/{container}/json")
-        return status == 200 and bool(json.loads(body)["State"].get("OOMKilled"))
-
-    def wait(self, container: str) -> int | None:
-        status, body = self.ask("POST", f"/containers/{container}/wait")
-        return int(json.loads(body)["StatusCode"]) if status == 200 else None
-
-    def remove(self, container: str) -> bool:
-        """Kill it and remove it; whether it is gone."""
-        deadline = time.monotonic() + _REMOVAL_S
-        while (status := self.ask("DELETE", f"/containers/{container}?force=1&v=1")[0]) not in (204, 404):
-            if status != 409 or time.monotonic() > deadline:  # 409: somebody else is removing it
-                return False
-            time.sleep(0.05)
-        return True
-
-
 def supervise(order: Order, signals: Signals) -> dict[str, Any]:
-    """Watch until it ends or must end; then remove it. Returns the fields of `Ended` and `cpu_time_s`."""
-    engine, output, bounds = Engine(order.engine), FramedOutput(order.attached), Bounds(*order.bounds)
+    """Watch until it ends or must end; then kill it. Returns the fields of `spawner.Finished`, without its status."""
+    output, bounds = FramedOutput(order.attached), Bounds(*order.bounds)
     limits = LimitWatch(bounds, lambda: process_tree.descendants_quickly(order.pid))
     handle = _opened(order.pid)
     if handle is None:
         reason = "memory limit" if limits.killed_for_memory() else None
     else:
-        reason = watch(bounds, output, limits, signals, partial(_has_ended, handle), wake=[handle])
+        try:
+            reason = watch(bounds, output, limits, signals, partial(_has_ended, handle), wake=[handle])
+        finally:
+            with contextlib.suppress(OSError):  # process 1, with which the kernel ends all others of the container
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
     if reason is None:
         _drain_rest(output, bounds.output_bytes)
-    code = -signal.SIGKILL
-    try:
-        if reason is None:
-            code = _code(engine, order)
-        if reason is None and code == -signal.SIGKILL and engine.ran_out_of_memory(order.container):
-            reason = "memory limit"
-        output.close()  # the engine waits for whoever reads a container's output before it removes it
-        if not engine.remove(order.container):
-            reason = ENGINE_LOST
-    except OSError:
-        reason = ENGINE_LOST
-    if reason == ENGINE_LOST:  # the next start clears the container away; nothing in it is to run until then
-        _kill(handle)
+    output.close()  # the engine waits for whoever reads a container's output before it removes it
     return {
-        "status": code if code >= 0 else None,
-        "signal": -code if code < 0 else None,
-        "reason": reason or ("signal" if code < 0 else "exited"),
+        "status": None,
+        "signal": signal.SIGKILL,
+        "reason": reason or "exited",
         "output_tail": output.tail(),
         "output_bytes": output.count,
         "cpu_time_s": 0.0,
@@ -157,23 +105,16 @@ def _opened(pid: int) -> int | None:
         return None
 
 
-def _kill(handle: int | None) -> None:
-    """Process 1, with which the kernel ends all others of the container."""
-    if handle is not None:
-        with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-
-
 def _has_ended(handle: int) -> bool:
     return bool(select.select([handle], [], [], 0)[0])
 
 
-def _code(engine: Engine, order: Order) -> int:
-    """Its exit status, below zero the signal that ended it: the engine's init tells that one as 128 and the signal."""
-    code = engine.wait(order.container)
-    if code is None:
-        return -signal.SIGKILL  # somebody has removed it
-    return 128 - code if code > 128 else code
+def _remove(order: Order) -> None:
+    """Raises: SandboxError when the engine has gone as well; the next agent then removes it."""
+    site.main()
+    from sandbox.docker.engine import Engine
+
+    Engine(order.engine).remove(order.container)
 
 
 def main() -> int:
@@ -185,18 +126,17 @@ def main() -> int:
     if os.getppid() != order.host_pid:
         signals.stop_asked = True  # the agent ended before it was asked to take us along
     with contextlib.suppress(BrokenPipeError):
-        print(json.dumps({"started": {"child": None, "init": None}}), file=report, flush=True)
-    try:
-        ended = supervise(order, signals)
-    except BaseException:
-        Engine(order.engine).remove(order.container)
-        raise
+        print(json.dumps({"started": {"child": None}}), file=report, flush=True)
+    ended = supervise(order, signals)
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps({"ended": ended}), file=report, flush=True)
     if not sys.stdin.readline():  # nobody has heard it
-        for path in map(Path, order.litter):
-            with contextlib.suppress(OSError):
-                path.rmdir() if path.is_dir() else path.unlink()
+        try:
+            _remove(order)
+        finally:
+            for path in map(Path, order.litter):
+                with contextlib.suppress(OSError):
+                    path.rmdir() if path.is_dir() else path.unlink()
     return 0
 
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from sandbox.contract import Ended, ProcessEnded, Task, Usage, WouldNotFreeze
 from sandbox.errors import EngineLost, SandboxError
 from sandbox.guest.wire import Channel
-from sandbox.kernel import cgroup, process_tree
+from sandbox.kernel import cgroup, ending, process_tree
 from sandbox.supervision import records
 from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.records import Filed, Identity
 from sandbox.supervision.spawner import Finished, Report, Supervisor
-from sandbox.supervision.watching import ENGINE_LOST
 
+ENGINE_LOST = "engine lost"  # the engine that ran the command no longer answers
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _STOP_TIMEOUT_S = 15.0  # the supervisor gives up after 10 s on what is stuck in a driver
 _STILL_NS = 500_000  # what the kernel itself may do in a stopped process
@@ -68,19 +68,20 @@ class SupervisedProcess:
         groups: ControlGroups,
         filed: Filed,
         connect_timeout_s: float,
-        end_remains: Callable[[], None] = lambda: None,
+        complete: Callable[[Finished], Finished] = lambda finished: finished,
         own_uid: int | None = None,
     ) -> None:
-        """`own_uid` is a user id that nothing but this command has; `end_remains` ends what no signal of ours does."""
+        """`own_uid` is a user id that nothing but this command has. For `complete` see `starting.Running`."""
         self.role = role
         self._supervisor, self._listener, self._groups = supervisor, listener, groups
-        self._tree, self._end_remains, self._own_uid = tree, end_remains, own_uid
+        self._tree, self._complete, self._own_uid = tree, complete, own_uid
         self._filed = filed
         self._connect_timeout_s = connect_timeout_s
         self._listener.setblocking(False)  # whoever ends it may be quicker to accept
         self._socket: socket.socket | None = None
         self._unheard: socket.socket | None = None
         self._channel: Channel | None = None
+        self._finished: Finished | None = None
         self._ended: Ended | None = None
         self._cpu_time_s = 0.0
         self._frozen_at_ns: dict[int, int] | None = None
@@ -250,15 +251,19 @@ class SupervisedProcess:
             return self._socket.fileno() >= 0  # reset by the other side, rather than closed by ours
 
     def _wait_for_report(self, timeout_s: float) -> None:
-        report = self._supervisor.next_report(timeout_s)
-        if report is not None or self._supervisor.closed:
+        report = None if self._finished else self._supervisor.next_report(timeout_s)
+        if self._finished is not None or report is not None or self._supervisor.closed:
             self._finish(report)
 
     def _finish(self, report: Report | None) -> None:
         """Bury the supervisor and remove every trace; without a report, first end what it could not."""
-        finished = None if report is None else report.ended
-        if finished is None:
-            finished = self._end_without_supervisor()
+        if self._finished is None:
+            self._finished = (None if report is None else report.ended) or self._end_without_supervisor()
+        try:
+            finished = self._complete(self._finished)
+        except SandboxError:
+            finished = self._finished.model_copy(update={"reason": ENGINE_LOST})
+            ending.kill(self.members())
         self._ended = finished.as_ended()  # first: whoever comes after an interruption asks a supervisor no more
         try:
             self._supervisor.dismiss(5.0)
@@ -284,14 +289,8 @@ class SupervisedProcess:
     def _end_without_supervisor(self) -> Finished:
         """Its death took the command along; what the command had started elsewhere is found by group and by mark."""
         reason = "stopped" if not self._supervisor.closed else "supervisor killed"
-        for pid in self.members():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        ending.kill(self.members())
         self._supervisor.kill()
-        try:
-            self._end_remains()
-        except SandboxError:
-            reason = ENGINE_LOST
         for folder in self._groups.folders:
             cgroup.end_group(folder)
         records.end_marked(self._filed.record.channel)

@@ -15,16 +15,16 @@ from sandbox.supervision import preparing
 from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.preparing import Place, Prepared, disk_errors
 from sandbox.supervision.process import SupervisedProcess, Tree
-from sandbox.supervision.spawner import Supervisor
+from sandbox.supervision.spawner import Finished, Supervisor
 
 
 class Running(NamedTuple):
-    """A command that has been executed. `end_remains` ends what no signal of ours does."""
+    """A command that has been executed. `complete` says more of its end, and ends what no signal of ours does."""
 
     supervisor: Supervisor
     tree: Tree
     groups: ControlGroups
-    end_remains: Callable[[], None] = lambda: None
+    complete: Callable[[Finished], Finished] = lambda finished: finished
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def start(
         running.groups,
         filed,
         place.connect_timeout_s,
-        end_remains=running.end_remains,
+        complete=running.complete,
         own_uid=uid,
     )
     undo.pop_all()

@@ -18,7 +18,6 @@ from sandbox.kernel import cgroup, process_tree
 from sandbox.supervision.disk import DiskWatch
 
 _TAIL_BYTES = 64 << 10
-ENGINE_LOST = "engine lost"  # the engine that ran the command no longer answers
 _CALM_S, _ALERT_S = 0.2, 0.02  # between two looks at the limits; the second when use has just grown fast
 _GROWTH = 1 / 16  # of a limit, between two looks: fast
 _EXACT_S = 0.3  # for the exact sum of a tree's memory: it takes seconds for many large processes

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import docker
 import pytest
 
 from sandbox.docker import endpoint, engine, provider
@@ -97,16 +98,17 @@ def test_an_engine_that_goes_away_while_it_is_attached_to_is_lost(
     answer: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     available_engine()
-    asked = Engine()
-    asked.socket = str(tmp_path / "engine.sock")
+    asked, path = Engine(), str(tmp_path / "engine.sock")
+    asked._api = docker.APIClient(base_url=f"unix://{path}", version="1.41", timeout=5.0)
     with contextlib.ExitStack() as ending:
         if answer is not None:
             listening = ending.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            listening.bind(asked.socket)
+            listening.bind(path)
             listening.listen(1)
             thread = threading.Thread(target=answer_once, args=(listening, answer))
             thread.start()
             ending.callback(thread.join)
+        ending.callback(asked._api.close)
         with pytest.raises(EngineLost, match="attach to a container") as caught:
             asked.attach("a-container")
     assert "agent resume" in caught.value.hint
