@@ -169,11 +169,12 @@ class Engine:
         """
         asked = {"stdout": 1, "stderr": 1, "stream": 1}
         stream = self._do("attach to a container", self._api.attach_socket, container, asked)
+        connection = stream._sock
         try:
             return os.dup(stream.fileno())
-        finally:
-            stream.close()
-            stream._response.close()  # the SDK would leave the connection to the garbage collector
+        finally:  # the SDK would leave both to the garbage collector
+            stream._response.close()
+            connection.close()
 
     def wait(self, container: str) -> int | None:
         """Its exit status once it has ended; None when somebody has removed it. Raises: SandboxError."""
