@@ -11,6 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 ENTRY_BYTES = 4096  # the least that a file or a folder counts: it takes an inode, and a place in a folder
 _INODE_BYTES = 16384  # ext4 makes one inode for so many bytes
@@ -21,16 +22,30 @@ _FAST = 1 / 16  # of the limit, since the last walk: fast
 _DEEPEST = 64  # folders in one another that are walked
 
 
-def free_bytes(folder: str) -> int | None:
-    """What a user may still take of the file system of this folder; None where it does not tell."""
+class Room(NamedTuple):
+    """What a user may still take of a file system."""
+
+    free_bytes: int
+    free_inodes: int | None  # None where it counts none
+
+    def below(self, floor_bytes: int) -> bool:
+        inodes_bytes = floor_bytes if self.free_inodes is None else self.free_inodes * _INODE_BYTES
+        return min(self.free_bytes, inodes_bytes) < floor_bytes
+
+    def taken_until(self, later: Room) -> int:
+        inodes = (self.free_inodes or 0) - (later.free_inodes or 0)
+        return self.free_bytes - later.free_bytes + ENTRY_BYTES * inodes
+
+
+def room(folder: str) -> Room | None:
+    """Of the file system of this folder; None where it does not tell."""
     try:
         found = os.statvfs(folder)
     except OSError:
         return None
     if found.f_blocks == 0:
         return None
-    free = found.f_bavail * found.f_frsize
-    return min(free, found.f_favail * _INODE_BYTES) if found.f_files else free
+    return Room(found.f_bavail * found.f_frsize, found.f_favail if found.f_files else None)
 
 
 class DiskWatch:
@@ -41,29 +56,29 @@ class DiskWatch:
 
     def __init__(self, folders: Iterable[str], most_bytes: int | None, floor_bytes: int) -> None:
         self._folders, self._most, self._floor = list(folders), most_bytes, floor_bytes
-        self._free_at_walk: list[int | None] | None = None
+        self._at_walk: list[Room | None] | None = None
         self._not_before_s = self._calm_until_s = 0.0
         self.busy = False  # the disk has been filling fast since the last walk
 
     def broken(self) -> bool:
-        free = [free_bytes(folder) for folder in self._folders]
-        if any(each is not None and each < self._floor for each in free):
+        now = [room(folder) for folder in self._folders]
+        if any(each is not None and each.below(self._floor) for each in now):
             return True
-        return self._most is not None and self._is_due(free) and self._walked(free) > self._most
+        return self._most is not None and self._is_due(now) and self._walked(now) > self._most
 
-    def _is_due(self, free: list[int | None]) -> bool:
-        now_s, before = time.monotonic(), self._free_at_walk
+    def _is_due(self, now: list[Room | None]) -> bool:
+        now_s, before = time.monotonic(), self._at_walk
         if before is None:
             return True
-        taken = sum(then - now for then, now in zip(before, free, strict=True) if then is not None and now is not None)
+        taken = sum(then.taken_until(each) for then, each in zip(before, now, strict=True) if then and each)
         self.busy = taken > (self._most or 0) * _FAST
-        return now_s >= self._not_before_s and (self.busy or (free != before and now_s >= self._calm_until_s))
+        return now_s >= self._not_before_s and (self.busy or (now != before and now_s >= self._calm_until_s))
 
-    def _walked(self, free: list[int | None]) -> int:
+    def _walked(self, now: list[Room | None]) -> int:
         started_s = time.monotonic()
         found = size_of(self._folders, started_s + _WALK_S)
         ended_s = time.monotonic()
-        self._free_at_walk, self._calm_until_s = free, ended_s + _CALM_S
+        self._at_walk, self._calm_until_s = now, ended_s + _CALM_S
         self._not_before_s = ended_s + _REST * (ended_s - started_s)
         return found
 

@@ -87,9 +87,9 @@ def prepare(
     Raises: Unusable, OSError.
     """
     for folder in command.writable:
-        free = disk.free_bytes(str(folder))
-        if free is not None and free < command.limits.free_disk_bytes:
-            raise OSError(errno.ENOSPC, f"{folder} has {free >> 20} MiB left")
+        room = disk.room(str(folder))
+        if room is not None and room.below(command.limits.free_disk_bytes):
+            raise OSError(errno.ENOSPC, f"{folder} has {room.free_bytes >> 20} MiB left")
     folder, listener = _bound(_private_folders(place.scratch, name), undo)
     if uid is not None:
         user_ids.give(folder, uid)

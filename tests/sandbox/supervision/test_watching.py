@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.supervision import disk
-from sandbox.supervision.disk import DiskWatch
+from sandbox.supervision.disk import DiskWatch, Room
 from sandbox.supervision.watching import Bounds, LimitWatch
 from tests.sandbox.supervision.holding import MIB, holder
 
@@ -77,9 +77,11 @@ def test_a_look_at_many_files_is_short(tmp_path: Path) -> None:
 def test_nothing_is_walked_while_the_disk_does_not_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walks = list[float]()
     monkeypatch.setattr(disk, "size_of", lambda folders, deadline_s: walks.append(deadline_s) or 0)
-    monkeypatch.setattr(disk, "free_bytes", lambda folder: free)
-    watch, free = DiskWatch([str(tmp_path)], 64 * MIB, 0), 1 << 30
-    for free, expected in ((1 << 30, 1), (1 << 30, 1), ((1 << 30) - MIB, 1), ((1 << 30) - 32 * MIB, 2)):  # noqa: B007
+    watch = DiskWatch([str(tmp_path)], 64 * MIB, 0)
+    steps = [(1 << 30, 9000, 1), (1 << 30, 9000, 1), ((1 << 30) - MIB, 8990, 1), ((1 << 30) - 32 * MIB, 8990, 2)]
+    for free, inodes, expected in [*steps, ((1 << 30) - 32 * MIB, 4000, 3)]:
+        left = Room(free, inodes)
+        monkeypatch.setattr(disk, "room", lambda folder, found=left: found)
         assert not watch.broken()
         assert len(walks) == expected
 
