@@ -145,7 +145,7 @@ def test_a_check_fails_without_its_guard(case: Case, open_folder: Path, monkeypa
     weaken.weaken(monkeypatch, case.provider, case.guards)
     sandbox = KINDS[case.provider](PYTHON, open_folder / "scratch")
     unlimited: Any = frozenset({case.limit} if case.limit else ())
-    with Bench(sandbox, PYTHON, open_folder, unlimited=unlimited) as bench:
+    with Bench(sandbox, PYTHON, open_folder, unlimited=unlimited, ending_s=0.5) as bench:
         seen = tried(case.check, bench)
     assert seen is not None
     assert not any(words in seen for words in ("did not answer", "broke off", "does not run"))

@@ -55,7 +55,7 @@ Weakening = Literal["memory_bytes", "processes", "file_bytes", "disk_bytes", "fr
 _T = TypeVar("_T")
 
 PATIENCE_S = 20.0  # for what takes milliseconds, on a machine that is busy
-_ENDING_S = 5.0  # for a limit to be noticed, on a machine that is busy
+ENDING_S = 5.0  # for a limit to be noticed, on a machine that is busy
 _PACKAGE = "_ratchet_guest"
 _FILES = (*(Path(__file__).parent / "inside").glob("*.py"), Path(wire.__file__))
 _START = f"import os, sys; sys.path.insert(0, os.getcwd()); from {_PACKAGE}.attack import main; main()"
@@ -84,6 +84,7 @@ class Guest:
     name: str  # its role
     process: Process
     kept: Path
+    ending_s: float = ENDING_S
 
     @property
     def mark(self) -> str:
@@ -125,7 +126,7 @@ class Guest:
 
     def ended(self) -> Ended | None:
         """Gives a limit the time to be noticed."""
-        return eventually(self.process.poll, _ENDING_S)
+        return eventually(self.process.poll, self.ending_s)
 
     def processes(self) -> list[int]:
         """Of this machine, those that are the guest or its children."""
@@ -146,8 +147,7 @@ class Bench:
 
     Every user must be able to enter `folder`, and it must not lie in what the sandbox shows to every command.
     `given` is a folder that guests may read; `secret` is a file beside it that is open to every user of this machine
-    and holds the `token`. `unlimited` are limits that guests go without, for tests; `devices` are nodes that the
-    sandbox passes in on purpose.
+    and holds the `token`. `unlimited` are limits that guests go without, and `ending_s` is how long one is waited for.
     """
 
     def __init__(
@@ -157,9 +157,9 @@ class Bench:
         folder: Path,
         *,
         unlimited: frozenset[Weakening] = frozenset(),
-        devices: frozenset[str] = frozenset(),
+        ending_s: float = ENDING_S,
     ) -> None:
-        self.sandbox, self.python, self.devices = sandbox, python, devices
+        self.sandbox, self.python, self._ending_s = sandbox, python, ending_s
         self.token = secrets.token_hex(16)
         self._unlimited, self._guests = unlimited, list[Guest]()
         self._own: Guest | None = None
@@ -203,7 +203,7 @@ class Bench:
             writable=(kept,),
             limits=replace(limits, **weaker),
         )
-        guest = Guest(name, self.sandbox.start(command), kept)
+        guest = Guest(name, self.sandbox.start(command), kept, self._ending_s)
         self._guests.append(guest)
         return guest
 

@@ -91,9 +91,9 @@ disk_empty = _disk("empty files count as well", "empty")
 
 @claim("files without a name end it when the disk's free space falls under the floor", "floor of the disk")
 def disk_without_names(bench: Bench) -> str | None:
-    floor = shutil.disk_usage(bench.folder).free - 64 * _MIB  # what others free meanwhile is hardly as much
+    floor = shutil.disk_usage(bench.folder).free - 48 * _MIB  # what others free meanwhile is hardly as much
     guest = bench.start(Limits(free_disk_bytes=floor))
-    guest.tell("hold_disk", folder=str(guest.kept), mib=512, how="unlinked")
+    guest.tell("hold_disk", folder=str(guest.kept), mib=192, how="unlinked")
     return _ended_by("disk limit", guest.end())
 
 

@@ -90,7 +90,7 @@ def _is_plain(mode: int) -> bool:
 
 @claim("it sees no device but those of every machine, and those that it was given", "usual devices")
 def devices(bench: Bench) -> str | None:
-    more = sorted(set(bench.ask("devices")) - _USUAL_DEVICES - bench.devices)
+    more = sorted(set(bench.ask("devices")) - _USUAL_DEVICES)
     return f"it sees {len(more)} more, such as {', '.join(more[:3])}" if more else None
 
 

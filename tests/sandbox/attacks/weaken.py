@@ -175,7 +175,8 @@ BWRAP: dict[str, Callable[[Words, Command, Outside], Words]] = {
     "network": _drop("--unshare-net"),
     "ipc": _drop("--unshare-ipc"),
     "pid namespace": _drop("--unshare-pid"),
-    "user namespaces": _drop("--disable-userns"),
+    # root needs them to change its user, and forbids none
+    "user namespaces": lambda words, command, outside: [word for word in words if word != "--disable-userns"],
     "capabilities": _all_rights,
     "user": _without_setpriv,
     "environment": _drop("-i"),
