@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from agent.errors import Declined, WrongUsage
 from agent.reporting import wording
 from sandbox.devices.gpus import find_gpus
-from sandbox.docker import images, recipes, requirements
+from sandbox.docker import image_check, images, recipes, requirements
 from sandbox.docker.engine import Engine
 from sandbox.docker.images import Image, Kind
 from sandbox.docker.requirements import Requirements
@@ -66,7 +66,7 @@ def show() -> int:
 def _kind(arguments: argparse.Namespace) -> Kind | None:
     """None when the target's image is made on the base that is named, as it is."""
     if arguments.kind is not None:
-        return next(kind for kind in images.KINDS if kind == arguments.kind)
+        return next(kind for kind in recipes.KINDS if kind == arguments.kind)
     if arguments.target is not None and arguments.base is not None:
         return None
     gpus = find_gpus().gpus
@@ -131,7 +131,7 @@ def _tell(name: str, engine: Engine) -> None:
     image = next(image for image in images.list_images(engine) if image.id == made.get("Id"))
     _say(f"made {name}: python {image.python}, torch {image.torch or 'none'}, triton {image.triton or 'none'}")
     # the image of a kind may lack a PyTorch: then a target has to bring it
-    _say(f"it has {want}" if (want := images.want_of_torch(image.torch)) else f"a run uses it with --image {name}")
+    _say(f"it has {want}" if (want := image_check.want_of_torch(image.torch)) else f"a run uses it with --image {name}")
 
 
 def _table(found: Sequence[Image]) -> Iterator[str]:

@@ -15,15 +15,8 @@ from sandbox.errors import SandboxUnavailable
 
 # Programs, libraries and their settings, as on every Linux; none of it is anybody's data.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt/rocm", "/nix/store", "/gnu/store")
-_SETTINGS = (
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/alternatives",
-    "/etc/localtime",
-    "/etc/OpenCL",
-    "/etc/vulkan",
-)
+_NAMES = "ld.so.cache ld.so.conf ld.so.conf.d alternatives localtime OpenCL vulkan"
+_SETTINGS = tuple(f"/etc/{name}" for name in _NAMES.split())
 _DEEPEST = 4  # virtual environments made from virtual environments
 _MOST_LINKS = 40  # what the kernel follows
 _SETTINGS_FILE, _MOST_SETTINGS = "pyvenv.cfg", 64 << 10

@@ -14,28 +14,11 @@ from sandbox.devices import kfd, nvidia, sysfs
 from sandbox.devices.record import Found, Gpu
 from sandbox.errors import NoSuchGpu
 
-__all__ = [
-    "HIDING_VARIABLES",
-    "DriverVersions",
-    "Found",
-    "Gpu",
-    "choose_gpu",
-    "driver_versions",
-    "find_gpus",
-    "first_visible",
-    "visible_environment",
-]
-
-HIDING_VARIABLES = frozenset(
-    {
-        "CUDA_DEVICE_ORDER",
-        "CUDA_VISIBLE_DEVICES",
-        "GPU_DEVICE_ORDINAL",
-        "HIP_VISIBLE_DEVICES",
-        "NVIDIA_VISIBLE_DEVICES",
-        "ROCR_VISIBLE_DEVICES",
-    }
-)
+_HIDING = """
+CUDA_DEVICE_ORDER CUDA_VISIBLE_DEVICES
+GPU_DEVICE_ORDINAL HIP_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES
+"""
+HIDING_VARIABLES = frozenset(_HIDING.split())
 """Variables that hide or renumber devices. What `visible_environment` gives is right only without all others."""
 
 

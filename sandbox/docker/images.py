@@ -14,25 +14,11 @@ from pathlib import Path
 
 from sandbox.docker import image_check, progress, recipes, requirements
 from sandbox.docker.engine import Engine
-from sandbox.docker.image_check import Contents, inspect, want_of_torch
+from sandbox.docker.image_check import Contents, inspect
 from sandbox.docker.progress import Built, Say
-from sandbox.docker.recipes import KINDS, Kind
+from sandbox.docker.recipes import Kind
 from sandbox.docker.requirements import Requirements
 from sandbox.errors import DiskFull, ImageBuildFailed, SandboxError
-
-__all__ = [
-    "KINDS",
-    "Contents",
-    "Image",
-    "Kind",
-    "build",
-    "build_for",
-    "fetched",
-    "inspect",
-    "list_images",
-    "network_of_steps",
-    "want_of_torch",
-]
 
 LABEL = "ratchet.image"
 _NO_NETWORK = re.compile(

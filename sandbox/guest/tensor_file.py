@@ -29,27 +29,14 @@ ALIGN = 64
 _LENGTH = struct.Struct("<Q")
 
 # bytes of one element; the names are torch's
-ITEM_BYTES = {
-    "bool": 1,
-    "uint8": 1,
-    "int8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
+_BY_SIZE = {
+    1: "bool uint8 int8 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz",
+    2: "int16 uint16 float16 bfloat16",
+    4: "int32 uint32 float32",
+    8: "int64 uint64 float64 complex64",
+    16: "complex128",
 }
+ITEM_BYTES = {name: size for size, names in _BY_SIZE.items() for name in names.split()}
 
 
 class BadTensorFile(Exception):

@@ -25,24 +25,8 @@ MAX_DEPTH = 32
 _DTYPES = {name: getattr(torch, name) for name in tensor_file.ITEM_BYTES if hasattr(torch, name)}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _SCALARS = (type(None), bool, int, float, str)
-_NUMPY = frozenset(
-    (
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    )
-)
+_NUMBERS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
+_NUMPY = frozenset(_NUMBERS.split())
 _TORCH = {str(v): v for v in vars(torch).values() if isinstance(v, (torch.dtype, torch.layout, torch.memory_format))}
 # by class: the kind of its node, and the parts which that has
 _PARTS = {

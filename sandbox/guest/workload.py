@@ -16,16 +16,10 @@ import traceback
 import torch
 
 _UNREACHABLE = frozenset([errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ECONNREFUSED])
-_NO_CONNECTION = frozenset(
-    [
-        "ConnectError",
-        "ConnectionError",
-        "LocalEntryNotFoundError",
-        "NameResolutionError",
-        "NewConnectionError",
-        "OfflineModeIsEnabled",
-    ]
-)
+_SAYINGS = """
+ConnectError ConnectionError LocalEntryNotFoundError NameResolutionError NewConnectionError OfflineModeIsEnabled
+"""
+_NO_CONNECTION = frozenset(_SAYINGS.split())
 
 
 class WorkloadProblem(Exception):

@@ -164,16 +164,21 @@ def test_every_guard_is_missed_by_a_check(provider: str) -> None:
 
 
 # What the look from inside, before the first command, says of each.
+OF_BOTH = {
+    "network": "network interfaces",
+    "host files": "it sees /",
+    "read-only mounts": "it can write to",
+    "pid namespace": "shares the pid namespace",
+    "ipc": "shares the ipc namespace",
+    "environment": "variables that were not given",
+    "capabilities": "it has capabilities",
+    "user": "it runs as root",
+    "tmp": "/tmp holds",
+    "shm": "/dev/shm holds",
+}
 SAYS: dict[str, dict[str, str]] = {
     "docker": {
-        "network": "network interfaces",
-        "host files": "it sees /",
-        "read-only mounts": "it can write to",
-        "pid namespace": "shares the pid namespace",
-        "ipc": "shares the ipc namespace",
-        "environment": "variables that were not given",
-        "capabilities": "it has capabilities",
-        "user": "it runs as root",
+        **OF_BOTH,
         "new privileges": "set-user-id",
         "system calls": "no filter of system calls",
         "processes": "does not limit its processes",
@@ -181,22 +186,8 @@ SAYS: dict[str, dict[str, str]] = {
         "swap": "does not limit its swap",
         "file size": "the size of its files is not limited",
         "core dumps": "core dumps",
-        "tmp": "/tmp holds",
-        "shm": "/dev/shm holds",
     },
-    "bwrap": {
-        "network": "network interfaces",
-        "host files": "it sees /",
-        "read-only mounts": "it can write to",
-        "pid namespace": "shares the pid namespace",
-        "ipc": "shares the ipc namespace",
-        "environment": "variables that were not given",
-        "capabilities": "it has capabilities",
-        "user": "it runs as root",
-        "devices": "devices that were not given",
-        "tmp": "/tmp holds",
-        "shm": "/dev/shm holds",
-    },
+    "bwrap": {**OF_BOTH, "devices": "devices that were not given"},
 }
 # What it cannot see to be missing, and why; the checks above can.
 BLIND: dict[str, dict[str, str]] = {

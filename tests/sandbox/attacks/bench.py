@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -19,37 +19,6 @@ from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sand
 from sandbox.guest import wire
 from sandbox.guest.wire import BadFrame, ChannelClosed
 
-# What a check holds a provider to, in few words: `suite.HELD_TO` says which provider promises it, and when.
-Promise = Literal[
-    "no network",
-    "no way to the hypervisor",
-    "no host files",
-    "nothing written",
-    "own processes",
-    "own shared memory",
-    "own keys",
-    "own control groups",
-    "clean environment",
-    "no rights",
-    "no new rights",
-    "system calls filtered",
-    "no namespaces of its own",
-    "usual devices",
-    "kernel settings",
-    "plain files",
-    "process limit",
-    "process limit by the kernel",
-    "memory limit",
-    "memory limit on everything",
-    "disk limit",
-    "floor of the disk",
-    "file size limit",
-    "output limit",
-    "bounded scratch",
-    "no core dumps",
-    "ends whole tree",
-    "nothing left behind",
-]
 Weakening = Literal["memory_bytes", "processes", "file_bytes", "disk_bytes", "free_disk_bytes", "output_bytes"]
 
 _T = TypeVar("_T")
@@ -224,13 +193,17 @@ class Check:
     """One claim about a sandbox. `run` returns None when it holds, else one sentence of what was seen."""
 
     name: str
-    promise: Promise
+    promise: str  # what it holds a provider to: `suite.HELD_TO` says which provider promises it, and when
     run: Callable[[Bench], str | None]
 
 
-def claim(name: str, promise: Promise) -> Callable[[Callable[[Bench], str | None]], Check]:
+def claim(name: str, promise: str) -> Callable[[Callable[[Bench], str | None]], Check]:
     """Makes a check of a function."""
     return lambda run: Check(name, promise, run)
+
+
+def checks_in(names: Mapping[str, object]) -> tuple[Check, ...]:
+    return tuple(each for each in names.values() if isinstance(each, Check))
 
 
 def eventually(look: Callable[[], _T], within_s: float) -> _T:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from sandbox.contract import Ended, Limits
-from tests.sandbox.attacks.bench import Bench, Check, claim
+from tests.sandbox.attacks.bench import Bench, Check, checks_in, claim
 
 _MIB = 1 << 20
 _PROCESSES, _MANY = 48, 400
@@ -177,22 +177,4 @@ def _groups_of(pid: int) -> set[Path]:
     return {place for place in places if place.exists()}
 
 
-CHECKS = (
-    fork_bomb,
-    fork_burst,
-    memory,
-    hidden_memory,
-    memory_of_child,
-    disk,
-    disk_deep,
-    disk_at_once,
-    disk_empty,
-    disk_without_names,
-    file_size,
-    tmp,
-    shm,
-    output,
-    core_dump,
-    orphans,
-    leftovers,
-)
+CHECKS = checks_in(globals())

@@ -12,30 +12,14 @@ import secrets
 from pathlib import Path
 
 from sandbox.verification import identity
-from tests.sandbox.attacks.bench import Bench, claim
+from tests.sandbox.attacks.bench import Bench, checks_in, claim
 
 _ENGINES = ("docker.sock", "containerd/containerd.sock", "podman/podman.sock", "crio/crio.sock")
 _NOBODYS = ("/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/sudoers", "/var/lib/docker", "/var/log", "/var/spool")
-_WRITE_TO = (
-    "/",
-    "/etc",
-    "/usr",
-    "/usr/bin",
-    "/usr/lib",
-    "/usr/local",
-    "/bin",
-    "/lib",
-    "/dev",
-    "/sys",
-    "/sys/fs/cgroup",
-    "/proc",
-    "/var",
-    "/var/tmp",
-    "/run",
-    "/opt",
-    "/home",
-    "/root",
-)
+_PLACES = """
+/ /etc /usr /usr/bin /usr/lib /usr/local /bin /lib /dev /sys /sys/fs/cgroup /proc /var /var/tmp /run /opt /home /root
+"""
+_WRITE_TO = _PLACES.split()
 _OWN_SCRATCH = ("/tmp", "/dev/shm")
 # Looked at by the checks of the kernel's settings and of device nodes; the folders themselves are among `_WRITE_TO`.
 _SYSTEM = ("/proc", "/dev", "/sys/fs/cgroup")
@@ -161,17 +145,4 @@ def nested(bench: Bench) -> str | None:
     return "it made a file there" if made else None
 
 
-CHECKS = (
-    beside,
-    scratch,
-    private,
-    engines,
-    through_processes,
-    climbing,
-    own_link,
-    given_link,
-    given_file,
-    system,
-    mounts,
-    nested,
-)
+CHECKS = checks_in(globals())

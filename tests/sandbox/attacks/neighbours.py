@@ -12,7 +12,7 @@ import secrets
 import subprocess
 from collections.abc import Iterator
 
-from tests.sandbox.attacks.bench import Bench, Guest, claim
+from tests.sandbox.attacks.bench import Bench, Guest, checks_in, claim
 from tests.sandbox.attacks.inside import attack_reach
 
 _IPC_CREATE_EXCLUSIVELY, _IPC_REMOVE = 0o1000 | 0o2000, 0
@@ -104,4 +104,4 @@ def environment(bench: Bench) -> str | None:
     return f"{', '.join(found)} tells of the agent's environment" if found else None
 
 
-CHECKS = (visible, signals, tracing, system_v, keys, groups, environment)
+CHECKS = checks_in(globals())

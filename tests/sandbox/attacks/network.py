@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.sandbox.attacks.bench import Bench, claim
+from tests.sandbox.attacks.bench import Bench, checks_in, claim
 
 _SIOCGIFADDR = 0x8915
 
@@ -88,4 +88,4 @@ def vsock(bench: Bench) -> str | None:
     return "it can make sockets of AF_VSOCK, which no network namespace holds back" if made else None
 
 
-CHECKS = (tcp, udp, abstract, vsock)
+CHECKS = checks_in(globals())

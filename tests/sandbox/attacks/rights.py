@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 
-from tests.sandbox.attacks.bench import Bench, claim
+from tests.sandbox.attacks.bench import Bench, checks_in, claim
 
 _SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 _USUAL_DEVICES = frozenset(
@@ -100,15 +100,4 @@ def settings(bench: Bench) -> str | None:
     return f"it may write to {', '.join(found[:3])}" if found else None
 
 
-CHECKS = (
-    capabilities,
-    user,
-    new_privileges,
-    set_user_id,
-    system_calls,
-    user_namespace,
-    mounting,
-    special_files,
-    devices,
-    settings,
-)
+CHECKS = checks_in(globals())

@@ -9,7 +9,7 @@ from sandbox.contract import ProcessEnded, Sandbox
 from sandbox.errors import SandboxError
 from sandbox.guest.wire import BadFrame, ChannelClosed
 from tests.sandbox.attacks import bounds, files, neighbours, network, rights
-from tests.sandbox.attacks.bench import Bench, Check, Promise, Unanswered
+from tests.sandbox.attacks.bench import Bench, Check, Unanswered
 
 ALL: tuple[Check, ...] = (*network.CHECKS, *files.CHECKS, *neighbours.CHECKS, *rights.CHECKS, *bounds.CHECKS)
 
@@ -17,7 +17,7 @@ ALL: tuple[Check, ...] = (*network.CHECKS, *files.CHECKS, *neighbours.CHECKS, *r
 When = Literal["always", "never", "separate_users", "not separate_users", "kernel_limits"]
 PROVIDERS = ("docker", "bwrap", "local")
 # Which provider is held to what. A check that a provider is not held to may still hold, by luck or by the machine.
-HELD_TO: Mapping[Promise, tuple[When, When, When]] = {
+HELD_TO: Mapping[str, tuple[When, When, When]] = {
     "no network": ("always", "always", "never"),
     "no way to the hypervisor": ("never", "never", "never"),  # engines from 23 on filter it
     "no host files": ("always", "always", "never"),
@@ -54,7 +54,7 @@ class NotTried(Exception):
     """An attack could not be made: nothing was seen against the sandbox, and nothing for it."""
 
 
-def promised(sandbox: Sandbox, promise: Promise) -> bool:
+def promised(sandbox: Sandbox, promise: str) -> bool:
     """Whether this sandbox is held to it on this machine. Raises: SandboxError."""
     when = HELD_TO[promise][PROVIDERS.index(sandbox.name)]
     if when in ("always", "never"):

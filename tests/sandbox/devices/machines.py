@@ -14,7 +14,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from sandbox.devices.record import Gpu
 from tests.files import write_files
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
@@ -51,6 +53,12 @@ MI210 = Model(29711, 90010, "aldebaran", "AMD Instinct MI210", 416, 68702699520)
 MI250 = Model(29708, 90010, "aldebaran", "AMD Instinct MI250", 416, 68702699520)
 MI300X = Model(29857, 90402, "ip discovery", "AMD Instinct MI300X OAM", 1216, 206141652992)
 MI300X_PARTITION = Model(29857, 90402, "ip discovery", "AMD Instinct MI300X OAM", 152, 25767706624)
+
+
+def gpu(**known: Any) -> Gpu:
+    """One of which little is known."""
+    nothing = {"gfx": None, "render_minor": None, "devices": (), "groups": (), "accessible": True}
+    return Gpu(**{"vendor": "amd", "index": 0, "name": "", "pci": "", "card": "", **nothing, **known})
 
 
 class Machine:

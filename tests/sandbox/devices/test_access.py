@@ -9,24 +9,14 @@ import pytest
 
 from sandbox.devices import access
 from sandbox.devices.record import Gpu
+from tests.sandbox.devices import machines
 
 HOST = {"PATH": "/usr/bin", "ROCR_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "5"}
 
 
 def gpu(vendor: str, index: int = 3) -> Gpu:
     nodes = ("/dev/kfd", "/dev/dri/renderD131") if vendor == "amd" else ("/dev/nvidia3", "/dev/nvidiactl")
-    return Gpu(
-        vendor="amd" if vendor == "amd" else "nvidia",
-        index=index,
-        name="",
-        gfx=None,
-        pci="",
-        render_minor=None,
-        devices=tuple(map(Path, nodes)),
-        groups=(44, 109),
-        accessible=True,
-        card="",
-    )
+    return machines.gpu(vendor=vendor, index=index, devices=tuple(map(Path, nodes)), groups=(44, 109))
 
 
 def test_a_container_gets_the_nodes_of_one_gpu_its_groups_and_its_number_inside() -> None:

@@ -11,23 +11,13 @@ from sandbox.devices import load
 from sandbox.devices.load import Load
 from sandbox.devices.record import Gpu
 from tests.files import write_files
+from tests.sandbox.devices import machines
 
 PCI = "0000:c1:00.0"
 
 
 def gpu(vendor: str) -> Gpu:
-    return Gpu(
-        vendor="amd" if vendor == "amd" else "nvidia",
-        index=0,
-        name="",
-        gfx=None,
-        pci=PCI,
-        render_minor=None,
-        devices=(),
-        groups=(),
-        accessible=True,
-        card=PCI,
-    )
+    return machines.gpu(vendor=vendor, pci=PCI, card=PCI)
 
 
 def test_amds_driver_tells_in_files(tmp_path: Path) -> None:

@@ -9,35 +9,23 @@ import pytest
 
 from sandbox.devices import settings
 from sandbox.devices.gpus import find_gpus
-from sandbox.devices.record import Gpu
 from sandbox.devices.settings import Settings
 from tests.files import write_files
-from tests.sandbox.devices.machines import one_mi210
+from tests.sandbox.devices.machines import gpu, one_mi210
 
-NVIDIA = Gpu(
-    vendor="nvidia",
-    index=0,
-    name="",
-    gfx=None,
-    pci="0000:01:00.0",
-    render_minor=None,
-    devices=(),
-    groups=(),
-    accessible=True,
-    card="0000:01:00.0",
-)
+NVIDIA = gpu(vendor="nvidia", pci="0000:01:00.0", card="0000:01:00.0")
 
 
 @pytest.fixture
 def device(tmp_path: Path) -> Path:
     one_mi210(tmp_path)
-    (gpu,) = find_gpus(tmp_path).gpus
-    return tmp_path / "sys/bus/pci/devices" / gpu.pci
+    (found,) = find_gpus(tmp_path).gpus
+    return tmp_path / "sys/bus/pci/devices" / found.pci
 
 
 def read(root: Path) -> Settings:
-    (gpu,) = find_gpus(root).gpus
-    return settings.read(gpu, root)
+    (found,) = find_gpus(root).gpus
+    return settings.read(found, root)
 
 
 def test_of_an_amd_gpu(device: Path, tmp_path: Path) -> None:

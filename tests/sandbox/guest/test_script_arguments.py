@@ -28,11 +28,14 @@ class Net(nn.Module):
 """
 
 
+def of_net(folder: Path, script: str) -> Played:
+    return Played(folder, NET + script)
+
+
 def test_a_script_may_make_everything_in_inference_mode(tmp_path: Path) -> None:
-    played = Played(
+    played = of_net(
         tmp_path,
-        NET
-        + """
+        """
 @torch.inference_mode()
 def main():
     net = Net().eval()
@@ -72,10 +75,9 @@ with torch.inference_mode():
 
 
 def test_outputs_are_handed_on_in_inference_mode(tmp_path: Path) -> None:
-    played = Played(
+    played = of_net(
         tmp_path,
-        NET
-        + """
+        """
 net = Net().eval()
 with torch.inference_mode():
     x = torch.randn(2, 4)
@@ -119,10 +121,9 @@ with torch.{mode}():
 
 
 def test_every_position_of_a_loop_is_judged(tmp_path: Path) -> None:
-    played = Played(
+    played = of_net(
         tmp_path,
-        NET
-        + """
+        """
 net, pos = Net().eval(), torch.zeros(1)
 with torch.no_grad():
     for _ in range(6):
@@ -136,10 +137,9 @@ with torch.no_grad():
 
 
 def test_a_sequence_is_given_what_the_script_wrote_between_its_calls(tmp_path: Path) -> None:
-    played = Played(
+    played = of_net(
         tmp_path,
-        NET
-        + """
+        """
 net, pos = Net().eval(), torch.zeros(1)
 with torch.no_grad():
     x = torch.randn(2, 4)
@@ -155,10 +155,9 @@ with torch.no_grad():
 
 @pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
 def test_a_tensor_that_stays_as_it_is_is_drawn_once_for_all_steps(tmp_path: Path, mode: str) -> None:
-    played = Played(
+    played = of_net(
         tmp_path,
-        NET
-        + f"""
+        f"""
 with torch.{mode}():
     net, pos, x = Net().eval(), torch.randn(4), torch.randn(2, 4)
     for _ in range(3):

@@ -16,26 +16,15 @@ from typing import Any
 import pytest
 
 from sandbox.contract import Command, Limits
-from sandbox.devices.record import Gpu
 from sandbox.errors import DiskFull, Unusable
 from sandbox.local.provider import LocalSandbox
 from sandbox.supervision import user_ids
 from sandbox.supervision.preparing import disk_errors
+from tests.sandbox.devices import machines
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use other user ids")
 UID = 1_900_000_123
-CARD = Gpu(
-    vendor="amd",
-    index=0,
-    name="",
-    gfx=None,
-    pci="",
-    render_minor=None,
-    devices=(),
-    groups=(44, 109),
-    accessible=True,
-    card="",
-)
+CARD = machines.gpu(groups=(44, 109))
 
 
 def mode(path: Path) -> int:
