@@ -56,35 +56,24 @@ def make(name: Name, wanted: Wanted) -> Sandbox:
     return LocalSandbox(wanted.python, wanted.scratch, imports=("torch",), owned=wanted.owned, gpu=wanted.gpu)
 
 
-def first_that_contains(wanted: Wanted, passed_over: dict[Name, SandboxUnavailable]) -> Sandbox | None:
-    """The first provider that works here and holds what it promises. Why others do not is put into `passed_over`.
-
-    Raises: ContainmentNotHeld, DiskFull, SandboxError.
-    """
-    for name in CONTAINING:
-        try:
-            sandbox = make(name, wanted)
-            sandbox.promises()
-        except SandboxUnavailable as reason:
-            passed_over[name] = _tried_out(reason)
-        else:
-            return sandbox
-    return None
-
-
 def choose(
     wanted: Wanted,
     agree: Callable[[list[SandboxUnavailable]], bool],
     passed_over: dict[Name, SandboxUnavailable] | None = None,
 ) -> Sandbox:
-    """`agree` is asked before code runs uncontained, and told why. What is not used is put into `passed_over`.
+    """The first provider that works here and holds what it promises.
 
-    Raises: SandboxUnavailable, SandboxError.
+    `agree` is asked before code runs uncontained, and told why. What is not used is put into `passed_over`.
+    Raises: SandboxUnavailable, ContainmentNotHeld, DiskFull, SandboxError.
     """
     reasons = {} if passed_over is None else passed_over
-    found = first_that_contains(wanted, reasons)
-    if found is not None:
-        return found
+    for name in CONTAINING:
+        try:
+            sandbox = make(name, wanted)
+            sandbox.promises()
+            return sandbox
+        except SandboxUnavailable as reason:
+            reasons[name] = _tried_out(reason)
     if wanted.image is None and agree(list(reasons.values())):
         return make("local", wanted)
     said = "; ".join(f"{name}: {reason.message}" for name, reason in reasons.items())

@@ -201,12 +201,6 @@ class Engine:
         with contextlib.suppress(_NotThere, _Conflict):
             self._do("move a container to other CPUs", self._api.update_container, container, cpuset_cpus=cpus)
 
-    def pause(self, container: str) -> None:
-        self._do("pause a container", self._api.pause, container)
-
-    def unpause(self, container: str) -> None:
-        self._do("go on with a container", self._api.unpause, container)
-
     def remove(self, container: str) -> None:
         """Kill and remove it, with its anonymous volumes; nothing happens if it is gone. Raises: SandboxError."""
         deadline = time.monotonic() + _REMOVAL_S

@@ -27,7 +27,7 @@ from sandbox.docker.container import Outside
 from sandbox.docker.engine import AGENT_LABEL, Engine
 from sandbox.errors import SandboxError, SandboxUnavailable, Unusable
 from sandbox.kernel import cgroup, process_tree
-from sandbox.kernel.freezer import Freezer, Members, SignalFreezer
+from sandbox.kernel.freezer import SignalFreezer
 from sandbox.supervision import records, spawner, starting, user_ids
 from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.preparing import Place, Prepared, bounds_of, fresh_name
@@ -164,7 +164,7 @@ class DockerSandbox:
                     supervisor, _ = spawner.start(order, prepared.filed.log, script=_WATCHER, descriptors=[attached])
                 finally:
                     os.close(attached)
-                groups = ControlGroups(_freezer(engine, made, pid), _CpuSet(engine, made))
+                groups = ControlGroups(SignalFreezer(), _CpuSet(engine, made))
                 return Running(supervisor, Tree(identity, with_root=True), groups, partial(_completed, engine, made))
 
             return starting.start(name, command, self._place, uid, undo, launch)
@@ -242,37 +242,6 @@ class _CpuSet:
         if cpus != self._now:
             self._engine.allow_cpus(self._made, ",".join(map(str, cpus)))
             self._now = cpus
-
-
-class _EngineFreezer(SignalFreezer):
-    """The engine's own pause: 20 ms and more each way, where the container's processes are not ours to signal."""
-
-    def __init__(self, engine: Engine, made: str, members: Members) -> None:
-        self._engine, self._made, self._members = engine, made, members
-        self._frozen = False
-
-    def freeze(self, members: Members) -> None:
-        if not self._frozen:
-            self._engine.pause(self._made)
-            self._frozen = True
-
-    def thaw(self, members: Members) -> None:
-        if self._frozen:
-            self._engine.unpause(self._made)
-            self._frozen = False
-
-    def holds(self) -> frozenset[int]:
-        return frozenset(self._members()) if self._frozen else frozenset()
-
-
-def _freezer(engine: Engine, made: str, pid: int) -> Freezer:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return _EngineFreezer(engine, made, lambda: process_tree.descendants_quickly(pid))
-    except ProcessLookupError:
-        pass  # it has ended
-    return SignalFreezer()
 
 
 def _identity(engine: Engine, pid: int, made: str) -> Identity:
