@@ -210,12 +210,7 @@ class SupervisedProcess:
         return self._tree.members()
 
     def poll(self) -> Ended | None:
-        with self._ending:
-            if self._ended is None:
-                report = self._supervisor.next_report(0.0)
-                if report is not None or self._supervisor.closed:
-                    self._finish(report)
-            return self._ended
+        return self.wait(0.0)
 
     def wait(self, timeout_s: float) -> Ended | None:
         """Like `poll`, but gives it time to end."""
