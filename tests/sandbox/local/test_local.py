@@ -98,15 +98,6 @@ def test_a_long_scratch_path_still_holds_a_socket(guests_of: Any, tmp_path: Path
     assert process.channel.receive(20.0) == {"ok": True}
 
 
-def test_nothing_is_left_in_scratch_after_a_stop(local: LocalSandbox, guests_of: Any, tmp_path: Path) -> None:
-    process: SupervisedProcess = guests_of(local)("channel.receive()")
-    groups = process._filed.record.groups
-    assert all(group.is_dir() for group in groups)
-    process.stop()
-    assert sorted(path.name for path in (tmp_path / "scratch").rglob("*")) == ["records"]
-    assert not any(group.exists() for group in groups)
-
-
 def test_scratch_is_closed_to_others(local: LocalSandbox, tmp_path: Path) -> None:
     local.promises()
     assert (tmp_path / "scratch").stat().st_mode & 0o066 == 0

@@ -92,33 +92,6 @@ def channel(tmp_path: Path) -> Path:
     return Path(recorded(tmp_path)["channel"])
 
 
-def test_a_killed_agent_leaves_no_process(agent: Agent, until: Callable[..., Any], marked: Any) -> None:
-    assert len(marked(agent.mark)) == 2
-    agent.kill()
-    until(lambda: marked(agent.mark) == [])
-    until(lambda: process_tree.stat(agent.supervisor) is None)
-
-
-def test_a_killed_agent_leaves_nothing_on_the_disk_either(
-    agent: Agent, tmp_path: Path, until: Callable[..., Any]
-) -> None:
-    left = groups(tmp_path)
-    folder = channel(tmp_path).parent
-    assert folder.is_dir()
-    agent.kill()
-    until(lambda: [path.name for path in (tmp_path / "scratch").rglob("*")] == ["records"])
-    until(lambda: not any(path.exists() for path in (folder, *left)))
-
-
-def test_reap_clears_away_what_a_killed_agent_left(agent: Agent, tmp_path: Path, marked: Any) -> None:
-    left = groups(tmp_path)
-    agent.kill()
-    reaper(tmp_path).reap()
-    assert marked(agent.mark) == []
-    assert [path.name for path in (tmp_path / "scratch").rglob("*")] == ["records"]
-    assert not any(group.exists() for group in left)
-
-
 def test_reap_ends_what_a_stuck_supervisor_could_not(agent: Agent, tmp_path: Path, marked: Any) -> None:
     left = groups(tmp_path)
     os.kill(agent.supervisor, signal.SIGSTOP)
