@@ -1,6 +1,6 @@
 """What bubblewrap is told: which namespaces, which folders, and who the command is.
 
-Refuses to leave anything to its defaults when a promise hangs on it.
+No setting that a promise depends on is left to its defaults.
 """
 
 from __future__ import annotations

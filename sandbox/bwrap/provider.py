@@ -1,6 +1,6 @@
 """The bwrap provider: each command in namespaces of its own, which bubblewrap makes, with nothing but what it is given.
 
-Refuses to run when a control that it asked for is not found from inside. What bubblewrap alone cannot do (a filter of
+Nothing runs when a control that was asked for is not found from inside. What bubblewrap alone cannot do (a filter of
 system calls) is told by `promises`.
 """
 

@@ -1,7 +1,4 @@
-"""One GPU as the kernel describes it.
-
-Refuses to look anything up: `gpus.py` finds, this file only names what was found.
-"""
+"""One GPU as the kernel describes it; `gpus.py` finds them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a container is given and what it is denied, in the words of the engine. Nothing here asks or decides anything.
 
-Refuses to leave a setting to the engine's defaults when a promise hangs on it.
+No setting that a promise depends on is left to the engine's defaults.
 """
 
 from __future__ import annotations

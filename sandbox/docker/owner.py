@@ -1,6 +1,6 @@
-"""Whose a container is: a label that says which agent has made it, and whether that agent still lives.
+"""Label that records which agent owns a container, and whether that agent still runs.
 
-Refuses to call an agent dead that it cannot see, such as one of another machine that shares the engine.
+An agent that cannot be seen from here, such as one of another machine that shares the engine, counts as running.
 """
 
 from __future__ import annotations

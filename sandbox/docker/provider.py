@@ -1,6 +1,6 @@
 """The docker provider: each command in a container of its own, with nothing but what it is given.
 
-Refuses to run when a control that it asked for is not found from inside. Unless an image is named, its containers show
+Nothing runs when a control that was asked for is not found from inside. Unless an image is named, its containers show
 this machine's own programs and the target's interpreter, read-only, on an empty image: nothing needs to be built.
 """
 

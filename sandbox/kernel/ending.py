@@ -1,6 +1,6 @@
 """End every process below one of ours, also those that left its group or session.
 
-Refuses to wait for ever: a process stuck in a driver cannot be ended by anybody, and is only reported.
+Waits are bounded: a process stuck in a driver cannot be ended, and is only reported.
 Standard library only, because the supervisor uses it too.
 """
 

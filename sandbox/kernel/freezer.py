@@ -1,6 +1,6 @@
 """Freeze a process tree so that nothing of it runs, and let it go on: one protocol, two ways.
 
-Refuses to freeze the supervisor, which must go on draining the tree's output.
+The supervisor is not frozen: it must go on draining the tree's output.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Process trees as the kernel tells them: descendants, threads, resident memory and CPU time, read from /proc.
 
-Refuses to signal or change anything. Standard library only, because the supervisor uses it too.
+Reads only. Standard library only, because the supervisor uses it too.
 """
 
 from __future__ import annotations

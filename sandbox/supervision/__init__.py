@@ -1,4 +1,4 @@
 """One command under a supervisor: started, watched, ended with all its children, on record for a later agent.
 
-Refuses to know which provider it serves.
+The providers share it.
 """

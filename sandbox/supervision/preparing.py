@@ -1,6 +1,6 @@
 """What every started command needs on the host before it runs: a folder with its channel, and a record on the disk.
 
-Refuses to know how the command is isolated. Whoever prepares undoes it when starting fails.
+The caller undoes it when starting fails.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One running command: its channel, its freezer, what it uses, and its end.
 
-Refuses to trust the command: the channel is accepted only from its tree, and its end is told by the supervisor.
+The command is not trusted: the channel is accepted only from its tree, and the supervisor reports its end.
 """
 
 from __future__ import annotations

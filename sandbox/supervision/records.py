@@ -1,6 +1,6 @@
 """A record on disk of every command that was started, so that a later agent can end what a killed one left.
 
-Refuses to end anything whose agent still lives.
+Nothing is ended whose agent still runs.
 """
 
 from __future__ import annotations

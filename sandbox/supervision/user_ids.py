@@ -1,6 +1,6 @@
 """Separate user ids for commands: choose one, hand it its folders, tell whether it can reach what it needs.
 
-Refuses to change the mode of anything that is not the agent's own: what a user mounts stays as the user has it.
+Only the mode of the agent's own files is changed: what a user mounts stays as it is.
 """
 
 from __future__ import annotations

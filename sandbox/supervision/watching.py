@@ -1,6 +1,6 @@
 """Watch one command from outside: take its output, look at its limits, notice that it must end.
 
-Refuses to start or end anything. Standard library only: it runs inside supervisors, beside a command and never in it.
+Starts and ends nothing. Standard library only: it runs inside supervisors, beside a command and never in it.
 """
 
 from __future__ import annotations
