@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,32 +93,17 @@ def test_podman_is_refused_by_name(
     assert "Docker's engine" in caught.value.hint
 
 
-@pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 101 UPGR"], ids=["gone", "closes at once", "breaks off"])
-def test_an_engine_that_goes_away_while_it_is_attached_to_is_lost(
-    answer: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.filterwarnings("ignore:unclosed <socket")  # of the SDK, where it cannot connect
+def test_an_engine_that_goes_away_is_lost(tmp_path: Path) -> None:
     available_engine()
-    asked, path = Engine(), str(tmp_path / "engine.sock")
-    asked._api = docker.APIClient(base_url=f"unix://{path}", version="1.41", timeout=5.0)
-    with contextlib.ExitStack() as ending:
-        if answer is not None:
-            listening = ending.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            listening.bind(path)
-            listening.listen(1)
-            thread = threading.Thread(target=answer_once, args=(listening, answer))
-            thread.start()
-            ending.callback(thread.join)
-        ending.callback(asked._api.close)
-        with pytest.raises(EngineLost, match="attach to a container") as caught:
-            asked.attach("a-container")
-    assert "agent resume" in caught.value.hint
-
-
-def answer_once(listening: socket.socket, answer: bytes) -> None:
-    stream, _ = listening.accept()
-    with stream:
-        stream.recv(1 << 16)
-        stream.sendall(answer)
+    asked = Engine()
+    asked._api = docker.APIClient(base_url=f"unix://{tmp_path}/engine.sock", version="1.41", timeout=5.0)
+    with contextlib.closing(asked._api), pytest.raises(EngineLost, match="attach to a container") as caught:
+        asked.attach("a-container")
+    hint = caught.value.hint
+    del caught
+    gc.collect()
+    assert "agent resume" in hint
 
 
 @pytest.mark.parametrize(("option", "why"), [("name=rootless", "without root"), ("name=userns", "maps user ids")])

@@ -19,7 +19,6 @@ from sandbox.errors import SandboxError, Unusable
 from sandbox.kernel import cgroup, ending, freezer, process_tree
 from sandbox.supervision.control_groups import EVERY_KIND, Kind, make
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
-from tests.files import write_files
 
 TRUE = Command(("/bin/true",), Path("/"), "test")
 
@@ -166,11 +165,15 @@ def test_each_controller_that_is_there_holds_its_limit_and_a_missing_one_is_name
     """On a folder that looks like a hierarchy: few machines give an agent's group a controller."""
     files = ["cgroup.freeze", "cgroup.events", "cgroup.procs", "memory.max", "memory.swap.max", "pids.max"]
 
+    mkdir = Path.mkdir
+
     def made(self: Path) -> None:
-        write_files(self, dict.fromkeys(files, ""))
+        mkdir(self)
+        for name in files:
+            (self / name).touch()
 
     monkeypatch.setattr(cgroup, "home", lambda: tmp_path)
-    monkeypatch.setattr(type(tmp_path), "mkdir", lambda self: made(self) if self.parent == tmp_path else None)
+    monkeypatch.setattr(type(tmp_path), "mkdir", lambda self, *_, **__: made(self))
     command = replace(TRUE, cpus=(0, 2), limits=Limits(memory_bytes=1 << 20, processes=8))
     with pytest.raises(Unusable) as caught:
         make("one", command, EVERY_KIND)
