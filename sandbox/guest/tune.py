@@ -1,8 +1,8 @@
 """The tuner: run a tree's callable, and time what each kernel of ours in it takes with other options of its launch.
 
 A kernel file of ours (`ratchet_ops/*.py` in the tree) says what may be tried in CHOICES; its `_run…` functions ask its
-`_launch` for the options. Times from here are hints, as everything that a guest says: the referee judges what is made
-of them.
+TUNED for the options. Times from here are hints, as everything that a guest says: the referee judges what is made of
+them.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Tuner(Repeating):
         return {"device": _device(), "launches": found}
 
     def _tried(self, module, name, rows, columns, arguments, spills):
-        run, before = getattr(module, name), (module.TUNED, module.TUNED_ON)
+        run, before = getattr(module, name), module.TUNED
         file = os.path.relpath(getattr(module, "__file__", None) or os.devnull, self.tree)
         try:
-            module.TUNED = {}
+            module.TUNED = type(before)({}, "")
             rule_us = _time_us(lambda: run(*arguments))
             tried = _Choices(module, name, (rows, columns), arguments, spills).all()
         finally:
-            module.TUNED, module.TUNED_ON = before
+            module.TUNED = before
         return {"file": file, "run": name, "rows": rows, "columns": columns, "rule_us": rule_us, "tried": tried}
 
 
@@ -65,7 +65,8 @@ def _ours():
     packages = [name for name, module in list(sys.modules.items()) if f".{name}".endswith(f".{PACKAGE}") and module]
     found = {}
     for name, module in list(sys.modules.items()):
-        if name.rpartition(".")[0] in packages and hasattr(module, "CHOICES") and hasattr(module, "_launch"):
+        # a table of an earlier version of these files is a plain dict
+        if name.rpartition(".")[0] in packages and hasattr(getattr(module, "TUNED", None), "options"):
             found[name] = module
     return found.values()
 
@@ -74,16 +75,15 @@ class _Kernels:
     """Notes what the `_run…` functions of a module are called with, by (function, rows, columns)."""
 
     def __init__(self, module):
-        self.module, self.launches = module, {}
+        self.module, self.launches, self.size = module, {}, None
         self.runs = {name: f for name, f in vars(module).items() if name.startswith("_run") and callable(f)}
-        self.launch, self.size = module._launch, None
-        module._launch = self._sized
+        self.tuned, module.TUNED = module.TUNED, self
         for name, run in self.runs.items():
             setattr(module, name, self._noting(name, run))
 
-    def _sized(self, kernel, rows, columns, rule):
+    def options(self, kernel, rows, columns, rule):
         self.size = rows, columns
-        return self.launch(kernel, rows, columns, rule)
+        return self.tuned.options(kernel, rows, columns, rule)
 
     def _noting(self, name, run):
         def noting(*arguments):
@@ -96,7 +96,7 @@ class _Kernels:
         return noting
 
     def stop(self):
-        self.module._launch = self.launch
+        self.module.TUNED = self.tuned
         for name, run in self.runs.items():
             setattr(self.module, name, run)
 
@@ -119,7 +119,7 @@ class _Choices:
         return tried
 
     def _one(self, choice):
-        self.module.TUNED, self.module.TUNED_ON = {self.size: choice}, _device()
+        self.module.TUNED = type(self.module.TUNED)({self.size: choice}, _device())
         known = _compiled(self.kernels)
         try:
             spent_us = _time_us(self.run)

@@ -12,7 +12,7 @@ from tools.rewrite.ops_package import MARK, PACKAGE
 from tools.tuned import Choice, Launch, Tuned
 
 GAIN = 0.05  # of a kernel's time; less is noise, and of no use in a whole call
-_EMPTY = 'TUNED, TUNED_ON = {}, ""'
+_EMPTY = 'TUNED = Tuned({}, "")'
 
 
 def find(tree: Path) -> list[str]:
@@ -33,7 +33,7 @@ def rewrite(tree: Path, tuned: Tuned) -> dict[str, str]:
         if table:
             text = (tree / file).read_text(encoding="utf-8")
             lines = "".join(f"    {size}: {choice},\n" for size, choice in sorted(table.items()))
-            changed[file] = text.replace(_EMPTY, f"TUNED, TUNED_ON = {{\n{lines}}}, {tuned.device!r}", 1)
+            changed[file] = text.replace(_EMPTY, f"TUNED = Tuned({{\n{lines}}}, {tuned.device!r})", 1)
     if not changed:
         raise CannotRewrite(f"no launch was faster than its kernel's own rule by more than {GAIN:.0%}")
     return changed

@@ -11,34 +11,23 @@
     d = total - mean(total)                         add_layer_norm, in float32
     y = round(d / sqrt(mean(d^2) + eps) * weight + bias)
 
-Each of x and residual is read once, each of y and total written once. The functions answer None where the kernels do
-not apply, and the caller's own code runs: off the GPU, where a gradient is needed, for float64, for rows that are not
-contiguous or wider than MAX_TILE, for x and residual of different shapes, where dtypes or devices differ, for an eps
-that is no number, and under autocast, in which torch's own norms give float32. Outside of compiled code also on a GPU
-that is not the current one, on which Triton launches, for subclasses of tensors, and under tracing, dispatch modes,
-function transforms and forward-mode AD, none of which sees a launch.
-
-`only` is the dtype, by its name, that x must have: where the caller's own code is known to compute this in no other.
+Each of x and residual is read once, each of y and total written once. The functions return None where the kernels do
+not apply (see launching.py) and for rows wider than MAX_TILE; then the caller's own code runs.
 """
 
 import torch
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # then the functions always answer None
-    triton = None
+from .launching import Tuned, may_norm, tl, triton
 
 MAX_TILE = 8192  # elements of a row, which one program holds
 CHOICES = tuple({"num_warps": n} for n in (1, 2, 4, 8, 16))  # what a tuner may try
-TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
+TUNED = Tuned({}, "")  # what a tuner found
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def add_rms_norm(x, residual, weight, eps, offset=0.0, cast_first=True, only=None):
     """x, residual: (..., n); weight: (n,). Returns (y, total) like x, contiguous, or None where this does not apply."""
-    if weight is None or not _applies(x, residual, eps, only, weight):
+    if weight is None or not _applies(x, residual, eps, only, (weight,)):
         return None
     if torch.compiler.is_compiling():
         return _rms_operator(x, residual, weight, eps, offset, cast_first)
@@ -47,29 +36,15 @@ def add_rms_norm(x, residual, weight, eps, offset=0.0, cast_first=True, only=Non
 
 def add_layer_norm(x, residual, weight, bias, eps, only=None):
     """x, residual: (..., n); weight, bias: (n,) or None. Returns (y, total) like x, contiguous, or None (see above)."""
-    if not _applies(x, residual, eps, only, weight, bias):
+    if not _applies(x, residual, eps, only, (weight, bias)):
         return None
     if torch.compiler.is_compiling():
         return _layer_operator(x, residual, weight, bias, eps)
     return _run_layer(x, residual, weight, bias, eps, _layer_kernel)
 
 
-def _applies(x, residual, eps, only, *vectors):
-    if triton is None or not x.is_cuda or not _may_launch(x) or (only is not None and x.dtype != getattr(torch, only)):
-        return False
-    if torch.is_autocast_enabled("cuda") or not isinstance(eps, (int, float)):
-        return False
-    if x.dtype not in _DTYPES or x.dim() == 0 or x.shape[-1] > MAX_TILE:
-        return False
-    if x.shape != residual.shape or x.stride(-1) != 1 or residual.stride(-1) != 1:
-        return False
-    others = [residual, *(vector for vector in vectors if vector is not None)]
-    for vector in others[1:]:
-        if vector.shape != x.shape[-1:] or vector.stride(0) != 1:
-            return False
-    if any(other.dtype != x.dtype or other.device != x.device for other in others):
-        return False
-    return not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *others)))
+def _applies(x, residual, eps, only, vectors):
+    return may_norm(x, eps, only, vectors, residual) and x.shape[-1] <= MAX_TILE
 
 
 if triton is not None:
@@ -207,31 +182,5 @@ def _rows(kernel, x, residual):
     columns = x.shape[-1]
     tile = triton.next_power_of_2(columns)
     rows = x.reshape(-1, columns)
-    launch = _launch(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8})
+    launch = TUNED.options(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8})
     return rows, residual.reshape(-1, columns), columns, {"TILE": tile, **launch}
-
-
-def _may_launch(x):
-    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
-    if torch.compiler.is_compiling():
-        return True
-    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
-        return False
-    return not (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch.jit.is_tracing()
-    )
-
-
-def _launch(kernel, rows, columns, rule):
-    """The options of a launch: what was measured for these columns and the next larger number of rows, else the rule.
-
-    Code that torch.compile makes takes only the options that the rule has.
-    """
-    seen = sorted(r for r, c in TUNED if c == columns)
-    if not seen or not seen[0] <= rows <= seen[-1] or torch.cuda.get_device_name() != TUNED_ON:
-        return rule
-    tuned, direct = TUNED[next(r for r in seen if rows <= r), columns], isinstance(kernel, triton.JITFunction)
-    return {**rule, **{name: value for name, value in tuned.items() if direct or name in rule}}

@@ -6,11 +6,9 @@
     gelu         y = gate * (1 + erf(gate / sqrt(2))) / 2 * up
     gelu_tanh    y = gate * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 gate^3))) / 2 * up
 
-in float32, rounded once. Where the kernel does not apply, the activation runs as it is, and then the product: off the
-GPU, where a gradient is needed, for float64 and other shapes, and for modules that are not known to compute one of
-these, or that have hooks. Outside of compiled code also on a GPU that is not the current one, on which Triton launches,
-for subclasses of tensors, and under tracing, dispatch modes, function transforms and forward-mode AD, none of which
-sees a launch.
+in float32, rounded once. Where the kernel does not apply (see launching.py), for gate and up of different shapes or
+dtypes, and for modules that have hooks or are not known to compute one of these, the activation runs as it is, and
+then the product.
 """
 
 from functools import partial
@@ -18,21 +16,16 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.modules import module as module_hooks
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:
-    triton = None
+from .exactly import is_unwatched
+from .launching import Tuned, may_launch, tl, triton
 
 BLOCK = 1024  # elements of one program: a flat grid, so that a single row still fills the device
 CHOICES = tuple(
     {"BLOCK": b, "num_warps": n} for b in (512, 1024, 2048, 4096) for n in (2, 4, 8)
 )  # what a tuner may try
-TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
+TUNED = Tuned({}, "")  # what a tuner found
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 _PLAIN = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh")}
 
@@ -48,7 +41,7 @@ def gated_mul(gate, up, activation="silu", *, silu="", gelu="", gelu_tanh=""):
         kind, plain = activation, _PLAIN[activation]
     else:
         kind, plain = _computed_by(activation, {silu: "silu", gelu: "gelu", gelu_tanh: "gelu_tanh"}), activation
-    if kind is None or not _applies(gate, up):
+    if kind is None or gate.shape != up.shape or gate.dtype != up.dtype or not may_launch(gate, up):
         return plain(gate) * up
     if torch.compiler.is_compiling():
         return _operator(gate, up, kind)
@@ -66,17 +59,7 @@ def _computed_by(module, known):
         kind = known.get(f"{cls.__module__}.{cls.__qualname__}")
         if kind is None or cls.__init__ is not nn.Module.__init__:
             return None
-    hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
-    seen_by_all = module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks
-    return None if hooked or seen_by_all else kind
-
-
-def _applies(gate, up):
-    if triton is None or not gate.is_cuda or not _may_launch(gate) or gate.dtype not in _DTYPES or gate.dim() == 0:
-        return False
-    if gate.shape != up.shape or gate.dtype != up.dtype or gate.device != up.device:
-        return False
-    return not (torch.is_grad_enabled() and (gate.requires_grad or up.requires_grad))
+    return kind if is_unwatched(module) else None
 
 
 if triton is not None:
@@ -117,7 +100,7 @@ def _run(gate, up, activation, kernel):
     if y.numel() == 0:
         return y
     gate_rows, up_rows = _rows(gate, columns), _rows(up, columns)
-    launch = _launch(kernel, y.numel() // columns, columns, {"BLOCK": BLOCK, "num_warps": 4})
+    launch = TUNED.options(kernel, y.numel() // columns, columns, {"BLOCK": BLOCK, "num_warps": 4})
     kernel[(triton.cdiv(y.numel(), launch["BLOCK"]),)](
         gate_rows,
         up_rows,
@@ -135,29 +118,3 @@ def _run(gate, up, activation, kernel):
 def _rows(x, columns):
     """(rows, columns) with contiguous rows; slices of one packed tensor stay as they are."""
     return x.reshape(-1, columns) if x.stride(-1) == 1 else x.contiguous().view(-1, columns)
-
-
-def _may_launch(x):
-    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
-    if torch.compiler.is_compiling():
-        return True
-    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
-        return False
-    return not (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch.jit.is_tracing()
-    )
-
-
-def _launch(kernel, rows, columns, rule):
-    """The options of a launch: what was measured for these columns and the next larger number of rows, else the rule.
-
-    Code that torch.compile makes takes only the options that the rule has.
-    """
-    seen = sorted(r for r, c in TUNED if c == columns)
-    if not seen or not seen[0] <= rows <= seen[-1] or torch.cuda.get_device_name() != TUNED_ON:
-        return rule
-    tuned, direct = TUNED[next(r for r in seen if rows <= r), columns], isinstance(kernel, triton.JITFunction)
-    return {**rule, **{name: value for name, value in tuned.items() if direct or name in rule}}

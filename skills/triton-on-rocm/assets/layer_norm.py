@@ -5,54 +5,27 @@
     d = x - mean(x)
     y = d / sqrt(mean(d^2) + eps) * weight + bias
 
-in float32, rounded once. `layer_norm` answers None where the kernel does not apply, and the caller's own code runs: off
-the GPU, where a gradient is needed, for float64, for rows that are not contiguous, for a weight or bias of another
-dtype, shape or device, for an eps that is no number, and under autocast, in which torch's own gives float32. Outside of
-compiled code also on a GPU that is not the current one, on which Triton launches, for subclasses of tensors, and under
-tracing, dispatch modes, function transforms and forward-mode AD, none of which sees a launch.
+in float32, rounded once. `layer_norm` returns None where the kernel does not apply (see launching.py); then the
+caller's own code runs.
 """
 
 import torch
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # then layer_norm always answers None
-    triton = None
+from .launching import Tuned, may_norm, tl, triton
 
 MAX_TILE = 8192  # elements of a row that one program holds at once; wider rows are read three times, tile by tile
 CHOICES = tuple({"num_warps": n} for n in (1, 2, 4, 8, 16))  # what a tuner may try
-TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
+TUNED = Tuned({}, "")  # what a tuner found
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def layer_norm(x, weight, bias, eps, only=None):
-    """x: (..., n); weight, bias: (n,) or None. Returns y like x and contiguous, or None where this does not apply.
-
-    only: the dtype, by its name, that x must have: where the caller's own code is known to compute this in no other.
-    """
-    if not _applies(x, eps, only, weight, bias):
+    """x: (..., n); weight, bias: (n,) or None. Returns y like x and contiguous, or None where this does not apply."""
+    if not may_norm(x, eps, only, (weight, bias)):
         return None
     if torch.compiler.is_compiling():
         return _operator(x, weight, bias, eps)
     return _run(x, weight, bias, eps, _kernel)
-
-
-def _applies(x, eps, only, *vectors):
-    if triton is None or not x.is_cuda or not _may_launch(x) or (only is not None and x.dtype != getattr(torch, only)):
-        return False
-    if torch.is_autocast_enabled("cuda") or not isinstance(eps, (int, float)):
-        return False
-    if x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
-        return False
-    given = [vector for vector in vectors if vector is not None]
-    for vector in given:
-        if vector.shape != x.shape[-1:] or vector.stride(0) != 1:
-            return False
-        if vector.dtype != x.dtype or vector.device != x.device:
-            return False
-    return not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *given)))
 
 
 if triton is not None:
@@ -132,32 +105,6 @@ def _run(x, weight, bias, eps, kernel):
         HAS_BIAS=bias is not None,
         ONE_TILE=columns <= tile,
         TILE=tile,
-        **_launch(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8}),
+        **TUNED.options(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8}),
     )
     return y
-
-
-def _may_launch(x):
-    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
-    if torch.compiler.is_compiling():
-        return True
-    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
-        return False
-    return not (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch.jit.is_tracing()
-    )
-
-
-def _launch(kernel, rows, columns, rule):
-    """The options of a launch: what was measured for these columns and the next larger number of rows, else the rule.
-
-    Code that torch.compile makes takes only the options that the rule has.
-    """
-    seen = sorted(r for r, c in TUNED if c == columns)
-    if not seen or not seen[0] <= rows <= seen[-1] or torch.cuda.get_device_name() != TUNED_ON:
-        return rule
-    tuned, direct = TUNED[next(r for r in seen if rows <= r), columns], isinstance(kernel, triton.JITFunction)
-    return {**rule, **{name: value for name, value in tuned.items() if direct or name in rule}}

@@ -6,42 +6,22 @@
     y = (offset + w) * round(n)      cast_first         Llama, Qwen, Mistral: n is rounded to x's dtype first
     y = round((offset + w) * n)      not cast_first     Gemma has offset 1
 
-`rms_norm` answers None where the kernel does not apply, and the caller's own code runs: off the GPU, where a gradient
-is needed, for float64, for rows that are not contiguous, for a weight that is not one vector of x's dtype, for an eps
-that is no number, and under autocast, in which torch's own gives float32. Outside of compiled code also on a GPU that
-is not the current one, on which Triton launches, for subclasses of tensors, and under tracing, dispatch modes, function
-transforms and forward-mode AD, none of which sees a launch.
+`rms_norm` returns None where the kernel does not apply (see launching.py); then the caller's own code runs.
 """
 
 import torch
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # then rms_norm always answers None
-    triton = None
+from .launching import Tuned, may_norm, tl, triton
 
 MAX_TILE = 8192  # elements of a row that one program holds at once; wider rows are read twice, tile by tile
 CHOICES = tuple({"num_warps": n} for n in (1, 2, 4, 8, 16))  # what a tuner may try
-TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
+TUNED = Tuned({}, "")  # what a tuner found
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def rms_norm(x, weight, eps, offset=0.0, cast_first=True, only=None):
-    """x: (..., n), weight: (n,). Returns y like x and contiguous, or None where this kernel does not apply.
-
-    only: the dtype, by its name, that x must have: where the caller's own code is known to compute this in no other.
-    """
-    if triton is None or not x.is_cuda or not _may_launch(x) or (only is not None and x.dtype != getattr(torch, only)):
-        return None
-    if x.dtype not in _DTYPES or x.dim() == 0 or x.stride(-1) != 1:
-        return None
-    if weight is None or not isinstance(eps, (int, float)) or torch.is_autocast_enabled("cuda"):
-        return None
-    if weight.shape != x.shape[-1:] or weight.dtype != x.dtype or weight.device != x.device or weight.stride(0) != 1:
-        return None
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+    """x: (..., n), weight: (n,). Returns y like x and contiguous, or None where this kernel does not apply."""
+    if weight is None or not may_norm(x, eps, only, (weight,)):
         return None
     if torch.compiler.is_compiling():
         return _operator(x, weight, eps, offset, cast_first)
@@ -114,32 +94,6 @@ def _run(x, weight, eps, offset, cast_first, kernel):
         CAST_FIRST=bool(cast_first),
         ONE_TILE=columns <= tile,
         TILE=tile,
-        **_launch(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8}),
+        **TUNED.options(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8}),
     )
     return y
-
-
-def _may_launch(x):
-    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
-    if torch.compiler.is_compiling():
-        return True
-    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
-        return False
-    return not (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch.jit.is_tracing()
-    )
-
-
-def _launch(kernel, rows, columns, rule):
-    """The options of a launch: what was measured for these columns and the next larger number of rows, else the rule.
-
-    Code that torch.compile makes takes only the options that the rule has.
-    """
-    seen = sorted(r for r, c in TUNED if c == columns)
-    if not seen or not seen[0] <= rows <= seen[-1] or torch.cuda.get_device_name() != TUNED_ON:
-        return rule
-    tuned, direct = TUNED[next(r for r in seen if rows <= r), columns], isinstance(kernel, triton.JITFunction)
-    return {**rule, **{name: value for name, value in tuned.items() if direct or name in rule}}

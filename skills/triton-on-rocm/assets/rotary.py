@@ -7,29 +7,22 @@
     rotate(x) = [-x2, x1] of the halves x = [x1, x2]                          Llama, Qwen, Mistral, NeoX
     rotate(x)[2i] = -x[2i + 1], rotate(x)[2i + 1] = x[2i]     interleaved     GPT-J
 
-in float32, rounded once, where eager code rounds each product of 16-bit tensors. `rotary` answers None where the kernel
-does not apply, and the caller's own code runs: off the GPU, where a gradient is needed, for float64, for rows that are
-not contiguous, for more than four dims, and for tables of cos and sin that do not broadcast to x. Outside of compiled
-code also on a GPU that is not the current one, on which Triton launches, for subclasses of tensors, and under tracing,
-dispatch modes, function transforms and forward-mode AD, none of which sees a launch.
+in float32, rounded once, where eager code rounds each product of 16-bit tensors. `rotary` returns None where the kernel
+does not apply (see launching.py), for rows that are not contiguous, for more than four dims, and for tables of cos and
+sin that do not broadcast to x; then the caller's own code runs.
 """
 
 import torch
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # then rotary always answers None
-    triton = None
+from .launching import Tuned, may_launch, tl, triton
 
 BLOCK = 1024  # pairs of one program, 8 to a lane: loads of 16-bit elements move 16 bytes each
 MOST = 2**31  # elements of x: rows are told apart in 32 bits, where dividing is cheap
 CHOICES = tuple(
     {"BLOCK": b, "num_warps": n} for b in (256, 512, 1024, 2048) for n in (1, 2, 4, 8)
 )  # what a tuner may try
-TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
+TUNED = Tuned({}, "")  # what a tuner found
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def rotary(x, cos, sin, interleaved=False):
@@ -48,19 +41,16 @@ def rotary(x, cos, sin, interleaved=False):
 
 
 def _applies(x, cos, sin):
-    if triton is None or not x.is_cuda or not _may_launch(x) or not 1 <= x.dim() <= 4 or x.numel() > MOST:
+    if not may_launch(x, cos, sin) or x.dim() > 4 or x.numel() > MOST:
         return False
     if x.shape[-1] % 2 or x.shape[-1] > 2 * BLOCK:
         return False
     for table in (cos, sin):
-        if not 1 <= table.dim() <= x.dim() or table.shape[-1] != x.shape[-1]:
+        if table.dim() > x.dim() or table.shape[-1] != x.shape[-1]:
             return False
         if any(size not in (1, wanted) for size, wanted in zip(table.shape[::-1], x.shape[::-1], strict=False)):
             return False
-    for tensor in (x, cos, sin):
-        if tensor.dtype not in _DTYPES or tensor.device != x.device or tensor.stride(-1) != 1:
-            return False
-    return not (torch.is_grad_enabled() and (x.requires_grad or cos.requires_grad or sin.requires_grad))
+    return x.stride(-1) == cos.stride(-1) == sin.stride(-1) == 1
 
 
 if triton is not None:
@@ -131,7 +121,7 @@ def _run(x, cos, sin, interleaved, kernel):
     dim = x.shape[-1]
     size_1, size_2 = (1, 1, *x.shape[:-1])[-2:]
     rows, tile = y.numel() // dim, triton.next_power_of_2(dim)
-    launch = dict(_launch(kernel, rows, dim, {"BLOCK": BLOCK, "num_warps": 2}))
+    launch = dict(TUNED.options(kernel, rows, dim, {"BLOCK": BLOCK, "num_warps": 2}))
     rows_of_one = max(1, 2 * launch.pop("BLOCK") // tile)
     kernel[(triton.cdiv(rows, rows_of_one),)](
         x,
@@ -157,29 +147,3 @@ def _strides(tensor):
     """Of the three dims before the last, 0 where there is none or it is broadcast."""
     strides = [0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     return (0, 0, 0, *strides[:-1])[-3:]
-
-
-def _may_launch(x):
-    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
-    if torch.compiler.is_compiling():
-        return True
-    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
-        return False
-    return not (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch.jit.is_tracing()
-    )
-
-
-def _launch(kernel, rows, columns, rule):
-    """The options of a launch: what was measured for these columns and the next larger number of rows, else the rule.
-
-    Code that torch.compile makes takes only the options that the rule has.
-    """
-    seen = sorted(r for r, c in TUNED if c == columns)
-    if not seen or not seen[0] <= rows <= seen[-1] or torch.cuda.get_device_name() != TUNED_ON:
-        return rule
-    tuned, direct = TUNED[next(r for r in seen if rows <= r), columns], isinstance(kernel, triton.JITFunction)
-    return {**rule, **{name: value for name, value in tuned.items() if direct or name in rule}}

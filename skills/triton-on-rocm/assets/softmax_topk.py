@@ -7,27 +7,20 @@
     weights = weights / sum(weights)             renormalize
 
 A row whose softmax is NaN (it holds a NaN or +inf, or nothing but -inf) has NaN for weights, and the ids 0 to k - 1, so
-that ids are always those of experts. `softmax_topk` answers None where the kernel does not apply, and the caller's own
-code runs: off the GPU, where a gradient is needed, for a softmax in another dtype than float32, for logits in float64,
-for rows that are not contiguous, for more than MOST_EXPERTS, and for a k below 1, above MOST_CHOSEN or above the number
-of experts. Outside of compiled code also on a GPU that is not the current one, on which Triton launches, for subclasses
-of tensors, and under tracing, dispatch modes, function transforms and forward-mode AD, none of which sees a launch.
+that ids are always those of experts. `softmax_topk` returns None where the kernel does not apply (see launching.py),
+for a softmax in another dtype than float32, for rows that are not contiguous, for more than MOST_EXPERTS, and for a k
+below 1, above MOST_CHOSEN or above the number of experts; then the caller's own code runs.
 """
 
 import torch
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # then softmax_topk always answers None
-    triton = None
+from .launching import Tuned, may_launch, tl, triton
 
 MOST_EXPERTS = 1024  # a row, which one wavefront holds
 MOST_CHOSEN = 32  # each takes a pass over the row
 CHOICES = tuple({"num_warps": n} for n in (1, 2, 4, 8))  # what a tuner may try
-TUNED, TUNED_ON = {}, ""  # (rows, columns) -> the fastest of them, by measuring on the device of that name
+TUNED = Tuned({}, "")  # what a tuner found
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def softmax_topk(logits, k, renormalize=False, dtype=None):
@@ -35,13 +28,9 @@ def softmax_topk(logits, k, renormalize=False, dtype=None):
 
     dtype: that of the softmax, as in torch.softmax: the one that the logits have, unless it is given.
     """
-    if triton is None or not logits.is_cuda or not _may_launch(logits):
-        return None
-    if (logits.dtype if dtype is None else dtype) != torch.float32 or logits.dtype not in _DTYPES or logits.dim() == 0:
+    if not may_launch(logits) or (dtype or logits.dtype) != torch.float32:
         return None
     if logits.stride(-1) != 1 or logits.shape[-1] > MOST_EXPERTS or not 1 <= k <= min(logits.shape[-1], MOST_CHOSEN):
-        return None
-    if torch.is_grad_enabled() and logits.requires_grad:
         return None
     if torch.compiler.is_compiling():
         return _operator(logits, k, renormalize)
@@ -104,32 +93,6 @@ def _run(logits, k, renormalize, kernel):
         RENORMALIZE=bool(renormalize),
         SLOTS=triton.next_power_of_2(k),
         TILE=triton.next_power_of_2(experts),
-        **_launch(kernel, rows.shape[0], experts, {"num_warps": 1}),
+        **TUNED.options(kernel, rows.shape[0], experts, {"num_warps": 1}),
     )
     return weights, ids
-
-
-def _may_launch(x):
-    """Whether operations mean and record nothing else, on the current device. Compiled code sees to that by itself."""
-    if torch.compiler.is_compiling():
-        return True
-    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
-        return False
-    return not (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch.jit.is_tracing()
-    )
-
-
-def _launch(kernel, rows, columns, rule):
-    """The options of a launch: what was measured for these columns and the next larger number of rows, else the rule.
-
-    Code that torch.compile makes takes only the options that the rule has.
-    """
-    seen = sorted(r for r, c in TUNED if c == columns)
-    if not seen or not seen[0] <= rows <= seen[-1] or torch.cuda.get_device_name() != TUNED_ON:
-        return rule
-    tuned, direct = TUNED[next(r for r in seen if rows <= r), columns], isinstance(kernel, triton.JITFunction)
-    return {**rule, **{name: value for name, value in tuned.items() if direct or name in rule}}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,11 +22,11 @@ FILE = "pkg/ratchet_ops/rms_norm.py"
 def tree(tmp_path: Path) -> Path:
     folder = tmp_path / "pkg" / "ratchet_ops"
     folder.mkdir(parents=True)
-    for name in ("rms_norm", "gated_mul"):
+    for name in ("rms_norm", "gated_mul", "launching"):
         text = (assets.SKILLS / "triton-on-rocm" / "assets" / f"{name}.py").read_text()
         (folder / f"{name}.py").write_text(text)
     (folder / "__init__.py").write_text(f"{MARK}ratchet_ops.\n")
-    (folder / "theirs.py").write_text('\nTUNED, TUNED_ON = {}, ""\n')
+    (folder / "theirs.py").write_text('\nTUNED = Tuned({}, "")\n')
     return tmp_path
 
 
@@ -36,11 +38,10 @@ def launch(rows: int, columns: int, rule_us: float, *tried: tuple[int, float | N
 
 def module(tree: Path, changed: dict[str, str]) -> Any:
     (tree / FILE).write_text(changed[FILE])
-    spec = importlib.util.spec_from_file_location("rms_norm_tuned", tree / FILE)
-    assert spec is not None and spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    package = f"tuned_{abs(hash(tree))}"
+    sys.modules[package] = ModuleType(package)
+    sys.modules[package].__path__ = [str((tree / FILE).parent)]
+    return importlib.import_module(f"{package}.rms_norm")
 
 
 def test_only_our_own_kernels_are_found(tree: Path) -> None:
@@ -54,23 +55,24 @@ def test_the_fastest_launch_of_each_size_is_written(tree: Path, monkeypatch: pyt
         launch(64, 512, 10.0, (4, 9.9, 0)),
     ]
     after = module(tree, launches.rewrite(tree, Tuned(device="A 'GPU'", launches=found)))
-    assert after.TUNED == {(32, 2048): {"num_warps": 8}, (4096, 2048): {}} and after.TUNED_ON == "A 'GPU'"
+    tuned = after.TUNED
+    assert tuned.by_size == {(32, 2048): {"num_warps": 8}, (4096, 2048): {}} and tuned.device == "A 'GPU'"
     assert launches.find(tree) == ["pkg/ratchet_ops/gated_mul.py"], "once"
 
     class Direct:
         pass
 
-    monkeypatch.setattr(after, "triton", type("triton", (), {"JITFunction": Direct}))
+    monkeypatch.setattr(assets.beside(after, "launching"), "triton", type("triton", (), {"JITFunction": Direct}))
     monkeypatch.setattr(after.torch.cuda, "get_device_name", lambda: "A 'GPU'")
     rule = {"num_warps": 1}
-    assert after._launch(Direct(), 32, 2048, rule) == {"num_warps": 8}
+    assert tuned.options(Direct(), 32, 2048, rule) == {"num_warps": 8}
     for rows, columns in ((31, 2048), (33, 2048), (4096, 2048), (4097, 2048), (32, 512)):
-        assert after._launch(Direct(), rows, columns, rule) == rule
-    after.TUNED[32, 2048] = {"num_warps": 2, "waves_per_eu": 2}
-    assert after._launch(Direct(), 32, 2048, rule) == {"num_warps": 2, "waves_per_eu": 2}
-    assert after._launch("as torch.compile wraps it", 32, 2048, rule) == {"num_warps": 2}
+        assert tuned.options(Direct(), rows, columns, rule) == rule
+    tuned.by_size[32, 2048] = {"num_warps": 2, "waves_per_eu": 2}
+    assert tuned.options(Direct(), 32, 2048, rule) == {"num_warps": 2, "waves_per_eu": 2}
+    assert tuned.options("as torch.compile wraps it", 32, 2048, rule) == {"num_warps": 2}
     monkeypatch.setattr(after.torch.cuda, "get_device_name", lambda: "another")
-    assert after._launch(Direct(), 32, 2048, rule) == rule
+    assert tuned.options(Direct(), 32, 2048, rule) == rule
 
 
 @pytest.mark.parametrize(
@@ -92,4 +94,4 @@ def test_what_is_not_worth_it_or_not_ours_is_left_alone(tree: Path, found: list[
 def test_where_two_kernels_of_a_file_share_a_size_the_longer_one_decides(tree: Path) -> None:
     found = [launch(32, 2048, 20.0, (8, 10.0, 0)), launch(32, 2048, 10.0, (4, 5.0, 0))]
     after = module(tree, launches.rewrite(tree, Tuned(device="GPU", launches=found)))
-    assert after.TUNED == {(32, 2048): {"num_warps": 8}}
+    assert after.TUNED.by_size == {(32, 2048): {"num_warps": 8}}
