@@ -63,6 +63,25 @@ def test_autocast_changes_results_but_is_no_onlooker(eager: Any) -> None:
         assert not eager.is_plain() and not eager.means_more()
 
 
+class Telling(nn.Module):
+    """Adds 1 where the program is exported, else 2."""
+
+    def __init__(self, eager: Any) -> None:
+        super().__init__()
+        self.eager = eager
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if self.eager.is_exporting() else x + 2
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exporting_is_told_from_compiling(eager: Any, strict: bool) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(Telling(eager), backend="eager", fullgraph=True)
+    exported = torch.export.export(Telling(eager), (torch.zeros(2),), strict=strict).module()
+    assert (float(compiled(torch.zeros(()))), exported(torch.zeros(2)).tolist()) == (2.0, [1.0, 1.0])
+
+
 def test_who_wants_to_see_each_call(eager: Any) -> None:
     with Passing():
         assert eager.is_watched()

@@ -15,8 +15,7 @@ import operator
 
 import torch
 
-from .eager import default_devices, is_capturing, is_plain
-from .exporting import is_exporting
+from .eager import default_devices, is_capturing, is_exporting, is_plain
 from .plain import PLAIN, exactly
 from .streams import wait_for
 

@@ -1,6 +1,6 @@
 # Ratchet: eager.py. Copied into this repository by an accepted change; it needs nothing but torch.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""Whether a call, outside of compiled code, does no more than compute: whether its results may outlive it."""
+"""What else happens while a call is made: whether it only computes, so that its results may outlive it."""
 
 import torch
 from torch import overrides
@@ -36,6 +36,16 @@ def is_watched():
 
 def is_capturing():
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def is_exporting():
+    """Inside torch.compile, `torch.compiler.is_exporting()` is True in some versions (2.11) without an export."""
+    return getattr(torch.compiler, "_is_exporting_flag", False)
+
+
+def work_together():
+    """Whether processes work on one model together: then parameters are others' business as well."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def default_devices():

@@ -1,11 +1,15 @@
 # Ratchet: fastest.py. Copied into this repository by an accepted change; it needs nothing but torch.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""Which of several ways to the same result is the fastest on this device, by measuring once.
+"""Which of several ways to the same result is the fastest on this device, measured once for each shape.
 
-What fails, or gives other results than the plain way, or the same in another order in memory, is no way. Another than
-the plain one is taken only where it is 5 % faster.
+A way that fails, or gives other results than the plain one or another order in memory, is not used. Another way than
+the plain one is taken only where it is 5 % faster. The plain one is also taken for a shape that is first seen while a
+graph is captured, and for all shapes after the first MOST.
 """
 
+import functools
+import importlib
+import inspect
 import warnings
 
 import torch
@@ -30,13 +34,31 @@ def applies(x):
     return type(x) in _PLAIN and not torch.is_autocast_enabled(x.device.type)
 
 
-def may_measure(chosen, x):
-    """Whether one more shape may be: `chosen` holds those that are known."""
-    return len(chosen) < MOST and x.numel() > 0 and not (x.is_cuda and is_capturing())
+def run(chosen, shape, plain, others, *given):
+    """The result of the fastest way for this shape. Each way is a function of `given` that returns one tensor.
+
+    chosen: the ways that are known, by shape. others: function of `given` that lists the ways beside the plain one.
+    """
+    way, x = chosen.get(shape), given[0]
+    if way is None:
+        if len(chosen) >= MOST or x.numel() == 0 or (x.is_cuda and is_capturing()):
+            return plain(*given)
+        way = chosen[shape] = _fastest(plain, others(*given), *given)
+    return way(*given)
 
 
-def fastest(plain, others, *given):
-    """One of these functions of `given`, which each gives one tensor."""
+@functools.cache
+def installed(module, name, first=(), named=()):
+    """A function of a library; None where it is not installed or takes other arguments than it is known to take."""
+    try:
+        found = getattr(importlib.import_module(module), name)
+        takes = list(inspect.signature(found).parameters)
+    except (ImportError, OSError, RuntimeError, AttributeError, ValueError):  # not there, or not for this machine
+        return None
+    return found if takes[: len(first)] == [*first] and {*named} <= {*takes} else None
+
+
+def _fastest(plain, others, *given):
     wanted = plain(*given)
     found, least_s = plain, WORTH * seconds(plain, *given)
     for way in others:

@@ -27,8 +27,7 @@ import sys
 import torch
 from torch.utils import _python_dispatch, _pytree
 
-from .eager import default_devices, is_capturing, is_plain
-from .exporting import is_exporting
+from .eager import default_devices, is_capturing, is_exporting, is_plain
 from .plain import PLAIN, exactly
 from .streams import wait_for
 

@@ -34,7 +34,7 @@ from torch.utils import _pytree as pytree
 
 from .eager import default_devices, is_plain, is_watched
 from .per_module import PerModule
-from .plain import PLAIN, exactly
+from .plain import PLAIN, exactly, version
 from .recording import Recording
 from .watched import Watched
 
@@ -162,7 +162,7 @@ class _Graph:
     def __init__(self, plain, leaves, structure, stream, pool):
         self.inputs = [_own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.recording = Recording(self.inputs)
-        versions = list(map(_version, self.inputs))
+        versions = list(map(version, self.inputs))
         args, kwargs = _given(self.inputs, structure)
         stream.wait_stream(torch.cuda.current_stream())
         with self.recording.being_made(), torch.cuda.stream(stream):
@@ -180,7 +180,7 @@ class _Graph:
                 out = plain(*args, **kwargs)
         plain_tuple = type(out) is tuple and _are_tensors(out)
         self.outputs, self.structure = (out, None) if plain_tuple else pytree.tree_flatten(out)
-        self.wrote = versions != list(map(_version, self.inputs)) or not _hold(args, kwargs, self.inputs, structure)
+        self.wrote = versions != list(map(version, self.inputs)) or not _hold(args, kwargs, self.inputs, structure)
         self.taken, self.made = _at_once(self.inputs), _at_once(self.outputs)
         if not self.recording.holds():
             raise RuntimeError("what is remembered was written to, or is not the same outside of the call")
@@ -328,12 +328,8 @@ def _own(tensor):
 
 
 def _versions(state, leaves):
-    return [_version(each) for each in (*state.tensors(), *leaves)]
+    return [version(each) for each in (*state.tensors(), *leaves)]
 
 
 def _versions_on_host(state):
-    return [_version(each) for each in state.tensors() if not each.is_cuda]
-
-
-def _version(value):
-    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else None
+    return [version(each) for each in state.tensors() if not each.is_cuda]

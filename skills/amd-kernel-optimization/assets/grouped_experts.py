@@ -25,12 +25,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from .agreement import agree
-from .eager import is_capturing, means_more
-from .exporting import is_exporting
+from .eager import is_capturing, is_exporting, means_more, work_together
 from .packed_linear import PackedLinear
 from .per_module import PerModule
 from .plain import PLAIN
-from .processes import work_together
 from .watched import _OF_EACH, Watched, is_shared
 
 WASTE = 3  # times the rows that there are: what is computed at most, when all experts take as many rows as the busiest

@@ -21,8 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .eager import means_more
-from .processes import work_together
+from .eager import means_more, work_together
 
 
 class PackedLinear(nn.Module):

@@ -17,8 +17,8 @@ PackedLinear packs already stay as they are.
 import torch
 from torch import nn
 
+from .eager import work_together
 from .plain_linears import plain_linears
-from .processes import work_together
 
 PERIOD_BYTES = 512
 GAP_BYTES = 256

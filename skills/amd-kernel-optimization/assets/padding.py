@@ -25,8 +25,7 @@ import operator
 
 import torch
 
-from .eager import is_capturing, is_watched, means_more
-from .exporting import is_exporting
+from .eager import is_capturing, is_exporting, is_watched, means_more
 from .per_module import PerModule
 
 STEP = 8

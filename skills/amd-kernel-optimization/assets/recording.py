@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree
 
 from .eager import is_capturing
-from .plain import PLAIN, exactly
+from .plain import PLAIN, exactly, version
 
 _state = threading.local()
 
@@ -101,7 +101,7 @@ class _Result:
         self.key, self._form = key, form
         with torch.inference_mode(False), torch.no_grad():  # in inference mode, writing to them would not be counted
             self._mine = [torch.empty_like(o).copy_(o) if isinstance(o, torch.Tensor) else o for o in outs]
-        self._versions = list(map(_version, self._mine))
+        self._versions = list(map(version, self._mine))
         self._taken = list(map(_taken, outs))
 
     def value(self):
@@ -109,7 +109,7 @@ class _Result:
 
     def holds(self, outs, form):
         """Before anything was taken."""
-        written = self._versions != list(map(_version, self._mine))
+        written = self._versions != list(map(version, self._mine))
         return not written and self._is_of_this_form(outs, form) and all(map(_equal, outs, self._mine))
 
     def take(self, outs, form):
@@ -137,13 +137,9 @@ def _equal(out, mine):
 
 
 def _is_still(out, taken):
-    last, version = taken
-    return version is not None and last() is out and _version(out) == version
+    last, then = taken
+    return then is not None and last() is out and version(out) == then
 
 
 def _taken(value):
-    return (weakref.ref(value), _version(value)) if isinstance(value, torch.Tensor) else None
-
-
-def _version(value):
-    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else None
+    return (weakref.ref(value), version(value)) if isinstance(value, torch.Tensor) else None

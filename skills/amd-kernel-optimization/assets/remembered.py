@@ -20,8 +20,7 @@ import weakref
 import torch
 from torch.utils import _pytree
 
-from .eager import is_capturing, is_plain
-from .exporting import is_exporting
+from .eager import is_capturing, is_exporting, is_plain
 from .per_module import PerModule
 from .plain import PLAIN, exactly
 from .recording import current

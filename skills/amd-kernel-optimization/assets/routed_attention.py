@@ -14,8 +14,6 @@ A kernel is chosen by settings that PyTorch keeps for the whole process: routed 
 not routed, called by another thread in just that moment, finds the others turned off.
 """
 
-import functools
-import inspect
 import threading
 
 import torch
@@ -58,16 +56,11 @@ def _attention(*given):
 
 
 def _routed(query, key, value, mask, is_causal, scale, enable_gqa):
-    given = (query, key, value, mask, is_causal, scale, enable_gqa)
+    given = query, key, value, mask, is_causal, scale, enable_gqa
     if not all(enabled() for enabled in _ENABLED) or not (mask is None or type(mask) is torch.Tensor):
         return _by_pytorch(*given)  # somebody has chosen already
     shape = tuple(_facts(each) if isinstance(each, torch.Tensor) else each for each in given)
-    way = _chosen.get(shape)
-    if way is None:
-        if not fastest.may_measure(_chosen, query):
-            return _by_pytorch(*given)
-        way = _chosen[shape] = fastest.fastest(_by_pytorch, _ways(query, key, mask), *given)
-    return way(*given)
+    return fastest.run(_chosen, shape, _by_pytorch, _ways, *given)
 
 
 @torch.library.custom_op(f"{_NAMESPACE}::attention", mutates_args=())
@@ -101,7 +94,7 @@ def _facts(tensor):
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.data_ptr() % 16
 
 
-def _ways(query, key, mask):
+def _ways(query, key, value, mask, *_):
     ways = [_by_flash, _by_efficient, _by_cudnn]
     if mask is not None and blocks.pay(mask, query.shape[2], key.shape[2]):
         ways.append(_by_blocks)
@@ -160,15 +153,5 @@ def _by_aiter(query, key, value, mask, is_causal, scale, enable_gqa):
     return (found[0] if isinstance(found, (tuple, list)) else found).transpose(1, 2)
 
 
-@functools.cache
 def _aiter():
-    """Its attention, None where it is not installed or takes other arguments than it is known to take."""
-    try:
-        from aiter import flash_attn_func
-    except (ImportError, OSError, RuntimeError, AttributeError):  # not there, or not for this machine
-        return None
-    try:
-        takes = list(inspect.signature(flash_attn_func).parameters)
-    except ValueError:
-        return None
-    return flash_attn_func if takes[:3] == ["q", "k", "v"] and {"softmax_scale", "causal"} <= {*takes} else None
+    return fastest.installed("aiter", "flash_attn_func", ("q", "k", "v"), ("softmax_scale", "causal"))

@@ -5,19 +5,14 @@
 `route_linears(module)`, at the end of its `__init__`, does so for every plain nn.Linear below it. The ways are
 PyTorch's own product, the same with the bias added afterwards, and, where AMD's aiter is installed, its tuned product
 of 16-bit types, with the weights as they are or shuffled for it. A shape is what counts: rows, features, type and bias.
-What is taken, and when, fastest.py says.
+fastest.py decides which is taken, and when.
 
 The layers are of a subclass from then on, on every device: what looks for `type(layer) is nn.Linear` (an initialiser
 that is called later, `quantize_dynamic`, a PackedLinear or a group of experts made later) passes them by. Those that a
 PackedLinear packs already stay as they are.
 
-PyTorch's own is taken with gradients or autocast, on a CPU, for a shape that is first seen while a graph is captured,
-and for all shapes after the first 64.
-Shuffled weights are a second copy, made anew when the layer's own have changed (through `.data` nobody sees it).
+Shuffled weights are a second copy, made again when the layer's own have changed (a write through `.data` is not seen).
 """
-
-import functools
-import inspect
 
 import torch
 from torch import nn
@@ -48,12 +43,7 @@ class RoutedLinear(nn.Linear):
 
 def _linear(x, weight, bias):
     shape = (x.numel() // max(1, x.shape[-1]), weight.shape, x.dtype, bias is None, x.device)
-    way = _chosen.get(shape)
-    if way is None:
-        if not fastest.may_measure(_chosen, x):
-            return F.linear(x, weight, bias)
-        way = _chosen[shape] = fastest.fastest(F.linear, _ways(bias), x, weight, bias)
-    return way(x, weight, bias)
+    return fastest.run(_chosen, shape, F.linear, _ways, x, weight, bias)
 
 
 @torch.library.custom_op(f"{_NAMESPACE}::linear", mutates_args=())
@@ -66,7 +56,7 @@ def _(x, weight, bias):
     return x.new_empty(*x.shape[:-1], weight.shape[0])
 
 
-def _ways(bias):
+def _ways(x, weight, bias):
     ways = [] if bias is None else [_bias_apart]
     return ways + ([_by_aiter, _by_aiter_shuffled] if _aiter() is not None else [])
 
@@ -97,16 +87,8 @@ def _shuffled_copy(weight):
     return known[1]
 
 
-@functools.cache
 def _aiter():
-    """(its product, its shuffle), None where it is not installed or takes other arguments than it is known to take."""
-    try:
-        from aiter.ops.shuffle import shuffle_weight
-        from aiter.tuned_gemm import gemm_a16w16
-    except (ImportError, OSError, RuntimeError, AttributeError):  # not there, or not for this machine
-        return None
-    try:
-        takes = list(inspect.signature(gemm_a16w16).parameters)
-    except ValueError:
-        return None
-    return (gemm_a16w16, shuffle_weight) if takes[:2] == ["A", "B"] and "bias" in takes else None
+    """(its product, its shuffle), or None."""
+    product = fastest.installed("aiter.tuned_gemm", "gemm_a16w16", ("A", "B"), ("bias",))
+    shuffle = fastest.installed("aiter.ops.shuffle", "shuffle_weight")
+    return None if product is None or shuffle is None else (product, shuffle)

@@ -41,7 +41,7 @@ def gated_mul(gate, up, activation="silu", *, silu="", gelu="", gelu_tanh=""):
         kind, plain = activation, _PLAIN[activation]
     else:
         kind, plain = _computed_by(activation, {silu: "silu", gelu: "gelu", gelu_tanh: "gelu_tanh"}), activation
-    if kind is None or gate.shape != up.shape or gate.dtype != up.dtype or not may_launch(gate, up):
+    if kind is None or not may_launch(gate, up) or gate.shape != up.shape or gate.dtype != up.dtype:
         return plain(gate) * up
     if torch.compiler.is_compiling():
         return _operator(gate, up, kind)
