@@ -8,9 +8,12 @@ import importlib
 import importlib.util
 import os
 import sys
+import types
 from dataclasses import dataclass, field
 
 from .isa_refusal import Refusal, in_one_line, place_in
+
+_BESIDE = "_ratchet_kernels"  # the package of a file that is in none
 
 
 @dataclass
@@ -36,9 +39,12 @@ def load(path):
         if "." in module:
             loaded = importlib.import_module(module)
         else:
-            spec = importlib.util.spec_from_file_location(module, path)
+            # in a package of its own, so that `from .other import ...` finds what lies beside it
+            sys.modules[_BESIDE] = types.ModuleType(_BESIDE)
+            sys.modules[_BESIDE].__path__ = [folder]
+            spec = importlib.util.spec_from_file_location(f"{_BESIDE}.{module}", path)
             loaded = importlib.util.module_from_spec(spec)
-            sys.modules[module] = loaded
+            sys.modules[module] = sys.modules[spec.name] = loaded
             spec.loader.exec_module(loaded)
     except (Exception, SystemExit) as error:
         raise Refusal("not_loadable", f"{in_one_line(error)}{place_in(path, error)}") from error

@@ -6,7 +6,7 @@ import copy
 import gc
 import pickle
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -30,9 +30,12 @@ class Plain(nn.Module):
         return y + y if twice else y
 
 
-@frozen_module.frozen()
-class Frozen(Plain):
-    pass
+def freeze(cls: type[nn.Module], **settings: Any) -> Any:
+    """A frozen subclass."""
+    return frozen_module.frozen(**settings)(type(f"Frozen{cls.__name__}", (cls,), {}))
+
+
+Frozen = freeze(Plain)
 
 
 class Counts(Plain):
@@ -45,21 +48,11 @@ class Counts(Plain):
         return super().forward(x, twice) + self.calls
 
 
-@frozen_module.frozen(backend="eager")
-class FrozenCounts(Counts):
-    pass
-
-
 class Breaks(Plain):
     def forward(self, x: torch.Tensor, twice: bool = False) -> torch.Tensor:
         y = self.first(x)
         torch._dynamo.graph_break()
         return torch.as_tensor(self.second(torch.relu(y)) + self.offset)
-
-
-@frozen_module.frozen()
-class FrozenBreaks(Breaks):
-    pass
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +78,7 @@ def agree(plain: Any, frozen: Any, **kwargs: Any) -> bool:
 
 
 def test_what_cannot_be_compiled_in_one_piece_runs_plainly_for_good() -> None:
-    plain, frozen = Breaks().eval(), FrozenBreaks().eval()
+    plain, frozen = Breaks().eval(), freeze(Breaks)().eval()
     frozen.load_state_dict(plain.state_dict())
     for _ in range(2):
         assert agree(plain, frozen) and state(frozen).left == -1
@@ -129,46 +122,11 @@ def test_its_weights_are_constants_and_copies_of_their_memory(monkeypatch: pytes
     assert agree(plain, frozen)
 
 
-def change_in_place(net: Any) -> None:
-    net.first.weight.mul_(0.5)
-
-
-def load(net: Any) -> None:
-    net.load_state_dict({name: value + 1 for name, value in net.state_dict().items()})
-
-
-def replace_a_weight(net: Any) -> None:
-    net.second.weight = nn.Parameter(net.second.weight * 3)
-
-
-def replace_a_layer(net: Any) -> None:
-    layer = nn.Linear(16, 4)
-    layer.load_state_dict({name: value * 2 for name, value in net.second.state_dict().items()})
-    net.second = layer
-
-
-def give_it_other_data(net: Any) -> None:
-    net.first.bias.data = net.first.bias.data + 1
-
-
-def change_a_buffer(net: Any) -> None:
-    net.offset += 1
-
-
-def change_a_number(net: Any) -> None:
-    net.scale = 7.0
-
-
-def hook_a_layer(net: Any) -> None:
-    net.first.register_forward_hook(lambda module, args, out: out + 1)
-
-
-def hook_it(net: Any) -> None:
-    net.register_forward_hook(lambda module, args, out: out * 2)
-
-
-def give_it_a_forward(net: Any) -> None:
-    net.forward = lambda x, twice=False: net.second(torch.relu(net.first(x)))
+def scaled(layer: nn.Linear, factor: float) -> nn.Linear:
+    """A new layer with weights that are those of another times a factor."""
+    new = nn.Linear(layer.in_features, layer.out_features)
+    new.load_state_dict({name: value * factor for name, value in layer.state_dict().items()})
+    return new
 
 
 def cast(net: Any) -> None:
@@ -176,22 +134,22 @@ def cast(net: Any) -> None:
     net.first.weight.data = net.first.weight.data + 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        change_in_place,
-        load,
-        replace_a_weight,
-        replace_a_layer,
-        give_it_other_data,
-        change_a_buffer,
-        change_a_number,
-        hook_a_layer,
-        hook_it,
-        give_it_a_forward,
-        cast,
-    ],
-)
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "a weight in place": lambda net: net.first.weight.mul_(0.5),
+    "a checkpoint": lambda net: net.load_state_dict({name: value + 1 for name, value in net.state_dict().items()}),
+    "another weight": lambda net: setattr(net.second, "weight", nn.Parameter(net.second.weight * 3)),
+    "another layer": lambda net: setattr(net, "second", scaled(net.second, 2)),
+    "other data": lambda net: setattr(net.first.bias, "data", net.first.bias.data + 1),
+    "a buffer": lambda net: net.offset.add_(1),
+    "a number": lambda net: setattr(net, "scale", 7.0),
+    "a hook of a layer": lambda net: net.first.register_forward_hook(lambda module, args, out: out + 1),
+    "a hook": lambda net: net.register_forward_hook(lambda module, args, out: out * 2),
+    "a forward": lambda net: setattr(net, "forward", lambda x, twice=False: net.second(torch.relu(net.first(x)))),
+    "another type and back": cast,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_it_follows_what_becomes_of_the_module(change: Any) -> None:
     plain, frozen = pair()
     assert agree(plain, frozen)
@@ -214,11 +172,6 @@ class Holding(Plain):
         return (y, self.first.bias * 2) if twice else y
 
 
-@frozen_module.frozen()
-class FrozenHolding(Holding):
-    pass
-
-
 def grow_and_change(net: Any) -> None:
     torch.manual_seed(1)
     net.more.append(nn.Linear(4, 4))
@@ -230,7 +183,7 @@ def grow_and_change(net: Any) -> None:
     "change", [lambda net: net.table.mul_(3), lambda net: setattr(net, "table", net.table * 3), grow_and_change]
 )
 def test_it_follows_tensors_and_parts_that_torch_does_not_guard(change: Any) -> None:
-    plain, frozen = Holding().eval(), FrozenHolding().eval()
+    plain, frozen = Holding().eval(), freeze(Holding)().eval()
     frozen.load_state_dict(plain.state_dict())
     assert agree(plain, frozen)
     for net in (plain, frozen):
@@ -239,14 +192,14 @@ def test_it_follows_tensors_and_parts_that_torch_does_not_guard(change: Any) -> 
 
 
 def test_a_result_that_is_a_constant_is_not_handed_out_twice() -> None:
-    frozen, x = FrozenHolding().eval(), torch.randn(3, 8)
+    frozen, x = freeze(Holding)().eval(), torch.randn(3, 8)
     for _ in range(3):
         frozen(x, twice=True)[1].zero_()
     assert torch.equal(frozen(x, twice=True)[1], frozen.first.bias * 2) and state(frozen).left == -1
 
 
 def test_what_others_may_write_to_is_no_constant() -> None:
-    shared, hidden = FrozenHolding().eval().share_memory(), FrozenHolding().eval()
+    shared, hidden = freeze(Holding)().eval().share_memory(), freeze(Holding)().eval()
     hidden.hidden = [nn.Linear(4, 4)]
     for net in (shared, hidden):
         net(torch.randn(3, 8))
@@ -272,7 +225,7 @@ def test_weights_that_change_always_are_not_frozen_again_and_again() -> None:
 
 def test_a_call_that_writes_to_a_buffer_is_left_alone() -> None:
     torch.manual_seed(0)
-    plain, frozen = Counts().eval(), FrozenCounts().eval()
+    plain, frozen = Counts().eval(), freeze(Counts, backend="eager")().eval()
     frozen.load_state_dict(plain.state_dict())
     assert all(agree(plain, frozen) for _ in range(4))
     assert float(frozen.calls) == 4 and state(frozen).left < 0

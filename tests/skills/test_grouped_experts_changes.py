@@ -13,7 +13,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from tests import assets
-from tests.skills.test_grouped_experts import Expert, agree, by_loop, draw, make, together
+from tests.skills.test_grouped_experts import agree, by_loop, calls, draw, make, together
 
 Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -172,17 +172,6 @@ def test_experts_without_rows_get_gradients_of_zeros_where_the_loop_calls_them(g
     if rows:
         made.sum().backward()
     assert trained(skipped) == [bool(rows), False] * 2
-
-
-def calls(grouped: Any, *given: Any, **more: Any) -> int:
-    made = []
-    kept = Expert.forward
-    Expert.forward = lambda self, x: (made.append(len(x)), kept(self, x))[1]  # type: ignore[method-assign]
-    try:
-        grouped(*given, **more)
-    finally:
-        Expert.forward = kept  # type: ignore[method-assign]
-    return len(made)
 
 
 @torch.no_grad()

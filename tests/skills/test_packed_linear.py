@@ -66,26 +66,15 @@ def test_checkpoints_load_both_ways(bias: tuple[bool, bool, bool]) -> None:
     assert fused(packed) and agree(plain, packed)
     Plain(bias).load_state_dict(packed.state_dict(), strict=True)
     assert sum(p.numel() for p in packed.parameters()) == sum(p.numel() for p in plain.parameters())
-
-
-def test_memory_is_not_doubled() -> None:
-    _, packed = pair()
     storages = {p.untyped_storage().data_ptr() for p in (packed.q.weight, packed.k.weight, packed.v.weight)}
-    assert len(storages) == 1
+    assert len(storages) == 1, "memory is not doubled"
     assert packed.q.weight.untyped_storage().nbytes() == 28 * 8 * 4
 
 
-def scale(model: nn.Module) -> nn.Module:
+def scale(model: nn.Module, factor: float = 0.875) -> nn.Module:
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(0.875)
-    return model
-
-
-def scale2(model: nn.Module) -> nn.Module:
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(2)
+            parameter.mul_(factor)
     return model
 
 
@@ -100,16 +89,6 @@ def swap_data(model: nn.Module) -> nn.Module:
     for parameter in model.parameters():
         parameter.data = parameter.data.clone() * 2
     return model
-
-
-def replace_parameter(model: nn.Module) -> nn.Module:
-    model.q.weight = nn.Parameter(torch.ones(16, 8))
-    return model
-
-
-def via_pickle(model: nn.Module) -> nn.Module:
-    again: nn.Module = pickle.loads(pickle.dumps(model))
-    return again
 
 
 def via_file(model: nn.Module) -> nn.Module:
@@ -127,11 +106,14 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "moved": lambda m: m._apply(torch.clone),
     "another dtype and back": lambda m: m.double().float(),
     "copied": copy.deepcopy,
-    "pickled": via_pickle,
+    "pickled": lambda m: pickle.loads(pickle.dumps(m)),
     "through a file": via_file,
     "in shared memory": lambda m: m.share_memory(),
 }
-MOVES = {"given new data": swap_data, "given a new parameter": replace_parameter}
+MOVES: dict[str, Callable[[Any], object]] = {
+    "given new data": swap_data,
+    "given a new parameter": lambda m: setattr(m.q, "weight", nn.Parameter(torch.ones(16, 8))),
+}
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -139,14 +121,17 @@ MOVES = {"given new data": swap_data, "given a new parameter": replace_parameter
 def test_it_follows_and_stays_fused(change: Callable[[Any], Any], compiled: bool) -> None:
     plain, packed = pair(compiled=compiled)
     assert agree(plain, packed)
+    before = packed
     plain, packed = change(plain), change(packed)
+    if packed is not before:
+        scale(before, 3)  # a copy has weights of its own
     assert agree(plain, packed)
     assert agree(scale(plain), scale(packed)), "and what is written afterwards is seen too"
     assert fused(packed)
 
 
 @pytest.mark.parametrize("change", MOVES.values(), ids=list(MOVES))
-def test_what_somebody_moved_stays_there_until_the_module_is_moved(change: Callable[[Any], Any]) -> None:
+def test_what_somebody_moved_stays_there_until_the_module_is_moved(change: Callable[[Any], object]) -> None:
     plain, packed = pair()
     assert agree(plain, packed)
     change(plain), change(packed)
@@ -192,16 +177,10 @@ def test_it_steps_aside_under_transforms_and_while_it_is_traced() -> None:
     with torch.no_grad():
         state = {name: torch.stack([p, 2 * p]) for name, p in packed.named_parameters()}
         many = torch.vmap(lambda s: torch.func.functional_call(packed, s, (x,)))(state)
-        assert torch.allclose(many[0], plain(x), atol=1e-6) and torch.allclose(many[1], scale2(plain)(x), atol=1e-6)
+        assert torch.allclose(many[0], plain(x), atol=1e-6) and torch.allclose(many[1], scale(plain, 2)(x), atol=1e-6)
         traced = torch.jit.trace(packed, (x,))
         traced.load_state_dict(plain.state_dict())
         assert torch.allclose(traced(x), plain(x), atol=1e-6)
-
-
-def test_a_copy_does_not_share_weights_with_its_original() -> None:
-    plain, packed = pair()
-    scale(copy.deepcopy(packed))
-    assert agree(plain, packed)
 
 
 class Adapter(nn.Module):
@@ -215,45 +194,36 @@ class Adapter(nn.Module):
         return self.inner(x) + 1
 
 
-def wrap(model: Any) -> Any:
-    model.q = Adapter(model.q)
-    return model
-
-
-def hook(model: Any) -> Any:
-    model.k.register_forward_hook(lambda *a: a[2] * 2)
-    return model
-
-
-def parametrize(model: Any) -> Any:
+def parametrize(model: Any) -> None:
     torch.nn.utils.parametrizations.orthogonal(model.q)
     with torch.no_grad():
         model.q.parametrizations.weight.original.fill_(0.5)
-    return model
 
 
-def another_layer(model: Any) -> Any:
+def another_layer(model: Any) -> None:
     torch.manual_seed(3)
     model.v = nn.Linear(8, 4)
-    return model
 
 
-# torch.compile does not look for hooks added after it compiled, of any module
-@pytest.mark.parametrize(
-    ("change", "compiled"), [(wrap, False), (wrap, True), (hook, False), (another_layer, False), (another_layer, True)]
-)
-def test_a_layer_that_is_more_or_another_is_called_itself(change: Callable[[Any], Any], compiled: bool) -> None:
-    plain, packed = pair(compiled=compiled)
-    assert agree(plain, packed)
+ODD: dict[str, Callable[[Any], object]] = {
+    "wrapped": lambda m: setattr(m, "q", Adapter(m.q)),
+    "another": another_layer,
+    "hooked": lambda m: m.k.register_forward_hook(lambda *a: a[2] * 2),
+    "parametrised": parametrize,
+    "with a forward": lambda m: setattr(m.k, "forward", lambda x: 2 * nn.Linear.forward(m.k, x)),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("change", ODD.values(), ids=list(ODD))
+def test_a_layer_that_is_more_or_another_is_called_itself(change: Callable[[Any], object], compiled: bool) -> None:
+    plain, packed = pair((True, True, True), compiled=compiled)
+    # torch.compile does not look for hooks and other attributes that come after it compiled, of any module
+    if not compiled or change in (ODD["wrapped"], ODD["another"]):
+        assert agree(plain, packed)
     change(plain)
     change(packed)
     assert agree(plain, packed)
-
-
-def test_a_parametrised_layer_is_called_itself() -> None:
-    plain, packed = pair((True, True, True))
-    assert agree(plain, packed)
-    assert agree(parametrize(plain), parametrize(packed))
 
 
 def test_gradients_reach_the_layers() -> None:
