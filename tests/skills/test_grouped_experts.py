@@ -133,6 +133,7 @@ def test_what_changes_in_the_experts_is_seen(grouped: Any, change: Any) -> None:
     experts, given = make(), draw(32, 2, 4)
     agree(grouped, experts, *given)
     copied = copy.deepcopy(experts)
+    assert agree(grouped, copied, *given)
     change(copied)
     for _ in range(2):
         assert agree(grouped, copied, *given) and agree(grouped, experts, *given)
