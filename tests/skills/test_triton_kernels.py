@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from tests import assets
+from tests.skills.test_triton_kernels_apply import NAMES, entries
 from tests.skills.triton_errors import worst
 
 HAS_WHEELS = sys.platform == "linux" and platform.machine() == "x86_64"
@@ -28,16 +29,9 @@ load = partial(assets.load, "triton-on-rocm")
 
 
 def answers(x: torch.Tensor, weight: torch.Tensor) -> dict[str, Any]:
-    """Of each function that may answer None, for x with an even number of columns and a weight of that length."""
-    add_norm = load("add_norm")
-    return {
-        "rms_norm": load("rms_norm").rms_norm(x, weight, 1e-6),
-        "layer_norm": load("layer_norm").layer_norm(x, weight, None, 1e-5),
-        "add_rms_norm": add_norm.add_rms_norm(x, x, weight, 1e-6),
-        "add_layer_norm": add_norm.add_layer_norm(x, x, weight, weight, 1e-5),
-        "rotary": load("rotary").rotary(x, x, x),
-        "softmax_topk": load("softmax_topk").softmax_topk(x, 2),
-    }
+    """Of each function that may return None."""
+    loaded = {name: load(name) for name in NAMES}
+    return {name: call(x, weight) for name, call in entries(loaded).items()}
 
 
 @needs_triton

@@ -20,28 +20,29 @@ ON_A_CPU = torch.ones(1).get_device()
 LAUNCHED = torch.full((), 7.0)
 
 
-class Kernels:
-    """The entry functions, on x of (rows, 8) and other operands like it: what they gave, None where they stepped aside.
+def entries(loaded: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+    """The functions that may return None, on x of (rows, even columns) and a weight of the columns."""
+    add_norm = loaded["add_norm"]
+    return {
+        "rms_norm": lambda x, weight, **more: loaded["rms_norm"].rms_norm(x, weight, 1e-6, **more),
+        "layer_norm": lambda x, weight, **more: loaded["layer_norm"].layer_norm(x, weight, None, 1e-5, **more),
+        "add_rms_norm": lambda x, weight, **more: add_norm.add_rms_norm(x, x, weight, 1e-6, **more),
+        "add_layer_norm": lambda x, weight, **more: add_norm.add_layer_norm(x, x, weight, weight, 1e-5, **more),
+        "rotary": lambda x, _: loaded["rotary"].rotary(x, x, x),
+        "softmax_topk": lambda x, _: loaded["softmax_topk"].softmax_topk(x, 2),
+    }
 
-    A launch gives LAUNCHED.
-    """
+
+class Kernels:
+    """The entry functions where a launch gives LAUNCHED."""
 
     def __init__(self, **loaded: Any) -> None:
         self.loaded = loaded
-        self.calls: dict[str, Callable[..., Any]] = {
-            "rms_norm": lambda x, **more: loaded["rms_norm"].rms_norm(x, more.pop("weight", x[0]), 1e-6, **more),
-            "layer_norm": lambda x, **more: loaded["layer_norm"].layer_norm(x, x[0], None, 1e-6, **more),
-            "add_rms_norm": lambda x, **more: loaded["add_norm"].add_rms_norm(
-                x, x, more.pop("weight", x[0]), 1e-6, **more
-            ),
-            "add_layer_norm": lambda x, **more: loaded["add_norm"].add_layer_norm(x, x, x[0], x[0], 1e-6, **more),
-            "rotary": lambda x: loaded["rotary"].rotary(x, x, x),
-            "softmax_topk": lambda x: loaded["softmax_topk"].softmax_topk(x, 2),
-            "gated_mul": lambda x: None if (y := loaded["gated_mul"].gated_mul(x, x)) is not LAUNCHED else y,
-        }
+        gate = loaded["gated_mul"].gated_mul
+        self.calls = {**entries(loaded), "gated_mul": lambda x, _: gate(x, x)}
 
     def launched(self, x: torch.Tensor) -> set[str]:
-        return {name for name, call in self.calls.items() if call(x) is LAUNCHED}
+        return {name for name, call in self.calls.items() if call(x, x[0]) is LAUNCHED}
 
 
 @pytest.fixture
@@ -100,17 +101,15 @@ def test_a_norm_that_was_seen_in_one_dtype_is_computed_in_no_other(kernels: Kern
     for name in ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm"):
         for dtype in (torch.float16, torch.bfloat16, torch.float32):
             x = torch.randn(2, 8, dtype=dtype)
-            applies = {
-                only for only in ("float16", "bfloat16", "float32") if kernels.calls[name](x, only=only) is LAUNCHED
-            }
+            names = ("float16", "bfloat16", "float32")
+            applies = {only for only in names if kernels.calls[name](x, x[0], only=only) is LAUNCHED}
             assert applies == {str(dtype).removeprefix("torch.")}
-            assert kernels.calls[name](x) is LAUNCHED
+            assert kernels.calls[name](x, x[0]) is LAUNCHED
 
 
 def test_a_configuration_without_a_weight_or_with_no_number_for_eps_goes_its_own_way(kernels: Kernels) -> None:
     x = torch.randn(2, 8)
-    assert kernels.calls["rms_norm"](x, weight=None) is None
-    assert kernels.calls["add_rms_norm"](x, weight=None) is None
+    assert kernels.calls["rms_norm"](x, None) is kernels.calls["add_rms_norm"](x, None) is None
     for eps in (None, torch.tensor(1e-6)):
         assert kernels.loaded["rms_norm"].rms_norm(x, x[0], eps) is None
         assert kernels.loaded["layer_norm"].layer_norm(x, x[0], None, eps) is None

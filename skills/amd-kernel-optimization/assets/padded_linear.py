@@ -9,9 +9,7 @@ checkpoint format that asks for that (safetensors) needs `.contiguous()` first. 
 copied when a state dict is loaded, and those of a deepcopy, lie as they come. Nothing is padded where processes work
 together: who flattens weights to share them out (FSDP) takes them as contiguous.
 
-The layers are of a subclass from then on, on every device: what looks for `type(layer) is nn.Linear` (an initialiser
-that is called later, `quantize_dynamic`, a PackedLinear or a group of experts made later) passes them by. Those that a
-PackedLinear packs already stay as they are.
+The layers become ones of a subclass: see plain_linears.py.
 """
 
 import torch

@@ -9,9 +9,9 @@ where AMD's aiter is installed, its own of 16-bit types. A shape is what counts:
 mask, scale; prefill and decoding are shapes of their own. What is taken, and when, fastest.py says.
 
 PyTorch's own choice is taken with gradients, dropout, autocast or another rank than four, on a CPU, where one of its
-kernels was turned off, for a shape that is first seen while a graph is captured, and for all shapes after the first 64.
-A kernel is chosen by settings that PyTorch keeps for the whole process: routed calls take turns, but attention that is
-not routed, called by another thread in just that moment, finds the others turned off.
+kernels was turned off, and where fastest.py says so. A kernel is chosen by settings that PyTorch keeps for the whole
+process: routed calls take turns, but attention that is not routed, called by another thread in just that moment, finds
+the others turned off.
 """
 
 import threading

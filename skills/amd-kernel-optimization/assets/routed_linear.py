@@ -7,9 +7,7 @@ PyTorch's own product, the same with the bias added afterwards, and, where AMD's
 of 16-bit types, with the weights as they are or shuffled for it. A shape is what counts: rows, features, type and bias.
 fastest.py decides which is taken, and when.
 
-The layers are of a subclass from then on, on every device: what looks for `type(layer) is nn.Linear` (an initialiser
-that is called later, `quantize_dynamic`, a PackedLinear or a group of experts made later) passes them by. Those that a
-PackedLinear packs already stay as they are.
+The layers become ones of a subclass: see plain_linears.py.
 
 Shuffled weights are a second copy, made again when the layer's own have changed (a write through `.data` is not seen).
 """
