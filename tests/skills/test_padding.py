@@ -65,6 +65,8 @@ def test_the_longest_row_decides(given: Any, lengths: tuple[int, ...], left: int
     shorter, cut = given(mask, x)
     assert torch.equal(shorter, mask[:, :left]) and torch.equal(cut, x[:, :left])
     assert shorter.is_contiguous() and cut.is_contiguous()
+    one, cut = given(mask_of(max(lengths)), x)
+    assert one.shape == (1, left) and torch.equal(cut, x[:, :left]), "one mask for all rows"
 
 
 def test_what_has_other_positions_is_left_as_it_is(given: Any) -> None:
@@ -101,11 +103,6 @@ def test_a_mask_of_another_kind_means_something_else(given: Any, padding: Any) -
     others = {int: (keeps.bool(), keeps.float()), bool: (keeps, keeps.float()), float: (keeps, keeps.bool())}
     for mask in others[type(padding)]:
         assert given(mask.flip(1), x, padding=padding)[1] is x
-
-
-def test_one_mask_for_all_rows_cuts_them_all(given: Any) -> None:
-    mask, x = mask_of(20), torch.randn(3, 64)
-    assert [each.shape for each in given(mask, x)] == [(1, 24), (3, 24)]
 
 
 def test_what_was_not_there_before_keeps_everything(without_padding: Any) -> None:
@@ -162,20 +159,7 @@ def test_what_might_see_it_gets_everything(without_padding: Any) -> None:
     assert other.met == hooked.met == inside.met == 64
 
 
-def test_what_sees_every_module_gets_everything(without_padding: Any) -> None:
-    mean, x, mask = mean_of(without_padding)(), torch.randn(2, 64), mask_of(3, 20)
-    mean(x, mask)
-    hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda module, args: None)
-    try:
-        mean(x, mask)
-        assert mean.met == 64
-    finally:
-        hook.remove()
-    mean(x, mask)
-    assert mean.met == 24
-
-
-def test_parts_that_come_and_go_are_looked_at(without_padding: Any) -> None:
+def test_hooks_and_parts_that_come_and_go_are_looked_at(without_padding: Any) -> None:
     mean, x, mask = mean_of(without_padding)(), torch.randn(2, 64), mask_of(3, 20)
 
     def hooked() -> nn.Module:
@@ -187,6 +171,12 @@ def test_parts_that_come_and_go_are_looked_at(without_padding: Any) -> None:
         mean(x, mask)
         return int(mean.met)
 
+    assert met() == 24
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda module, args: None)
+    try:
+        assert met() == 64
+    finally:
+        hook.remove()
     assert met() == 24
     mean.part = hooked()
     assert met() == 64
