@@ -2,10 +2,9 @@
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
 """Attention that computes only the blocks in which a mask lets something through, by torch's FlexAttention.
 
-It is compiled for each shape, which takes seconds. Which blocks these are is computed anew for every mask, without
-waiting for the device, and kept while the mask lives and torch counts no change of it; another stream waits for them.
-Rows in which a mask of numbers excludes everything are computed like the others, since there its numbers decide.
-Without gradients.
+It is compiled for each shape, which takes seconds. The blocks are computed for every mask without waiting for the
+device, and kept while the mask lives and torch counts no change of it. Rows in which a mask of numbers excludes
+everything are computed like the others, since there its numbers decide. Without gradients.
 """
 
 import functools

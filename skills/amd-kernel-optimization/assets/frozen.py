@@ -1,20 +1,20 @@
 # Ratchet: frozen.py. Copied into this repository by an accepted change; it needs nothing but torch.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""Compile a module's calls with its weights as constants, which are laid out once as the processor likes them best.
+"""Compile a module's calls with its weights as constants, which are laid out once as the processor prefers.
 
     @frozen(dynamic=False)
     class Model(nn.Module): ...
 
-Takes the arguments of torch.compile. Each call looks at every weight, buffer and other tensor of the module: when one
-was written to, moved or replaced, everything is compiled anew, CHANGES times at most, and then for good the plain call
-runs. Whatever else a call depends on, torch.compile guards by itself. Not seen is what writes to a weight's memory
-behind torch's back: `p.data.mul_()`, as some adapters do when they are merged, or a kernel of one's own. Weights take
-their memory twice. Copies of the module, and subclasses, start afresh.
+Takes the arguments of torch.compile. Each call checks every weight, buffer and other tensor of the module. When one was
+written to, moved or replaced, everything is compiled again, at most CHANGES times; after that the plain call runs for
+good. torch.compile guards whatever else a call depends on. Writes that torch does not count are not seen: custom
+kernels, and `p.data.mul_()`, which some adapters use when they are merged. Weights take twice their memory. Copies of
+the module, and subclasses, share nothing with it.
 
-The plain call runs instead: with gradients, in training mode, with hooks, with a `forward` of the module's own, under
-anything that looks at operations, while compiling, tracing or capturing, for weights that are more than plain tensors,
-lie in memory that processes share or in a container of the module's own, and for good once a call wrote to a weight or
-a buffer, could not be compiled in one piece, or would hand out a constant, to which a caller might write. Not for one
+The plain call runs instead with gradients, in training mode, with hooks or a `forward` of the module's own, under
+dispatch modes and transforms, while compiling, tracing or capturing, and for weights that are more than plain tensors,
+are shared between processes or lie in a container of the module. It runs for good once a call wrote to a weight or a
+buffer, could not be compiled in one piece, or would return a constant, to which a caller might write. Not for one
 module called from several threads at a time.
 """
 

@@ -5,19 +5,19 @@
     @graphed
     class Model(nn.Module): ...
 
-A form (shapes, strides, dtypes, the values of what is no tensor, and torch's defaults) is recorded the second time it
-is seen. A replay copies the inputs into the recording's own and returns copies of its outputs, so that a caller may
-keep them. Weights are read where they lie: what is written into them is seen, and recordings are thrown away when one
-has moved or was replaced, or when an attribute or a hook of any part has changed (see watched.py). Copies of the
-module, and subclasses, start without recordings. What `remembered` remembers of the inputs is an input itself, looked
-up before each replay. An attribute or a part that is new, and makes inputs valid that were not, is seen only after a
-replay with them; a replay that is thrown away has drawn its random numbers.
+A form (shapes, strides, dtypes, the values of non-tensors, and torch's defaults) is recorded the second time it is
+seen. A replay copies the inputs into the recording's own and returns copies of its outputs. Weights are read in place,
+so in-place writes are seen. Recordings are dropped when a weight has moved or was replaced, or when an attribute or a
+hook of any part has changed (see watched.py). Copies of the module, and subclasses, start without recordings. Results
+that `remembered` keeps for the inputs are inputs themselves, looked up before each replay. A new attribute or part that
+makes inputs valid that were not is seen only after a replay with them; a replay that is thrown away has drawn its
+random numbers.
 
-The plain call runs instead: on a CPU and on a device that is not the current one, with gradients, in training mode of
-any part, under autocast or anything that looks at operations or modules, while compiling or capturing, for inputs that
-share memory, for more than MAX_GRAPHS forms, and for good once a recording has failed, a call wrote to a buffer, to an
-input or into a container of inputs, or the module has changed more than MAX_CHANGES times. Not for modules that keep
-state elsewhere from call to call, nor for one module called from several threads or streams at a time.
+The plain call runs instead on a CPU, on a device that is not the current one, with gradients, in training mode of any
+part, under autocast or anything that observes operations or modules, while compiling or capturing, for inputs that
+share memory, and for more than MAX_GRAPHS forms. It runs for good once a recording has failed, a call wrote to a
+buffer, an input or a container of inputs, or the module has changed more than MAX_CHANGES times. Not for modules that
+keep state elsewhere from call to call, nor for one module called from several threads or streams at a time.
 """
 
 import contextlib

@@ -46,7 +46,7 @@ def read(folder):
         if installed != version:
             raise ImportError(
                 f"{file} was made of {library} {version}, and {installed} is installed: "
-                "install that version, have it made anew, or import your libraries without it"
+                "install that version, make the copy again, or import your libraries without it"
             )
         copies[module] = str(file)
     return copies

@@ -1,6 +1,6 @@
 # Ratchet: per_module.py. Copied into this repository by an accepted change; it needs nothing but torch.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""What is known of a module, for as long as it lives: no copy of the module has it, and it is not pickled."""
+"""Values that are attached to a module while it lives. Copies do not get them, and they are not pickled."""
 
 import weakref
 

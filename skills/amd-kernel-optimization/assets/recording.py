@@ -1,9 +1,9 @@
 # Ratchet: recording.py. Copied into this repository by an accepted change; it needs nothing but torch.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""Results that stay out of a recording of a whole call, such as what a part of it gave for the same input before.
+"""Results that stay out of a recording of a whole call, such as those that `remembered` keeps for the same input.
 
-While a call is recorded, the code in it may ask `current()` for such a result. It is computed outside, before each
-replay, and is an input of the recording like those of the call.
+Code in a call that is being recorded may ask `current()` for such a result. It is computed outside the recording,
+before each replay, and is an input of the recording like those of the call.
 """
 
 import contextlib

@@ -1,12 +1,12 @@
 # Ratchet: routed_attention.py. Copied into this repository by an accepted change; it needs nothing but torch.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""Attend in the way that is the fastest for each shape on this device, by measuring once.
+"""Attention by the kernel that was measured to be the fastest for each shape on this device.
 
 `routed_attention` takes what torch.nn.functional.scaled_dot_product_attention takes, and gives the same within the
 rounding of its type. The ways are PyTorch's own choice, each of its fused kernels by itself (on ROCm that of Composable
 Kernel, too, where PyTorch was built with it), FlexAttention where a mask excludes whole blocks (see blocks.py) and,
 where AMD's aiter is installed, its own of 16-bit types. A shape is what counts: sizes and strides of all tensors, type,
-mask, scale; prefill and decoding are shapes of their own. What is taken, and when, fastest.py says.
+mask, scale; prefill and decoding are shapes of their own. fastest.py decides which is taken, and when.
 
 PyTorch's own choice is taken with gradients, dropout, autocast or another rank than four, on a CPU, where one of its
 kernels was turned off, and where fastest.py says so. A kernel is chosen by settings that PyTorch keeps for the whole
@@ -58,7 +58,7 @@ def _attention(*given):
 def _routed(query, key, value, mask, is_causal, scale, enable_gqa):
     given = query, key, value, mask, is_causal, scale, enable_gqa
     if not all(enabled() for enabled in _ENABLED) or not (mask is None or type(mask) is torch.Tensor):
-        return _by_pytorch(*given)  # somebody has chosen already
+        return _by_pytorch(*given)  # the user has chosen already
     shape = tuple(_facts(each) if isinstance(each, torch.Tensor) else each for each in given)
     return fastest.run(_chosen, shape, _by_pytorch, _ways, *given)
 

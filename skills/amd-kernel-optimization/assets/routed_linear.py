@@ -1,6 +1,6 @@
 # Ratchet: routed_linear.py. Copied into this repository by an accepted change; it needs nothing but torch.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""Multiply each shape of a linear layer in the way that is the fastest on this device, by measuring once.
+"""Linear layers by the product that was measured to be the fastest for each shape on this device.
 
 `route_linears(module)`, at the end of its `__init__`, does so for every plain nn.Linear below it. The ways are
 PyTorch's own product, the same with the bias added afterwards, and, where AMD's aiter is installed, its tuned product
@@ -68,7 +68,7 @@ def _by_aiter(x, weight, bias):
 
 
 def _by_aiter_shuffled(x, weight, bias):
-    if x.is_cuda and is_capturing():  # a graph would go on with this copy for ever
+    if x.is_cuda and is_capturing():  # a graph would keep this copy forever
         return F.linear(x, weight, bias)
     return _aiter()[0](x, _shuffled_copy(weight), bias=bias)
 

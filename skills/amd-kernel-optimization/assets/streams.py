@@ -1,6 +1,6 @@
 # Ratchet: streams.py. Copied into this repository by an accepted change; it needs nothing but torch.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""What was computed on one stream of a GPU and is kept for code on any other. On a CPU there is nothing to wait for.
+"""Order between streams of a GPU for tensors that are computed on one and kept for others. On a CPU nothing waits.
 
 Not while a stream is captured.
 """
