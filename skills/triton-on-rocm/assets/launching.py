@@ -20,7 +20,7 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def may_launch(*tensors):
-    """Whether a kernel may run on these; None among them counts for nothing."""
+    """Whether a kernel may run on these tensors; None among them is ignored."""
     x = tensors[0]
     if triton is None or not x.is_cuda:
         return False
@@ -32,7 +32,7 @@ def may_launch(*tensors):
             return False
         if records and tensor.requires_grad:
             return False
-    if torch.compiler.is_compiling():  # which does without a launch what the rest is about
+    if torch.compiler.is_compiling():  # compiled code takes care of devices, modes and tracing itself
         return True
     if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.get_device() != torch.cuda.current_device():
         return False
