@@ -98,7 +98,7 @@ def test_whoever_listens_to_calls_of_modules_hears_of_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(nn.Module, "__call__", call)
     x = torch.randn(3, 8)
     torch.testing.assert_close(frozen(x), plain(x))
-    assert heard[0] == "Frozen" and vars(frozen)["_compiled_call_impl"] is None
+    assert heard[0] == "FrozenPlain" and vars(frozen)["_compiled_call_impl"] is None
 
 
 def state(frozen: Any) -> Any:
