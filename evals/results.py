@@ -40,7 +40,7 @@ run on an AMD GPU yet.
 - *Over eager*: time of the unmodified task over time of the task with all kept changes, as the median over paired
   restarts with a 95 % interval; a geometric mean where a task has several shapes.
 - *Over one line*: the same against the fastest mode of plain `torch.compile` in the same restarts.
-- *Kept*: the changes by key. Rows before 2026-11-28 12:00 UTC name them by step and title.
+- *Kept*: the changes by key. Rows before 2026-11-28 17:00 UTC name them by step and title.
 - *Time*: wall time of the whole run. *Commit*: of this repository when the run began.
 
 Each row of `results.jsonl` also has the command, the torch version, a digest of the recorded environment, and the file
@@ -64,6 +64,8 @@ class Result(BaseModel):
     command: str
     outcome: str
     kept: list[str] = Field(default_factory=list)
+    """Keys of the kept changes, "rewriter place variant", in order; of rows before 2026-11-28 17:00 UTC step and title.
+    """
     speedup: SpeedupInterval | None = None
     """Over eager; None where nothing was kept."""
     over_one_line: SpeedupInterval | None = None

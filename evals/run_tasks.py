@@ -90,7 +90,7 @@ def run_one(name: str, runs_dir: Path, options: Sequence[str]) -> tuple[int, Res
         commit=commit,
         command=shlex.join(run_folder.this_command()),
         outcome=found.outcome if found else f"ended with exit status {status}",
-        kept=[f"{kept.step}: {kept.title}" for kept in found.kept] if found else [],
+        kept=[str(kept.key or kept.title) for kept in found.kept] if found else [],
         speedup=found.speedup if found else None,
         over_one_line=found.speedup_over_compile if found else None,
         one_line=found.baselines.best if found and found.baselines else "",

@@ -32,27 +32,10 @@ def attempts(report: Path, steps: Collection[str]) -> list[Any]:
 def test_a_recorded_run_comes_out_the_same(recording: Path, tmp_path: Path) -> None:
     options = json.loads((recording / "options.json").read_text())
     steps = options[options.index("--steps") + 1].split(",") if "--steps" in options else STEPS
-    command = [
-        sys.executable,
-        "-m",
-        "agent",
-        "run",
-        "--target",
-        str(EVALS / "tasks" / recording.name),
-        "--entry",
-        "bench.py",
-        "--replay",
-        str(recording / "exchanges.jsonl"),
-        "--replay-clock",
-        str(recording / "clock.jsonl"),
-        "--runs-dir",
-        str(tmp_path),
-        "--run-id",
-        "again",
-        "--sandbox",
-        "local",
-        *options,
-    ]
+    target = ["--target", str(EVALS / "tasks" / recording.name), "--entry", "bench.py", "--sandbox", "local"]
+    replay = ["--replay", str(recording / "exchanges.jsonl"), "--replay-clock", str(recording / "clock.jsonl")]
+    where = ["--runs-dir", str(tmp_path), "--run-id", "again"]
+    command = [sys.executable, "-m", "agent", "run", *target, *replay, *where, *options]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     again = tmp_path / "again" / "report.json"

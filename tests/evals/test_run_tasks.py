@@ -12,6 +12,7 @@ from agent.errors import WrongUsage
 from evals import results, run_tasks
 from evals.run_tasks import TASKS, run, tasks
 from tests.agent.reporting.sample_report import sample
+from tools.candidate import Key
 
 
 def test_a_folder_is_a_task_and_one_of_scripts_stands_for_all_of_them() -> None:
@@ -34,10 +35,13 @@ def test_every_task_says_what_it_is() -> None:
 
 
 def test_a_row_says_what_the_report_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sample()
+    found = sample(kept=[found.kept[0].model_copy(update={"key": Key("fuse", "model.py Attention", "qkv")})])
+
     def agent(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         run_dir = Path(command[command.index("--runs-dir") + 1]) / "unchanged-t5"
         run_dir.mkdir()
-        (run_dir / "report.json").write_text(sample().model_dump_json())
+        (run_dir / "report.json").write_text(found.model_dump_json())
         (run_dir / "whole.json").write_text('{"log_ratios": [0.1]}')
         return subprocess.CompletedProcess(command, 0)
 
@@ -46,7 +50,7 @@ def test_a_row_says_what_the_report_says(tmp_path: Path, monkeypatch: pytest.Mon
     assert run(("unchanged/t5",), tmp_path / "results") == 0
     (row,) = results.read(tmp_path / "results")
     assert (row.task, row.device, row.torch, row.commit) == ("unchanged/t5", "A CPU, 2 cores", "2.13.0+cpu", "0123456")
-    assert (row.speedup, row.one_line) == (sample().speedup, "default") and len(row.kept) == 1
+    assert (row.speedup, row.one_line) == (sample().speedup, "default") and row.kept == ["fuse model.py Attention qkv"]
     assert (tmp_path / "results" / row.samples).is_file()
 
 
