@@ -25,6 +25,7 @@ from sandbox.guest import wire
 from sandbox.local.provider import LocalSandbox
 from sandbox.supervision import user_ids
 from tests.files import folder_open_to_all
+from tests.sandbox.attacks.bench import carrying
 from tests.sandbox.uncontained import WithSignals
 
 
@@ -145,18 +146,6 @@ def eventually(claim: Callable[[], Any], *, patience_s: float = 20.0) -> Any:
     return value
 
 
-def carrying(mark: str) -> list[int]:
-    """The living processes of this machine that have `mark` in their environment."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdigit() and mark.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return [pid for pid in found if pid != os.getpid()]
-
-
 @pytest.fixture
 def until() -> Callable[..., Any]:
     return eventually
@@ -164,4 +153,5 @@ def until() -> Callable[..., Any]:
 
 @pytest.fixture
 def marked() -> Callable[[str], list[int]]:
+    """The living processes of this machine that have this, as `NAME=value`, in their environment."""
     return carrying

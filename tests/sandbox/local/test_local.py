@@ -125,8 +125,8 @@ def test_a_killed_supervisor_takes_everything_along(
     guests_of: Any, tmp_path: Path, until: Until, marked: Any, provider: type[LocalSandbox]
 ) -> None:
     code = "import time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\nchannel.send({}); channel.receive()"
-    mark = secrets.token_hex(8)
-    process = guests_of(provider(sys.executable, tmp_path))(code, env={"MARK": mark})
+    mark = f"MARK={secrets.token_hex(8)}"
+    process = guests_of(provider(sys.executable, tmp_path))(code, env=dict([mark.split("=")]))
     process.channel.receive(20.0)
     assert len(marked(mark)) == 2
     os.kill(process.pid, signal.SIGKILL)

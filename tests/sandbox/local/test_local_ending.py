@@ -53,8 +53,9 @@ class Agent:
     """A running agent, and what its command carries in its environment."""
 
     def __init__(self, scratch: Path, folder: Path, provider: str) -> None:
-        self.mark = f"MARK-{secrets.token_hex(8)}"
-        code = AGENT.format(root=str(ROOT), scratch=str(scratch), folder=str(folder), mark=self.mark, provider=provider)
+        value = secrets.token_hex(8)
+        self.mark = f"MARK={value}"
+        code = AGENT.format(root=str(ROOT), scratch=str(scratch), folder=str(folder), mark=value, provider=provider)
         self.popen = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         assert self.popen.stdout is not None
         with self.popen.stdout as told:
