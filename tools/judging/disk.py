@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sandbox.contract import Limits
 from sandbox.errors import means_disk_full
+from sandbox.supervision.disk import room
 
-_ROOM_BYTES = 256 << 20  # what a worker may have failed to write is not known; a disk with less is as good as full
+# what a worker may have failed to write is not known; a disk with less is as good as full
+_ROOM_BYTES = Limits().free_disk_bytes
 _OF_THE_MACHINE = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 _SAYINGS = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
@@ -28,7 +31,10 @@ def looks_full(kind: str, message: str, signal_number: int | None) -> bool:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether we could not write 256 MiB there now; a quota counts as well. Raises: OSError."""
+    """Whether we could not write 256 MiB there now, or the floor is reached; a quota counts as well. Raises: OSError."""
+    left = room(str(folder))
+    if left is not None and left.below(_ROOM_BYTES):
+        return True
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, _ROOM_BYTES)
