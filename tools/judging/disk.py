@@ -31,7 +31,7 @@ def looks_full(kind: str, message: str, signal_number: int | None) -> bool:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether we could not write 256 MiB there now, or the floor is reached; a quota counts as well. Raises: OSError."""
+    """Whether we could not write 256 MiB there now, or the floor is reached; quotas count. Raises: OSError."""
     left = room(str(folder))
     if left is not None and left.below(_ROOM_BYTES):
         return True

@@ -177,10 +177,13 @@ def test_what_it_waits_for_all_answers_is_waited_for_each_once_it_is_ready(ready
     started.close()
 
 
+WROTE_MORE = "disk limit: it wrote more than the {} GiB that it may, or the last of the disk"
+
+
 def test_what_writes_more_than_it_may_is_broken_and_told_so(setting: Setting) -> None:
     with Worker(replace(setting, limits=Limits(disk_bytes=8 << 30)), Build("x", setting.guest)) as started:
         fault = started._fault(ProcessEnded(Ended(None, 9, "disk limit", "")))
-    assert correctness.fault_verdict(fault) == ("broken", "disk limit: it wrote more than the 8 GiB that it may")
+    assert correctness.fault_verdict(fault) == ("broken", WROTE_MORE.format("8"))
 
 
 FILLS = """
@@ -202,7 +205,7 @@ def test_a_candidate_that_fills_the_disk_meets_the_limit_of_a_run(tmp_path: Path
         assert limits.disk_bytes >= open_referee.LEAST_DISK_BYTES
         narrow = arena.with_setting(limits=replace(limits, disk_bytes=64 << 20))
         found = narrow.referee.check(filling).finding
-        assert (found.verdict, found.reason) == ("broken", "disk limit: it wrote more than the 0.0625 GiB that it may")
+        assert (found.verdict, found.reason) == ("broken", WROTE_MORE.format("0.0625"))
     finally:
         arena.referee.close()
 
