@@ -157,12 +157,6 @@ class RunConfig(BaseModel):
     reviewer: str | None = Field(default=None, min_length=1)
     """Model that looks at each candidate of the other and may only reject it; None is the same."""
 
-    triage: str | None = Field(default=None, min_length=1)
-    """Model, a cheap one, that is asked first whether a step is worth asking the other; None asks none."""
-
-    drafts: PositiveInt = 1
-    """How many conversations work on each step side by side, each with a candidate of its own."""
-
     replay: HostPath | None = None
     """File of exchanges with a model, of an earlier run, to answer from instead of a model."""
 

@@ -48,7 +48,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
         told["replay"] = _recording(arguments)
     if arguments.command in ("run", "mcp"):
         told = {**_defaults(arguments, told), **told}
-        needed(arguments, ("base_url", "reviewer", "triage", "drafts", "dollars", "price"), "--model", "model" in told)
+        needed(arguments, ("base_url", "reviewer", "dollars", "price"), "--model", "model" in told)
     told.setdefault("runs_dir", runs_dir_for(arguments.target, Path.cwd()))
     try:
         return RunConfig(**told)

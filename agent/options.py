@@ -60,8 +60,6 @@ def models(run: argparse.ArgumentParser) -> None:
     add("--dollars", type=positive, metavar="N", help="of what they cost by the known prices, at most")
     add("--price", type=numbers, metavar="IN,OUT[,CACHED]", help="dollars for a million tokens (default: by a table)")
     add("--reviewer", metavar="NAME", help="model that may reject its changes (default: the same)")
-    add("--triage", metavar="NAME", help="cheap model to ask first whether a step is worth it (default: none)")
-    add("--drafts", type=count, metavar="N", help="conversations side by side on each step (default: 1)")
     add("--tool-calls", type=count, metavar="N", help="that a model may make for one candidate (default: 80)")
     add("--replay", metavar="RUN", help="answer from the exchanges of that run, or file, instead of asking a model")
     packs(run)

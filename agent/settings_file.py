@@ -13,7 +13,7 @@ from typing import Any
 from agent.errors import WrongUsage
 
 NAME = "ratchet.toml"
-_OF_MODELS = ("model", "base_url", "reviewer", "triage", "drafts", "skills", "tokens", "dollars", "price", "tool_calls")
+_OF_MODELS = ("model", "base_url", "reviewer", "skills", "tokens", "dollars", "price", "tool_calls")
 KEYS = frozenset((*_OF_MODELS, "attempts", "budget_minutes", "memory_gib"))
 
 

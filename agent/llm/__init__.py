@@ -22,20 +22,10 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
-class Lost(_Record):
-    """Answers that began and came to nothing: they were worked on, and perhaps are paid for."""
-
-    answers: int = Field(default=0, ge=0)
-    heard: int = Field(default=0, ge=0)
-    """Characters of all of them."""
-
-
 class ModelError(AgentError):
     """The model could not be asked."""
 
     exit_status = 90
-    lost = Lost()
-    """What was heard all the same."""
 
 
 class ModelRefused(ModelError):
@@ -73,7 +63,7 @@ class ContextFull(ModelError):
 
 
 class BudgetReached(ModelError):
-    """What may be spent on models, or the time of the run, allows no further answer: no fault of anybody."""
+    """A limit of tokens, dollars or time does not allow another request."""
 
 
 class NotRecorded(ModelError):
@@ -106,8 +96,6 @@ class Turn(_Record):
     usage: Usage = Usage()
     reasoning: str = ""
     """Its thoughts, where the endpoint shows them; never sent back."""
-    lost: Lost = Lost()
-    """Before it was whole."""
 
     def as_message(self) -> Message:
         """Never without both words and calls, which servers refuse."""
@@ -140,6 +128,6 @@ def _no_number(name: str) -> None:
 class Chat(Protocol):
     """Answers one request."""
 
-    def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], most_tokens: int | None = None) -> Turn:
-        """`most_tokens`: of the answer. Raises: ModelError."""
+    def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
+        """Raises: ModelError."""
         ...

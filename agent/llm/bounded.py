@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import httpx2
 
-NEVER_LET_IN = (httpx2.ConnectTimeout, httpx2.PoolTimeout)  # what was asked did not arrive
 _BETWEEN = (b"\n\n", b"\r\n\r\n")  # events of a stream
 
 

@@ -1,8 +1,8 @@
 """Ask an OpenAI-compatible endpoint by chat.completions, streamed. The only file that imports openai.
 
 There is one layer of retries, here: what may pass (a limit of requests, a server in trouble, a connection that drops)
-is asked again after a while; what will not (a refused key, an unknown model) is an error at once. It refuses to hold
-the key anywhere but in memory, and to go on when the run has no time or tokens for it.
+is asked again after a while; what will not (a refused key, an unknown model) is an error at once. The key is held in
+memory only. A request does not outlast the time that the run has left.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from agent.llm import (
     BudgetReached,
     ContextFull,
     KeyRefused,
-    Lost,
     Message,
     ModelError,
     ModelRefused,
@@ -31,8 +30,7 @@ from agent.llm import (
     ModelUnreachable,
     Turn,
 )
-from agent.llm.account import LEAST_ANSWER
-from agent.llm.bounded import NEVER_LET_IN, Bounded
+from agent.llm.bounded import Bounded
 from agent.llm.listening import Listener, whole
 from tools.plain_text import one_line
 
@@ -42,8 +40,6 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 PATIENCE_S = 300.0  # a longer wait than this is not waited for
 CONNECT_S, ANSWER_S = 15.0, 600.0  # to be let in, and between two signs of life
 LONGEST_ANSWER, LONGEST_ANSWER_S = 4_000_000, 3600.0  # characters and seconds; what comes after it is not listened to
-MOST_ANSWER = 131_072  # tokens; models say no more at once, and many servers refuse a limit above what theirs can say
-LONGEST_TOKEN = 16  # characters, on the average of an answer: more means that the limit is not held
 _PASSING = {408, 409, 425, 429}  # and all above 499 but 501
 _REFUSED = {400, 405, 413, 415, 422, 501}
 # of OpenAI and vLLM, llama.cpp, Anthropic and Google, in this order
@@ -63,11 +59,11 @@ class Endpoint:
 
 
 class _Passing(Exception):
-    """What may work the next time. `heard`: characters of an answer that had begun; None where none had."""
+    """What may work the next time."""
 
-    def __init__(self, why: str, after_s: float | None = None, heard: int | None = None) -> None:
+    def __init__(self, why: str, after_s: float | None = None) -> None:
         super().__init__(why)
-        self.after_s, self.heard = after_s, heard
+        self.after_s = after_s
 
 
 class Client:
@@ -87,11 +83,10 @@ class Client:
         if not (endpoint.key.isascii() and endpoint.key.isprintable()):
             raise KeyRefused(
                 f"The key for {endpoint.model} holds a character that no key can hold.",
-                hint="Copy it anew: a line's end or an accent may have got in.",
+                hint="Copy it again: a line's end or an accent may have got in.",
             )
         self.endpoint, self._told, self._sleep, self._answering = endpoint, told, sleep, answering
         self._left_s, self._answered = left_s, False
-        self._limit = "max_completion_tokens"  # what the endpoint calls the limit of an answer
         web = openai.DefaultHttpxClient(event_hooks={"response": [_bound]})
         self._openai = openai.OpenAI(
             base_url=endpoint.base_url, api_key=endpoint.key or "none", max_retries=0, http_client=web
@@ -100,30 +95,17 @@ class Client:
     def close(self) -> None:
         self._openai.close()
 
-    def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], most_tokens: int | None = None) -> Turn:
-        """`most_tokens` is for all tries together, each prompt but the first included. Raises: ModelUnreachable,
-        KeyRefused, ModelUnknown, ModelRefused, ContextFull, BudgetReached, ModelError.
-        """
-        messages, lost, left_s = _sendable(messages), Lost(), self._left_s()
+    def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
+        """Raises: ModelUnreachable, KeyRefused, ModelUnknown, ModelRefused, ContextFull, BudgetReached, ModelError."""
+        messages, left_s = _sendable(messages), self._left_s()
         ends = time.monotonic() + left_s if left_s > 0 else math.inf  # who asks later than that has a reason to
-        prompt = len(json.dumps([messages, *tools]))
-        try:
-            for tried in range(LATER_RETRIES + 1):
-                spent = lost.answers * prompt + lost.heard  # no token is shorter than a character
-                most = None if most_tokens is None else most_tokens - spent
-                if most is not None and lost.answers and most < LEAST_ANSWER:
-                    raise BudgetReached("what may be spent does not allow to ask again after an answer that broke off")
-                try:
-                    turn = self._ask_once(messages, tools, most, ends)
-                    self._answered = True
-                    return turn.model_copy(update={"lost": lost})
-                except _Passing as reason:
-                    if reason.heard is not None:
-                        lost = Lost(answers=lost.answers + 1, heard=lost.heard + reason.heard)
-                    self._wait(reason, tried, ends)
-        except ModelError as error:
-            error.lost = lost
-            raise
+        for tried in range(LATER_RETRIES + 1):
+            try:
+                turn = self._ask_once(messages, tools, ends)
+                self._answered = True
+                return turn
+            except _Passing as reason:
+                self._wait(reason, tried, ends)
         raise AssertionError("the last try returns or raises")
 
     def _wait(self, reason: _Passing, tried: int, ends: float) -> None:
@@ -145,9 +127,7 @@ class Client:
     def _where(self) -> str:
         return f"The model {self.endpoint.model} at {self._openai.base_url}"
 
-    def _ask_once(
-        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], most: int | None, ends: float
-    ) -> Turn:
+    def _ask_once(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], ends: float) -> Turn:
         """No error is chained to the library's own, which may hold the key."""
         left_s = max(0.001, ends - time.monotonic())
         request: dict[str, Any] = {
@@ -159,10 +139,7 @@ class Client:
         }
         if tools:
             request["tools"] = list(tools)
-        limited = most is not None and most < MOST_ANSWER
-        if limited:
-            request[self._limit] = most
-        listener, began = Listener(self._answering), False
+        listener = Listener(self._answering)
         mark = _until.set(min(ends, time.monotonic() + LONGEST_ANSWER_S))
         try:
             with self._openai.chat.completions.create(**request) as stream:
@@ -171,28 +148,17 @@ class Client:
                         f"{self._where} is no such endpoint: it answers with a page of HTML.",
                         hint="--base-url usually ends in /v1.",
                     )
-                began = True
-                listener.hear(stream, LONGEST_ANSWER if most is None else min(LONGEST_ANSWER, LONGEST_TOKEN * most))
+                listener.hear(stream, LONGEST_ANSWER)
                 return self._heard(listener, stream.response.stream, ends)
-        except openai.BadRequestError as error:
-            other = self._other_limit(str(error.message), most) if limited and most is not None else None
-            if other is not None:
-                return self._ask_once(messages, tools, other, ends)
-            raise self._refused(error) from None
         except openai.APIStatusError as error:
             raise self._refused(error) from None
         except openai.APIConnectionError as error:
             cause = f" ({error.__cause__})" if error.__cause__ else ""
-            late = isinstance(error, openai.APITimeoutError) and not isinstance(error.__cause__, NEVER_LET_IN)
-            heard = listener.characters if began or late else None
-            raise _Passing(self._without_key(f"{error.message}{cause}"), heard=heard) from None
+            raise _Passing(self._without_key(f"{error.message}{cause}")) from None
         except openai.APIError as error:
-            raise _Passing(self._without_key(error.message), heard=listener.characters if began else None) from None
+            raise _Passing(self._without_key(error.message)) from None
         except (ValueError, AttributeError, TypeError, KeyError) as error:  # what came is no such stream
-            raise _Passing(
-                f"what it sends is not of the API: {self._without_key(str(error))}",
-                heard=listener.characters if began else None,
-            ) from None
+            raise _Passing(f"what it sends is not of the API: {self._without_key(str(error))}") from None
         finally:
             _until.reset(mark)
 
@@ -200,24 +166,14 @@ class Client:
         if not listener.finish:
             cut = body.ended_by if isinstance(body, Bounded) else ""
             if not cut:
-                raise _Passing("the answer broke off", heard=listener.characters)
-            if cut == "time" and not listener.anything and time.monotonic() < ends:
+                raise _Passing("the answer broke off")
+            if cut == "time" and not listener.characters and time.monotonic() < ends:
                 raise ModelUnreachable(f"{self._where} said nothing in {LONGEST_ANSWER_S:.0f} s.")
             listener.finish = "length"
         turn = listener.turn()
         if listener.refusal:
             self._told(f"the model refuses: {self._without_key(listener.refusal)}")
         return turn
-
-    def _other_limit(self, said: str, most: int) -> int | None:
-        """What to ask for where a server does not take the limit of an answer: the same under its older name, or, where
-        it is above what the model can say, the half of it.
-        """
-        large = re.search(r"too large|at most|exceed|maximum|too long", said)
-        if not large and self._limit in said and self._limit != "max_tokens":
-            self._limit = "max_tokens"
-            return most
-        return most // 2 if large and re.search("max_|completion", said) and most // 2 >= LEAST_ANSWER else None
 
     def _without_key(self, said: str) -> str:
         """In one line; some endpoints repeat the key that they refuse, and some errors what was sent, escaped."""
@@ -235,7 +191,7 @@ class Client:
         if status == 404:
             return ModelUnknown(
                 f"{self._where} is not known there: {said}",
-                hint="--model, --reviewer and --triage name what it lists; --base-url usually ends in /v1.",
+                hint="--model and --reviewer name what it lists; --base-url usually ends in /v1.",
             )
         if status == 429 and error.code == "insufficient_quota":
             return KeyRefused(

@@ -5,10 +5,8 @@ What tools say is data, and handed over as such. It refuses to believe anything:
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,11 +14,13 @@ from pydantic import Field, ValidationError
 
 from agent.llm import BudgetReached, Chat, ContextFull, Message, NotRecorded, ToolCall, Turn
 from agent.llm.account import Account
-from agent.llm.paying import Payer
+from agent.llm.opinions import Reviewer
+from agent.proposers import PastAttempt
+from agent.proposers.past import verdict_on
 from tools.candidate import Candidate
 from tools.registry import Answer, Registry, Request, Result, Tool, ToolFault
 from tools.registry.files import Text
-from tools.registry.marks import END_OF_DATA, as_data
+from tools.registry.marks import END_OF_DATA, as_data, marked
 
 STUMBLES = 3  # answers in a row that call no tool, or are cut off
 REPEATS = 4  # the same call with the same answer
@@ -52,14 +52,18 @@ HANDING_IN = (Tool.only_described("submit", Submit), Tool.only_described("give_u
 
 
 class Bench(Protocol):
-    """What a conversation needs beside the tools."""
+    """What a conversation needs beside the tools; a `Workbench`."""
+
+    def renew(self) -> bool: ...
 
     def candidate(self, title: str, rationale: str, predicted_gain: float | None, enables: str) -> Candidate: ...
 
 
 @dataclass
 class Conversation:
-    """`messages` begins with what the model is told; `heard` is called with every exchange."""
+    """`messages` begins with what the model is told; `heard` is called with every exchange. `next_candidate` is asked
+    again after each verdict.
+    """
 
     chat: Chat
     registry: Registry
@@ -70,26 +74,27 @@ class Conversation:
     heard: Callable[[Sequence[Message], Turn], None] = lambda messages, turn: None
     most_calls: int = 80
     """Of tools, for one candidate."""
-    one_by_one: AbstractContextManager[Any] = field(default_factory=contextlib.nullcontext)
-    """Held while a tool works, where several conversations share a run."""
     over: Callable[[], str] = lambda: ""
     """Why there is no time for more; empty while there is."""
+    reviewer: Reviewer | None = None
     ended: str = ""
     """Why no further candidate will come."""
     _stumbles: int = 0
     _tokens: int = 0  # since a candidate was last handed in
-    _paid: float = 0.0  # dollars, until then
+    _dollars: float | None = 0.0  # the same; None where that is not known
+    _handed_in: str = ""  # the digest of the last candidate
     _seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._submitted: Candidate | None = None
-        self._payer = Payer(self.chat, self.account, self.step)
         self._all = self.registry.with_more(
             [Tool("submit", Submit, self._submit), Tool("give_up", GiveUp, self._give_up)]
         )
 
-    def next_candidate(self) -> Candidate | None:
-        """None when the conversation has ended. Raises: ModelError."""
+    def next_candidate(self, attempts: Sequence[PastAttempt] = ()) -> Candidate | None:
+        """None when the conversation has ended. `attempts` are those of the run until now. Raises: ModelError."""
+        if self._handed_in:
+            self._tell_outcome([past for past in attempts if past.diff_digest == self._handed_in])
         self._submitted, made = None, 0
         self._seen.clear()
         while not self.ended and self._submitted is None:
@@ -103,11 +108,30 @@ class Conversation:
                     self._answer(call, made)
             else:
                 self._stumble(turn)
-        return self._submitted
+        found: Candidate | None = self._submitted
+        self._handed_in = found.digest if found is not None else ""
+        if found is None or self.reviewer is None:
+            return found
+        return found.model_copy(update={"objection": self.reviewer.objection(found)})
 
-    def tell(self, said: str) -> None:
-        """What became of what was submitted."""
+    def _tell(self, said: str) -> None:
         self.messages.append({"role": "user", "content": said})
+
+    def _tell_outcome(self, judged: Sequence[PastAttempt]) -> None:
+        said = "Your candidate was not judged: the stack has changed since you made it, or the same was judged before."
+        if judged:
+            said = verdict_on(judged[-1])
+        go_on = "Go on with another idea, or mend this one; `give_up` ends the step."
+        self._tell(f"{said}\n{self._renewed()}\n{go_on}")
+
+    def _renewed(self) -> str:
+        try:
+            renewed = self.bench.renew()
+        except ToolFault as fault:
+            return f"The stack has changed; your files are still as you left them.\n{marked('data', str(fault))}"
+        if renewed:
+            return "The stack has changed: your files are those of its new top, without anything that you left over."
+        return "Your files are as you left them; `reset` takes your changes back."
 
     # -- asking
 
@@ -119,7 +143,7 @@ class Conversation:
                 self.ended = why
                 return None
             try:
-                turn, tokens = self._payer.ask(self.messages, self._all.as_functions())
+                turn, tokens, dollars = self.account.ask(self.step, self.chat, self.messages, self._all.as_functions())
             except ContextFull as error:
                 if shortened:
                     self.ended = error.message
@@ -129,6 +153,7 @@ class Conversation:
                 self.ended = error.message
                 return None
             self._tokens += tokens
+            self._dollars = None if self._dollars is None or dollars is None else self._dollars + dollars
             self.heard(self.messages, turn)
             self.messages.append(turn.as_message())
             return turn
@@ -154,8 +179,7 @@ class Conversation:
         elif made > self.most_calls:
             said = self.ended = f"{self.most_calls} calls of tools were made for one candidate, which is the limit"
         else:
-            with self.one_by_one:
-                answer = self._all.call(self.bench, call.name, call.arguments)
+            answer = self._all.call(self.bench, call.name, call.arguments)
             said, times = answer.text, self._times(call, answer)
             if times >= 2 * REPEATS:
                 self.ended = f"the model repeats itself: {call.name} with the same arguments and the same answer"
@@ -184,7 +208,7 @@ class Conversation:
         }.get(turn.finish, "Call a tool: submit hands your candidate in, give_up ends this step.")
         for call in turn.calls:  # each call must have an answer
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": "not run: it was cut off"})
-        self.tell(why)
+        self._tell(why)
         if self._stumbles >= STUMBLES:
             self.ended = f"{STUMBLES} answers in a row called no tool or were cut off"
 
@@ -193,9 +217,8 @@ class Conversation:
             found = self.bench.candidate(request.title, request.rationale, request.predicted_gain, request.enables)
         except ValidationError as error:
             raise ToolFault(f"That is no candidate: {error.errors()[0]['msg']}") from error
-        dollars = self._payer.dollars
-        spent = {"tokens": self._tokens, "dollars": None if dollars is None else dollars - self._paid}
-        self._submitted, self._tokens, self._paid = found.model_copy(update=spent), 0, dollars or 0.0
+        self._submitted = found.model_copy(update={"tokens": self._tokens, "dollars": self._dollars})
+        self._tokens, self._dollars = 0, 0.0
         return Text(said="handed in; the verdict follows")
 
     def _give_up(self, bench: Any, request: GiveUp) -> Result:

@@ -92,10 +92,6 @@ class Listener:
             self._calls.append(call)
         return call
 
-    @property
-    def anything(self) -> bool:
-        return self.characters > 0 or bool(self.finish)
-
     def turn(self) -> Turn:
         text, thoughts = _without_thoughts(_whole(self._text))
         finish = self.finish if self.finish in _FINISHES else "tool_calls" if self._calls else "stop"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,18 +22,14 @@ from agent.llm import (
     ModelUnreachable,
     ModelWithoutTools,
     Turn,
-    opinions,
     preflight,
-    prices,
 )
 from agent.llm import account as accounts
 from agent.llm.account import Account, Price
 from agent.llm.conversation import Conversation
 from agent.llm.opinions import Reviewer
 from agent.llm.prompt import opening
-from agent.llm.recording import EXCHANGES, Recording
-from agent.llm.replaying import Recorded
-from agent.llm.talk import Talk
+from agent.llm.recording import EXCHANGES, Recorded, Recording
 from agent.llm.text_calls import InText
 from agent.owed import USED_UP
 from agent.proposers.model import Model
@@ -44,30 +39,19 @@ from agent.skill_packs import Packs
 from agent.workbench import REGISTRY, Workbench
 
 KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
-ChatFor = Callable[[str], Chat]  # by the name of a conversation
 
 
 @dataclass(frozen=True)
 class Role:
-    """A model at work: what it says under the name of each conversation, and on whose account."""
+    """A model at work: who answers in the conversation of a name, and on which account."""
 
-    name: str
-    chat: ChatFor
+    chat: Callable[[str], Chat]
     account: Account
 
 
-@dataclass(frozen=True)
-class Cast:
-    """Who plays which part. `triage` is None where every step is worth asking."""
-
-    writer: Role
-    reviewer: Role
-    triage: Role | None
-
-
 def open_model(ctx: RunContext, *, resumed: bool = False) -> Model:
-    """The models that `ctx.config` names, after each has shown that it answers, or a recording of them. In a run that
-    is gone on with that is asked when it is their turn: what is left may need none.
+    """The models that `ctx.config` names, after each has shown that it answers, or a recording of them. A resumed run
+    asks them when it is their turn: what is left may need none.
 
     Raises: ModelError, RunDamaged.
     """
@@ -76,57 +60,31 @@ def open_model(ctx: RunContext, *, resumed: bool = False) -> Model:
         recorded = Recorded.read(ctx.config.replay)
         if recorded.torn:
             ctx.progress.emit(Note(f"the recording: {count(recorded.torn, 'line')} left out, torn"))
-        opened, drafts = partial(_replayed, ctx, recorded), recorded.drafts
-    else:
-        opened, drafts = partial(_asked, ctx, packs), ctx.config.drafts
-    once = functools.cache(opened)
+        role = Role(recorded.chat, accounts.opened(ctx.run_dir, None))  # counted, and held to no limit of now
+        return Model(partial(_begin, ctx, packs, lambda: (role, role)))
+    once = functools.cache(partial(_asked, ctx, packs))
     if not resumed:
         once()
-    return Model(partial(_begin, ctx, packs, once, drafts))
+    return Model(partial(_begin, ctx, packs, once))
 
 
-def _begin(
-    ctx: RunContext, packs: Packs, opened: Callable[[], Cast], drafts: int, step: str, stopped: threading.Event
-) -> list[Talk]:
-    """The conversations of a step. They share the run, so that one tool works at a time. Raises: ModelError."""
-    cast = opened()
-    one_by_one, told = threading.Lock(), opening(ctx, step)
-    talks = []
-    for draft in range(1, drafts + 1):
-        name = step if draft == 1 else f"{step}#{draft}"
-        review = f"{name}:review"
-        reviewer = Reviewer(
-            cast.reviewer.chat(review), cast.reviewer.account, packs, partial(_record, ctx, review), partial(_note, ctx)
-        )
-        bench = Workbench.open(ctx, step, name)
-        registry = REGISTRY if ctx.config.replay is None else REGISTRY.without_looking()
-        conversation = Conversation(
-            cast.writer.chat(name),
-            registry,
-            bench,
-            cast.writer.account,
-            step,
-            list(told),
-            Recording(ctx.run_dir / EXCHANGES, name).add,
-            ctx.config.tool_calls,
-            one_by_one,
-            partial(_over, ctx, stopped),
-        )
-        talks.append(Talk(conversation, bench, reviewer))
-    if cast.triage is not None:
-        name = f"{step}:triage"
-        why = opinions.not_worth_it(
-            cast.triage.chat(name), cast.triage.account, told, partial(_record, ctx, name), partial(_note, ctx)
-        )
-        for talk in talks:
-            talk.conversation.ended = f"{cast.triage.name} thinks that the step is not worth it: {why}" if why else ""
-    return talks
-
-
-def _over(ctx: RunContext, stopped: threading.Event) -> str:
-    if stopped.is_set():
-        return "the run is stopped"
-    return USED_UP if ctx.budget.used_up() else ""
+def _begin(ctx: RunContext, packs: Packs, opened: Callable[[], tuple[Role, Role]], step: str) -> Conversation:
+    """The conversation of a step. Raises: ModelError."""
+    writer, reviewer = opened()
+    review = f"{step}:review"
+    heard = partial(_record, ctx, review)
+    return Conversation(
+        writer.chat(step),
+        REGISTRY if ctx.config.replay is None else REGISTRY.without_looking(),
+        Workbench.open(ctx, step, step),
+        writer.account,
+        step,
+        opening(ctx, step),
+        Recording(ctx.run_dir / EXCHANGES, step).add,
+        ctx.config.tool_calls,
+        lambda: USED_UP if ctx.budget.used_up() else "",
+        Reviewer(reviewer.chat(review), reviewer.account, packs, heard, partial(_note, ctx)),
+    )
 
 
 def _note(ctx: RunContext, said: str) -> None:
@@ -141,28 +99,21 @@ def _record(ctx: RunContext, name: str, messages: Sequence[Message], turn: Turn)
     Recording(ctx.run_dir / EXCHANGES, name).add(messages, turn)
 
 
-def _replayed(ctx: RunContext, recorded: Recorded) -> Cast:
-    """What was spent then is counted, and held to no limit of now."""
-    role = Role("the recorded model", recorded.chat, accounts.opened(ctx.run_dir, None))
-    return Cast(role, role, role if recorded.holds(":triage") else None)
-
-
-def _asked(ctx: RunContext, packs: Packs) -> Cast:
+def _asked(ctx: RunContext, packs: Packs) -> tuple[Role, Role]:
+    """Who writes, and who reviews. Raises: ModelError."""
     config = ctx.config
     assert config.model is not None
-    price = Price.of_numbers(config.price) if config.price else prices.of(config.model)
-    if config.dollars is not None and price is None:
-        raise _no_price(config.model)
-    account = accounts.opened(ctx.run_dir, config.tokens, config.dollars, price, config.drafts)
-    roles = {config.model: _writer(ctx, packs, config.model, account)}
-
-    def role(name: str) -> Role:
-        if name not in roles:
-            roles[name] = _adviser(ctx, name, account)
-        return roles[name]
-
-    reviewer, triage = role(config.reviewer or config.model), role(config.triage) if config.triage else None
-    return Cast(roles[config.model], reviewer, triage)
+    given = Price.of_numbers(config.price) if config.price else None
+    price = _known(config.model, given or Price.of_model(config.model), config.dollars)
+    account = accounts.opened(ctx.run_dir, config.tokens, config.dollars, price)
+    writer = _writer(ctx, packs, config.model, account)
+    name = config.reviewer or config.model
+    if name == config.model:
+        return writer, writer
+    price = _known(name, Price.of_model(name) or given, config.dollars)  # --price is that of the writer
+    chat, its_account = _client(ctx, name), account.at(price)
+    preflight.fills_in(chat, its_account, name, partial(_record, ctx, f"{preflight.PURPOSE}:{name}"))
+    return writer, Role(lambda _: chat, its_account)
 
 
 def _writer(ctx: RunContext, packs: Packs, name: str, account: Account) -> Role:
@@ -176,24 +127,17 @@ def _writer(ctx: RunContext, packs: Packs, name: str, account: Account) -> Role:
         preflight.calls_tools(chat, account, heard)
         ctx.progress.emit(Note(f"{name} calls no tools by itself, and does so in words"))
     found = chat
-    return Role(name, lambda _: found, account)
+    return Role(lambda _: found, account)
 
 
-def _adviser(ctx: RunContext, name: str, account: Account) -> Role:
-    """A model that gives opinions; what the table does not know costs what the user said. Raises: ModelError."""
-    price = prices.of(name) or (Price.of_numbers(ctx.config.price) if ctx.config.price else None)
-    if ctx.config.dollars is not None and price is None:
-        raise _no_price(name)
-    chat, its_account = _client(ctx, name), account.at(price)
-    preflight.fills_in(chat, its_account, name, partial(_record, ctx, f"{preflight.PURPOSE}:{name}"))
-    return Role(name, lambda _: chat, its_account)
-
-
-def _no_price(name: str) -> ModelError:
-    return ModelError(
-        f"The price of {name} is not known, so that --dollars cannot be held.",
-        hint="--price 2,10 says what a million tokens of prompts and of answers cost.",
-    )
+def _known(name: str, price: Price | None, dollars: float | None) -> Price | None:
+    """The price of a model. Raises: ModelError where a limit of dollars needs one that is not known."""
+    if dollars is not None and price is None:
+        raise ModelError(
+            f"The price of {name} is not known, so that --dollars cannot be held.",
+            hint="--price 2,10 says what a million tokens of prompts and of answers cost.",
+        )
+    return price
 
 
 def _client(ctx: RunContext, name: str) -> Chat:

@@ -1,38 +1,35 @@
-"""Opinions aside from the model that works: of a reviewer, who may only reject, and on whether a step is worth it.
+"""Ask a model for one record: the reviewer, who may only reject a candidate, and the test whether a model answers.
 
-Neither has a say in a verdict: what a reviewer lets pass is judged like anything else.
+A reviewer has no say in a verdict: what it lets pass is judged like anything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
-from agent.llm import Chat, Message, ModelError, Turn
+from agent.llm import BudgetReached, Chat, Message, ModelError, Turn
 from agent.llm.account import Account
-from agent.llm.asking import ask_for
 from agent.skill_packs import Packs
 from tools.candidate import Candidate
 from tools.registry import cut
 from tools.registry.marks import marked
 
+REPAIRS = 2  # requests to answer in the form that was asked for
 LONGEST_DIFF = 60_000
 Heard = Callable[[Sequence[Message], Turn], None]
+Form = TypeVar("Form", bound=BaseModel)
+_DECODER = json.JSONDecoder(strict=False)
 
 
 class Review(BaseModel):
     """What a reviewer thinks of a change."""
 
     reject: bool
-    reason: str = Field(max_length=2000)
-
-
-class Triage(BaseModel):
-    """Whether a step is worth asking the model that works."""
-
-    worth_trying: bool
     reason: str = Field(max_length=2000)
 
 
@@ -64,26 +61,40 @@ class Reviewer:
         return (found.reason or "it gives no reason") if found is not None and found.reject else ""
 
 
-def not_worth_it(
-    chat: Chat,
-    account: Account,
-    opening: Sequence[Message],
-    heard: Heard,
-    told: Callable[[str], None] = lambda said: None,
-) -> str:
-    """Why a step is not worth the work of the model that works; empty when it is, or when `told` hears why nobody can
-    tell.
+def ask_for(
+    form: type[Form], chat: Chat, account: Account, purpose: str, messages: Sequence[Message], heard: Heard
+) -> Form | None:
+    """A record in JSON; None where the model does not answer in that form, or a limit is reached. `purpose` is charged.
+
+    Raises: ModelError.
     """
-    question = (
-        "Do not work on it. Say whether a capable engineer with these tools would probably find something here that is "
-        "right and faster by more than the noise."
-    )
-    messages = [*opening, {"role": "user", "content": question}]
-    try:
-        found = ask_for(Triage, chat, account, "triage", messages, heard)
-    except ModelError as error:
-        told(f"whether the step is worth it cannot be asked: {error.message}")
-        return ""
-    if found is None:
-        told("whether the step is worth it was asked, and no answer of use was given")
-    return (found.reason or "no reason given") if found is not None and not found.worth_trying else ""
+    how = f"Answer with one JSON object of this form and nothing else: {json.dumps(form.model_json_schema())}"
+    said = [{**messages[0], "content": f"{messages[0]['content']}\n\n{how}"}, *messages[1:]]
+    for _ in range(1 + REPAIRS):
+        try:
+            turn = account.ask(purpose, chat, said).turn
+        except BudgetReached:
+            return None
+        heard(said, turn)
+        # models put words or marks around what they were asked for, and think aloud before it
+        objects = [turn.text[begin:end] for begin, end, _ in objects_in(turn.text)]
+        try:
+            return form.model_validate_json(objects[-1] if objects else turn.text)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            again = f"That is not of the form: {first['msg']}. Answer with the JSON object alone."
+            said += [turn.as_message(), {"role": "user", "content": again}]
+    return None
+
+
+def objects_in(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Where each JSON object in a text begins and ends, and what it is; not those inside of others."""
+    at = text.find("{")
+    while at >= 0:
+        try:
+            found, end = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            yield at, end, found
+        at = text.find("{", end)

@@ -1,23 +1,18 @@
 """Try a model before anything is measured: it answers, and calls a tool or fills in a record.
 
-What that costs is booked like anything else, and where nothing may be spent any more nobody is asked.
+What that costs is charged like anything else. Where a limit is reached nobody is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from pydantic import BaseModel
 
-from agent.llm import BudgetReached, Chat, Message, ModelError, ModelWithoutTools, Turn
+from agent.llm import BudgetReached, Chat, Message, ModelError, ModelWithoutTools
 from agent.llm.account import Account
-from agent.llm.asking import ask_for
-from agent.llm.paying import Payer
-from tools.registry import Registry, Request, Result, Tool
-from tools.registry.files import Text
+from agent.llm.opinions import Heard, ask_for
+from tools.registry import Request, Tool
 
 PURPOSE = "preflight"
-Heard = Callable[[Sequence[Message], Turn], None]
 
 
 class Ready(Request):
@@ -30,18 +25,14 @@ class Opinion(BaseModel):
     ready: bool
 
 
-def _ready(session: object, request: Ready) -> Result:
-    return Text(said="ready")
+READY = Tool.only_described("ready", Ready)
 
 
 def calls_tools(chat: Chat, account: Account, heard: Heard) -> None:
-    """Ask for one call of a tool; one that may not be asked any more will not be either. Raises: ModelError,
-    ModelWithoutTools.
-    """
-    tools = Registry([Tool("ready", Ready, _ready)])
+    """Ask for one call of a tool. Raises: ModelError, ModelWithoutTools."""
     messages: list[Message] = [{"role": "user", "content": "Call the tool `ready` now. Say nothing else."}]
     try:
-        turn, _tokens = Payer(chat, account, PURPOSE).ask(messages, tools.as_functions())
+        turn = account.ask(PURPOSE, chat, messages, [READY.as_function()]).turn
     except BudgetReached:
         return
     heard(messages, turn)
@@ -53,7 +44,7 @@ def calls_tools(chat: Chat, account: Account, heard: Heard) -> None:
 
 
 def fills_in(chat: Chat, account: Account, name: str, heard: Heard) -> None:
-    """Ask for one record, as who gives opinions is asked. Raises: ModelError."""
+    """Ask for one record, as a reviewer is asked. Raises: ModelError."""
     messages: list[Message] = [{"role": "user", "content": "Say that you are ready."}]
     if ask_for(Opinion, chat, account, PURPOSE, messages, heard) is None and not account.reached():
         raise ModelError(

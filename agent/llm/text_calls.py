@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.llm import Chat, Message, ToolCall, Turn
-from agent.llm.objects import objects_in
+from agent.llm.opinions import objects_in
 from agent.llm.prompt import in_text
 from agent.skill_packs import Packs
 
@@ -20,11 +20,11 @@ class InText:
     chat: Chat
     packs: Packs
 
-    def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], most_tokens: int | None = None) -> Turn:
+    def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
         """Raises: ModelError."""
         if not tools:
-            return self.chat.ask(messages, (), most_tokens)
-        turn = self.chat.ask(_in_words(messages, in_text(self.packs, tools)), (), most_tokens)
+            return self.chat.ask(messages, ())
+        turn = self.chat.ask(_in_words(messages, in_text(self.packs, tools)), ())
         call = _call_in(turn.text, len(messages))
         if call is None:
             return turn

@@ -110,7 +110,7 @@ def test_a_value_that_cannot_be_is_wrong_usage(
         (["--steps", "fly"], "--steps: no such step: fly"),
         (["--run-id", "../up"], "--run-id: "),
         (["--runs-dir", "repo/runs"], "lies in the target, which is never written to"),
-        (["--replay", ".", "--triage", "cheap"], "--triage does nothing without --model"),
+        (["--replay", ".", "--reviewer", "cheap"], "--reviewer does nothing without --model"),
         (["--replay", ".", "--dollars", "1"], "--dollars does nothing without --model"),
         (["--replay", ".", "--model", "dear", "--dollars", "1"], "a run either asks a model or replays one"),
     ],

@@ -17,8 +17,7 @@ HEAD = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "sc
 @dataclass(frozen=True)
 class Reply:
     """One answer: a body of JSON with a status, or chunks of a stream, after which the line may drop. Before it comes
-    nothing for `after_s`, then nothing but signs of life for `pings_s`. Where a token has `characters_a_token` of what
-    was asked, that is told, and that the answer was as long as it may be, up to `most`.
+    nothing for `after_s`, then nothing but signs of life for `pings_s`.
     """
 
     status: int = 200
@@ -28,8 +27,6 @@ class Reply:
     drops: bool = False
     after_s: float = 0.0
     pings_s: float = 0.0
-    characters_a_token: float = 0.0
-    most: int = 300
 
 
 def says(text: str, finish: str = "stop", usage: Mapping[str, int] | None = None, **delta: Any) -> Reply:
@@ -56,17 +53,6 @@ def calls(*made: tuple[str, str], finish: str = "tool_calls") -> Reply:
             _chunk({"tool_calls": [{"index": index, "function": {"arguments": arguments[half:]}}]}),
         ]
     return Reply(chunks=[*chunks, _chunk({}, finish)])
-
-
-def counted(reply: Reply, body: Mapping[str, Any]) -> list[Mapping[str, Any] | str]:
-    """Its chunks, with what the exchange took by the server's count."""
-    if not reply.characters_a_token:
-        return list(reply.chunks)
-    limits = [body[name] for name in ("max_completion_tokens", "max_tokens") if name in body]
-    prompt = int(len(json.dumps([*body["messages"], *body.get("tools", ())])) / reply.characters_a_token)
-    usage = {"prompt_tokens": prompt, "completion_tokens": min([reply.most, *limits])}
-    usage["total_tokens"] = sum(usage.values())
-    return [*reply.chunks, {**HEAD, "choices": [], "usage": usage}]
 
 
 def fails(status: int, message: str = "no", code: str = "", **headers: str) -> Reply:
@@ -112,9 +98,9 @@ def serving(*replies: Reply) -> Iterator[Server]:
                 reply = server.replies.pop(0) if server.replies else fails(500, "nothing is left to say")
             time.sleep(reply.after_s)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._answer(reply, body)
+                self._answer(reply)
 
-        def _answer(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        def _answer(self, reply: Reply) -> None:
             whole = json.dumps(reply.body).encode() if reply.body is not None else b""
             self.send_response(reply.status)
             for name, value in reply.headers.items():
@@ -131,7 +117,7 @@ def serving(*replies: Reply) -> Iterator[Server]:
             while time.monotonic() < until:
                 self.wfile.write(b": still at it\n\n")
                 time.sleep(0.02)
-            for chunk in counted(reply, body):
+            for chunk in reply.chunks:
                 self.wfile.write((f"data: {chunk if isinstance(chunk, str) else json.dumps(chunk)}\n\n").encode())
                 self.wfile.flush()
             if reply.chunks and not reply.drops:

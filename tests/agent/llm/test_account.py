@@ -1,15 +1,30 @@
-"""What is spent is counted as it is told, and a limit is kept before it is passed."""
+"""What is spent is counted as it is reported, and a limit that is reached allows no further request."""
 
 from __future__ import annotations
 
-import threading
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.llm import BudgetReached, Usage
-from agent.llm.account import LEAST_ANSWER, Account, Price
+from agent.llm import BudgetReached, Message, Turn, Usage, account
+from agent.llm.account import Account, Price
 
 PRICE = Price(prompt=2.0, completion=10.0, cached=0.5)
+ASK: list[Message] = [{"role": "user", "content": "Now. " * 20}]
+
+
+class Says:
+    """Reports the same usage for each answer."""
+
+    def __init__(self, usage: Usage) -> None:
+        self.usage, self.asked = usage, 0
+
+    def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
+        self.asked += 1
+        return Turn(text="Yes.", usage=self.usage)
 
 
 def test_tokens_and_dollars_are_counted_by_step() -> None:
@@ -21,80 +36,63 @@ def test_tokens_and_dollars_are_counted_by_step() -> None:
     assert account.by_step["write_kernels"].dollars == pytest.approx(0.2 + 1.2 + 1.0)
     assert account.spent.dollars == pytest.approx(2.4 + 1.0)
     assert (account.spent.requests, account.spent.tokens, account.spent.seconds) == (2, 1_600_000, 3.0)
-    assert saved == [1_100_000, 1_600_000]
-    assert account.most_tokens(10**9) is None and account.reached(10**9) == ""
+    assert saved == [1_100_000, 1_600_000] and account.reached() == ""
 
 
-def test_what_is_not_told_is_not_nought() -> None:
-    account = Account(tokens=1000)
-    account.add("s", Usage(), 1.0, guess=400)
-    account.add("s", Usage(completion=50), 1.0, guess=200)
-    assert (account.spent.untold, account.spent.guessed, account.spent.tokens) == (2, 550, 600)
-    assert "600 are spent" in account.reached(200), "a limit holds for what is guessed as well"
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"tokens": 250}, "the budget of 250 tokens: 330 are spent"),
+        ({"dollars": 0.0005, "price": PRICE}, "the budget of 0.00 dollars: 0.00 are spent"),
+    ],
+    ids=["tokens", "dollars"],
+)
+def test_who_has_reached_a_limit_is_not_asked(limits: dict[str, Any], told: str) -> None:
+    chat, account = Says(Usage(prompt=100, completion=10)), Account(**limits)
+    with pytest.raises(BudgetReached) as caught:
+        for _ in range(9):
+            account.ask("s", chat, ASK)
+    assert caught.value.message == told
+    assert chat.asked == (3 if "tokens" in limits else 2), "the last answer may pass a limit"
+
+
+def test_what_is_not_reported_is_estimated_and_never_nought() -> None:
+    chat, account = Says(Usage()), Account(tokens=90)
+    asked = account.ask("s", chat, ASK)
+    length = len(json.dumps([*ASK, "", asked.turn.as_message()]))
+    assert asked.tokens == account.spent.guessed == account.spent.tokens == length // 2 < 90
+    account.ask("s", chat, ASK)
+    assert account.spent.untold == 2 and "the budget of 90 tokens" in account.reached()
     account = Account(dollars=5.0, price=PRICE)
-    account.add("s", Usage(completion=5), 1.0, guess=10)
+    assert account.ask("s", Says(Usage(completion=5)), ASK).dollars is None
     assert account.spent.dollars is None and "an unknown part is spent" in account.reached()
     account = Account()
     account.add("s", Usage(prompt=5, completion=5), 1.0, guess=99)
     assert (account.spent.untold, account.spent.tokens, account.spent.dollars) == (0, 10, None), "nobody gave a price"
+
+
+def test_two_models_share_an_account_at_their_own_prices() -> None:
+    account = Account(dollars=1.0, price=Price(prompt=1.0, completion=1.0))
+    cheap = account.at(Price(prompt=0.1, completion=0.1))
+    account.add("a", Usage(prompt=100_000, completion=0), 0.0)
+    cheap.add("b", Usage(prompt=100_000, completion=0), 0.0)
+    assert account.spent.dollars == pytest.approx(0.11) and cheap.spent is account.spent
     with pytest.raises(ValueError, match="needs a price"):
-        Account(dollars=1.0)
+        account.at(None)
 
 
-def test_what_is_left_of_a_limit_is_told_to_the_token() -> None:
-    account = Account(tokens=10_000)
-    account.add("s", Usage(prompt=6_000, completion=1_000), 1.0)
-    assert account.most_tokens(3_000 - LEAST_ANSWER) == LEAST_ANSWER
-    assert account.reached(3_000 - LEAST_ANSWER) == ""
-    assert account.most_tokens(3_001 - LEAST_ANSWER) == 0
-    assert "the budget of 10000 tokens: 7000 are spent" in account.reached(3_001 - LEAST_ANSWER)
+def test_what_was_spent_outlives_the_process(tmp_path: Path) -> None:
+    first = account.opened(tmp_path, 100, 1.0, PRICE)
+    first.at(Price(prompt=1.0, completion=1.0)).add("s", Usage(prompt=60, completion=0), 1.0)
+    again = account.opened(tmp_path, 100)
+    again.add("s", Usage(prompt=40, completion=0), 1.0)
+    assert again.by_step["s"].tokens == account.kept(tmp_path).spent.tokens == 100 and "100 tokens" in again.reached()
 
 
-def test_a_limit_of_dollars_bounds_the_answer() -> None:
-    account = Account(dollars=1.0, price=PRICE)
-    assert account.most_tokens(100_000) == 80_000
-    account.add("s", Usage(prompt=100_000, completion=79_000), 1.0)
-    assert account.most_tokens(0) == 1_000
-    assert "the budget of 1.00 dollars: 0.99 are spent" in account.reached(5_000)
-
-
-def test_who_asks_beside_others_cannot_pass_a_limit_together_with_them() -> None:
-    limits = {"tokens": Account(tokens=100_000, askers=2), "dollars": Account(dollars=1.0, price=PRICE, askers=2)}
-    for name, account in limits.items():
-        ended: list[str] = []
-
-        def take_all(account: Account = account, ended: list[str] = ended) -> None:
-            try:
-                while True:
-                    with account.granted(10) as most:
-                        account.add("one", Usage(prompt=10, completion=most), 0.0)
-            except BudgetReached as error:
-                ended.append(error.message)
-
-        other = threading.Thread(target=take_all, daemon=True)
-        with account.granted(1000) as most:
-            other.start()
-            other.join(0.3)
-            assert other.is_alive(), "it waits for what the other may leave over"
-            account.add("two", Usage(prompt=1000, completion=most), 0.0)
-        other.join(10)
-        assert ended and name in ended[0] and set(account.by_step) == {"one", "two"}
-        assert account.spent.tokens <= (account.tokens or 10**9)
-        assert (account.spent.dollars or 0.0) <= (account.dollars or 1.0) + 1e-9
-
-
-def test_what_is_not_used_of_what_was_reserved_is_given_back() -> None:
-    account = Account(tokens=10_000)
-    with pytest.raises(RuntimeError), account.granted(1000) as most:
-        assert most == 9000 and account.most_tokens(0) == 0
-        raise RuntimeError
-    assert account.most_tokens(1000) == 9000
-    with account.at(PRICE).granted(1000):
-        assert account.most_tokens(0) == 0, "a model of another price spends of the same"
-
-
-def test_answers_that_broke_off_are_charged_by_their_length() -> None:
-    account = Account(price=PRICE, dollars=1.0)
-    account.add_lost("s", 2, 20_000, 1_000)
-    assert (account.spent.requests, account.spent.untold, account.spent.tokens) == (2, 2, 21_000)
-    assert account.spent.dollars == pytest.approx(0.04 + 0.01) and account.reached() == ""
+def test_prices_are_those_of_the_longest_name_and_of_no_later_version() -> None:
+    assert Price.of_model("claude-opus-4-5-20251101") == Price(prompt=5, completion=25, cached=0.5)
+    assert Price.of_model("anthropic/claude-opus-4-5") == Price.of_model("claude-opus-4-5")
+    small, large = Price.of_model("gpt-5.4-mini"), Price.of_model("gpt-5.4")
+    assert small is not None and large is not None and small.prompt < large.prompt
+    assert [Price.of_model(name) for name in ("gpt-5.9", "gpt-55", "a-model")] == [None] * 3
+    assert Price.of_numbers((1.0, 2.0)) == Price(prompt=1, completion=2)

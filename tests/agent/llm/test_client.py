@@ -16,7 +16,6 @@ from agent.llm import (
     BudgetReached,
     ContextFull,
     KeyRefused,
-    Lost,
     ModelError,
     ModelRefused,
     ModelUnknown,
@@ -25,7 +24,7 @@ from agent.llm import (
     Turn,
     Usage,
 )
-from agent.llm.client import LATER_RETRIES, MOST_ANSWER, RETRIES, Client, Endpoint
+from agent.llm.client import LATER_RETRIES, RETRIES, Client, Endpoint
 from tests.agent.llm.scripted import HEAD, Reply, Server, calls, fails, says, serving
 
 TOOLS: list[dict[str, Any]] = [{"type": "function", "function": {"name": "diff", "parameters": {"type": "object"}}}]
@@ -57,11 +56,11 @@ def test_text_and_usage_are_put_together_and_what_was_asked_is_sent() -> None:
         "prompt_tokens_details": {"cached_tokens": 8},
     }
     with asking(says("héllo", usage=usage, reasoning_content="hm")) as (client, server, waited):  # type: ignore[arg-type]
-        turn = client.ask(ASKED, TOOLS, most_tokens=99)
+        turn = client.ask(ASKED, TOOLS)
     assert (turn.text, turn.finish, turn.reasoning, turn.calls) == ("héllo", "stop", "hm", [])
     assert turn.usage == Usage(prompt=12, completion=5, cached=8) and waited == []
     (sent,) = server.requests
-    assert sent["messages"] == ASKED and sent["tools"] == TOOLS and sent["max_completion_tokens"] == 99
+    assert sent["messages"] == ASKED and sent["tools"] == TOOLS
     assert server.keys == ["Bearer the-key"] and "the-key" not in repr(client.endpoint)
 
 
@@ -243,11 +242,11 @@ def test_an_answer_that_comes_late_is_heard_and_one_that_comes_too_late_is_asked
     monkeypatch.setattr("agent.llm.client.ANSWER_S", 0.2)
     with asking(replace(says("late"), after_s=1.0), says("ok")) as (client, _, waited):
         turn = client.ask(ASKED, TOOLS)
-        assert (turn.text, turn.lost, len(waited)) == ("ok", Lost(answers=1), 1), "it may have been worked on"
+        assert (turn.text, len(waited)) == ("ok", 1)
     late = [replace(says("late"), after_s=0.5)] * (RETRIES + 1)
-    with asking(*late) as (client, server, _), pytest.raises(ModelUnreachable, match="does not answer") as caught:
+    with asking(*late) as (client, server, _), pytest.raises(ModelUnreachable, match="does not answer"):
         client.ask(ASKED, TOOLS)
-    assert len(server.requests) == caught.value.lost.answers == RETRIES + 1
+    assert len(server.requests) == RETRIES + 1
 
 
 def test_signs_of_life_are_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,16 +266,6 @@ def test_it_does_not_wait_for_longer_than_the_run_has_time() -> None:
         with asking(trouble, left_s=lambda: 0.5) as (client, _, waited), pytest.raises(BudgetReached, match="no time"):
             client.ask(ASKED, TOOLS)
         assert waited == []
-
-
-def test_what_was_heard_of_answers_that_broke_off_is_told_and_held_to_the_limit() -> None:
-    dropped = replace(says("x" * 50), drops=True)
-    with asking(fails(500), dropped, dropped, says("ok")) as (client, _, _):
-        turn = client.ask(ASKED, TOOLS)
-    assert (turn.text, turn.lost) == ("ok", Lost(answers=2, heard=100)), "what was refused cost nothing"
-    with asking(dropped, says("ok")) as (client, server, _), pytest.raises(BudgetReached) as caught:
-        client.ask(ASKED, TOOLS, 400)
-    assert len(server.requests) == 1 and caught.value.lost == Lost(answers=1, heard=50)
 
 
 def test_how_long_an_answer_is_until_now_is_told_while_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,28 +291,7 @@ def test_a_flood_is_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPatch) ->
         assert (turn.finish, waited) == ("length", []) and len(turn.model_dump_json()) < 500
 
 
-def test_an_answer_far_beyond_its_limit_is_not_listened_to() -> None:
-    with asking(says("x" * 10_000)) as (client, _, _):
-        turn = client.ask(ASKED, TOOLS, most_tokens=256)
-    assert (len(turn.text), turn.finish) == (16 * 256 + 1, "length")
-
-
 def test_an_endpoint_that_is_not_there_is_said_to_be() -> None:
     client = Client(Endpoint("http://127.0.0.1:9/v1", "scripted"), sleep=lambda seconds: None)
     with contextlib.closing(client), pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1:9"):
         client.ask(ASKED, TOOLS)
-
-
-def test_an_older_server_gets_the_limit_under_its_older_name() -> None:
-    refusal = fails(400, "Unsupported parameter: max_completion_tokens")
-    with asking(refusal, says("ok"), says("again")) as (client, server, _):
-        assert [client.ask(ASKED, TOOLS, 5).text for _ in range(2)] == ["ok", "again"]
-    assert ["max_tokens" in sent for sent in server.requests] == [False, True, True]
-
-
-def test_a_limit_above_what_a_model_can_say_is_not_asked_for() -> None:
-    refusal = fails(400, "max_tokens is too large: 4000. This model supports at most 1500 completion tokens")
-    with asking(says("ok"), refusal, refusal, says("ok")) as (client, server, _):
-        for most in (MOST_ANSWER, 4000):
-            assert client.ask(ASKED, TOOLS, most).text == "ok"
-    assert [sent.get("max_completion_tokens") for sent in server.requests] == [None, 4000, 2000, 1000]
