@@ -5,11 +5,9 @@ The ledger and the git stack are the truth; this is a cursor. Everything here ca
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, TypedDict
 
-from agent.step_names import STEPS
-
-StepStatus = Literal["done", "skipped", "nothing", "failed"]
+from agent.step_names import STEPS, StepStatus
 
 
 class StepResult(TypedDict):

@@ -1,9 +1,11 @@
-"""The names of the ten steps, in their order.
+"""The names of the ten steps, in their order, and how a step may end.
 
-Imports nothing, so that the command line can name them without loading the steps.
+Imports next to nothing, so that the command line can name them without loading the steps.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 STEPS = (
     "profile_baseline",
@@ -17,3 +19,5 @@ STEPS = (
     "capture_graph",
     "compose_stack",
 )
+
+StepStatus = Literal["done", "skipped", "nothing", "failed"]

@@ -24,7 +24,7 @@ from agent.records import measurements
 from agent.records.attempts import leave_out_id
 from agent.records.measurements import SessionStart, Whole
 from agent.records.run_folder import RunFolder
-from agent.reporting import afresh, report, wording
+from agent.reporting import afresh, report_text, wording
 from agent.reporting.progress import Note, RunEnded
 from agent.reporting.report import (
     Afresh,
@@ -73,7 +73,7 @@ def finish(ctx: RunContext, folder: RunFolder, state: RunState, promises: Promis
     """Export what is on the stack and write `report.json` and `report.md`. Doing so twice is harmless."""
     exported = export(ctx.stack, ctx.config.run_id, folder.path)
     made = compose(ctx, folder, state, promises, exported, wall_s)
-    page = report.write(made, folder.path)
+    page = report_text.write(made, folder.path)
     result = str(exported.folder) if exported.folder else None
     ctx.progress.emit(
         RunEnded(made.outcome, str(page), exported.branch, result, made.speedup, made.speedup_over_compile)

@@ -1,20 +1,17 @@
-"""What a run tells while it goes on: typed events, and the choice of how they are shown.
+"""What a run tells while it goes on, as typed events. `display.py` chooses how they are shown.
 
-Refuses to compute anything: whoever emits an event has already decided what it says. No renderer has a thread of its
-own, because on a machine of two cores a display that redraws by itself would be measured along with the candidate.
+No renderer has a thread: on a machine of two cores a display that redraws by itself would be measured along with the
+candidate.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Protocol, Self, TextIO
+from typing import Protocol, Self
 
+from agent.step_names import StepStatus
 from tools.judging.accept import SpeedupInterval
-
-StepStatus = Literal["done", "skipped", "nothing", "failed"]
 
 
 @dataclass(frozen=True)
@@ -153,19 +150,3 @@ class Silent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return
-
-
-def open_progress(*, as_json: bool, stdout: TextIO | None = None, stderr: TextIO | None = None) -> Progress:
-    """JSON lines on stdout when asked for, a live view when stderr is a terminal, else plain lines on stderr."""
-    out, err = stdout or sys.stdout, stderr or sys.stderr
-    if as_json:
-        from agent.reporting.progress_lines import JsonLines
-
-        return JsonLines(out)
-    if err.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        from agent.reporting.progress_live import LiveView
-
-        return LiveView(err)
-    from agent.reporting.progress_lines import PlainLines
-
-    return PlainLines(err)

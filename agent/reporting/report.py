@@ -12,10 +12,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PositiveFloat,
 
 from agent import __version__
 from agent.environment import Environment
-from agent.records.atomic_file import write_atomically
 from agent.reporting import wording
-from agent.reporting.progress import StepStatus
-from agent.step_names import STEPS
+from agent.step_names import STEPS, StepStatus
 from tools.candidate import Key, Role
 from tools.judging.accept import SpeedupInterval
 from tools.judging.verdict import VerdictName
@@ -247,17 +245,6 @@ class Report(_Part):
         if self.speedup is not None and not self.kept:
             raise ValueError("nothing was kept, so there is no speedup to report")
         return self
-
-
-def write(report: Report, folder: Path) -> Path:
-    """Write `report.json`, then `report.md`, whole or not at all; returns the path of the page. Raises: OSError."""
-    from agent.reporting.report_text import page
-
-    page_path = folder / "report.md"
-    write_atomically(page_path, page(report))
-    # Last: a run counts as finished once this file is there.
-    write_atomically(folder / "report.json", report.model_dump_json(indent=2) + "\n")
-    return page_path
 
 
 def read(folder: Path) -> Report:

@@ -8,14 +8,25 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from agent import unusual
+from agent.records.atomic_file import write_atomically
 from agent.reporting import wording
 from agent.reporting.report import Attempt, Kept, Latency, Report, Step
 from tools.judging.accept import SpeedupInterval
 
 WHY_WIDTH = 160  # evidence is one line; all of it is in report.json
 _MARKUP = re.compile(r"([\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+def write(report: Report, folder: Path) -> Path:
+    """Write `report.md`, then `report.json`, whole or not at all; returns the path of the page. Raises: OSError."""
+    page_path = folder / "report.md"
+    write_atomically(page_path, page(report))
+    # Last: a run counts as finished once this file is there.
+    write_atomically(folder / "report.json", report.model_dump_json(indent=2) + "\n")
+    return page_path
 
 
 def page(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""The ten steps, one module each; knowing one is knowing all.
+"""The ten steps. Four have a module, six are rows of one table: they ask for the climb and sum it up.
 
 A step looks whether there is anything to do, says why in one line when there is not, and else asks for the climb. It
 is entered again when its climb is over, and then sums up.
@@ -11,29 +11,40 @@ from collections.abc import Callable
 from agent.context import RunContext
 from agent.state import RunState, Update
 from agent.step_names import STEPS
-from agent.steps import (
-    audit_compute,
-    capture_graph,
-    compile_model,
-    compose_stack,
-    fuse_projections,
-    locate_layers,
-    profile_baseline,
-    route_gemm,
-    swap_attention,
-    write_kernels,
-)
+from agent.steps import audit_compute, compose_stack, locate_layers, profile_baseline
+from agent.steps.summing_up import climbing_step
 
-STEP_NODES: dict[str, Callable[[RunState, RunContext], Update]] = {
+Node = Callable[[RunState, RunContext], Update]
+
+
+def _climbs(step: str, nothing_because: Callable[[RunContext], str] = lambda ctx: "") -> Node:
+    def run(state: RunState, ctx: RunContext) -> Update:
+        return climbing_step(state, ctx, step, nothing_because(ctx))
+
+    return run
+
+
+def _no_graphs(ctx: RunContext) -> str:
+    on_gpu = ctx.platform.device == "cuda"
+    return "" if on_gpu else "a CPU has no graphs to capture: its calls are not launched on a device"
+
+
+STEP_NODES: dict[str, Node] = {
     "profile_baseline": profile_baseline.run,
     "audit_compute": audit_compute.run,
     "locate_layers": locate_layers.run,
-    "write_kernels": write_kernels.run,
-    "fuse_projections": fuse_projections.run,
-    "swap_attention": swap_attention.run,
-    "compile_model": compile_model.run,
-    "route_gemm": route_gemm.run,
-    "capture_graph": capture_graph.run,
+    # Triton for normalisation and gated activations, never in a lower precision than the code it replaces
+    "write_kernels": _climbs("write_kernels"),
+    # one matrix product for linear layers that read the same tensor; no parameter is renamed or replaced
+    "fuse_projections": _climbs("fuse_projections"),
+    # a fused backend for softmax(QK^T)V, with the same mask, scale and dtype
+    "swap_attention": _climbs("swap_attention"),
+    # torch.compile with the settings that are safe on this platform, never in the entry script
+    "compile_model": _climbs("compile_model"),
+    # library, kernel and layout of matrix products and convolutions
+    "route_gemm": _climbs("route_gemm"),
+    # replay of a whole call; falls back to the plain call where shapes or addresses change
+    "capture_graph": _climbs("capture_graph", _no_graphs),
     "compose_stack": compose_stack.run,
 }
 # steps that propose candidates, in order; compose_stack is the last

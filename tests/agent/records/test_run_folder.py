@@ -15,7 +15,7 @@ from agent.config import RunConfig
 from agent.errors import RunDamaged, RunExists, RunInUse, RunNotFound
 from agent.records import run_folder
 from agent.records.run_folder import FolderUnusable, RunFolder
-from agent.reporting import list_runs, report
+from agent.reporting import list_runs, report_text
 from tests.agent.reporting.sample_report import sample
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -150,7 +150,7 @@ def test_no_such_run_says_where_it_looked(tmp_path: Path) -> None:
 def test_the_list_tells_every_run_and_what_came_of_it(config: RunConfig) -> None:
     run_folder.create(config)
     finished = run_folder.create(config.model_copy(update={"run_id": "other"}))
-    report.write(sample(), finished.path)
+    report_text.write(sample(), finished.path)
     broken = RunFolder(config.runs_dir / "broken")
     broken.path.mkdir()
     lines = list(list_runs.lines([config.runs_dir]))

@@ -17,7 +17,7 @@ from tests.agent.reporting.sample_report import sample
 
 
 def test_the_file_has_what_it_promises(tmp_path: Path) -> None:
-    report.write(sample(), tmp_path)
+    report_text.write(sample(), tmp_path)
     found = json.loads((tmp_path / "report.json").read_text())
     assert set(found["speedup"]) == {"median", "ci_low", "ci_high", "restarts", "noise_floor"}
     assert set(found["baselines"]) == {"eager", "compile", "best"} and len(found["steps"]) == 10
@@ -26,12 +26,12 @@ def test_the_file_has_what_it_promises(tmp_path: Path) -> None:
 
 
 def test_a_report_read_back_is_the_same(tmp_path: Path) -> None:
-    report.write(sample(), tmp_path)
+    report_text.write(sample(), tmp_path)
     assert report.read(tmp_path) == sample()
 
 
 def test_an_outcome_in_the_file_is_derived_again_and_not_believed(tmp_path: Path) -> None:
-    report.write(sample(), tmp_path)
+    report_text.write(sample(), tmp_path)
     found = json.loads((tmp_path / "report.json").read_text())
     found["outcome"] = "99 changes kept"
     assert Report.model_validate(found).outcome == "1 change kept"
@@ -216,7 +216,7 @@ def test_the_mode_that_the_stack_is_compared_with_is_named() -> None:
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report.write(sample(), tmp_path)
+    report_text.write(sample(), tmp_path)
     before = (tmp_path / "report.json").read_bytes()
 
     def fails(descriptor: int) -> None:
@@ -224,6 +224,6 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monk
 
     monkeypatch.setattr("agent.records.atomic_file.os.fsync", fails)
     with pytest.raises(OSError, match="no space"):
-        report.write(sample(wall_s=1.0), tmp_path)
+        report_text.write(sample(wall_s=1.0), tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
