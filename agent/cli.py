@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent import __version__, given, guard, options
-from agent.argument_types import count, file_to_write, image_name, pair, positive
+from agent.argument_types import count, file_to_write, image_name, pair
 from agent.guard import Doing
 
 
@@ -31,171 +31,136 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"ratchet-agent {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _add_run(commands)
+    run = _command(commands, "run", _run, "make a repository faster")
+    options.run_options(run)
+    options.models(run)
+    options.events(run)
     _add_resume(commands)
-    _add_mcp(commands)
     _add_revalidate(commands)
+    mcp = _command(commands, "mcp", _mcp, "let an agent of yours propose the changes of a run, over MCP")
+    options.run_options(mcp, required=False)
+    options.packs(mcp)
+    options.port(mcp)
+    options.runs_dir(_command(commands, "runs", _runs, "list the runs and their outcomes"))
     _add_profile(commands)
-    for name, summary in (
-        ("verify", "check whether a change computes the same"),
-        ("measure", "judge a change as a run would: is it right, and faster?"),
-    ):
-        _add_judge(commands, name, summary)
-    runs = _command(commands, "runs", _runs, "list the runs and how they stand")
-    runs.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
-    _command(commands, "graph", _graph, "print the graph of a run as Mermaid")
-    doctor = _command(commands, "doctor", _doctor, "check this machine, and a target when one is given")
-    doctor.add_argument("--target", type=Path, metavar="DIR", help="folder of the repository")
-    doctor.add_argument("--entry", metavar="FILE", help="script that shows how the target is used")
-    doctor.add_argument("--python", type=Path, metavar="FILE", help="interpreter for the target (default: as a run)")
-    doctor.add_argument("--sandbox", choices=("docker", "bwrap", "local"), help="what to check (default: as a run)")
-    doctor.add_argument("--image", metavar="NAME", help="container image to check")
-    _add_image(commands)
+    _add_judge(commands, "verify", "check whether a change computes the same results")
+    _add_judge(commands, "measure", "check whether a change is right and faster, as a run would")
     _add_isa(commands)
+    _add_doctor(commands)
+    _add_image(commands)
     _add_skills(commands)
+    _command(commands, "graph", _graph, "print the graph of a run in Mermaid")
     return parser
 
 
 def _command(commands: Any, name: str, handler: guard.Handler, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary + ".")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    about = summary[0].upper() + summary[1:] + "."
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=about)
+    options.debug(parser)
     parser.set_defaults(handler=handler)
     return parser
 
 
-def _add_run(commands: Any) -> None:
-    run = _command(commands, "run", _run, "make a target faster")
-    options.run_options(run)
-    options.models(run)
-    run.add_argument("--json", action="store_true", help="events on stdout, one JSON object a line")
-
-
-def _add_mcp(commands: Any) -> None:
-    mcp = _command(commands, "mcp", _mcp, "make a target faster with an agent of yours, which drives the run over MCP")
-    options.run_options(mcp, required=False)
-    options.packs(mcp)
-    options.port(mcp)
-
-
 def _add_profile(commands: Any) -> None:
-    profile = _command(commands, "profile", _profile, "show where the time of a target's call goes")
-    add = profile.add_argument
+    profile = _command(commands, "profile", _profile, "show where the time of a call goes")
     options.target(profile)
+    group = profile.add_argument_group("the profile")
+    add = group.add_argument
     add("--calls", type=count, default=10, metavar="N", help="calls of each case to profile (default: 10)")
-    add(
-        "--counters",
-        choices=("none", "launches", "counters", "all"),
-        default="counters",
-        help="how far AMD's own tools look where there are any: how kernels were launched, rocprofv3's counters in "
-        "some runs more (default), or rocprof-compute's as well in some 30 more",
-    )
-    add("--html", type=file_to_write, metavar="FILE", help="write a page, one file that needs nothing else")
-    add("--trace", type=file_to_write, metavar="FILE", help="keep the trace, for Perfetto")
-    add("--json", dest="json_file", type=file_to_write, metavar="FILE", help="write all of it as JSON")
+    how_far = ("none", "launches", "counters", "all")
+    help = f"what to record on AMD GPUs: {', '.join(how_far)}, each slower (default: counters)"
+    add("--counters", choices=how_far, default="counters", metavar="LEVEL", help=help)
+    add("--html", type=file_to_write, metavar="FILE", help="write the profile as a self-contained page")
+    add("--trace", type=file_to_write, metavar="FILE", help="write the trace, for Perfetto")
+    add("--json", dest="json_file", type=file_to_write, metavar="FILE", help="write the profile as JSON")
 
 
 def _add_judge(commands: Any, name: str, summary: str) -> None:
     judge = _command(commands, name, partial(_judge, name == "measure"), summary)
     options.target(judge)
-    judge.add_argument(
-        "--change",
-        type=Path,
-        required=True,
-        metavar="PATH",
-        help="a patch, or a folder with another version of the repository",
-    )
-    judge.add_argument("--json", action="store_true", help="the verdict with its evidence as JSON")
+    change = "the change: a patch, or a folder with another version of the repository"
+    judge.add_argument("--change", type=Path, required=True, metavar="PATH", help=change)
+    judge.add_argument("--json", action="store_true", help="print the verdict and its evidence as JSON")
 
 
 def _add_resume(commands: Any) -> None:
-    resume = _command(commands, "resume", _resume, "go on with a run that was interrupted")
-    resume.add_argument("run", metavar="RUN", help="its id, or its folder")
-    resume.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder of the runs")
-    resume.add_argument("--json", action="store_true", help="events on stdout, one JSON object a line")
-    resume.add_argument("--mcp", action="store_true", help="with an agent of yours, as `agent mcp`")
+    resume = _command(commands, "resume", _resume, "continue a run that was interrupted")
+    resume.add_argument("run", metavar="RUN", help="id of the run, or its folder")
+    options.runs_dir(resume)
+    options.events(resume)
+    resume.add_argument("--mcp", action="store_true", help="let an agent of yours propose, as in `agent mcp`")
     options.port(resume)
 
 
 def _add_revalidate(commands: Any) -> None:
-    again = _command(
-        commands, "revalidate", _revalidate, "judge afresh what an earlier run kept, on this machine as it is"
-    )
-    add = again.add_argument
-    add("past", metavar="RUN", help="its id, or its folder")
-    add("--target", type=Path, metavar="DIR", help="folder of the repository (default: where that run had it)")
+    again = _command(commands, "revalidate", _revalidate, "judge the kept changes of a run again, on this machine")
+    again.add_argument("past", metavar="RUN", help="id of the earlier run, or its folder")
+    target = "repository to work on (default: that of the earlier run)"
+    again.add_argument("--target", type=Path, metavar="DIR", help=target)
     options.how(again)
-    add("--run-id", metavar="ID", help="name of the new run (default: date and time)")
-    add("--runs-dir", type=Path, metavar="DIR", help="folder of the runs, this one's as well")
-    add("--budget-minutes", type=positive, metavar="MINUTES", help="for judging the changes one by one")
-    add("--json", action="store_true", help="events on stdout, one JSON object a line")
+    options.budget(again)
+    options.run_id(again)
+    options.runs_dir(again)
+    options.events(again)
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = _command(commands, "doctor", _doctor, "check this machine, and a repository when one is given")
+    doctor.add_argument("--target", type=Path, metavar="DIR", help="repository to check")
+    doctor.add_argument("--entry", metavar="FILE", help="script of the repository that shows how it is used")
+    options.python(doctor)
+    sandboxes = options.SANDBOXES[1:]
+    help = "sandbox to check: docker, bwrap or local (default: the one a run would use)"
+    doctor.add_argument("--sandbox", choices=sandboxes, metavar="NAME", help=help)
+    doctor.add_argument("--image", metavar="NAME", help="container image to check")
 
 
 def _add_image(commands: Any) -> None:
-    image = commands.add_parser("image", help="make container images for targets, and list them")
+    image = commands.add_parser("image", help="make container images for repositories, and list them")
     subcommands = image.add_subparsers(dest="image_command", metavar="COMMAND", required=True)
-    build = _command(subcommands, "build", _image_build, "make an image that targets can run in")
+    build = _command(subcommands, "build", _image_build, "make a container image")
     add = build.add_argument
-    add("kind", nargs="?", choices=("rocm", "cuda", "cpu"), help="for which machines (default: as this one)")
-    add("--base", metavar="IMAGE", help="image to start from (default: one of AMD, PyTorch or Python, by its tag)")
-    add(
-        "--for",
-        dest="target",
-        type=Path,
-        metavar="DIR",
-        help="then install what this repository requires; none of its code is run",
-    )
-    add("--tag", type=image_name, metavar="NAME", help="what to call it (default: a name that tells its recipe)")
-    add(
-        "--arg",
-        dest="args",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="argument of its Dockerfile; the image keeps it, so no secrets; may be repeated",
-    )
-    add("--yes", action="store_true", help="do not ask before using the network")
+    kind = "kind of GPU: rocm, cuda or cpu (default: that of this machine)"
+    add("kind", nargs="?", choices=("rocm", "cuda", "cpu"), metavar="KIND", help=kind)
+    add("--for", dest="target", type=Path, metavar="DIR", help="install what this repository requires")
+    add("--base", metavar="IMAGE", help="image to start from (default: one of AMD, PyTorch or Python)")
+    add("--tag", type=image_name, metavar="NAME", help="name of the image (default: derived from its recipe)")
+    arg = "argument of its Dockerfile, not for secrets; may be repeated"
+    add("--arg", dest="args", type=pair, action="append", default=[], metavar="NAME=VALUE", help=arg)
+    add("--yes", action="store_true", help="use the network without asking")
     _command(subcommands, "list", _image_list, "list the images that were made")
 
 
 def _add_skills(commands: Any) -> None:
-    skills = commands.add_parser("skills", help="the skill packs: list, validate, install and export them")
+    skills = commands.add_parser("skills", help="list, check, install and export the skill packs")
     subcommands = skills.add_subparsers(dest="skills_command", metavar="COMMAND", required=True)
     listing = _command(subcommands, "list", partial(_skills, "show"), "list the packs")
     validate = _command(subcommands, "validate", partial(_skills, "validate"), "check packs against their format")
-    validate.add_argument(
-        "folder", nargs="?", type=Path, metavar="DIR", help="a pack, or a folder of packs (default: ours)"
-    )
+    validate.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="a pack, or a folder of packs")
     install = _command(subcommands, "install", partial(_skills, "install"), "copy the packs to where an agent looks")
     install.add_argument("--for", dest="agent", required=True, metavar="AGENT", help="claude, codex, or a folder")
-    install.add_argument("--user", action="store_true", help="for all your projects (default: the current folder)")
-    install.add_argument("--replace", action="store_true", help="write over packs that are there and differ")
-    export = _command(
-        subcommands, "export", partial(_skills, "export"), "print instructions and tools for other agents"
-    )
+    install.add_argument("--user", action="store_true", help="install for all projects, not for the current folder")
+    install.add_argument("--replace", action="store_true", help="overwrite installed packs that differ")
+    export = _command(subcommands, "export", partial(_skills, "export"), "print instructions and tools for any agent")
     export.add_argument("--output", type=file_to_write, metavar="FILE", help="write them to a file")
     for command in (listing, install, export):
         options.packs(command)
 
 
 def _add_isa(commands: Any) -> None:
-    isa = _command(commands, "isa", _isa, "show what Triton compiles a kernel to for AMD GPUs, without one")
+    isa = _command(commands, "isa", _isa, "show the machine code of a Triton kernel for AMD GPUs, without one")
     add = isa.add_argument
-    add("file", metavar="FILE[:KERNEL]", help="Python file with the kernel; it is loaded in a sandbox")
-    add("--arch", action="append", metavar="NAMES", help="architectures, separated by commas (default: gfx942), or all")
-    add("--signature", type=Path, metavar="FILE", help="JSON that describes the arguments (docs/isa.md)")
-    add("--launch", type=Path, metavar="FILE", help="script whose launches of it describe the arguments")
-    add("--diff", metavar="FILE[:KERNEL]", help="say whether this one compiles to the same machine code")
-    add("--all-configs", action="store_true", help="every configuration of an autotuner (default: the first)")
-    add("--python", type=Path, metavar="FILE", help="interpreter that has Triton (default: the active environment's)")
-    add(
-        "--sandbox",
-        choices=("auto", "docker", "bwrap", "local"),
-        default="auto",
-        help="where the file is loaded (default: auto; local contains nothing)",
-    )
-    add("--json", action="store_true", help="all that was found as JSON")
-    add("--yes", action="store_true", help="where nothing contains the file, load it uncontained without asking")
+    add("file", metavar="FILE[:KERNEL]", help="Python file with the kernel; a sandbox loads it")
+    archs = "GPU architectures, separated by commas, or all (default: gfx942)"
+    add("--arch", action="append", metavar="NAMES", help=archs)
+    add("--signature", type=Path, metavar="FILE", help="types of the kernel's arguments, in JSON (docs/isa.md)")
+    add("--launch", type=Path, metavar="FILE", help="script that launches the kernel, to read the types from")
+    add("--diff", metavar="FILE", help="compare the machine code with that of this kernel, FILE or FILE:KERNEL")
+    add("--all-configs", action="store_true", help="compile every configuration of the autotuner, not the first")
+    options.python(isa)
+    options.sandbox(isa, default="auto")
+    add("--json", action="store_true", help="print everything as JSON")
+    options.yes(isa)
 
 
 def _run(arguments: argparse.Namespace, doing: Doing) -> int:

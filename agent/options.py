@@ -8,106 +8,110 @@ from pathlib import Path
 from agent.argument_types import count, count_or_zero, names, numbers, positive
 from agent.step_names import STEPS
 
+SANDBOXES = ("auto", "docker", "bwrap", "local")
+STEP_LIST = "The steps are " + ", ".join(STEPS) + "."
+_SANDBOX = "auto, docker, bwrap, or local, which contains nothing (default: auto)"
+
+
+def debug(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+
+
+def events(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print events to stdout, one JSON object a line")
+
 
 def port(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--port",
-        type=count_or_zero,
-        metavar="N",
-        help="serve MCP on 127.0.0.1, at a free port for 0, with a token (default: on stdio)",
-    )
+    help = "serve MCP over HTTP on 127.0.0.1 at this port, 0 for a free one (default: on stdio)"
+    parser.add_argument("--port", type=count_or_zero, metavar="N", help=help)
+
+
+def runs_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runs-dir", type=Path, metavar="DIR", help="folder with the runs (default: .ratchet/runs)")
+
+
+def budget(parser: argparse._ActionsContainer) -> None:
+    help = "time to look for changes, in minutes (default: no limit)"
+    parser.add_argument("--budget-minutes", type=positive, metavar="N", help=help)
+
+
+def run_id(parser: argparse._ActionsContainer) -> None:
+    help = "name of the run and of its branch ratchet/ID (default: date and time)"
+    parser.add_argument("--run-id", metavar="ID", help=help)
 
 
 def run_options(run: argparse.ArgumentParser, *, required: bool = True) -> None:
     """What a run is, whoever proposes in it."""
-    add = run.add_argument
+    run.epilog = STEP_LIST
     target(run, required=required)
-    add("--run-id", metavar="ID", help="name of the run and of the branch ratchet/ID (default: date and time)")
-    add("--runs-dir", type=Path, metavar="DIR", help="folder for the run's files (default: .ratchet/runs)")
-    add("--steps", type=names, metavar="NAMES", help="only these, separated by commas: " + ", ".join(STEPS))
-    add(
-        "--budget-minutes",
-        type=positive,
-        metavar="MINUTES",
-        help="for looking for changes; then what was proven is measured as a whole",
-    )
-    add(
-        "--memory-gib",
-        type=positive,
-        metavar="GIB",
-        help="memory one worker may use (default: four fifths of the machine's)",
-    )
-    add(
-        "--arch",
-        type=names,
-        metavar="NAMES",
-        help="AMD architectures that a candidate's Triton kernels must compile for without spills, separated by commas "
-        "(default: the device's own where it is one)",
-    )
-    add("--attempts", type=count, metavar="N", help="candidates of a step that are judged, at most (default: 12)")
-    add("--seed", type=count_or_zero, metavar="N", help="for tests and audits; by default nobody knows it")
-    clock = run.add_mutually_exclusive_group()
+    group = run.add_argument_group("the run")
+    add = group.add_argument
+    budget(group)
+    add("--steps", type=names, metavar="NAMES", help="steps to run, separated by commas (default: all)")
+    add("--attempts", type=count, metavar="N", help="most candidates to judge in one step (default: 12)")
+    add("--arch", type=names, metavar="NAMES", help="AMD GPUs that Triton kernels must compile for (default: this one)")
+    add("--memory-gib", type=positive, metavar="N", help="memory of one process, in GiB (default: 80%% of all)")
+    run_id(group)
+    add("--runs-dir", type=Path, metavar="DIR", help="folder for the files of the run (default: .ratchet/runs)")
+    audits = run.add_argument_group("audits")
+    audits.add_argument("--seed", type=count_or_zero, metavar="N", help="seed of the test inputs (default: secret)")
+    clock = audits.add_mutually_exclusive_group()
     clock.add_argument("--record-clock", type=Path, metavar="FILE", help="write every timing to FILE")
-    clock.add_argument("--replay-clock", type=Path, metavar="FILE", help="judge by the timings in FILE")
+    clock.add_argument("--replay-clock", type=Path, metavar="FILE", help="read timings from FILE instead of measuring")
 
 
 def models(run: argparse.ArgumentParser) -> None:
     """Who is asked for what the playbook does not find."""
-    add = run.add_argument
-    add("--model", metavar="NAME", help="ask this model for what the playbook does not find (the key: OPENAI_API_KEY)")
-    add("--base-url", metavar="URL", help="its OpenAI-compatible endpoint (default: OPENAI_BASE_URL)")
-    add("--tokens", type=count, metavar="N", help="of prompts and answers, at most (default: 2000000)")
-    add("--dollars", type=positive, metavar="N", help="of what they cost by the known prices, at most")
-    add("--price", type=numbers, metavar="IN,OUT[,CACHED]", help="dollars for a million tokens (default: by a table)")
-    add("--reviewer", metavar="NAME", help="model that may reject its changes (default: the same)")
-    add("--tool-calls", type=count, metavar="N", help="that a model may make for one candidate (default: 80)")
-    add("--replay", metavar="RUN", help="answer from the exchanges of that run, or file, instead of asking a model")
-    packs(run)
+    group = run.add_argument_group("a model")
+    add = group.add_argument
+    add("--model", metavar="NAME", help="ask this model for further changes; OPENAI_API_KEY holds its key")
+    add("--base-url", metavar="URL", help="OpenAI-compatible endpoint of the model (default: OPENAI_BASE_URL)")
+    add("--reviewer", metavar="NAME", help="model that may reject changes of the first (default: the same)")
+    add("--tokens", type=count, metavar="N", help="tokens to spend on models (default: 2000000)")
+    add("--dollars", type=positive, metavar="N", help="dollars to spend on models (default: no limit)")
+    add("--price", type=numbers, metavar="IN,OUT", help="dollars for a million tokens; IN,OUT,CACHED is possible too")
+    add("--tool-calls", type=count, metavar="N", help="most tool calls for one candidate (default: 80)")
+    add("--replay", metavar="RUN", help="use the recorded answers of a run instead of asking a model")
+    packs(group)
 
 
 def target(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """What the target is, and how it is run."""
-    add = parser.add_argument
-    add("--target", type=Path, required=required, metavar="DIR", help="folder of the repository; it is never changed")
-    add("--entry", required=required, metavar="FILE", help="script that shows how the target is used")
-    how(parser)
+    group = parser.add_argument_group("the target")
+    add = group.add_argument
+    add("--target", type=Path, required=required, metavar="DIR", help="repository to work on; it is never changed")
+    add("--entry", required=required, metavar="FILE", help="script of the repository that shows how it is used")
+    how(group)
 
 
-def how(parser: argparse.ArgumentParser) -> None:
+def how(parser: argparse._ActionsContainer) -> None:
     """Where and how the target's code runs."""
     add = parser.add_argument
-    add("--python", type=Path, metavar="FILE", help="interpreter for the target (default: the active environment's)")
-    add(
-        "--sandbox",
-        choices=("auto", "docker", "bwrap", "local"),
-        help="where its code runs (default: auto, which takes docker, else bwrap; local contains nothing)",
-    )
-    add("--image", metavar="NAME", help="container image to run it in (default: this machine's own software)")
-    add(
-        "--mount",
-        dest="mounts",
-        type=Path,
-        action="append",
-        metavar="PATH",
-        help="what it may read besides, such as weights; may be repeated",
-    )
-    add("--gpu", type=count_or_zero, metavar="N", help="GPU to use (default: the first that is visible)")
-    add(
-        "--time-limit",
-        dest="time_limit_s",
-        type=positive,
-        metavar="SECONDS",
-        help="for one start of the entry (default: 120)",
-    )
-    add("--threads", type=count, metavar="N", help="CPU threads of a timed worker, and cores that it has (default: 1)")
-    add("--yes", action="store_true", help="where nothing contains the target, run it uncontained without asking")
+    python(parser)
+    sandbox(parser)
+    add("--image", metavar="NAME", help="container image to run it in (default: the software of this machine)")
+    readable = "file or folder that it may read, such as weights; may be repeated"
+    add("--mount", dest="mounts", type=Path, action="append", metavar="PATH", help=readable)
+    add("--gpu", type=count_or_zero, metavar="N", help="number of the GPU to use (default: the first visible one)")
+    limit = "longest time for one start of the entry, in seconds (default: 120)"
+    add("--time-limit", dest="time_limit_s", type=positive, metavar="N", help=limit)
+    add("--threads", type=count, metavar="N", help="CPU threads and cores of a timed process (default: 1)")
+    yes(parser)
 
 
-def packs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--skills",
-        type=Path,
-        action="append",
-        metavar="DIR",
-        help="a skill pack of yours, or a folder of packs; may be repeated",
-    )
+def python(parser: argparse._ActionsContainer) -> None:
+    help = "Python that runs the code (default: that of the active environment)"
+    parser.add_argument("--python", type=Path, metavar="FILE", help=help)
+
+
+def sandbox(parser: argparse._ActionsContainer, default: str | None = None) -> None:
+    parser.add_argument("--sandbox", choices=SANDBOXES, metavar="NAME", default=default, help=_SANDBOX)
+
+
+def yes(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--yes", action="store_true", help="where no sandbox works, run the code without one")
+
+
+def packs(parser: argparse._ActionsContainer) -> None:
+    help = "a further skill pack, or a folder of packs; may be repeated"
+    parser.add_argument("--skills", type=Path, action="append", metavar="DIR", help=help)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,32 @@ def test_help_states_the_defaults_that_hold(capsys: pytest.CaptureFixture[str]) 
         cli.main(["run", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     defaults = {name: field.default for name, field in RunConfig.model_fields.items()}
-    assert f"for one start of the entry (default: {defaults['time_limit_s']:.0f})" in told
-    assert f"CPU threads of a timed worker, and cores that it has (default: {defaults['threads']})" in told
-    assert f"(default: {defaults['sandbox']}, which" in told
+    for name, says in (
+        ("time_limit_s", "start of the entry, in seconds (default: {:.0f})"),
+        ("threads", "cores of a timed process (default: {})"),
+        ("sandbox", "which contains nothing (default: {})"),
+        ("attempts", "judge in one step (default: {})"),
+        ("tokens", "tokens to spend on models (default: {})"),
+        ("tool_calls", "for one candidate (default: {})"),
+    ):
+        assert says.format(defaults[name]) in told
+
+
+def options_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Of a command and of those below it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from options_of(command)
+        else:
+            yield action
+
+
+def test_each_option_is_one_line_of_help() -> None:
+    options = list(options_of(cli.build_parser()))
+    assert len(options) > 100
+    long = [option.dest for option in options if not 5 < len(option.help or "") <= 90]
+    assert long == []
 
 
 @pytest.mark.parametrize(
