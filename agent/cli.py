@@ -165,7 +165,7 @@ def _add_isa(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import run
-    from agent.reporting.display import open_progress
+    from agent.reporting.open_progress import open_progress
 
     config = given.config_of(arguments)
     doing.run_dir, doing.reference = config.run_dir, given.reference(config.run_dir)
@@ -178,7 +178,7 @@ def _mcp(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import run
     from agent.errors import WrongUsage
     from agent.outside import command
-    from agent.reporting.display import open_progress
+    from agent.reporting.open_progress import open_progress
 
     def order() -> command.Order:
         config = given.config_of(arguments)
@@ -231,7 +231,7 @@ def _profile(arguments: argparse.Namespace, doing: Doing) -> int:
 def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent import run
     from agent.records import run_folder
-    from agent.reporting.display import open_progress
+    from agent.reporting.open_progress import open_progress
 
     given.needed(arguments, ("port",), "--mcp", arguments.mcp)
     given.needed(arguments, ("json",), "a stdout of its own, which --mcp takes", not arguments.mcp)

@@ -20,7 +20,7 @@ from agent import run as running
 from agent.config import RunConfig
 from agent.errors import WrongUsage
 from agent.reporting import wording
-from agent.reporting.display import open_progress
+from agent.reporting.open_progress import open_progress
 from agent.reporting.progress import Judging, Note, Progress
 from agent.repository.target import find_entry, find_target, import_target
 from sandbox.errors import SandboxUnavailable

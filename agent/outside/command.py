@@ -19,7 +19,7 @@ from agent.outside.desk import ADDRESS_FILE, Desk, HungUp
 from agent.owed import USED_UP
 from agent.proposers import Proposer
 from agent.proposers.in_turn import InTurn
-from agent.proposers.outside import OFFERED, Outside, UntilFinished
+from agent.proposers.outside import OFFERED, Outside
 from agent.reporting.progress import Event, Note, Progress
 from agent.skill_packs import Packs
 from agent.workbench import Workbench
@@ -137,7 +137,7 @@ def _driven(order: Order, desk: Desk, serving: Serving, progress: Progress, port
 
         mine = Outside(desk, lambda step: Workbench.open(ctx, step, step), lambda step: task(ctx, step), over)
         outside.append(mine)
-        return UntilFinished(InTurn([proposer, mine]), mine)
+        return InTurn([proposer, mine], over=lambda: mine.finished)
 
     said, patience_s = "It was stopped; `agent resume` goes on.", 0.0
     try:

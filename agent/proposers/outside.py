@@ -16,7 +16,7 @@ from pydantic import Field
 from agent.guard import Stopped
 from agent.llm.conversation import HANDING_IN, GiveUp, Submit
 from agent.outside.desk import Asked, Desk, HungUp, answering
-from agent.proposers import ProposalRequest, Proposer
+from agent.proposers import ProposalRequest
 from agent.proposers.past import verdict_on
 from agent.workbench import REGISTRY, Workbench
 from tools.candidate import Candidate, Site
@@ -168,22 +168,3 @@ def _answered(registry: Registry, bench: Workbench, asked: Asked) -> Answer:
     if asked.name == "where" and answer.result is not None:
         return replace(answer, text=answer.result.text())
     return replace(answer, text=as_data(asked.name if asked.name in registry.tools else "unknown", answer.text))
-
-
-class UntilFinished:
-    """A `Proposer`: another one, which is not asked any more once the outside agent has finished."""
-
-    def __init__(self, other: Proposer, outside: Outside) -> None:
-        self.name, self._other, self._outside = other.name, other, outside
-
-    def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
-        return ([], self._outside.finished) if self._outside.finished else self._other.propose(request)
-
-    def expects(self, request: ProposalRequest) -> bool:
-        return not self._outside.finished and self._other.expects(request)
-
-    def sites(self, request: ProposalRequest) -> list[Site]:
-        return self._other.sites(request)
-
-    def advice(self, request: ProposalRequest) -> list[str]:
-        return self._other.advice(request)

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on, as typed events. `display.py` chooses how they are shown.
+"""What a run tells while it goes on, as typed events. `open_progress.py` chooses how they are shown.
 
 No renderer has a thread: on a machine of two cores a display that redraws by itself would be measured along with the
 candidate.

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from agent.reporting import progress as p
-from agent.reporting.display import open_progress
+from agent.reporting.open_progress import open_progress
 from agent.reporting.progress_lines import JsonLines, PlainLines
 from agent.reporting.progress_live import MAX_WIDTH, LiveView
 from tests.agent.reporting.sample_report import interval
@@ -180,7 +180,7 @@ def test_the_view_suits_whoever_is_watching(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_log_does_not_load_the_live_view() -> None:
-    code = "import sys; from agent.reporting.display import open_progress; open_progress(as_json=False)"
+    code = "import sys; from agent.reporting.open_progress import open_progress; open_progress(as_json=False)"
     code += "; print('rich' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "False\n"
