@@ -20,48 +20,10 @@ from sandbox.devices import settings
 from sandbox.devices.gpus import driver_versions, find_gpus
 
 # Prefixes of variables that change what torch, its compilers or the AMD and NVIDIA runtimes do.
-RESULT_CHANGING = (
-    "AITER_",
-    "AMDGCN_",
-    "AMD_",
-    "AOTRITON_",
-    "CK_",
-    "CUBLAS_",
-    "CUDA_",
-    "CUDNN_",
-    "DEBUG_CLR_",
-    "DEBUG_HIP_",
-    "FLASH_ATTENTION_",
-    "FLA_",
-    "GOMP_",
-    "GPU_",
-    "HIPBLASLT_",
-    "HIPBLAS_",
-    "HIP_",
-    "HSA_",
-    "INDUCTOR_",
-    "KMP_",
-    "MALLOC_",
-    "MIOPEN_",
-    "MKL_",
-    "MSCCL_",
-    "NCCL_",
-    "NVIDIA_TF32_",
-    "OMP_",
-    "OPENBLAS_",
-    "PYTORCH_",
-    "RCCL_",
-    "ROCBLAS_",
-    "ROCM_",
-    "ROCR_",
-    "ROC_",
-    "TENSILE_",
-    "TF32_",
-    "TORCHINDUCTOR_",
-    "TORCH_",
-    "TRITON_",
-    "TUNABLEOP_",
-    "VLLM_",
+RESULT_CHANGING = re.compile(
+    "(?:AITER|AMDGCN|AMD|AOTRITON|CK|CUBLAS|CUDA|CUDNN|DEBUG_CLR|DEBUG_HIP|FLASH_ATTENTION|FLA|GOMP|GPU|HIPBLASLT|"
+    "HIPBLAS|HIP|HSA|INDUCTOR|KMP|MALLOC|MIOPEN|MKL|MSCCL|NCCL|NVIDIA_TF32|OMP|OPENBLAS|PYTORCH|RCCL|ROCBLAS|ROCM|"
+    "ROCR|ROC|TENSILE|TF32|TORCHINDUCTOR|TORCH|TRITON|TUNABLEOP|VLLM)_"
 )
 _ALSO = frozenset({"CC", "CXX", "LD_LIBRARY_PATH", "LD_PRELOAD"})
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|APIKEY|PRIVATE|(?:^|_)KEY(?:$|_)")
@@ -190,7 +152,7 @@ def _gpu_driver(root: Path) -> str | None:
 
 def result_changing(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of `environment` that change results, secrets replaced by `(withheld)`."""
-    names = sorted(name for name in environment if name in _ALSO or name.startswith(RESULT_CHANGING))
+    names = sorted(name for name in environment if name in _ALSO or RESULT_CHANGING.match(name))
     return {name: _without_secret(name, environment[name]) for name in names}
 
 

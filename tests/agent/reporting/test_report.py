@@ -16,17 +16,13 @@ from agent.step_names import STEPS
 from tests.agent.reporting.sample_report import sample
 
 
-def test_the_file_has_what_it_promises(tmp_path: Path) -> None:
+def test_the_file_has_what_it_promises_and_is_read_back(tmp_path: Path) -> None:
     report_text.write(sample(), tmp_path)
     found = json.loads((tmp_path / "report.json").read_text())
     assert set(found["speedup"]) == {"median", "ci_low", "ci_high", "restarts", "noise_floor"}
     assert set(found["baselines"]) == {"eager", "compile", "best"} and len(found["steps"]) == 10
     assert {"kept", "attempts", "environment", "advice", "target", "entry", "date", "command", "version"} <= set(found)
     assert (found["outcome"], found["sandbox"]["containment"]) == ("1 change kept", "uncontained")
-
-
-def test_a_report_read_back_is_the_same(tmp_path: Path) -> None:
-    report_text.write(sample(), tmp_path)
     assert report.read(tmp_path) == sample()
 
 
@@ -70,11 +66,13 @@ def test_the_page_begins_with_the_outcome() -> None:
     )
 
 
-def test_the_page_says_what_was_not_kept_and_why() -> None:
+def test_the_page_says_what_was_not_kept_and_what_the_run_was() -> None:
     page = report_text.page(sample())
     assert r"| fuse_projections | fuse \| gate \`and\` up | wrong | row 3 bad |" in page
     assert "| fuse_projections | fuse more | kept, later dropped | faster, at first |" in page
     assert "not measured: it did not compile in time" in page
+    assert "**uncontained**" in page and "12.3 ms (12.1 to 12.6), 2,593 tokens/s" in page
+    assert "agent run --target 'my repo' --entry bench.py" in page, "it can be typed again"
 
 
 def test_the_page_says_what_each_change_is_worth_on_the_whole_stack() -> None:
@@ -128,18 +126,10 @@ def test_the_page_says_what_compiling_costs() -> None:
     assert "## Compiled" not in report_text.page(sample())
 
 
-def test_the_page_says_that_nothing_contained_the_target() -> None:
-    assert "**uncontained**" in report_text.page(sample())
-
-
 def test_the_page_of_a_run_without_a_result_says_what_was_tried() -> None:
     page = report_text.page(sample(kept=[], speedup=None, speedup_over_compile=None, branch=None))
     assert page.startswith("# 20260102-030405-abcd: nothing kept\n\n3 candidates judged, none proven faster.")
     assert "## Kept" not in page
-
-
-def test_the_command_can_be_typed_again() -> None:
-    assert "agent run --target 'my repo' --entry bench.py" in report_text.page(sample())
 
 
 def test_every_table_of_the_page_is_one() -> None:
@@ -154,14 +144,6 @@ def test_foreign_text_cannot_become_markup() -> None:
     evil = "<script>alert(1)</script> [x](http://example.org) **bold** \x1b[31m"
     page = report_text.page(sample(advice=[evil], notes=[evil]))
     assert not re.search(r"(?<!\\)(<script|\[x|\*\*bold)", page) and "\x1b" not in page
-
-
-def test_names_stay_readable_in_the_page_as_it_is() -> None:
-    assert "fuse_projections" in report_text.page(sample())
-
-
-def test_tokens_per_second_are_told_where_the_workload_knows_them() -> None:
-    assert "12.3 ms (12.1 to 12.6), 2,593 tokens/s" in report_text.page(sample())
 
 
 def test_what_a_model_took_is_one_sum_with_what_its_steps_took() -> None:
@@ -209,10 +191,6 @@ def test_what_a_model_took_for_each_change_that_was_kept_is_told() -> None:
     page = report_text.page(sample().model_copy(update={"model": use, "attempts": [one, other]}))
     assert "1 change of its kept, at 3,100 tokens each." in page
     assert "| of it, for: A loop \\| at once | 2,000 | 0.75 |" in page and "for: Another" not in page
-
-
-def test_the_mode_that_the_stack_is_compared_with_is_named() -> None:
-    assert "over the best plain torch.compile (mode default)" in report_text.page(sample())
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

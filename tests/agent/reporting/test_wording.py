@@ -14,16 +14,17 @@ def interval(median: float, low: float, high: float) -> SpeedupInterval:
     return SpeedupInterval(median=median, ci_low=low, ci_high=high, restarts=12, noise_floor=0.02)
 
 
-def test_a_speedup_carries_its_interval() -> None:
-    assert wording.speedup(interval(1.324, 1.28, 1.37)) == "1.32× (1.28 to 1.37)"
-
-
-def test_an_interval_is_never_said_narrower_than_it_is() -> None:
-    assert wording.speedup(interval(1.32, 1.296, 1.361)) == "1.32× (1.29 to 1.37)"
-
-
-def test_a_narrow_interval_gets_a_third_decimal() -> None:
-    assert wording.speedup(interval(1.0123, 1.0101, 1.0156)) == "1.012× (1.010 to 1.016)"
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        (interval(1.324, 1.28, 1.37), "1.32× (1.28 to 1.37)"),
+        (interval(1.32, 1.296, 1.361), "1.32× (1.29 to 1.37)"),
+        (interval(1.0123, 1.0101, 1.0156), "1.012× (1.010 to 1.016)"),
+    ],
+    ids=["with its interval", "rounded outwards", "narrow"],
+)
+def test_a_speedup_carries_its_interval(measured: SpeedupInterval, said: str) -> None:
+    assert wording.speedup(measured) == said
 
 
 @given(st.floats(0.01, 1000), st.floats(0, 1), st.floats(0, 1))
@@ -38,9 +39,6 @@ def test_what_is_said_contains_what_was_measured(median: float, below: float, ab
 )
 def test_a_latency_has_the_unit_that_suits_it(latency_us: float, said: str) -> None:
     assert wording.latency(latency_us) == said
-
-
-def test_a_latency_shares_its_unit_with_its_interval() -> None:
     assert wording.latency(12_340, 12_140, 12_590) == "12.3 ms (12.1 to 12.6)"
 
 
