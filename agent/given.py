@@ -16,24 +16,6 @@ if TYPE_CHECKING:
     from agent.config import RunConfig
     from sandbox.errors import SandboxUnavailable
 
-# Options of `agent run` that are not part of the run itself, but of how it is shown or asked for.
-_NOT_CONFIG = {
-    "command",
-    "past",
-    "handler",
-    "debug",
-    "json",
-    "yes",
-    "calls",
-    "counters",
-    "html",
-    "trace",
-    "json_file",
-    "port",
-    "mcp",
-    "change",
-}
-
 
 def config_of(arguments: argparse.Namespace) -> RunConfig:
     """The run as asked for. Raises: WrongUsage."""
@@ -43,7 +25,8 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
     from agent.errors import WrongUsage
     from agent.records.run_folder import runs_dir_for
 
-    told = {name: value for name, value in vars(arguments).items() if value is not None and name not in _NOT_CONFIG}
+    asked = vars(arguments)  # also of how the run is shown, which is no part of it
+    told = {name: asked[name] for name in RunConfig.model_fields if asked.get(name) is not None}
     if "replay" in told:
         told["replay"] = _recording(arguments)
     if arguments.command in ("run", "mcp"):

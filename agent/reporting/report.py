@@ -124,7 +124,7 @@ class ModelUse(_Part):
     prompt_tokens: int = Field(ge=0)
     completion_tokens: int = Field(ge=0)
     untold: int = Field(default=0, ge=0)
-    """Requests of which the endpoint did not say what they took, answers that broke off among them."""
+    """Requests whose tokens the endpoint did not report."""
     guessed_tokens: int = Field(default=0, ge=0)
     """Of those, by their length, beside the tokens that were told."""
     dollars: float | None = Field(default=None, ge=0)
