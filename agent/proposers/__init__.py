@@ -82,6 +82,8 @@ class Proposer(Protocol):
 
     def sites(self, request: ProposalRequest) -> list[Site]:
         """The places worth changing, as far as this proposer can see."""
+        return []
 
     def advice(self, request: ProposalRequest) -> list[str]:
         """What only the user can do, since it would have to be said in the entry."""
+        return []

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from agent.llm import KeyRefused, ModelError, ModelUnknown
-from agent.proposers import PastAttempt, ProposalRequest
-from tools.candidate import Candidate, Site
+from agent.proposers import PastAttempt, ProposalRequest, Proposer
+from tools.candidate import Candidate
 
 
 class Talk(Protocol):
@@ -22,7 +22,7 @@ class Talk(Protocol):
     def next_candidate(self, attempts: Sequence[PastAttempt]) -> Candidate | None: ...
 
 
-class Model:
+class Model(Proposer):
     """A `Proposer`. `begin` starts the conversation of a step."""
 
     name = "llm"
@@ -67,9 +67,3 @@ class Model:
     def expects(self, request: ProposalRequest) -> bool:
         talk = self._talks.get(request.step)
         return not self._gone(request.step) and (talk is None or not talk.ended)
-
-    def sites(self, request: ProposalRequest) -> list[Site]:
-        return []
-
-    def advice(self, request: ProposalRequest) -> list[str]:
-        return []

@@ -16,10 +16,10 @@ from pydantic import Field
 from agent.guard import Stopped
 from agent.llm.conversation import HANDING_IN, GiveUp, Submit
 from agent.outside.desk import Asked, Desk, HungUp, answering
-from agent.proposers import ProposalRequest
+from agent.proposers import ProposalRequest, Proposer
 from agent.proposers.past import verdict_on
 from agent.workbench import REGISTRY, Workbench
-from tools.candidate import Candidate, Site
+from tools.candidate import Candidate
 from tools.registry import Answer, Registry, Request, Result, Tool, ToolFault
 from tools.registry.files import Text
 from tools.registry.marks import as_data, marked
@@ -51,7 +51,7 @@ class _Step:
 
 
 @dataclass
-class Outside:
+class Outside(Proposer):
     """A `Proposer`. `open_bench` gives the workbench of a step, `told` what there is to say about it, `over` why there
     is no time for more in it, if so.
     """
@@ -154,12 +154,6 @@ class Outside:
     def expects(self, request: ProposalRequest) -> bool:
         step = self._steps.get(request.step)
         return not self.finished and (step is None or not step.ended)
-
-    def sites(self, request: ProposalRequest) -> list[Site]:
-        return []
-
-    def advice(self, request: ProposalRequest) -> list[str]:
-        return []
 
 
 def _answered(registry: Registry, bench: Workbench, asked: Asked) -> Answer:
