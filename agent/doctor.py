@@ -16,7 +16,6 @@ from pathlib import Path
 
 from agent import environment, unusual
 from agent.reporting import wording
-from agent.repository.private_git import git_program
 from agent.repository.target import find_entry, find_target, import_target
 from sandbox import choose
 from sandbox.choose import Name, Wanted
@@ -29,6 +28,7 @@ from sandbox.errors import DeviceBusy, RatchetError, SandboxUnavailable
 from tools.errors import ToolError
 from tools.judging.open_referee import check_runs_programs, open_referee
 from tools.judging.workload import Workload
+from tools.private_git import git_program
 
 LITTLE_DISK = 10 << 30  # trees, inputs and compile caches of a run with a large model
 _VERSIONS = """

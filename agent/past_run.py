@@ -20,11 +20,11 @@ from agent.records.atomic_file import write_atomically
 from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
 from agent.records.run_folder import FolderUnusable, RunFolder
-from agent.repository.private_git import GitError
 from agent.repository.stack import Stack, StackError
 from tools.candidate import Candidate
 from tools.diff.patch import FileState
 from tools.judging.accept import SpeedupInterval
+from tools.private_git import GitError
 from tools.rewrite.ops_package import PACKAGE
 
 FILE = "past.json"

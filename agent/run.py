@@ -32,7 +32,7 @@ from agent.records.run_folder import RunFolder
 from agent.reporting import outcome
 from agent.reporting.outcome import TargetFacts
 from agent.reporting.progress import Note, Progress, RunStarted
-from agent.repository.merge_trees import merge_contents
+from agent.repository.objects import merge_contents
 from agent.repository.stack import Stack
 from agent.repository.target import check_size, find_entry, find_target, import_target, tree_hash
 from agent.running import Stoppable

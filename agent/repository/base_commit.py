@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from agent.repository.objects import Entry, fill_index, hash_files, list_tree, read_objects, write_object, write_tree
-from agent.repository.private_git import GitError, PrivateGit
+from agent.repository.objects import Entry, fill_index, hash_files, list_tree, write_object, write_tree
 from agent.repository.target_listing import ImportedTarget
 from agent.repository.target_repository import TargetRepository
-from agent.repository.user_ignores import user_ignores
+from tools.private_git import GitError, PrivateGit, listed
 
 MAX_UNTRACKED_BYTES = 16 << 20
 _MAX_TEXT_BYTES = 16 << 20
@@ -117,7 +117,7 @@ class _Comparison:
         apart = [f"{path}/" for path, entry in self.held.items() if entry.is_submodule]
         if self.repository:
             apart += [f"{path}/" for path in self.imported.nested_repositories]
-        ignores = user_ignores() + (self.repository.exclude if self.repository else b"")
+        ignores = user_ignores(self.git) + (self.repository.exclude if self.repository else b"")
         (self.git.folder / "info" / "exclude").write_bytes(ignores)
         index = self.git.folder / "import-index"
         fill_index(self.git, self.held, index)
@@ -155,7 +155,7 @@ class _Comparison:
 
     def is_held_otherwise(self, path: str, entry: Entry) -> bool:
         """Whether the file is what git holds, in another form; notes which."""
-        held = read_objects(self.git, [entry.object_id], _MAX_TEXT_BYTES).get(entry.object_id, b"")
+        held = self.git.contents([entry.object_id], _MAX_TEXT_BYTES).get(entry.object_id, b"")
         if held.startswith(_LFS_POINTER):
             self.found.unchangeable[path] = "is stored with Git LFS"
         elif held and b"\r\n" not in held and self.size[path] == len(held) + held.count(b"\n"):
@@ -194,15 +194,28 @@ def _unchanged_by_index(git: PrivateGit, repository: TargetRepository, held: Map
         return set()
     finally:
         index.unlink(missing_ok=True)
-    changed = set(_names(touched))
-    same = set()
-    for line in _names(staged):
-        facts, _, path = line.partition("\t")
-        mode, object_id, stage = facts.split(" ")
-        if stage == "0" and path not in changed and held.get(path) == Entry(mode, object_id):
-            same.add(path)
-    return same
+    changed = set(touched.decode("utf-8", "surrogateescape").split("\0"))
+    return {
+        path
+        for (mode, object_id, stage), path in listed(staged)
+        if stage == "0" and path not in changed and held.get(path) == Entry(mode, object_id)
+    }
 
 
-def _names(output: bytes) -> Iterable[str]:
-    return (name for name in output.decode("utf-8", "surrogateescape").split("\0") if name)
+def user_ignores(git: PrivateGit, environment: Mapping[str, str] = os.environ) -> bytes:
+    """The lines of the user's own ignore file, so that a private note or key does not end up in a branch.
+
+    The user's configuration is read as text, without what it includes; nothing else of it is taken.
+    """
+    home = Path(environment.get("HOME") or "/nonexistent")
+    config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "git"
+    named = config / "ignore"
+    for file in (config / "config", home / ".gitconfig"):
+        with suppress(GitError):
+            said = git.text("config", "--file", str(file), "--no-includes", "--get", "core.excludesFile")
+            named = home / said[2:] if said.startswith("~/") else Path(said)
+    try:
+        lines = named.read_bytes() if named.is_file() else b""
+    except OSError:
+        return b""
+    return lines if not lines or lines.endswith(b"\n") else lines + b"\n"

@@ -5,13 +5,10 @@ Never touches the target's files. What cannot be a branch becomes a folder in th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.repository.new_stack import REPOSITORY
-from agent.repository.private_git import PrivateGit
 from agent.repository.stack import Stack
-from agent.repository.target_branch import write_branch
 from agent.repository.target_repository import Unusable, read_repository
 from tools.tree_removal import remove_tree
 
@@ -53,12 +50,12 @@ def export(stack: Stack, run_id: str, into: Path) -> Exported:
 def _write_branch(stack: Stack, top: str, run_id: str) -> str:
     if stack.facts.no_branch_because:
         raise Unusable(stack.facts.no_branch_because)
-    repository = read_repository(Path(stack.facts.target), PrivateGit(stack.folder / REPOSITORY))
+    repository = read_repository(Path(stack.facts.target))
     if repository is None:
         raise Unusable("its .git is gone since the run started")
     if repository.object_format != stack.git.text("rev-parse", "--show-object-format"):
         raise Unusable("its repository has become one of another format since the run started")
-    return write_branch(stack.git, repository, top, run_id, stack.facts.head)
+    return replace(repository, head=stack.facts.head).write_branch(stack.git, top, run_id)
 
 
 def _branch_note(stack: Stack, branch: str) -> str:

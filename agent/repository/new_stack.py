@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict
 
 from agent.records.atomic_file import write_atomically
 from agent.repository.base_commit import Base, make_base
-from agent.repository.private_git import GitError, PrivateGit
 from agent.repository.target_listing import ImportedTarget
 from agent.repository.target_repository import TargetRepository, Unusable, read_repository
+from tools.private_git import GitError, PrivateGit
 from tools.tree_removal import remove_tree
 
 TOP = "refs/heads/stack"
@@ -57,7 +57,7 @@ class StackFile(BaseModel):
 def make_stack_folder(folder: Path, imported: ImportedTarget, time_unix: int) -> StackFile:
     """The folder appears whole or not at all. Raises: GitError, DiskFull, OSError."""
     making = folder.with_name(f".{folder.name}.making")
-    repository, because = _find_repository(imported.root, making)
+    repository, because = _find_repository(imported.root)
     try:
         git, base = _write_base(making, imported, repository, time_unix)
     except GitError as error:
@@ -91,10 +91,9 @@ def _write_base(
     return git, make_base(git, imported, repository, time_unix)
 
 
-def _find_repository(target: Path, scratch: Path) -> tuple[TargetRepository | None, str]:
-    remove_tree(scratch)
+def _find_repository(target: Path) -> tuple[TargetRepository | None, str]:
     try:
-        repository = read_repository(target, PrivateGit.create(scratch / REPOSITORY))
+        repository = read_repository(target)
     except Unusable as reason:
         return None, str(reason)
     if repository is not None:

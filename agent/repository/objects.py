@@ -1,17 +1,19 @@
-"""Objects of a private repository, in and out: trees, blobs and the names they have.
+"""Objects of a private repository, in and out: trees, blobs and the names they have, and merges of trees.
 
-Refuses to know what they mean. Contents go in as bytes and come out as the same bytes: no attribute applies.
+Contents go in as bytes and come out as the same bytes: no attribute applies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.repository.private_git import PrivateGit
+from tools.private_git import PrivateGit, listed, quoted
 
 _MAX_LISTING_BYTES = 64 << 20  # some 500,000 files; a few trees that hold each other can name billions
+_MAX_MERGED_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -37,28 +39,23 @@ class Entry:
 def list_tree(git: PrivateGit, tree: str) -> dict[str, Entry]:
     """Every file of a commit or tree, by path. Raises: GitError."""
     said = git.run("ls-tree", "-r", "-z", "--full-tree", tree, max_output_bytes=_MAX_LISTING_BYTES).stdout
-    listed = said.decode("utf-8", "surrogateescape")
-    entries = {}
-    for line in listed.split("\0"):
-        if line:
-            facts, _, path = line.partition("\t")
-            mode, _, object_id = facts.split(" ")
-            entries[path] = Entry(mode, object_id)
-    return entries
+    return {path: Entry(mode, object_id) for (mode, _, object_id), path in listed(said)}
 
 
 def write_tree(git: PrivateGit, entries: Mapping[str, Entry]) -> str:
     """The id of a tree with these entries; objects it names need not be there. Raises: GitError, DiskFull."""
     index = git.folder / "tree-index"
     fill_index(git, entries, index)
-    tree = git.text("write-tree", "--missing-ok", index=index, alone=True)
-    index.unlink()
-    return tree
+    return git.text("write-tree", "--missing-ok", index=index, alone=True)
 
 
 def fill_index(git: PrivateGit, entries: Mapping[str, Entry], index: Path) -> None:
     """Make `index` an index file with these entries and no others. Raises: GitError, DiskFull."""
     index.unlink(missing_ok=True)
+    _add_to_index(git, entries, index)
+
+
+def _add_to_index(git: PrivateGit, entries: Mapping[str, Entry], index: Path) -> None:
     lines = "".join(f"{entry.mode} {entry.object_id}\t{path}\0" for path, entry in entries.items())
     given = lines.encode("utf-8", "surrogateescape")
     git.run("update-index", "-z", "--index-info", stdin=given, index=index, alone=True)
@@ -73,42 +70,53 @@ def hash_files(git: PrivateGit, folder: Path, paths: Sequence[str], *, write: bo
     """The object ids of regular files below `folder`; `write` stores them, too. Raises: GitError, DiskFull."""
     if not paths:
         return {}
-    names = "".join(_line(f"{folder}/{path}") for path in paths)
     options = ("-w",) if write else ()
-    given = names.encode("utf-8", "surrogateescape")
+    given = b"".join(quoted(f"{folder}/{path}") + b"\n" for path in paths)
     said = git.text("hash-object", *options, "--no-filters", "--stdin-paths", stdin=given, alone=True)
     return dict(zip(paths, said.split("\n"), strict=True))
 
 
-def read_objects(git: PrivateGit, object_ids: Iterable[str], max_bytes: int) -> dict[str, bytes]:
-    """The contents of blobs, by id; those that are missing or larger than `max_bytes` are left out.
+def merge_trees(git: PrivateGit, before: str, after: str, onto: str) -> tuple[str, list[str]]:
+    """What `before` to `after` changed, applied to `onto`: the new tree, and the paths in conflict.
 
-    Raises: GitError.
+    Two changes of the same lines are a conflict; then the tree is that of `onto`, unchanged. Raises: GitError, OSError.
     """
-    asked = "".join(f"{object_id}\n" for object_id in dict.fromkeys(object_ids)).encode()
-    checked = git.text("cat-file", "--batch-check", stdin=asked)
-    small = []
-    for line in checked.split("\n"):
-        parts = line.split(" ")
-        if len(parts) == 3 and parts[1] == "blob" and int(parts[2]) <= max_bytes:
-            small.append(parts[0])
-    contents: dict[str, bytes] = {}
-    if not small:
-        return contents
-    said = git.run("cat-file", "--batch", stdin="".join(f"{name}\n" for name in small).encode()).stdout
-    at = 0
-    for name in small:
-        end = said.index(b"\n", at)
-        size = int(said[at:end].split(b" ")[2])
-        contents[name] = said[end + 1 : end + 1 + size]
-        at = end + 1 + size + 1
-    return contents
+    index = git.folder / "merge-index"
+    index.unlink(missing_ok=True)
+    git.run("read-tree", "-i", "-m", "--aggressive", before, onto, after, index=index)
+    unmerged: dict[str, dict[str, Entry]] = {}
+    for (mode, object_id, stage), path in listed(git.run("ls-files", "--unmerged", "-z", index=index).stdout):
+        unmerged.setdefault(path, {})[stage] = Entry(mode, object_id)
+    merged = dict[str, Entry]()
+    for path, sides in unmerged.items():
+        if file := _merge_file(git, sides):
+            merged[path] = file
+    if conflicts := sorted(unmerged.keys() - merged.keys()):
+        return git.text("rev-parse", f"{onto}^{{tree}}"), conflicts
+    _add_to_index(git, merged, index)
+    return git.text("write-tree", "--missing-ok", index=index, alone=True), []
 
 
-def _line(path: str) -> str:
-    """git reads one path a line, and takes a carriage return for part of its end; a quote has to be quoted as well."""
-    if any(sign in path for sign in '\n\r"'):
-        for sign, quoted in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
-            path = path.replace(sign, quoted)
-        path = f'"{path}"'
-    return path + "\n"
+def _merge_file(git: PrivateGit, sides: Mapping[str, Entry]) -> Entry | None:
+    """The merged file; None for a conflict, and for what was changed here and removed there."""
+    if len(sides) < 3 or not all(entry.is_file for entry in sides.values()):
+        return None
+    old, here, new = (sides[stage] for stage in "123")
+    contents = git.contents([here.object_id, old.object_id, new.object_id], _MAX_MERGED_BYTES)
+    if len(contents) < len({here.object_id, old.object_id, new.object_id}):
+        return None
+    merged = merge_contents(git, *(contents[entry.object_id] for entry in (here, old, new)))
+    if merged is None:
+        return None
+    return Entry(new.mode if here.mode == old.mode else here.mode, write_object(git, merged))
+
+
+def merge_contents(git: PrivateGit, here: bytes, old: bytes, new: bytes) -> bytes | None:
+    """What `old` to `new` changed, applied to `here`; None for a conflict. Raises: GitError, OSError."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = []
+        for name, content in (("here", here), ("old", old), ("new", new)):
+            (Path(folder) / name).write_bytes(content)
+            names.append(str(Path(folder) / name))
+        merged = git.run("merge-file", "-p", "-q", *names, accept=range(256))
+    return None if merged.status else merged.stdout  # the number of conflicts; 255 for binary content

@@ -13,13 +13,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from agent.errors import AgentError
-from agent.repository.merge_trees import merge_trees
 from agent.repository.new_stack import FACTS, REPOSITORY, TOP, StackFile, make_stack_folder
-from agent.repository.private_git import PrivateGit
+from agent.repository.objects import merge_trees
 from agent.repository.stack_trees import StackTrees
 from agent.repository.target_listing import ImportedTarget
 from tools.diff.patch import AppliedPatch, PatchFinding, write_files
 from tools.diff.patch_rules import PatchRules
+from tools.private_git import PrivateGit
 
 TRAILER = "Ratchet-Attempt"
 _ATTEMPT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -11,24 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.repository.new_stack import StackFile
-from agent.repository.objects import Entry, list_tree, read_objects, write_object, write_tree
-from agent.repository.private_git import GitError, PrivateGit
+from agent.repository.objects import Entry, list_tree, write_object, write_tree
 from agent.repository.tree_copy import copy_tree
-from tools.diff.diff_text import FileDiff
-from tools.diff.diff_write import compare, render
 from tools.diff.patch import (
     AppliedPatch,
     FileState,
     OutOfReach,
     PatchFinding,
     Reader,
+    diff_files,
     plan_patch,
     tree_reader,
     write_files,
 )
 from tools.diff.patch_rules import PatchRules
-
-_MAX_FILE_BYTES = 1 << 30
+from tools.private_git import GitError, PrivateGit
 
 
 class StackTrees:
@@ -46,7 +43,7 @@ class StackTrees:
         copy_tree(self.pristine, into, writable=True)
         now, base = list_tree(self.git, commit), self._base()
         changed = [path for path in now.keys() | base.keys() if now.get(path) != base.get(path)]
-        contents = read_objects(self.git, [now[path].object_id for path in changed if path in now], _MAX_FILE_BYTES)
+        contents = self.git.contents(now[path].object_id for path in changed if path in now)
         write_files(into, {path: self._state(path, now.get(path), contents) for path in changed})
 
     def plan(self, diff: str, rules: PatchRules, commit: str) -> AppliedPatch | PatchFinding:
@@ -55,8 +52,7 @@ class StackTrees:
         if isinstance(plan, PatchFinding):
             return plan
         # To git and back, so that what is judged is what will be checked out of the stack.
-        files = {path: self._to_tree(path, self._to_git(path, state)) for path, state in plan.files.items()}
-        return AppliedPatch(files, plan.lines_added, plan.lines_removed, plan.digest)
+        return AppliedPatch({path: self._to_tree(path, self._to_git(path, plan.files[path])) for path in plan.files})
 
     def write(self, commit: str, files: Mapping[str, FileState | None]) -> str:
         """The id of the tree of `commit` with these files in these states. Raises: GitError, DiskFull."""
@@ -70,7 +66,7 @@ class StackTrees:
 
     def diff(self, old_commit: str, new_commit: str) -> str:
         """What leads from one tree to the other, written as candidates are. Raises: GitError."""
-        return "".join(_diff_file(path, *states) for path, states in self.changed(old_commit, new_commit).items())
+        return diff_files(self.changed(old_commit, new_commit))
 
     def changed(self, old_commit: str, new_commit: str) -> dict[str, tuple[FileState | None, FileState | None]]:
         """The files that differ, by path: in the one tree and in the other. Raises: GitError."""
@@ -104,7 +100,7 @@ class StackTrees:
                 found = on_disk(path)
                 # As git has it: where core.fileMode is off, the bit on the disk says nothing.
                 return found and replace(found, executable=entries[path].mode == "100755")
-            return self._state(path, entries[path], read_objects(self.git, [entries[path].object_id], _MAX_FILE_BYTES))
+            return self._state(path, entries[path], self.git.contents([entries[path].object_id]))
 
         return read
 
@@ -124,16 +120,6 @@ class StackTrees:
         if state is None or path not in self._crlf:
             return state
         return FileState(state.data.replace(b"\n", b"\r\n"), state.executable)
-
-
-def _diff_file(path: str, old: FileState | None, new: FileState | None) -> str:
-    known = old or new
-    before, after = (None if state is None else state.data for state in (old, new))
-    file = compare(path, before, after, executable=known is not None and known.executable)
-    if old is not None and new is not None and old.executable != new.executable:
-        modes = ("100755", "100644") if old.executable else ("100644", "100755")
-        file = replace(file or FileDiff(path, path), old_mode=modes[0], new_mode=modes[1])
-    return render(file) if file else ""
 
 
 def _with_parents(path: str) -> list[str]:

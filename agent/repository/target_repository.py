@@ -1,25 +1,30 @@
-"""Find out what the target's `.git` says, by reading its files.
+"""Find out what the target's `.git` says, and write one branch into it.
 
-Never runs git on it and never writes. What it says is a claim of the target's author: a path that leads anywhere
-else than to the target's own repository makes it unusable, and then the result is a folder and a patch.
+git never runs on it: git runs on a repository of ours whose objects and refs are links to the target's, so that none
+of its configuration, hooks and attributes count. What it says is a claim of the target's author: a path that leads
+anywhere else than to the target's own repository makes it unusable, and then the result is a folder and a patch.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.repository.private_git import GitError, PrivateGit
+from sandbox.errors import DiskFull
+from tools.private_git import GitError, PrivateGit
 
 _MAX_SMALL_BYTES = 1 << 20
-_MAX_PACKED_REFS_BYTES = 256 << 20
 _KNOWN_EXTENSIONS = {"noop", "preciousobjects", "partialclone", "worktreeconfig", "objectformat", "refstorage"}
 _KNOWN_EXTENSIONS |= {"relativeworktrees"}
-_OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_REF_NAME = re.compile(r"refs/[^\x00-\x20~^:?*\[\\\x7f]+")
+_SHARED = re.compile(r"(?:group|all|world|everybody|true|[0-7]{1,4})")
+_RUN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 
 
 class Unusable(Exception):
@@ -35,6 +40,7 @@ class TargetRepository:
     common: Path  # where objects and refs are; another folder for a linked worktree
     object_format: str
     file_mode: bool  # whether the executable bit of its files means anything
+    shared: str  # core.sharedRepository; empty where it is not set
     head: str | None  # the commit checked out; None before the first one
     shallow: bytes = field(default=b"", repr=False)
     exclude: bytes = field(default=b"", repr=False)
@@ -43,18 +49,67 @@ class TargetRepository:
     def objects(self) -> Path:
         return self.common / "objects"
 
+    def write_branch(self, git: PrivateGit, commit: str, run_id: str) -> str:
+        """Make `commit` of the private repository, which stands on HEAD, a branch here; returns its name.
 
-def read_repository(target: Path, scratch: PrivateGit) -> TargetRepository | None:
-    """What `target/.git` says; None when there is none.
+        Objects come first, then the name; nothing is overwritten. `ratchet/<id>` where that is free, else
+        `ratchet/<id>-2` and so on; `ratchet-<id>` where a branch called `ratchet` leaves no room for those. A branch
+        that is there and names the same commit is the result of an earlier try.
+        Raises: Unusable, with the reason; GitError.
+        """
+        if not _RUN_ID.fullmatch(run_id) or ".." in run_id or run_id.endswith(".lock"):
+            raise ValueError(f"not a run id: {run_id!r}")
+        excluded = ("--not", self.head) if self.head else ()
+        wanted = git.text("rev-list", "--objects", "--no-object-names", commit, *excluded).split()
+        with _view(self.common, self.object_format, self.shared) as view:
+            try:
+                self._add_objects(git, view, wanted)
+                for name in _names(run_id):
+                    if self._add_ref(view, f"refs/heads/{name}", commit):
+                        return name
+            except (OSError, GitError, DiskFull) as error:
+                said = error.strerror if isinstance(error, OSError) else error.message
+                raise Unusable(f"its .git cannot be written to ({said})") from error
+        raise Unusable(f"all the names that a branch of run {run_id} could have are taken")
 
-    `scratch` is any repository of ours, to have git read the text of the configuration, which executes nothing.
-    Raises: Unusable.
-    """
+    def _add_objects(self, git: PrivateGit, view: PrivateGit, wanted: Sequence[str]) -> None:
+        """Those that are not there yet."""
+        asked = "".join(f"{name}\n" for name in wanted).encode()
+        there = view.text("cat-file", "--batch-check", stdin=asked)
+        missing = [line.removesuffix(" missing") for line in there.split("\n") if line.endswith(" missing")]
+        if not missing:
+            return
+        packed = git.run("pack-objects", "--stdout", "-q", stdin="".join(f"{name}\n" for name in missing).encode())
+        places = [self.objects / name[:2] / name[2:] for name in missing]
+        view.run("unpack-objects", "-q", stdin=packed.stdout)
+        self._give({place.parent for place in places}.union(places))
+
+    def _add_ref(self, view: PrivateGit, ref: str, commit: str) -> bool:
+        """Whether the ref names the commit now; not where another has the name, or stands in its way."""
+        if view.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1)).stdout.strip().decode() == commit:
+            return True
+        made = view.run("update-ref", ref, commit, "0" * len(commit), accept=range(256))
+        if made.status and "Permission denied" in made.stderr:
+            raise PermissionError(0, "Permission denied")
+        if made.status == 0:
+            self._give({self.common / ref, *(self.common / ref).parents} - set((self.common / "refs/heads").parents))
+        return made.status == 0
+
+    def _give(self, places: set[Path]) -> None:
+        """Root leaves no files of its own in a user's repository."""
+        owner = self.common.stat()
+        for place in places:
+            if os.geteuid() == 0 != owner.st_uid and place.lstat().st_uid == 0:
+                os.chown(place, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def read_repository(target: Path) -> TargetRepository | None:
+    """What `target/.git` says; None when there is none. Raises: Unusable, GitError."""
     try:
         if not (target / ".git").exists() and not (target / ".git").is_symlink():
             return None
         folder, common = _git_folders(target)
-        settings = _settings(common, scratch)
+        settings = _settings(common)
         if folder == common != target / ".git":  # a submodule
             back = settings.get("core.worktree")
             if back is None or (folder / back).resolve() != target.resolve():
@@ -63,14 +118,18 @@ def read_repository(target: Path, scratch: PrivateGit) -> TargetRepository | Non
         for name in ("objects", "refs", "refs/heads"):
             if (common / name).is_symlink() or not (common / name).is_dir():
                 raise Unusable(f"its .git has no plain folder `{name}`")
-        _check_objects(common / "objects")
+        _check_files(common / "objects", "objects")
+        _check_files(common / "refs", "refs")
+        read_plain_file(common / "packed-refs", 256 * _MAX_SMALL_BYTES)
+        shared = settings.get("core.sharedrepository", "")
         return TargetRepository(
             worktree=target,
             folder=folder,
             common=common,
             object_format=object_format,
             file_mode=settings.get("core.filemode", "true").lower() not in ("false", "no", "off", "0"),
-            head=_head(folder, common, 64 if object_format == "sha256" else 40),
+            shared=shared if _SHARED.fullmatch(shared) else "",
+            head=_head(folder, common, object_format),
             shallow=read_plain_file(common / "shallow", _MAX_SMALL_BYTES * 16) or b"",
             exclude=read_plain_file(common / "info" / "exclude", _MAX_SMALL_BYTES) or b"",
         )
@@ -99,19 +158,19 @@ def read_plain_file(path: Path, max_bytes: int) -> bytes | None:
     return content
 
 
-def find_ref(common: Path, name: str) -> str | None:
-    """What the ref `name` holds, an object id or `ref: …`; loose before packed. Raises: Unusable, OSError."""
-    loose = read_plain_file(common / name, _MAX_SMALL_BYTES)
-    if loose is not None:
-        return loose.decode("utf-8", "replace").strip()
-    return packed_refs(common).get(name)
-
-
-def packed_refs(common: Path) -> dict[str, str]:
-    """The refs in `packed-refs`, by name. Raises: Unusable, OSError."""
-    packed = read_plain_file(common / "packed-refs", _MAX_PACKED_REFS_BYTES) or b""
-    lines = (line.split(" ", 1) for line in packed.decode("utf-8", "surrogateescape").split("\n"))
-    return {parts[1]: parts[0] for parts in lines if len(parts) == 2 and not parts[0].startswith(("#", "^"))}
+@contextmanager
+def _view(common: Path, object_format: str, shared: str = "") -> Iterator[PrivateGit]:
+    """A repository of ours whose objects and refs are those of another: its data, our configuration and no hooks."""
+    with tempfile.TemporaryDirectory(prefix="ratchet-view-") as name:
+        view = PrivateGit.create(Path(name), object_format=object_format)
+        for data in ("objects", "refs"):
+            shutil.rmtree(view.folder / data)
+        for data in ("objects", "refs", "packed-refs"):
+            (view.folder / data).symlink_to(common / data)
+        if shared:
+            with (view.folder / "config").open("a") as config:
+                config.write(f"[core]\n\tsharedRepository = {shared}\n")
+        yield view
 
 
 def _git_folders(target: Path) -> tuple[Path, Path]:
@@ -123,28 +182,36 @@ def _git_folders(target: Path) -> tuple[Path, Path]:
         if (dot_git / "commondir").exists():
             raise Unusable("its .git refers to another repository (commondir)")
         return dot_git, dot_git
-    said = (read_plain_file(dot_git, _MAX_SMALL_BYTES) or b"").decode("utf-8", "surrogateescape")
+    said = _text_of(dot_git) or ""
     if not said.startswith("gitdir: "):
         raise Unusable("its .git is neither a folder nor a pointer to one")
-    folder = (target / said.removeprefix("gitdir: ").rstrip("\n")).resolve()
+    folder = (target / said.removeprefix("gitdir: ")).resolve()
     if not folder.is_dir():
         raise Unusable(f"its .git points to {folder}, which is no folder")
-    commondir = read_plain_file(folder / "commondir", _MAX_SMALL_BYTES)
+    commondir = _text_of(folder / "commondir")
     if commondir is None:
         return folder, folder  # a submodule, if its core.worktree is the target: the caller looks
-    common = (folder / commondir.decode("utf-8", "surrogateescape").rstrip("\n")).resolve()
-    back = (read_plain_file(folder / "gitdir", _MAX_SMALL_BYTES) or b"").decode("utf-8", "surrogateescape").rstrip("\n")
+    common = (folder / commondir).resolve()
+    back = _text_of(folder / "gitdir")
     if folder.parent != common / "worktrees" or not back or (folder / back).resolve() != dot_git.resolve():
         raise Unusable(f"its .git points to {folder}, which is not a worktree of a repository that knows it")
     return folder, common
 
 
-def _settings(common: Path, scratch: PrivateGit) -> dict[str, str]:
+def _text_of(path: Path) -> str | None:
+    content = read_plain_file(path, _MAX_SMALL_BYTES)
+    return None if content is None else content.decode("utf-8", "surrogateescape").rstrip("\n")
+
+
+def _settings(common: Path) -> dict[str, str]:
+    """Read by git as text alone, which executes and includes nothing."""
     text = read_plain_file(common / "config", _MAX_SMALL_BYTES)
-    if text is None or read_plain_file(common / "HEAD", _MAX_SMALL_BYTES) is None:
+    if text is None or _text_of(common / "HEAD") is None:
         raise Unusable("its .git is no complete repository")
     try:
-        listed = scratch.run("config", "--file", "-", "--no-includes", "--null", "--list", stdin=text).stdout
+        listing = ("config", "--file", "-", "--no-includes", "--null", "--list")
+        with tempfile.TemporaryDirectory(prefix="ratchet-view-") as name:
+            listed = PrivateGit.create(Path(name)).run(*listing, stdin=text).stdout
     except GitError as error:
         raise Unusable("its .git/config cannot be read") from error
     pairs = (entry.partition("\n") for entry in listed.decode("utf-8", "surrogateescape").split("\0") if entry)
@@ -168,30 +235,36 @@ def _check_format(settings: dict[str, str]) -> str:
     return object_format
 
 
-def _check_objects(objects: Path) -> None:
-    """Only files and folders: git would wait for ever at a pipe."""
-    waiting = [objects]
+def _check_files(folder: Path, kind: str) -> None:
+    """Only files and plain folders: git would wait for ever at a pipe, and write through a link."""
+    waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as inside:
             for entry in inside:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(Path(entry.path))
+                elif entry.is_dir():
+                    raise Unusable(f"its .git has a link in the place of the folder {entry.name}")
                 elif not entry.is_file():
-                    raise Unusable(f"its .git has a pipe or a device among its objects ({entry.name})")
+                    raise Unusable(f"its .git has a pipe or a device among its {kind} ({entry.name})")
 
 
-def _head(folder: Path, common: Path, id_length: int) -> str | None:
-    said = (read_plain_file(folder / "HEAD", _MAX_SMALL_BYTES) or b"").decode("utf-8", "replace").strip()
-    for _ in range(5):  # as deep as git follows
-        if not said.startswith("ref: "):
-            break
-        name = said.removeprefix("ref: ").strip()
-        if not _REF_NAME.fullmatch(name) or ".." in name:
-            raise Unusable("its HEAD names no branch")
-        found = find_ref(common, name)
-        if found is None:
+def _head(folder: Path, common: Path, object_format: str) -> str | None:
+    """The commit that is checked out, None before the first one."""
+    said = _text_of(folder / "HEAD") or ""
+    with _view(common, object_format) as view, suppress(GitError):
+        (view.folder / "HEAD").write_text(said + "\n", encoding="utf-8", errors="surrogateescape")
+        found = view.run("rev-parse", "--verify", "--quiet", "HEAD", accept=(0, 1)).stdout.decode().strip()
+        if found:
+            return found
+        if view.run("check-ref-format", said.removeprefix("ref: "), accept=range(256)).status == 0:
             return None
-        said = found
-    if not _OBJECT_ID.fullmatch(said) or len(said) != id_length:
-        raise Unusable("its HEAD names no commit")
-    return said
+        raise Unusable("its HEAD names no branch")
+    raise Unusable("its HEAD names no commit")
+
+
+def _names(run_id: str) -> Iterator[str]:
+    for separator in "/-":
+        yield f"ratchet{separator}{run_id}"
+        for number in range(2, 10):
+            yield f"ratchet{separator}{run_id}-{number}"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from agent.records import measurements
-from agent.repository.private_git import PrivateGit
 from tests.agent.hostile import set_traps
 from tests.agent.synthetic_clock import NO_GAIN, TAKEN, UNSTEADY
 from tests.agent.whole_runs import COPIES, ROOT, TWO_BRANCHES, Ran, agent, git
 from tests.files import write_files
 from tools.integrity import hash_tree
+from tools.private_git import PrivateGit
 
 TASK = ROOT / "evals" / "tasks" / "kb_mlp" / "bench.py"
 DECOYS = {

@@ -1,24 +1,31 @@
-"""Check a candidate's diff and apply it to a tree of ours; the only place where a diff becomes files.
+"""Make diffs, and look at what a candidate's diff would write before anything is written. git reads and writes them.
 
-Refuses what no change needs: paths outside the tree, links, version control, protected files, compiled code, large
-files. What a diff may not do or does not say rightly is a `PatchFinding`, never an exception.
+Paths outside the tree, links, version control, protected files, compiled code and large files are refused. What a diff
+may not do or does not say rightly is a `PatchFinding`, never an exception.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from tools.diff.apply_hunks import Misfit, apply_hunks
-from tools.diff.diff_text import DiffSyntax, FileDiff, parse
-from tools.diff.diff_write import compare, render, split_lines
+from tools.diff.hunks import Misfit, check_places, explain, read_hunks
 from tools.diff.patch_rules import PatchRules, hides_a_module, never_allowed
+from tools.private_git import PrivateGit, listed, quoted
 
 _MODES = {"100644": False, "100755": True}
+_DIFF = "diff-tree -p --no-renames --binary --no-ext-diff --no-textconv before after"
+_APPLY = ("apply", "--verbose", "--unidiff-zero", "--whitespace=nowarn")
+_ODD_MODE = re.compile(r"^ (?:(?:create|delete) mode|mode change .*=>) (?!100644|100755)(\d+)", re.M)
+_WITH_PREFIX = re.compile(r'^(?:diff --git "?a/|\+\+\+ "?b/|--- "?a/.*\n\+\+\+ /dev/null)', re.M)
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class OutOfReach(Exception):
     """A reader's answer for a path that no diff may touch; the message is the reason."""
 
 
+Files = Mapping[str, FileState | None]
 Reader = Callable[[str], FileState | None]
 
 
@@ -48,10 +56,7 @@ class PatchFinding:
 class AppliedPatch:
     """What a diff did: every path it changed with the new state, None where the file is gone."""
 
-    files: Mapping[str, FileState | None]
-    lines_added: int
-    lines_removed: int
-    digest: str
+    files: Files
 
 
 class _Refused(Exception):
@@ -59,15 +64,20 @@ class _Refused(Exception):
 
 
 def digest(diff: str) -> str:
-    """First 16 hexadecimal digits of the SHA-256 of what the diff says.
+    """First 16 hexadecimal digits of the SHA-256 of what the diff says; it names a change.
 
-    Mail text, `index` lines, time stamps and the words after @@ do not count; what cannot be read is hashed as it is.
+    What stands before the first file, `index` lines and the words after @@ do not count.
     """
-    try:
-        said = "".join(render(file) for file in parse(diff)) or diff
-    except DiffSyntax:
-        said = diff
+    start = re.search(r"^(?:diff --git|---) ", diff, re.M)
+    said = re.sub(r"^index .*\n", "", diff[start.start() :] if start else diff, flags=re.M)
+    said = re.sub(r"^(@@ .*? @@).*", r"\1", said, flags=re.M)
     return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def changed_paths(diff: str) -> list[str]:
+    """The files that a diff says to change, as they are called afterwards. Raises: GitError for no diff."""
+    with _scratch() as git:
+        return [name for name, _ in _names(git, diff.encode("utf-8", "surrogateescape"), PatchRules())]
 
 
 def make_diff(tree: Path, new_files: Mapping[str, str | bytes | None]) -> str:
@@ -77,18 +87,39 @@ def make_diff(tree: Path, new_files: Mapping[str, str | bytes | None]) -> str:
     Raises: ValueError when a path leads through a link or is a folder.
     """
     read = tree_reader(tree)
-    parts = []
-    for path in sorted(new_files):
-        content = new_files[path]
+    changes: dict[str, tuple[FileState | None, FileState | None]] = {}
+    for path, content in new_files.items():
         try:
             before = read(path)
         except OutOfReach as reason:
             raise ValueError(f"{path}: {reason}") from reason
-        after = content.encode() if isinstance(content, str) else content
-        old = None if before is None else before.data
-        if file := compare(path, old, after, executable=before is not None and before.executable):
-            parts.append(render(file))
-    return "".join(parts)
+        data = content.encode() if isinstance(content, str) else content
+        executable = before is not None and before.executable
+        changes[path] = before, None if data is None else FileState(data, executable)
+    return diff_files(changes)
+
+
+def diff_files(changes: Mapping[str, tuple[FileState | None, FileState | None]]) -> str:
+    """The diff between two states of files, by path; valid UTF-8, so a file that is not travels as binary."""
+    if all(before == after for before, after in changes.values()):
+        return ""
+    with _scratch() as git:
+        before, after = ({path: states[side] for path, states in changes.items()} for side in (0, 1))
+        _store(git, before=before, after=after)
+        try:
+            return git.run(*_DIFF.split()).stdout.decode()
+        except UnicodeDecodeError:
+            return "".join(_diff_of_one(git, path) for path in sorted(changes))
+
+
+def _diff_of_one(git: PrivateGit, path: str) -> str:
+    attributes = git.folder / "info" / "attributes"
+    attributes.write_text("* diff\n")
+    try:
+        return git.run(*_DIFF.split(), "--", path).stdout.decode()
+    except UnicodeDecodeError:
+        attributes.write_text("* -diff\n")
+        return git.run(*_DIFF.split(), "--", path).stdout.decode()
 
 
 def plan_patch(diff: str, read: Reader, rules: PatchRules) -> AppliedPatch | PatchFinding:
@@ -99,16 +130,13 @@ def plan_patch(diff: str, read: Reader, rules: PatchRules) -> AppliedPatch | Pat
     if len(diff) > rules.max_diff_bytes:
         return PatchFinding("refused", f"the diff is larger than {rules.max_diff_bytes} characters")
     try:
-        parts = parse(diff)
-        files = _Plan(read, rules).apply(parts)
-    except (DiffSyntax, Misfit) as error:
+        with _scratch() as git:
+            files = _Plan(git, read, rules).apply(diff)
+    except Misfit as error:
         return PatchFinding("broken", str(error))
     except (_Refused, OutOfReach) as error:
         return PatchFinding("refused", str(error))
-    if not files:
-        return PatchFinding("broken", "the diff changes nothing")
-    signs = [sign for part in parts for hunk in part.hunks for sign, _ in hunk.lines]
-    return AppliedPatch(files, signs.count("+"), signs.count("-"), digest(diff))
+    return AppliedPatch(files) if files else PatchFinding("broken", "the diff changes nothing")
 
 
 def apply_patch(diff: str, tree: Path, rules: PatchRules) -> AppliedPatch | PatchFinding:
@@ -119,7 +147,7 @@ def apply_patch(diff: str, tree: Path, rules: PatchRules) -> AppliedPatch | Patc
     return outcome
 
 
-def write_files(tree: Path, files: Mapping[str, FileState | None]) -> None:
+def write_files(tree: Path, files: Files) -> None:
     """Bring the files of a tree into these states. Raises: OSError; OutOfReach for a way that leads over a link."""
     read = tree_reader(tree)
     for path in sorted(files, key=lambda path: files[path] is not None):  # deletions first: a file may become a folder
@@ -166,52 +194,109 @@ def _remove_empty_folders(tree: Path, folder: Path) -> None:
         folder = folder.parent
 
 
+# -- with git, in a repository that holds the files of one diff
+
+
+@contextmanager
+def _scratch() -> Iterator[PrivateGit]:
+    with tempfile.TemporaryDirectory(prefix="ratchet-diff-") as folder:
+        yield PrivateGit.create(Path(folder))
+
+
+def _store(git: PrivateGit, **branches: Files) -> None:
+    """For each branch one commit of these files."""
+    stream = []
+    for branch, files in branches.items():
+        stream.append(f"commit refs/heads/{branch}\ncommitter <> 0 +0000\ndata 0\n".encode())
+        for path, state in files.items():
+            if state is not None:
+                mode = b"100755" if state.executable else b"100644"
+                stream += [b"M %s inline %s\ndata %d\n" % (mode, quoted(path), len(state.data)), state.data, b"\n"]
+    git.run("fast-import", "--quiet", stdin=b"".join(stream))
+
+
+def _names(git: PrivateGit, diff: bytes, rules: PatchRules) -> list[tuple[str, str]]:
+    """Of each file of the diff its name after and before. Raises: Misfit, _Refused."""
+    unpacked = sum(map(int, re.findall(rb"^(?:literal|delta) (\d{1,18})$", diff, re.M)))
+    if unpacked > 2 * rules.max_diff_bytes:
+        raise Misfit(f"its binary files would unpack to {unpacked} bytes")
+    names = []
+    for direction in ((), ("-R",)):
+        said = git.run(
+            *_APPLY, *_prefix(diff), *direction, "--numstat", "-z", "--summary",
+            stdin=diff, accept=range(256), max_allocation_bytes=2 * rules.max_diff_bytes,
+        )  # fmt: skip
+        if said.status:
+            raise Misfit(explain([], said.stderr, []))
+        text = said.stdout.decode("utf-8", "surrogateescape")
+        names.append([line.split("\t", 2)[2] for line in text.split("\0") if line.count("\t") >= 2])
+        if odd := _ODD_MODE.search(text.rpartition("\0")[2]):
+            raise _Refused(f"file mode {odd[1]}; only plain files may be changed")
+    return list(zip(*names, strict=True))
+
+
+def _prefix(diff: bytes) -> tuple[str]:
+    """Whether names start with a/ and b/, as git writes them."""
+    return ("-p1" if _WITH_PREFIX.search(diff.decode("utf-8", "surrogateescape")) else "-p0",)
+
+
 class _Plan:
-    def __init__(self, read: Reader, rules: PatchRules) -> None:
+    def __init__(self, git: PrivateGit, read: Reader, rules: PatchRules) -> None:
+        self.git = git
         self.read = read
         self.rules = rules
         self.before: dict[str, FileState | None] = {}
-        self.after: dict[str, FileState | None] = {}
 
-    def apply(self, parts: Sequence[FileDiff]) -> dict[str, FileState | None]:
-        paths = {path for part in parts for path in (part.old_path, part.new_path) if path is not None}
+    def apply(self, diff: str) -> dict[str, FileState | None]:
+        given = diff.encode("utf-8", "surrogateescape")
+        hunks = read_hunks(diff)
+        names = _names(self.git, given, self.rules)
+        self.check_paths({path for pair in names for path in pair})
+        if len(hunks) != len(names):
+            raise Misfit("a file of the diff is named, and not what happens to it")
+        contents = [(old, self.text(old)) for _, old in names]
+        index = self.git.folder / "index"
+        _store(self.git, before=self.before)
+        self.git.run("read-tree", "before", index=index)
+        said = self.git.run(
+            *_APPLY, *_prefix(given), "--cached", "-",
+            stdin=given, index=index, accept=range(256), max_allocation_bytes=2 * self.rules.max_diff_bytes,
+        )  # fmt: skip
+        if said.status:
+            raise Misfit(explain(hunks, said.stderr, contents))
+        check_places(hunks, said.stderr, contents)
+        after = self.written(index)
+        paths = self.before.keys() | after.keys()
+        self.check_paths(paths)
+        changed = {path: after.get(path) for path in sorted(paths) if after.get(path) != self.before[path]}
+        for path, state in changed.items():
+            self.check_new_state(path, state, changed)
+        return changed
+
+    def check_paths(self, paths: AbstractSet[str]) -> None:
         if len(paths) > self.rules.max_files:
             raise _Refused(f"the diff touches {len(paths)} files; {self.rules.max_files} are allowed")
         for path in sorted(paths):
             if reason := never_allowed(path) or self.rules.protected(path):
                 raise _Refused(f"{path}: {reason}")
-        for part in parts:
-            self.file(part)
-        changed = {path: state for path, state in self.after.items() if state != self.before[path]}
-        for path, state in changed.items():
-            self.check_new_state(path, state)
-        return changed
+        for path in sorted(paths):
+            self.before[path] = self.read(path)
 
-    def state(self, path: str) -> FileState | None:
-        if path not in self.after:
-            self.before[path] = self.after[path] = self.read(path)
-        return self.after[path]
+    def text(self, path: str) -> str:
+        state = self.before[path]
+        return "" if state is None else state.data.decode("utf-8", "surrogateescape")
 
-    def file(self, part: FileDiff) -> None:
-        for mode in (part.old_mode, part.new_mode):
-            if mode is not None and mode not in _MODES:
-                raise _Refused(f"{part.new_path or part.old_path}: file mode {mode}; only plain files may be changed")
-        old = None if part.old_path is None else self.state(part.old_path)
-        if part.old_path is not None and old is None:
-            raise Misfit(f"{part.old_path} does not exist, so it cannot be changed")
-        if part.new_path is not None and part.new_path != part.old_path and self.state(part.new_path) is not None:
-            raise Misfit(f"{part.new_path} already exists, so it cannot be made anew")
-        new = _new_content(part, b"" if old is None else old.data)
-        if part.old_path is not None and part.old_path != part.new_path:
-            self.after[part.old_path] = None
-        if part.new_path is None:
-            if new and part.binary is None:
-                raise Misfit(f"{part.old_path} is deleted, but the hunks leave lines in it")
-            return
-        executable = old.executable if old is not None else False
-        self.after[part.new_path] = FileState(new, _MODES[part.new_mode] if part.new_mode else executable)
+    def written(self, index: Path) -> dict[str, FileState]:
+        """What is in the index after git has applied the diff. Raises: _Refused."""
+        entries = []
+        for (mode, object_id, _), path in listed(self.git.run("ls-files", "--stage", "-z", index=index).stdout):
+            if mode not in _MODES:
+                raise _Refused(f"{path}: file mode {mode}; only plain files may be changed")
+            entries.append((path, mode, object_id))
+        contents = self.git.contents(object_id for _, _, object_id in entries)
+        return {path: FileState(contents[object_id], _MODES[mode]) for path, mode, object_id in entries}
 
-    def check_new_state(self, path: str, state: FileState | None) -> None:
+    def check_new_state(self, path: str, state: FileState | None, changed: Files) -> None:
         if state is None:
             return
         if len(state.data) > self.rules.max_file_bytes:
@@ -219,27 +304,17 @@ class _Plan:
         if b"\0" in state.data and len(state.data) > self.rules.max_binary_bytes:
             raise _Refused(f"{path}: {len(state.data)} binary bytes; {self.rules.max_binary_bytes} are allowed")
         for parent in list(PurePosixPath(path).parents)[:-1]:
-            if self.is_file(str(parent)):
+            if self.is_file(str(parent), changed):
                 raise Misfit(f"{parent} is a file, so {path} cannot lie in it")
         folder = hides_a_module(path)
-        if folder is not None and self.before[path] is None and not self.is_package(folder):
+        if folder is not None and self.before[path] is None and not self.is_package(folder, changed):
             raise _Refused(f"{path}: a new module of this name would hide the one that everybody imports")
 
-    def is_file(self, path: str) -> bool:
+    def is_file(self, path: str, changed: Files) -> bool:
         try:
-            return self.state(path) is not None
+            return (changed[path] if path in changed else self.read(path)) is not None
         except OutOfReach:  # a folder
             return False
 
-    def is_package(self, folder: str) -> bool:
-        return bool(folder) and self.state(f"{folder}/__init__.py") is not None
-
-
-def _new_content(part: FileDiff, old: bytes) -> bytes:
-    if part.binary is not None:
-        return part.binary
-    if not part.hunks:
-        return old if part.new_path is not None else b""
-    lines = split_lines(old.decode("utf-8", "surrogateescape"))
-    new = apply_hunks(lines, part.hunks, part.old_path or part.new_path or "")
-    return "".join(new).encode("utf-8", "surrogateescape")
+    def is_package(self, folder: str, changed: Files) -> bool:
+        return bool(folder) and self.is_file(f"{folder}/__init__.py", changed)

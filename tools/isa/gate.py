@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tools.diff.diff_text import parse
+from tools.diff.patch import changed_paths
 from tools.errors import KernelNotCompiled
 from tools.isa.compile import Compilations, Compiled, Compiler, Source
 
@@ -103,8 +103,8 @@ def _told(name: str, compiled: Compilations) -> tuple[list[str], list[str]]:
 
 
 def _changed(diff: str) -> list[str]:
-    """Python files that are there afterwards."""
-    return [part.new_path for part in parse(diff) if part.new_path is not None and part.new_path.endswith(".py")]
+    """Python files; those that are gone afterwards hold no kernels."""
+    return [path for path in changed_paths(diff) if path.endswith(".py")]
 
 
 def _holds_kernels(file: Path) -> bool:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pydantic import Field
 
-from tools.diff.diff_write import split_lines
+from tools.diff.hunks import split_lines
 from tools.registry import Request, Result, Tool, ToolFault, cut, paged
 from tools.registry.worktree import MAX_LISTED, Worktree
 

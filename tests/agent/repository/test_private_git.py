@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from agent.repository.export import export
-from agent.repository.private_git import PrivateGit
 from agent.repository.stack import Stack
 from agent.repository.target import tree_hash
 from tests.agent.fixture_types import MakeChange, NewStack, UserGit, Write
 from tests.agent.hostile import HOOKS, set_traps
+from tools.private_git import PrivateGit
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -1,8 +1,8 @@
-"""Run git on a repository of ours, with nobody's configuration but our own.
+"""Run git on a repository of ours, with our configuration alone.
 
-Never runs git with a repository of the user's as GIT_DIR: its configuration can name programs. What is needed of
-such a repository is its object folder, which is only data, as an alternate. No hook, filter, fsmonitor, pager,
-editor, credential helper or signing program is known to the git that runs here, and no protocol is allowed.
+git never runs with a repository of the user's as GIT_DIR, because the configuration of that one can name programs. Its
+objects and refs are only data: they are read as alternates, or linked into a repository of ours. No hook, filter,
+fsmonitor, pager, editor, credential helper or signing program is known to git here, and no protocol is allowed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from agent.errors import AgentError
 from sandbox.errors import DiskFull, RatchetError
+from tools.errors import ToolError
 
 OLDEST_GIT = (2, 30)
 TIME_LIMIT_S = 300.0  # a pipe in the place of a file would keep git waiting for ever
@@ -28,44 +27,35 @@ MAX_OUTPUT_BYTES = 1 << 30
 _BORROWED = "borrowed"  # file with the object folders of others, for reading
 NAME, EMAIL = "Ratchet", "ratchet@localhost"
 
-_SETTINGS = {
-    "core.hooksPath": "/dev/null",
-    "core.fsmonitor": "false",
-    "core.untrackedCache": "false",
-    "core.attributesFile": "/dev/null",
-    "core.excludesFile": "/dev/null",
-    "core.autocrlf": "false",
-    "core.eol": "lf",
-    "core.safecrlf": "false",
-    "core.symlinks": "true",
-    "core.fileMode": "true",
-    "core.quotePath": "false",
-    "core.precomposeUnicode": "false",
-    "core.protectNTFS": "false",  # names such as `a\\b` are fine here; what candidates may add is in patch_rules
-    "core.protectHFS": "false",
-    "core.commitGraph": "false",  # the user's could be out of date or false
-    "core.multiPackIndex": "false",
-    "core.fsync": "loose-object,reference",  # git >= 2.36
-    "core.fsyncObjectFiles": "true",  # git before that
-    "core.bigFileThreshold": "3g",  # larger files would go into a pack, and the export copies loose objects
-    "core.pager": "cat",
-    "core.sshCommand": "false",
-    "core.askPass": "false",
-    "credential.helper": "",
-    "protocol.allow": "never",
-    "commit.gpgSign": "false",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "diff.external": "",
-    "diff.algorithm": "histogram",
-    "i18n.commitEncoding": "utf-8",
-    "submodule.recurse": "false",
-}
+# With -c, so that they win over the configuration of the repository itself.
+_SETTINGS = """
+core.hooksPath=/dev/null core.fsmonitor=false core.untrackedCache=false
+core.attributesFile=/dev/null core.excludesFile=/dev/null core.autocrlf=false core.eol=lf core.safecrlf=false
+core.symlinks=true core.fileMode=true core.quotePath=false core.precomposeUnicode=false
+core.protectNTFS=false core.protectHFS=false core.commitGraph=false core.multiPackIndex=false
+core.fsync=loose-object,reference core.fsyncObjectFiles=true core.logAllRefUpdates=false
+core.pager=cat core.sshCommand=false core.askPass=false credential.helper= protocol.allow=never
+commit.gpgSign=false gc.auto=0 maintenance.auto=false diff.external= diff.algorithm=histogram submodule.recurse=false
+"""
 # Attributes that lie in the tree are data of the user's; these win over them, so that git never changes a byte.
 _ATTRIBUTES = "* -text -eol -crlf -ident -filter -working-tree-encoding -export-subst -export-ignore !diff !merge\n"
+_ENVIRONMENT = {
+    "HOME": "/nonexistent",
+    "XDG_CONFIG_HOME": "/nonexistent",
+    "LC_ALL": "C",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": "false",
+}
 
 
-class GitError(AgentError):
+class GitError(ToolError):
     """git is missing, too old, or could not do what was asked of the private repository."""
 
     exit_status = 25
@@ -75,6 +65,7 @@ class GitError(AgentError):
 class GitResult:
     status: int
     stdout: bytes
+    stderr: str
 
 
 @functools.cache
@@ -107,7 +98,7 @@ class PrivateGit:
         git.run("init", *options, str(folder))
         (folder / "info").mkdir(exist_ok=True)
         (folder / "info" / "attributes").write_text(_ATTRIBUTES)
-        (folder / _BORROWED).write_bytes(b":".join(_quoted(path) for path in objects))
+        (folder / _BORROWED).write_bytes(b":".join(quoted(os.fspath(path)) for path in objects))
         return git
 
     def remove_locks(self) -> None:
@@ -127,29 +118,31 @@ class PrivateGit:
         worktree: Path | None = None,
         alone: bool = False,
         time_unix: int = 0,
-        time_limit_s: float = TIME_LIMIT_S,
         max_output_bytes: int = MAX_OUTPUT_BYTES,
+        max_allocation_bytes: int = 0,
     ) -> GitResult:
         """Run one git command.
 
         `index` is the index file to use, `worktree` the folder that `ls-files` and the like look at, `time_unix` the
         date of a commit. `alone` is for commands that write objects: git sets the time of an object that it finds
-        elsewhere instead of writing it again, and elsewhere is the target's. Raises: GitError for a status that is not
-        in `accept`, for a command that takes too long or says too much; DiskFull.
+        elsewhere instead of writing it again, and elsewhere is the target's. git ends itself when one allocation is
+        larger than `max_allocation_bytes` (0: no limit).
+        Raises: GitError for a status that is not in `accept`, for a command that takes too long or says too much;
+        DiskFull.
         """
-        settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        command = [git_program(), *settings, *arguments]
-        environment = self._environment(index, worktree, time_unix)
+        settings = [part for setting in _SETTINGS.split() for part in ("-c", setting)]
+        environment = self._environment(index, worktree, time_unix) | {"GIT_ALLOC_LIMIT": str(max_allocation_bytes)}
         if not alone and (borrowed := (self.folder / _BORROWED)).exists():
             environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.fsdecode(borrowed.read_bytes())
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as complaint:
             given.write(stdin)
             given.seek(0)
             # Files for stdin and stderr: with one pipe only, reading it to its end cannot deadlock.
+            command = [git_program(), *settings, *arguments]
             with subprocess.Popen(
                 command, env=environment, cwd=self.folder, stdin=given, stdout=subprocess.PIPE, stderr=complaint
             ) as process:
-                timer = threading.Timer(time_limit_s, process.kill)
+                timer = threading.Timer(TIME_LIMIT_S, process.kill)
                 timer.daemon = True
                 timer.start()
                 try:
@@ -161,9 +154,11 @@ class PrivateGit:
                 finally:
                     timer.cancel()
                     process.kill()
-            if status not in accept:
-                raise _failure(arguments[0], status, complaint)
-        return GitResult(status, stdout)
+            complaint.seek(0)
+            stderr = complaint.read(1 << 20).decode("utf-8", "surrogateescape")
+        if status not in accept:
+            raise _failure(arguments[0], status, stderr.strip())
+        return GitResult(status, stdout, stderr)
 
     def text(
         self, *arguments: str, stdin: bytes = b"", index: Path | None = None, alone: bool = False, time_unix: int = 0
@@ -172,32 +167,25 @@ class PrivateGit:
         result = self.run(*arguments, stdin=stdin, index=index, alone=alone, time_unix=time_unix)
         return result.stdout.decode("utf-8", "surrogateescape").strip()
 
+    def contents(self, object_ids: Iterable[str], max_bytes: int = MAX_OUTPUT_BYTES) -> dict[str, bytes]:
+        """Of blobs, by id; those that are missing or larger than `max_bytes` are left out. Raises: GitError."""
+        asked = "".join(f"{object_id}\n" for object_id in dict.fromkeys(object_ids)).encode()
+        checked = (line.split(" ") for line in self.text("cat-file", "--batch-check", stdin=asked).split("\n"))
+        small = [line[0] for line in checked if len(line) == 3 and line[1] == "blob" and int(line[2]) <= max_bytes]
+        said = self.run("cat-file", "--batch", stdin="".join(f"{name}\n" for name in small).encode()).stdout
+        found, at = dict[str, bytes](), 0
+        for name in small:
+            start = said.index(b"\n", at) + 1
+            end = start + int(said[at:start].split(b" ")[2])
+            found[name] = said[start:end]
+            at = end + 1
+        return found
+
     def _environment(self, index: Path | None, worktree: Path | None, time_unix: int) -> dict[str, str]:
-        date = f"@{time_unix} +0000"
-        environment = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": "/nonexistent",
-            "XDG_CONFIG_HOME": "/nonexistent",
-            "LC_ALL": "C",
-            "TZ": "UTC",
-            "GIT_DIR": str(self.folder),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_SYSTEM": "/dev/null",
-            "GIT_CONFIG_GLOBAL": "/dev/null",
-            "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_NO_REPLACE_OBJECTS": "1",
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_OPTIONAL_LOCKS": "0",
-            "GIT_LITERAL_PATHSPECS": "1",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_EDITOR": "false",
-            "GIT_AUTHOR_NAME": NAME,
-            "GIT_AUTHOR_EMAIL": EMAIL,
-            "GIT_AUTHOR_DATE": date,
-            "GIT_COMMITTER_NAME": NAME,
-            "GIT_COMMITTER_EMAIL": EMAIL,
-            "GIT_COMMITTER_DATE": date,
-        }
+        environment = {**_ENVIRONMENT, "PATH": os.environ.get("PATH", os.defpath), "GIT_DIR": str(self.folder)}
+        for role in ("AUTHOR", "COMMITTER"):
+            facts = {"NAME": NAME, "EMAIL": EMAIL, "DATE": f"@{time_unix} +0000"}
+            environment |= {f"GIT_{role}_{name}": value for name, value in facts.items()}
         if index is not None:
             environment["GIT_INDEX_FILE"] = str(index)
         if worktree is not None:
@@ -205,16 +193,21 @@ class PrivateGit:
         return environment
 
 
-def _failure(command: str, status: int, complaint: IO[bytes]) -> RatchetError:
-    complaint.seek(0)
-    said = complaint.read(1 << 16).decode("utf-8", "replace").strip()
+def listed(said: bytes) -> Iterator[tuple[list[str], str]]:
+    """The entries that `ls-tree -z` or `ls-files --stage -z` printed: three facts and the path of each."""
+    for line in said.decode("utf-8", "surrogateescape").split("\0"):
+        if line:
+            facts, _, path = line.partition("\t")
+            yield facts.split(" "), path
+
+
+def quoted(name: str) -> bytes:
+    """A path as git reads it from lists and streams: between double quotes, with C escapes."""
+    return b'"' + os.fsencode(name).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
+
+
+def _failure(command: str, status: int, said: str) -> RatchetError:
     if "No space left on device" in said or "Disk quota exceeded" in said:
         return DiskFull("The disk is full, so git could not keep a change.", hint="Free some space and resume the run.")
     ended = "it took too long or said too much, and was ended" if status < 0 else f"status {status}"
-    return GitError(f"git {command} failed: {said.splitlines()[-1] if said else ended}")
-
-
-def _quoted(path: Path) -> bytes:
-    """One entry of GIT_ALTERNATE_OBJECT_DIRECTORIES, which colons part."""
-    name = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-    return b'"' + name + b'"'
+    return GitError(f"git {command} failed: {said.splitlines()[0] if said else ended}")
