@@ -95,9 +95,9 @@ def _files(run_dir: Path) -> tuple[dict[str, tuple[Files, str]], dict[str, bytes
         found: dict[str, tuple[Files, str]] = {}
         below = stack.base
         for commit in stack.commits():
-            found[commit.attempt_id] = stack.trees.changed(below, commit.commit), stack.diff(commit.commit)
+            found[commit.attempt_id] = stack.changed(below, commit.commit), stack.diff(commit.commit)
             below = commit.commit
-        all_of_it = stack.trees.changed(stack.base, below)
+        all_of_it = stack.changed(stack.base, below)
     except (GitError, StackError, OSError):
         return {}, {}
     ours = {

@@ -1,25 +1,38 @@
-"""The stack: accepted changes as commits of a private repository.
+"""The stack: accepted changes as commits of a private repository, and the trees of these commits.
 
-Never runs anything of the target's and never writes to it. Refuses to judge: what is accepted was judged before.
+A tree is the pristine tree with the files that differ from the base, so it is complete (data that git ignores is in
+it) and byte for byte what was imported. Nothing of the target's is run or written to, and nothing is judged here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from agent.errors import AgentError
-from agent.repository.new_stack import FACTS, REPOSITORY, TOP, StackFile, make_stack_folder
-from agent.repository.objects import merge_trees
-from agent.repository.stack_trees import StackTrees
-from agent.repository.target_listing import ImportedTarget
-from tools.diff.patch import AppliedPatch, PatchFinding, write_files
+from agent.repository.base import FACTS, REPOSITORY, TOP, StackFile, make_stack_folder
+from agent.repository.objects import Entry, list_tree, merge_trees, write_object, write_tree
+from agent.repository.target import ImportedTarget
+from agent.repository.tree_copy import copy_tree
+from tools.diff.patch import (
+    AppliedPatch,
+    Files,
+    FileState,
+    OutOfReach,
+    PatchFinding,
+    Reader,
+    diff_files,
+    plan_patch,
+    tree_reader,
+    write_files,
+)
 from tools.diff.patch_rules import PatchRules
-from tools.private_git import PrivateGit
+from tools.private_git import GitError, PrivateGit
 
 TRAILER = "Ratchet-Attempt"
 _ATTEMPT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -66,7 +79,7 @@ class Stack:
         self.folder = folder
         self.facts = facts
         self.git = PrivateGit(folder / REPOSITORY)
-        self.trees = StackTrees(self.git, facts)
+        self.pristine = Path(facts.pristine)
 
     @classmethod
     def create(cls, folder: Path, imported: ImportedTarget, *, time_unix: int) -> Stack:
@@ -111,14 +124,25 @@ class Stack:
 
     def diff(self, commit: str, *, since: str | None = None) -> str:
         """What `commit` changes over `since` (its parent when not given), as a candidate's diff. Raises: GitError."""
-        return self.trees.diff(since or f"{commit}^", commit)
+        return diff_files(self.changed(since or f"{commit}^", commit))
+
+    def changed(self, old_commit: str, new_commit: str) -> dict[str, tuple[FileState | None, FileState | None]]:
+        """The files that differ, by path: in the one tree and in the other. Raises: GitError."""
+        old, new = list_tree(self.git, old_commit), list_tree(self.git, new_commit)
+        read_old, read_new = self._reader(old), self._reader(new)
+        paths = [path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)]
+        return {path: (read_old(path), read_new(path)) for path in paths}
 
     def materialise(self, commit: str, into: Path) -> None:
         """Write the whole tree of `commit` into the new folder `into`, without any `.git`.
 
         Raises: FileExistsError, GitError, OSError.
         """
-        self.trees.materialise(commit, into)
+        copy_tree(self.pristine, into, writable=True)
+        now, base = list_tree(self.git, commit), self._base_entries
+        paths = [path for path in now.keys() | base.keys() if now.get(path) != base.get(path)]
+        contents = self.git.contents(now[path].object_id for path in paths if path in now)
+        write_files(into, {path: self._state(path, now.get(path), contents) for path in paths})
 
     def materialise_candidate(
         self, diff: str, into: Path, rules: PatchRules, *, on: str | None = None
@@ -128,9 +152,9 @@ class Stack:
         Raises: FileExistsError, GitError, OSError.
         """
         commit = on or self.top
-        plan = self.trees.plan(diff, rules, commit)
+        plan = self._plan(diff, rules, commit)
         if isinstance(plan, AppliedPatch):
-            self.trees.materialise(commit, into)
+            self.materialise(commit, into)
             write_files(into, plan.files)
         return plan
 
@@ -175,10 +199,10 @@ class Stack:
 
     def _tree_with(self, change: Change, top: str, rules: PatchRules) -> str | Conflict:
         made_on = change.made_on or top
-        plan = self.trees.plan(change.diff, rules, made_on)
+        plan = self._plan(change.diff, rules, made_on)
         if isinstance(plan, PatchFinding):
             return Conflict(change.attempt_id, plan.reason)
-        tree = self.trees.write(made_on, plan.files)
+        tree = self._write(made_on, plan.files)
         if made_on == top:
             return tree
         merged, conflicts = merge_trees(self.git, made_on, tree, top)
@@ -187,7 +211,77 @@ class Stack:
             return Conflict(change.attempt_id, reason)
         return merged
 
+    # -- files as they lie in a tree, and as git holds them; only line ends can differ
+
+    def _plan(self, diff: str, rules: PatchRules, commit: str) -> AppliedPatch | PatchFinding:
+        """What `diff` would make of the tree of `commit`. Raises: GitError."""
+        plan = plan_patch(diff, self._reader(list_tree(self.git, commit)), rules)
+        if isinstance(plan, PatchFinding):
+            return plan
+        # To git and back, so that what is judged is what will be checked out of the stack.
+        return AppliedPatch({path: self._to_tree(path, self._to_git(path, plan.files[path])) for path in plan.files})
+
+    def _write(self, commit: str, files: Files) -> str:
+        """The id of the tree of `commit` with these files in these states. Raises: GitError, DiskFull."""
+        entries = list_tree(self.git, commit)
+        for path, state in files.items():
+            stored = self._to_git(path, state)
+            entries.pop(path, None)
+            if stored is not None:
+                entries[path] = Entry("100755" if stored.executable else "100644", write_object(self.git, stored.data))
+        return write_tree(self.git, entries)
+
+    @cached_property
+    def _base_entries(self) -> Mapping[str, Entry]:
+        return list_tree(self.git, self.facts.base)
+
+    def _reader(self, entries: Mapping[str, Entry]) -> Reader:
+        on_disk, base = tree_reader(self.pristine), self._base_entries
+
+        def read(path: str) -> FileState | None:
+            if path in self.facts.unchangeable:
+                raise OutOfReach(f"{path} {self.facts.unchangeable[path]}, so a change of it could not be stored")
+            for parent in _with_parents(path):
+                entry = entries.get(parent)
+                if entry is not None and not entry.is_file:
+                    kind = "symbolic link" if entry.is_link else "submodule"
+                    raise OutOfReach(f"{parent} is a {kind}, and no change goes through one")
+            if path not in entries:
+                if path not in base and on_disk(path) is not None:
+                    why = "it is ignored, or too large, so a change would be lost"
+                    raise OutOfReach(f"{path} is not under version control ({why})")
+                return None
+            if entries[path] == base.get(path):
+                found = on_disk(path)
+                # As git has it: where core.fileMode is off, the bit on the disk says nothing.
+                return found and replace(found, executable=entries[path].mode == "100755")
+            return self._state(path, entries[path], self.git.contents([entries[path].object_id]))
+
+        return read
+
+    def _state(self, path: str, entry: Entry | None, contents: Mapping[str, bytes]) -> FileState | None:
+        if entry is None:
+            return None
+        if entry.object_id not in contents:
+            raise GitError(f"The stack has lost the content of {path} ({entry.object_id}).")
+        return self._to_tree(path, FileState(contents[entry.object_id], entry.mode == "100755"))
+
+    def _to_git(self, path: str, state: FileState | None) -> FileState | None:
+        if state is None or path not in self.facts.crlf:
+            return state
+        return FileState(state.data.replace(b"\r\n", b"\n"), state.executable)
+
+    def _to_tree(self, path: str, state: FileState | None) -> FileState | None:
+        if state is None or path not in self.facts.crlf:
+            return state
+        return FileState(state.data.replace(b"\n", b"\r\n"), state.executable)
+
 
 def _commit_message(change: Change) -> bytes:
     said = change.message.replace("\0", " ").strip() or "A change without a title"
     return f"{said}\n\n{TRAILER}: {change.attempt_id}\n".encode("utf-8", "replace")
+
+
+def _with_parents(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[: index + 1]) for index in range(len(parts))]

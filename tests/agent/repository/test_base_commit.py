@@ -208,7 +208,7 @@ def test_no_attribute_and_no_name_changes_a_byte(
 def test_ignored_and_large_files_are_in_every_tree_and_in_no_commit(
     repository: Write, run: Path, write: Write, monkeypatch: pytest.MonkeyPatch, new_stack: NewStack, change: MakeChange
 ) -> None:
-    monkeypatch.setattr("agent.repository.base_commit.MAX_UNTRACKED_BYTES", 1000)
+    monkeypatch.setattr("agent.repository.base.MAX_UNTRACKED_BYTES", 1000)
     target = repository({"a.py": "1\n", ".gitignore": "*.pt\n/data/\n"})
     write(target, {"model.pt": "weights", "data/set/x.csv": "1,2\n", "dump.csv": "x" * 2000})
     (target / ".git" / "info" / "exclude").write_text("private.txt\n")

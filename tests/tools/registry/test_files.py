@@ -214,7 +214,7 @@ def test_a_long_diff_and_a_long_line_say_how_to_see_more(session: Any) -> None:
     first = said(session, "diff")
     following = int(first.rpartition("diff with first_line=")[2].split()[0])
     assert f"x = {following:05}" not in first
-    assert said(session, "diff", first_line=following).startswith(f"+x = {following - 6:05}")
+    assert said(session, "diff", first_line=following).startswith(f"+x = {following - 7:05}")
     (session.worktree.work / "one_line.json").write_text("7" * 100_000)
     assert "`run` shows all of it" in said(session, "read_file", path="one_line.json")
 

@@ -1,7 +1,9 @@
-"""Make the commit that the stack stands on: the target's HEAD, or one commit on top of it with what was found.
+"""Make the folder of a stack: the private repository, the commit that the stack stands on, and `stack.json`.
 
-Never runs the target's filters. A file that git holds in another form than it lies in the working tree, because of
-such a filter, is no uncommitted change: git keeps its form. Three forms are told apart:
+A target's repository that cannot be used is no error: the stack then stands on the files alone, and why is written
+down, because the result becomes a folder and a patch. The base is the target's HEAD, or one commit on top of it with
+what was found. The target's filters never run. A file that git holds in another form than it lies in the working tree,
+because of such a filter, is no uncommitted change: git keeps its form. Three forms are told apart:
 
 - the same with Unix line ends (`autocrlf`, `eol=crlf`): it can be changed, and line ends are converted at the edge;
 - a Git LFS pointer, or anything that the target's index calls unchanged since the checkout (`ident`, a `clean` filter,
@@ -17,14 +19,21 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 
-from agent.repository.objects import Entry, fill_index, hash_files, list_tree, write_object, write_tree
-from agent.repository.target_listing import ImportedTarget
-from agent.repository.target_repository import TargetRepository
-from tools.private_git import GitError, PrivateGit, listed
+from pydantic import BaseModel, ConfigDict
 
+from agent.records.atomic_file import write_atomically
+from agent.repository.objects import Entry, fill_index, hash_files, list_tree, write_object, write_tree
+from agent.repository.target import ImportedTarget
+from agent.repository.target_repository import TargetRepository, Unusable, read_repository
+from tools.private_git import GitError, PrivateGit, listed
+from tools.tree_removal import remove_tree
+
+TOP = "refs/heads/stack"
+REPOSITORY = "repository.git"
+FACTS = "stack.json"
 MAX_UNTRACKED_BYTES = 16 << 20
 _MAX_TEXT_BYTES = 16 << 20
 _MAX_INDEX_BYTES = 1 << 30
@@ -44,9 +53,84 @@ class Base:
     too_large: list[str] = field(default_factory=list)  # untracked, and not in git for their size
 
 
-def make_base(git: PrivateGit, imported: ImportedTarget, repository: TargetRepository | None, time_unix: int) -> Base:
-    """Write the base into `git`. Raises: GitError, OSError."""
-    return _Comparison(git, imported, repository).base(time_unix)
+class StackFile(BaseModel):
+    """`stack.json`: what does not change once the stack is made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    format: int = 1
+    target: str
+    pristine: str
+    base: str
+    """The commit that the stack stands on."""
+    head: str | None
+    """HEAD of the target when it was imported; None without a repository, or before its first commit."""
+    no_branch_because: str
+    """Why the result cannot be a branch; empty when it can."""
+    modified: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    untracked: tuple[str, ...] = ()
+    crlf: tuple[str, ...] = ()
+    """Files that git holds with \\n and the working tree with \\r\\n."""
+    unchangeable: dict[str, str] = {}
+    """Files that no commit of ours can change, and why."""
+    too_large: tuple[str, ...] = ()
+    """Untracked files that are not in the base for their size."""
+
+    @property
+    def uncommitted(self) -> int:
+        """How many files differed from the target's HEAD; they are part of the base. 0 without a repository."""
+        return len(self.modified) + len(self.deleted) + len(self.untracked) if self.head else 0
+
+
+def make_stack_folder(folder: Path, imported: ImportedTarget, time_unix: int) -> StackFile:
+    """The folder appears whole or not at all. Raises: GitError, DiskFull, OSError."""
+    making = folder.with_name(f".{folder.name}.making")
+    repository, because = _find_repository(imported.root)
+    try:
+        git, base = _write_base(making, imported, repository, time_unix)
+    except GitError as error:
+        if repository is None:
+            raise
+        repository, because = None, f"its repository cannot be read ({error.message})"
+        git, base = _write_base(making, imported, None, time_unix)
+    git.run("update-ref", TOP, base.commit)
+    facts = StackFile(
+        target=str(imported.root),
+        pristine=str(imported.tree),
+        head=repository.head if repository else None,
+        no_branch_because=because,
+        base=base.commit,
+        **{name: value for name, value in asdict(base).items() if name != "commit"},
+    )
+    write_atomically(making / FACTS, facts.model_dump_json(indent=1) + "\n")
+    making.rename(folder)
+    return facts
+
+
+def _write_base(
+    folder: Path, imported: ImportedTarget, repository: TargetRepository | None, time_unix: int
+) -> tuple[PrivateGit, Base]:
+    remove_tree(folder)
+    objects = [repository.objects] if repository else []
+    object_format = repository.object_format if repository else "sha1"
+    git = PrivateGit.create(folder / REPOSITORY, object_format=object_format, objects=objects)
+    if repository and repository.shallow:
+        (git.folder / "shallow").write_bytes(repository.shallow)
+    return git, _Comparison(git, imported, repository).base(time_unix)
+
+
+def _find_repository(target: Path) -> tuple[TargetRepository | None, str]:
+    try:
+        repository = read_repository(target)
+    except Unusable as reason:
+        return None, str(reason)
+    if repository is not None:
+        return repository, ""
+    for parent in target.parents:
+        if os.access(parent / ".git", os.F_OK):
+            return None, f"the target is only a folder of the repository {parent}; name that as --target to get one"
+    return None, "the target is no git repository"
 
 
 class _Comparison:
