@@ -24,6 +24,7 @@ from tools.errors import ToolError
 OLDEST_GIT = (2, 30)
 TIME_LIMIT_S = 300.0  # a pipe in the place of a file would keep git waiting for ever
 MAX_OUTPUT_BYTES = 1 << 30
+_NO_SPACE = ("No space left on device", "Disk quota exceeded")
 _BORROWED = "borrowed"  # file with the object folders of others, for reading
 NAME, EMAIL = "Ratchet", "ratchet@localhost"
 
@@ -156,7 +157,7 @@ class PrivateGit:
                     process.kill()
             complaint.seek(0)
             stderr = complaint.read(1 << 20).decode("utf-8", "surrogateescape")
-        if status not in accept:
+        if status not in accept or (status and _is_disk_full(stderr)):
             raise _failure(arguments[0], status, stderr.strip())
         return GitResult(status, stdout, stderr)
 
@@ -206,8 +207,13 @@ def quoted(name: str) -> bytes:
     return b'"' + os.fsencode(name).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
 
 
+def _is_disk_full(said: str) -> bool:
+    """By the last lines, which are git's own: before them it may print text of a diff."""
+    return any(reason in line for reason in _NO_SPACE for line in said.strip().splitlines()[-2:])
+
+
 def _failure(command: str, status: int, said: str) -> RatchetError:
-    if "No space left on device" in said or "Disk quota exceeded" in said:
+    if _is_disk_full(said):
         return DiskFull("The disk is full, so git could not keep a change.", hint="Free some space and resume the run.")
     ended = "it took too long or said too much, and was ended" if status < 0 else f"status {status}"
     return GitError(f"git {command} failed: {said.splitlines()[0] if said else ended}")

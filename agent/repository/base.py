@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -38,19 +40,6 @@ MAX_UNTRACKED_BYTES = 16 << 20
 _MAX_TEXT_BYTES = 16 << 20
 _MAX_INDEX_BYTES = 1 << 30
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-
-
-@dataclass
-class Base:
-    """The commit that the stack stands on, and how the working tree differed from the target's HEAD."""
-
-    commit: str = ""
-    modified: list[str] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
-    untracked: list[str] = field(default_factory=list)
-    crlf: list[str] = field(default_factory=list)  # in git with \n, in the working tree with \r\n
-    unchangeable: dict[str, str] = field(default_factory=dict)  # path -> why no change can be stored
-    too_large: list[str] = field(default_factory=list)  # untracked, and not in git for their size
 
 
 class StackFile(BaseModel):
@@ -88,21 +77,15 @@ def make_stack_folder(folder: Path, imported: ImportedTarget, time_unix: int) ->
     making = folder.with_name(f".{folder.name}.making")
     repository, because = _find_repository(imported.root)
     try:
-        git, base = _write_base(making, imported, repository, time_unix)
+        found = _write_base(making, imported, repository, time_unix)
     except GitError as error:
         if repository is None:
             raise
         repository, because = None, f"its repository cannot be read ({error.message})"
-        git, base = _write_base(making, imported, None, time_unix)
-    git.run("update-ref", TOP, base.commit)
-    facts = StackFile(
-        target=str(imported.root),
-        pristine=str(imported.tree),
-        head=repository.head if repository else None,
-        no_branch_because=because,
-        base=base.commit,
-        **{name: value for name, value in asdict(base).items() if name != "commit"},
-    )
+        found = _write_base(making, imported, None, time_unix)
+    head = repository.head if repository else None
+    target, pristine = str(imported.root), str(imported.tree)
+    facts = StackFile(target=target, pristine=pristine, head=head, no_branch_because=because, **found)
     write_atomically(making / FACTS, facts.model_dump_json(indent=1) + "\n")
     making.rename(folder)
     return facts
@@ -110,14 +93,18 @@ def make_stack_folder(folder: Path, imported: ImportedTarget, time_unix: int) ->
 
 def _write_base(
     folder: Path, imported: ImportedTarget, repository: TargetRepository | None, time_unix: int
-) -> tuple[PrivateGit, Base]:
+) -> dict[str, Any]:
+    """Make the repository with its base, and say how the working tree differs from HEAD, as fields of `StackFile`."""
     remove_tree(folder)
     objects = [repository.objects] if repository else []
     object_format = repository.object_format if repository else "sha1"
     git = PrivateGit.create(folder / REPOSITORY, object_format=object_format, objects=objects)
     if repository and repository.shallow:
         (git.folder / "shallow").write_bytes(repository.shallow)
-    return git, _Comparison(git, imported, repository).base(time_unix)
+    comparison = _Comparison(git, imported, repository)
+    base = comparison.base(time_unix)
+    git.run("update-ref", TOP, base)
+    return {"base": base, "unchangeable": comparison.unchangeable, **comparison.found}
 
 
 def _find_repository(target: Path) -> tuple[TargetRepository | None, str]:
@@ -145,20 +132,18 @@ class _Comparison:
         self.links = {link.path: link.original for link in imported.links if link.original}
         self.left_out = {left.path for left in imported.not_imported}
         self.left_out |= {link.path for link in imported.links if not link.original}
-        self.found = Base()
-        self._unchanged: set[str] | None = None
+        self.found = defaultdict[str, list[str]](list)
+        self.unchangeable: dict[str, str] = {}
 
-    def base(self, time_unix: int) -> Base:
+    def base(self, time_unix: int) -> str:
         entries = self.tracked()
         entries |= self.untracked()
         if self.head and entries == self.held:
-            self.found.commit = self.head
-            return self.found
+            return self.head
         title = "Uncommitted changes as found" if self.head else "Files as found"
         parents = ("-p", self.head) if self.head else ()
         tree = write_tree(self.git, entries)
-        self.found.commit = self.git.text("commit-tree", tree, *parents, "-m", title, time_unix=time_unix)
-        return self.found
+        return self.git.text("commit-tree", tree, *parents, "-m", title, time_unix=time_unix)
 
     def tracked(self) -> dict[str, Entry]:
         """What becomes of every path of HEAD."""
@@ -170,13 +155,13 @@ class _Comparison:
             if entry.is_submodule or self.was_left_out(path):
                 kept[path] = entry
                 why = "is a submodule" if entry.is_submodule else "was not copied"
-                self.found.unchangeable[path] = why
+                self.unchangeable[path] = why
             elif path in ids and entry.is_file:
                 mode = self.mode(path, entry)
                 if ids[path] == entry.object_id:
                     kept[path] = Entry(mode, entry.object_id)
                     if mode != entry.mode:
-                        self.found.modified.append(path)
+                        self.found["modified"].append(path)
                 elif self.is_held_otherwise(path, entry):
                     kept[path] = entry
                 else:
@@ -185,12 +170,12 @@ class _Comparison:
                 changed.append(path)
             elif path in self.links:
                 kept[path] = self.link(path, entry)
-            elif path in self.unchanged():
+            elif path in self.unchanged:
                 kept[path] = entry
-                self.found.unchangeable[path] = "is not checked out"
+                self.unchangeable[path] = "is not checked out"
             else:
-                self.found.deleted.append(path)
-        self.found.modified += changed
+                self.found["deleted"].append(path)
+        self.found["modified"] += changed
         written = hash_files(self.git, self.imported.tree, changed, write=True)
         for path, object_id in written.items():
             kept[path] = Entry(self.mode(path, self.held[path]), object_id)
@@ -209,10 +194,10 @@ class _Comparison:
         said = self.git.run(*listing, index=index, worktree=self.imported.tree).stdout
         index.unlink(missing_ok=True)
         new = [path for path in said.decode().split("\0") if path and not path.startswith(tuple(apart))]
-        self.found.too_large = [path for path in new if self.size.get(path, 0) > MAX_UNTRACKED_BYTES]
-        files = sorted({path for path in new if path in self.size} - set(self.found.too_large))
+        self.found["too_large"] = [path for path in new if self.size.get(path, 0) > MAX_UNTRACKED_BYTES]
+        files = sorted({path for path in new if path in self.size} - set(self.found["too_large"]))
         links = [path for path in new if path in self.links]
-        self.found.untracked = sorted(files + links)
+        self.found["untracked"] = sorted(files + links)
         entries = {
             path: Entry(self.mode(path), object_id)
             for path, object_id in hash_files(self.git, self.imported.tree, files, write=True).items()
@@ -234,31 +219,28 @@ class _Comparison:
     def link(self, path: str, entry: Entry) -> Entry:
         object_id = write_object(self.git, self.links[path].encode())
         if entry != (found := Entry("120000", object_id)):
-            self.found.modified.append(path)
+            self.found["modified"].append(path)
         return found
 
     def is_held_otherwise(self, path: str, entry: Entry) -> bool:
         """Whether the file is what git holds, in another form; notes which."""
         held = self.git.contents([entry.object_id], _MAX_TEXT_BYTES).get(entry.object_id, b"")
         if held.startswith(_LFS_POINTER):
-            self.found.unchangeable[path] = "is stored with Git LFS"
+            self.unchangeable[path] = "is stored with Git LFS"
         elif held and b"\r\n" not in held and self.size[path] == len(held) + held.count(b"\n"):
             if (self.imported.tree / path).read_bytes() != held.replace(b"\n", b"\r\n"):
                 return False
-            self.found.crlf.append(path)
-        elif path in self.unchanged():
-            self.found.unchangeable[path] = "is stored through a filter of the repository"
+            self.found["crlf"].append(path)
+        elif path in self.unchanged:
+            self.unchangeable[path] = "is stored through a filter of the repository"
         else:
             return False
         return True
 
+    @cached_property
     def unchanged(self) -> set[str]:
         """Paths of which the target's index says: as in HEAD, and not touched since. Empty where it cannot be read."""
-        if self._unchanged is None:
-            self._unchanged = set()
-            if self.repository:
-                self._unchanged = _unchanged_by_index(self.git, self.repository, self.held)
-        return self._unchanged
+        return _unchanged_by_index(self.git, self.repository, self.held) if self.repository else set()
 
 
 def _unchanged_by_index(git: PrivateGit, repository: TargetRepository, held: Mapping[str, Entry]) -> set[str]:

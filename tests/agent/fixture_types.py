@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,3 +17,22 @@ MakeChange = Callable[..., Change]
 Contents = Callable[[Path], dict[str, Any]]
 RULES = PatchRules()
 TIME = 1_700_000_000
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The fixtures of a test that makes repositories and stacks."""
+
+    tmp_path: Path
+    run: Path
+    home: Path
+    write: Write
+    contents: Contents
+    repository: Write
+    user_git: UserGit
+    new_stack: NewStack
+    change: MakeChange
+
+    def stack(self, files: dict[str, str | bytes]) -> Stack:
+        """The stack of a run on a repository of these files."""
+        return self.new_stack(self.repository(files), self.run)

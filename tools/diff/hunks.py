@@ -71,7 +71,8 @@ def check_places(files: list[list[Hunk]], said: str, contents: list[tuple[str, s
             if not hunk.old:
                 raise Misfit(f"{path}, hunk {number}: there is no line {hunk.start} to add lines after")
             lines = split_lines(text)
-            places = sum(lines[at : at + len(hunk.old)] == hunk.old for at in range(len(lines)))
+            starts = [number for number, each in enumerate(lines) if each == hunk.old[0]]
+            places = sum(lines[start : start + len(hunk.old)] == hunk.old for start in starts)
             if places > 1:
                 raise Misfit(
                     f"{path}, hunk {number}: its lines stand at {places} places, and at none of them by number"
@@ -91,12 +92,13 @@ def explain(files: list[list[Hunk]], said: str, contents: list[tuple[str, str]])
 
 
 def _difference(lines: list[str], hunk: Hunk) -> str:
-    if len(lines) < hunk.start - 1 + len(hunk.old):
-        return f"it expects {len(hunk.old)} lines from line {hunk.start} on, and the file has {len(lines)}"
-    for number, line in enumerate(hunk.old, hunk.start):
+    start = max(hunk.start, 1)
+    if len(lines) < start - 1 + len(hunk.old):
+        return f"it expects {len(hunk.old)} lines from line {start} on, and the file has {len(lines)}"
+    for number, line in enumerate(hunk.old, start):
         if lines[number - 1] != line:
             return f"line {number} should read {line!r}, but reads {lines[number - 1]!r}"
-    return f"it starts at line {hunk.start}, which the hunk before it has changed already"
+    return f"it starts at line {start}, which the hunk before it has changed already"
 
 
 def _by_file(said: str) -> Iterator[tuple[int, str]]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
 from agent.repository.export import export
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target
-from tests.agent.fixture_types import RULES, TIME, Contents, MakeChange, NewStack, UserGit, Write
+from tests.agent.fixture_types import RULES, TIME, Lab
 from tools.diff.patch import AppliedPatch, PatchFinding, make_diff
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -20,131 +19,96 @@ def text_at(stack: Stack, commit: str, path: str) -> str:
     return stack.git.run("show", f"{commit}:{path}").stdout.decode()
 
 
-def test_a_clean_repository_is_built_on_as_it_is(
-    repository: Write, run: Path, user_git: UserGit, new_stack: NewStack
-) -> None:
-    target = repository({"a.py": "1\n", "pkg/b.py": "2\n"})
-    stack = new_stack(target, run)
-    assert stack.base == stack.top == stack.facts.head == user_git(target, "rev-parse", "HEAD")
+def test_a_clean_repository_is_built_on_as_it_is(lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n", "pkg/b.py": "2\n"})
+    stack = lab.new_stack(target, lab.run)
+    assert stack.base == stack.top == stack.facts.head == lab.user_git(target, "rev-parse", "HEAD")
     assert stack.facts.uncommitted == 0
     assert stack.facts.no_branch_because == ""
 
 
-def test_uncommitted_changes_are_one_commit_on_top_and_counted(
-    repository: Write, run: Path, user_git: UserGit, contents: Contents, new_stack: NewStack
-) -> None:
-    target = repository({"a.py": "1\n", "b.py": "2\n", "run.sh": "x\n", "old.py": "x\n", ".gitignore": "*.log\n"})
+def test_uncommitted_changes_are_one_commit_on_top_and_counted(lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n", "b.py": "2\n", "run.sh": "x\n", "old.py": "x\n", ".gitignore": "*.log\n"})
     (target / "a.py").write_text("changed\n")
-    user_git(target, "add", "a.py")
+    lab.user_git(target, "add", "a.py")
     (target / "a.py").write_text("changed again\n")
     (target / "old.py").unlink()
     (target / "run.sh").chmod(0o755)
     (target / "new file ü.py").write_text("new\n")
     (target / "out.log").write_text("ignored\n")
-    stack = new_stack(target, run)
+    stack = lab.new_stack(target, lab.run)
     assert set(stack.facts.modified) == {"a.py", "run.sh"}
     assert stack.facts.deleted == ("old.py",)
     assert stack.facts.untracked == ("new file ü.py",)
     assert stack.facts.uncommitted == 4
-    assert stack.git.text("rev-parse", f"{stack.base}^") == user_git(target, "rev-parse", "HEAD")
+    assert stack.git.text("rev-parse", f"{stack.base}^") == lab.user_git(target, "rev-parse", "HEAD")
     assert stack.git.text("log", "-1", "--format=%s", stack.base) == "Uncommitted changes as found"
     held = stack.git.run("ls-tree", "-r", "--name-only", stack.base).stdout.decode().split("\n")[:-1]
     assert held == [".gitignore", "a.py", "b.py", "new file ü.py", "run.sh"]
     assert text_at(stack, stack.base, "a.py") == "changed again\n"
-    stack.materialise(stack.top, run / "tree")
-    assert contents(run / "tree") == contents(target)
+    stack.materialise(stack.top, lab.run / "tree")
+    assert lab.contents(lab.run / "tree") == lab.contents(target)
 
 
-def test_a_repository_before_its_first_commit_gets_a_base_of_its_files(
-    tmp_path: Path, write: Write, run: Path, user_git: UserGit, new_stack: NewStack
-) -> None:
-    target = write(tmp_path / "target", {"a.py": "1\n"})
-    user_git(target, "init", "--quiet")
-    stack = new_stack(target, run)
-    assert (stack.facts.head, stack.facts.no_branch_because) == (None, "")
-    assert stack.facts.untracked == ("a.py",)
+def test_a_detached_head_packed_refs_and_packed_objects_are_read(lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n"})
+    lab.user_git(target, "commit", "--quiet", "--allow-empty", "--message=second")
+    lab.user_git(target, "pack-refs", "--all")
+    lab.user_git(target, "gc", "--quiet")
+    assert lab.new_stack(target, lab.run).facts.head == lab.user_git(target, "rev-parse", "HEAD")
+    lab.user_git(target, "checkout", "--quiet", "--detach", "HEAD~1")
+    (lab.run / "other").mkdir()
+    assert lab.new_stack(target, lab.run / "other").facts.head == lab.user_git(target, "rev-parse", "HEAD")
 
 
-def test_a_detached_head_packed_refs_and_packed_objects_are_read(
-    repository: Write, run: Path, user_git: UserGit, new_stack: NewStack
-) -> None:
-    target = repository({"a.py": "1\n"})
-    user_git(target, "commit", "--quiet", "--allow-empty", "--message=second")
-    user_git(target, "pack-refs", "--all")
-    user_git(target, "gc", "--quiet")
-    assert new_stack(target, run).facts.head == user_git(target, "rev-parse", "HEAD")
-    user_git(target, "checkout", "--quiet", "--detach", "HEAD~1")
-    (run / "other").mkdir()
-    assert new_stack(target, run / "other").facts.head == user_git(target, "rev-parse", "HEAD")
-
-
-def test_a_linked_worktree_is_read_where_its_repository_is(
-    repository: Write, tmp_path: Path, run: Path, user_git: UserGit, new_stack: NewStack
-) -> None:
-    main = repository({"a.py": "1\n"})
-    user_git(main, "worktree", "add", "--quiet", "-b", "side", str(tmp_path / "linked"))
-    user_git(tmp_path / "linked", "commit", "--quiet", "--allow-empty", "--message=on the side")
-    stack = new_stack(tmp_path / "linked", run)
-    assert stack.facts.head == user_git(main, "rev-parse", "side")
-    assert stack.base == stack.facts.head
-
-
-def test_a_shallow_clone_is_as_good_as_a_whole_one(
-    repository: Write, tmp_path: Path, run: Path, user_git: UserGit, new_stack: NewStack, change: MakeChange
-) -> None:
-    origin = repository({"a.py": "1\n"}, name="origin")
-    user_git(origin, "commit", "--quiet", "--allow-empty", "--message=second")
-    user_git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{origin}", "shallow")
-    stack = new_stack(tmp_path / "shallow", run)
-    stack.accept(change(stack, "one", {"a.py": "2\n"}))
-    result = export(stack, "r1", run)
+def test_a_shallow_clone_is_as_good_as_a_whole_one(lab: Lab) -> None:
+    origin = lab.repository({"a.py": "1\n"}, name="origin")
+    lab.user_git(origin, "commit", "--quiet", "--allow-empty", "--message=second")
+    lab.user_git(lab.tmp_path, "clone", "--quiet", "--depth=1", f"file://{origin}", "shallow")
+    stack = lab.new_stack(lab.tmp_path / "shallow", lab.run)
+    stack.accept(lab.change(stack, "one", {"a.py": "2\n"}))
+    result = export(stack, "r1", lab.run)
     assert result.branch == "ratchet/r1"
-    assert user_git(tmp_path / "shallow", "show", "ratchet/r1:a.py") == "2"
-    user_git(tmp_path / "shallow", "fsck", "--strict")
+    assert lab.user_git(lab.tmp_path / "shallow", "show", "ratchet/r1:a.py") == "2"
+    lab.user_git(lab.tmp_path / "shallow", "fsck", "--strict")
 
 
-def test_a_sha256_repository_gets_its_branch(
-    repository: Write, run: Path, user_git: UserGit, new_stack: NewStack, change: MakeChange
-) -> None:
-    target = repository({"a.py": "1\n"}, "--object-format=sha256")
-    stack = new_stack(target, run)
-    stack.accept(change(stack, "one", {"a.py": "2\n"}))
+def test_a_sha256_repository_gets_its_branch(lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n"}, "--object-format=sha256")
+    stack = lab.new_stack(target, lab.run)
+    stack.accept(lab.change(stack, "one", {"a.py": "2\n"}))
     assert len(stack.top) == 64
-    assert export(stack, "r1", run).branch == "ratchet/r1"
-    assert user_git(target, "show", "ratchet/r1:a.py") == "2"
-    user_git(target, "fsck", "--strict")
+    assert export(stack, "r1", lab.run).branch == "ratchet/r1"
+    assert lab.user_git(target, "show", "ratchet/r1:a.py") == "2"
+    lab.user_git(target, "fsck", "--strict")
 
 
-def test_a_submodule_stays_as_it_is(
-    repository: Write, run: Path, user_git: UserGit, contents: Contents, new_stack: NewStack
-) -> None:
-    library = repository({"lib.py": "1\n"}, name="library")
-    target = repository({"a.py": "1\n"})
-    user_git(target, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "sub")
-    user_git(target, "commit", "--quiet", "--message=submodule")
+def test_a_submodule_stays_as_it_is(lab: Lab) -> None:
+    library = lab.repository({"lib.py": "1\n"}, name="library")
+    target = lab.repository({"a.py": "1\n"})
+    lab.user_git(target, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "sub")
+    lab.user_git(target, "commit", "--quiet", "--message=submodule")
     (target / "sub" / "lib.py").write_text("changed\n")
-    stack = new_stack(target, run)
+    stack = lab.new_stack(target, lab.run)
     assert stack.base == stack.facts.head
-    stack.materialise(stack.top, run / "tree")
-    assert (run / "tree" / "sub" / "lib.py").read_text() == "changed\n"
+    stack.materialise(stack.top, lab.run / "tree")
+    assert (lab.run / "tree" / "sub" / "lib.py").read_text() == "changed\n"
     for path in ("sub/lib.py", "sub/new.py"):
-        found = stack.materialise_candidate(make_diff(run / "tree", {path: "x\n"}), run / "other", RULES)
+        found = stack.materialise_candidate(make_diff(lab.run / "tree", {path: "x\n"}), lab.run / "other", RULES)
         assert isinstance(found, PatchFinding)
         assert "submodule" in found.reason
     # The submodule as a target of its own is a repository like any other.
-    (run / "own").mkdir()
-    assert new_stack(target / "sub", run / "own").facts.no_branch_because == ""
+    (lab.run / "own").mkdir()
+    assert lab.new_stack(target / "sub", lab.run / "own").facts.no_branch_because == ""
 
 
-def test_a_plain_folder_and_a_folder_within_a_repository_get_no_branch_and_a_reason(
-    repository: Write, tmp_path: Path, write: Write, run: Path, new_stack: NewStack
-) -> None:
-    target = repository({"examples/a.py": "1\n"})
-    stack = new_stack(target / "examples", run)
+def test_a_plain_folder_and_a_folder_within_a_repository_get_no_branch_and_a_reason(lab: Lab) -> None:
+    target = lab.repository({"examples/a.py": "1\n"})
+    stack = lab.new_stack(target / "examples", lab.run)
     assert stack.facts.no_branch_because.startswith("the target is only a folder of the repository")
-    (run / "other").mkdir()
-    plain = write(tmp_path / "plain", {"a.py": "1\n"})
-    stack = new_stack(plain, run / "other")
+    (lab.run / "other").mkdir()
+    plain = lab.write(lab.tmp_path / "plain", {"a.py": "1\n"})
+    stack = lab.new_stack(plain, lab.run / "other")
     assert stack.facts.no_branch_because == "the target is no git repository"
     assert stack.facts.uncommitted == 0
 
@@ -170,77 +134,64 @@ AWKWARD: dict[str, str | bytes] = {
 
 
 @pytest.mark.parametrize("kind", ["plain folder", "tracked", "untracked"])
-def test_no_attribute_and_no_name_changes_a_byte(
-    kind: str,
-    tmp_path: Path,
-    write: Write,
-    run: Path,
-    user_git: UserGit,
-    contents: Contents,
-    new_stack: NewStack,
-    change: MakeChange,
-) -> None:
-    target = write(tmp_path / "target", {".gitattributes": ATTRIBUTES, "sub/.gitattributes": "* text\n", **AWKWARD})
+def test_no_attribute_and_no_name_changes_a_byte(lab: Lab, kind: str) -> None:
+    target = lab.write(
+        lab.tmp_path / "target", {".gitattributes": ATTRIBUTES, "sub/.gitattributes": "* text\n", **AWKWARD}
+    )
     (target / "empty.py").chmod(0o755)
     (target / "link").symlink_to("crlf.py")
     if kind != "plain folder":
-        user_git(target, "init", "--quiet")
+        lab.user_git(target, "init", "--quiet")
     if kind == "tracked":
-        user_git(target, "-c", "core.attributesFile=/dev/null", "add", "--all", check=False)
-        user_git(target, "commit", "--quiet", "--message=first", check=False)
-    stack = new_stack(target, run)
-    stack.materialise(stack.top, run / "before")
-    assert contents(run / "before") == contents(target)
+        lab.user_git(target, "-c", "core.attributesFile=/dev/null", "add", "--all", check=False)
+        lab.user_git(target, "commit", "--quiet", "--message=first", check=False)
+    stack = lab.new_stack(target, lab.run)
+    stack.materialise(stack.top, lab.run / "before")
+    assert lab.contents(lab.run / "before") == lab.contents(target)
     edits: dict[str, str | bytes | None] = {
         "crlf.py": b"a\r\nB\r\n",
         "latin.py": "è\n".encode("latin-1"),
         "größe/日本.py": "2\n",
         "new.py": "x\r\n",
     }
-    stack.accept(change(stack, "one", edits))
-    stack.materialise(stack.top, run / "after")
-    expected = contents(target)
+    stack.accept(lab.change(stack, "one", edits))
+    stack.materialise(stack.top, lab.run / "after")
+    expected = lab.contents(target)
     for path, content in edits.items():
         expected[path] = (False, content.encode() if isinstance(content, str) else content)
-    assert contents(run / "after") == expected
+    assert lab.contents(lab.run / "after") == expected
 
 
-def test_ignored_and_large_files_are_in_every_tree_and_in_no_commit(
-    repository: Write, run: Path, write: Write, monkeypatch: pytest.MonkeyPatch, new_stack: NewStack, change: MakeChange
-) -> None:
+def test_ignored_and_large_files_are_in_every_tree_and_in_no_commit(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.repository.base.MAX_UNTRACKED_BYTES", 1000)
-    target = repository({"a.py": "1\n", ".gitignore": "*.pt\n/data/\n"})
-    write(target, {"model.pt": "weights", "data/set/x.csv": "1,2\n", "dump.csv": "x" * 2000})
+    target = lab.repository({"a.py": "1\n", ".gitignore": "*.pt\n/data/\n"})
+    lab.write(target, {"model.pt": "weights", "data/set/x.csv": "1,2\n", "dump.csv": "x" * 2000})
     (target / ".git" / "info" / "exclude").write_text("private.txt\n")
     (target / "private.txt").write_text("mine\n")
-    stack = new_stack(target, run)
+    stack = lab.new_stack(target, lab.run)
     assert stack.base == stack.facts.head
     assert stack.facts.too_large == ("dump.csv",)
-    stack.accept(change(stack, "one", {"a.py": "2\n"}))
-    stack.materialise(stack.top, run / "tree")
+    stack.accept(lab.change(stack, "one", {"a.py": "2\n"}))
+    stack.materialise(stack.top, lab.run / "tree")
     for path in ("model.pt", "data/set/x.csv", "dump.csv", "private.txt"):
-        assert (run / "tree" / path).read_bytes() == (target / path).read_bytes()
-        found = stack.materialise_candidate(make_diff(run / "tree", {path: "x\n"}), run / "other", RULES)
+        assert (lab.run / "tree" / path).read_bytes() == (target / path).read_bytes()
+        found = stack.materialise_candidate(make_diff(lab.run / "tree", {path: "x\n"}), lab.run / "other", RULES)
         assert isinstance(found, PatchFinding)
         assert found.kind == "refused"
-    assert not (run / "other").exists()
+    assert not (lab.run / "other").exists()
 
 
-def test_what_the_user_ignores_everywhere_stays_out_of_commits(
-    repository: Write, run: Path, home: Path, user_git: UserGit, new_stack: NewStack
-) -> None:
-    target = repository({"a.py": "1\n"})
-    user_git(target, "config", "--global", "core.excludesFile", "~/ignored-by-me")
-    (home / "ignored-by-me").write_text(".env\n")
+def test_what_the_user_ignores_everywhere_stays_out_of_commits(lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n"})
+    lab.user_git(target, "config", "--global", "core.excludesFile", "~/ignored-by-me")
+    (lab.home / "ignored-by-me").write_text(".env\n")
     (target / ".env").write_text("KEY=secret\n")
-    assert user_git(target, "status", "--porcelain") == ""
-    assert new_stack(target, run).facts.untracked == ()
+    assert lab.user_git(target, "status", "--porcelain") == ""
+    assert lab.new_stack(target, lab.run).facts.untracked == ()
 
 
-def test_files_that_git_holds_in_another_form_are_no_noise(
-    repository: Write, run: Path, user_git: UserGit, new_stack: NewStack
-) -> None:
-    target = repository(
+def test_files_that_git_holds_in_another_form_are_no_noise(lab: Lab) -> None:
+    target = lab.repository(
         {
             ".gitattributes": "*.bat eol=crlf\n*.id ident\n*.up filter=upper\n*.bin filter=lfs\n",
             "run.bat": "one\ntwo\n",
@@ -250,73 +201,67 @@ def test_files_that_git_holds_in_another_form_are_no_noise(
             "a.py": "1\n",
         }
     )
-    user_git(target, "config", "filter.upper.smudge", "tr a-z A-Z")
-    user_git(target, "config", "filter.upper.clean", "tr A-Z a-z")
+    lab.user_git(target, "config", "filter.upper.smudge", "tr a-z A-Z")
+    lab.user_git(target, "config", "filter.upper.clean", "tr A-Z a-z")
     for path in ("run.bat", "x.id", "x.up"):
         (target / path).unlink()
     past = 1_600_000_000  # older than the index, as in any repository that was not checked out this very moment
-    user_git(target, "checkout", "--", ".")
+    lab.user_git(target, "checkout", "--", ".")
     for path in ("run.bat", "x.id", "x.up"):
         os.utime(target / path, (past, past))
-    user_git(target, "update-index", "--refresh")
+    lab.user_git(target, "update-index", "--refresh")
     (target / "w.bin").write_bytes(b"weights")
     assert (target / "run.bat").read_bytes() == b"one\r\ntwo\r\n"
     assert (target / "x.up").read_text() == "TEXT\n"
     assert (target / "x.id").read_text() != "$Id$\n"
-    stack = new_stack(target, run)
+    stack = lab.new_stack(target, lab.run)
     assert stack.base == stack.facts.head
-    stack.materialise(stack.top, run / "tree")
-    assert (run / "tree" / "x.up").read_text() == "TEXT\n"
+    stack.materialise(stack.top, lab.run / "tree")
+    assert (lab.run / "tree" / "x.up").read_text() == "TEXT\n"
     for path in ("x.id", "x.up", "w.bin"):
-        found = stack.materialise_candidate(make_diff(run / "tree", {path: "x\n"}), run / "other", RULES)
+        found = stack.materialise_candidate(make_diff(lab.run / "tree", {path: "x\n"}), lab.run / "other", RULES)
         assert isinstance(found, PatchFinding)
         assert "could not be stored" in found.reason
     # Line ends are converted at the edge: in the tree as the user has them, in git as git has them.
-    edit = make_diff(run / "tree", {"run.bat": b"one\r\nzwei\r\ndrei\n"})
-    assert isinstance(stack.materialise_candidate(edit, run / "candidate", RULES), AppliedPatch)
+    edit = make_diff(lab.run / "tree", {"run.bat": b"one\r\nzwei\r\ndrei\n"})
+    assert isinstance(stack.materialise_candidate(edit, lab.run / "candidate", RULES), AppliedPatch)
     stack.accept(Change("bat", edit, "Edit", TIME))
-    stack.materialise(stack.top, run / "accepted")
-    assert (run / "candidate" / "run.bat").read_bytes() == b"one\r\nzwei\r\ndrei\r\n"
-    assert (run / "accepted" / "run.bat").read_bytes() == b"one\r\nzwei\r\ndrei\r\n"
+    stack.materialise(stack.top, lab.run / "accepted")
+    assert (lab.run / "candidate" / "run.bat").read_bytes() == b"one\r\nzwei\r\ndrei\r\n"
+    assert (lab.run / "accepted" / "run.bat").read_bytes() == b"one\r\nzwei\r\ndrei\r\n"
     assert text_at(stack, stack.top, "run.bat") == "one\nzwei\ndrei\n"
 
 
-def test_a_sparse_checkout_deletes_nothing(
-    repository: Write, run: Path, user_git: UserGit, new_stack: NewStack
-) -> None:
-    target = repository({"a.py": "1\n", "big/b.py": "2\n"})
-    user_git(target, "sparse-checkout", "init", "--cone")
+def test_a_sparse_checkout_deletes_nothing(lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n", "big/b.py": "2\n"})
+    lab.user_git(target, "sparse-checkout", "init", "--cone")
     assert not (target / "big").exists()
-    stack = new_stack(target, run)
+    stack = lab.new_stack(target, lab.run)
     assert stack.base == stack.facts.head
     assert stack.facts.deleted == ()
 
 
-def test_an_executable_bit_that_means_nothing_is_no_change(
-    repository: Write, run: Path, user_git: UserGit, new_stack: NewStack
-) -> None:
-    target = repository({"a.py": "1\n"})
-    user_git(target, "config", "core.fileMode", "false")
+def test_an_executable_bit_that_means_nothing_is_no_change(lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n"})
+    lab.user_git(target, "config", "core.fileMode", "false")
     (target / "a.py").chmod(0o755)
-    assert new_stack(target, run).base == user_git(target, "rev-parse", "HEAD")
+    assert lab.new_stack(target, lab.run).base == lab.user_git(target, "rev-parse", "HEAD")
 
 
-def test_where_an_executable_bit_means_nothing_a_change_brings_none(
-    repository: Write, run: Path, write: Write, user_git: UserGit, new_stack: NewStack, change: MakeChange
-) -> None:
-    target = write(repository({"a.py": "1\n"}), {"new.py": "1\n"})
-    user_git(target, "config", "core.fileMode", "false")
+def test_where_an_executable_bit_means_nothing_a_change_brings_none(lab: Lab) -> None:
+    target = lab.write(lab.repository({"a.py": "1\n"}), {"new.py": "1\n"})
+    lab.user_git(target, "config", "core.fileMode", "false")
     for name in ("a.py", "new.py"):
         (target / name).chmod(0o777)
-    stack = new_stack(target, run)
-    stack.accept(change(stack, "one", {"a.py": "2\n", "new.py": "2\n"}))
+    stack = lab.new_stack(target, lab.run)
+    stack.accept(lab.change(stack, "one", {"a.py": "2\n", "new.py": "2\n"}))
     listed = stack.git.run("ls-tree", "-r", stack.top).stdout.decode().splitlines()
     assert [line.split()[0] for line in listed] == ["100644", "100644"]
     assert "mode" not in stack.diff(stack.top)
 
 
-def test_tracked_files_that_were_not_copied_are_not_deleted(repository: Write, run: Path) -> None:
-    target = repository({"a.py": "1\n", "node_modules/x.js": "1\n", "data/big.csv": "1\n"})
-    imported = import_target(target, run / "pristine", leave_out=[target / "data"])
-    stack = Stack.create(run / "stack", imported, time_unix=TIME)
+def test_tracked_files_that_were_not_copied_are_not_deleted(lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n", "node_modules/x.js": "1\n", "data/big.csv": "1\n"})
+    imported = import_target(target, lab.run / "pristine", leave_out=[target / "data"])
+    stack = Stack.create(lab.run / "stack", imported, time_unix=TIME)
     assert stack.base == stack.facts.head

@@ -12,7 +12,7 @@ import pytest
 from agent.repository.export import export
 from agent.repository.stack import Stack
 from agent.repository.target import tree_hash
-from tests.agent.fixture_types import MakeChange, NewStack, UserGit, Write
+from tests.agent.fixture_types import Lab, MakeChange, NewStack
 from tests.agent.hostile import HOOKS, set_traps
 from tools.private_git import PrivateGit
 
@@ -29,21 +29,19 @@ def everything_we_do(target: Path, run: Path, new_stack: NewStack, change: MakeC
     return stack
 
 
-def test_a_hostile_repository_runs_nothing_and_its_traps_do_work(
-    repository: Write, tmp_path: Path, run: Path, user_git: UserGit, new_stack: NewStack, change: MakeChange
-) -> None:
+def test_a_hostile_repository_runs_nothing_and_its_traps_do_work(lab: Lab) -> None:
     files = {"a.py": "1\n", "b.txt": "1\n", "c.cfg": "1\n", ".gitattributes": "*.py filter=evil diff=evil merge=evil\n"}
-    target = repository(files)
-    marks = set_traps(target, tmp_path / "traps")
+    target = lab.repository(files)
+    marks = set_traps(target, lab.tmp_path / "traps")
     for name in ("a.py", "b.txt", "c.cfg"):  # as new: git has to look into them, which is what filters are for
         os.utime(target / name)
     (target / "b.txt").write_text("dirty\n")
     (target / "untracked.py").write_text("new\n")
     before = tree_hash(target)
-    control = tmp_path / "control"
+    control = lab.tmp_path / "control"
     shutil.copytree(target, control, symlinks=True)
 
-    stack = everything_we_do(target, run, new_stack, change)
+    stack = everything_we_do(target, lab.run, lab.new_stack, lab.change)
 
     assert list(marks.iterdir()) == []
     assert tree_hash(target) == before
@@ -64,7 +62,7 @@ def test_a_hostile_repository_runs_nothing_and_its_traps_do_work(
         "update-ref refs/heads/x HEAD",
     )
     for command in commands:
-        user_git(control, *command.split(), check=False)
+        lab.user_git(control, *command.split(), check=False)
         (control / "a.py").unlink(missing_ok=True)
     fired = {mark.name for mark in marks.iterdir()}
     assert fired >= {
@@ -82,57 +80,40 @@ def test_a_hostile_repository_runs_nothing_and_its_traps_do_work(
     }
 
 
-def test_a_hook_that_got_into_our_own_repository_is_not_run(
-    repository: Write, tmp_path: Path, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
-    stack = new_stack(repository({"a.py": "1\n"}), run)
+def test_a_hook_that_got_into_our_own_repository_is_not_run(lab: Lab) -> None:
+    stack = lab.stack({"a.py": "1\n"})
     hooks = stack.git.folder / "hooks"
     hooks.mkdir(exist_ok=True)
     for name in HOOKS:
-        (hooks / name).write_text(f"#!/bin/sh\n: > {tmp_path}/mark\n")
+        (hooks / name).write_text(f"#!/bin/sh\n: > {lab.tmp_path}/mark\n")
         (hooks / name).chmod(0o755)
-    stack.accept(change(stack, "one", {"a.py": "2\n"}))
-    assert not (tmp_path / "mark").exists()
+    stack.accept(lab.change(stack, "one", {"a.py": "2\n"}))
+    assert not (lab.tmp_path / "mark").exists()
     control = {"PATH": os.environ["PATH"], "GIT_DIR": str(stack.git.folder)}
     subprocess.run(["git", "update-ref", "refs/heads/x", stack.top], env=control, check=True)
-    assert (tmp_path / "mark").exists()
+    assert (lab.tmp_path / "mark").exists()
 
 
-def test_a_configuration_that_points_elsewhere_is_not_followed(
-    repository: Write,
-    tmp_path: Path,
-    run: Path,
-    write: Write,
-    user_git: UserGit,
-    new_stack: NewStack,
-    change: MakeChange,
-) -> None:
-    elsewhere = write(tmp_path / "elsewhere", {"secret.txt": "theirs\n"})
-    target = repository({"a.py": "1\n", "b.txt": "1\n"})
-    user_git(target, "config", "core.worktree", str(elsewhere))
-    stack = everything_we_do(target, run, new_stack, change)
+def test_a_configuration_that_points_elsewhere_is_not_followed(lab: Lab) -> None:
+    elsewhere = lab.write(lab.tmp_path / "elsewhere", {"secret.txt": "theirs\n"})
+    target = lab.repository({"a.py": "1\n", "b.txt": "1\n"})
+    lab.user_git(target, "config", "core.worktree", str(elsewhere))
+    stack = everything_we_do(target, lab.run, lab.new_stack, lab.change)
     assert "secret.txt" not in stack.git.run("ls-tree", "-r", "--name-only", stack.top).stdout.decode()
     assert [path.name for path in elsewhere.iterdir()] == ["secret.txt"]
 
 
-def test_the_environment_of_the_caller_has_no_say(
-    repository: Write,
-    tmp_path: Path,
-    run: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    new_stack: NewStack,
-    change: MakeChange,
-) -> None:
-    target = repository({"a.py": "1\n", "b.txt": "1\n"})
-    mark = tmp_path / "mark"
-    script = tmp_path / "script"
+def test_the_environment_of_the_caller_has_no_say(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = lab.repository({"a.py": "1\n", "b.txt": "1\n"})
+    mark = lab.tmp_path / "mark"
+    script = lab.tmp_path / "script"
     script.write_text(f"#!/bin/sh\n: > {mark}\n")
     script.chmod(0o755)
     hostile_environment = {
         "GIT_DIR": str(target / ".git"),
         "GIT_WORK_TREE": "/",
-        "GIT_INDEX_FILE": str(tmp_path / "index"),
-        "GIT_OBJECT_DIRECTORY": str(tmp_path / "objects"),
+        "GIT_INDEX_FILE": str(lab.tmp_path / "index"),
+        "GIT_OBJECT_DIRECTORY": str(lab.tmp_path / "objects"),
         "GIT_EXTERNAL_DIFF": str(script),
         "GIT_NAMESPACE": "x",
         "GIT_CONFIG_COUNT": "1",
@@ -143,34 +124,30 @@ def test_the_environment_of_the_caller_has_no_say(
     }
     for name, value in hostile_environment.items():
         monkeypatch.setenv(name, value)
-    stack = everything_we_do(target, run, new_stack, change)
+    stack = everything_we_do(target, lab.run, lab.new_stack, lab.change)
     assert stack.git.text("log", "-1", "--format=%an") == "Ratchet"
     assert not mark.exists()
-    assert not (tmp_path / "objects").exists()
+    assert not (lab.tmp_path / "objects").exists()
 
 
-def test_a_target_of_any_name_gets_its_branch(
-    repository: Write, run: Path, user_git: UserGit, new_stack: NewStack, change: MakeChange
-) -> None:
-    target = repository({"a.py": "1\n", "b.txt": "1\n"}, name='a:b "c" \\n\t#\nö')
-    everything_we_do(target, run, new_stack, change)
-    assert user_git(target, "show", "ratchet/r1:a.py") == "3"
+def test_a_target_of_any_name_gets_its_branch(lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n", "b.txt": "1\n"}, name='a:b "c" \\n\t#\nö')
+    everything_we_do(target, lab.run, lab.new_stack, lab.change)
+    assert lab.user_git(target, "show", "ratchet/r1:a.py") == "3"
 
 
-def test_a_tree_with_more_files_than_can_be_is_not_unfolded(
-    repository: Write, run: Path, user_git: UserGit, new_stack: NewStack
-) -> None:
+def test_a_tree_with_more_files_than_can_be_is_not_unfolded(lab: Lab) -> None:
     """Ten trees of ten names for each other hold ten billion files, in eleven objects."""
-    target = repository({"a.py": "1\n"})
+    target = lab.repository({"a.py": "1\n"})
 
     def make_tree(lines: str) -> str:
         command = ["git", "--git-dir", str(target / ".git"), "mktree"]
         return subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout.strip()
 
-    tree = make_tree(f"100644 blob {user_git(target, 'rev-parse', 'HEAD:a.py')}\ta.py\n")
+    tree = make_tree(f"100644 blob {lab.user_git(target, 'rev-parse', 'HEAD:a.py')}\ta.py\n")
     for _ in range(10):
         tree = make_tree("".join(f"040000 tree {tree}\t{name}\n" for name in "abcdefghij"))
-    commit = user_git(target, "commit-tree", tree, "-m", "bomb")
+    commit = lab.user_git(target, "commit-tree", tree, "-m", "bomb")
     (target / ".git" / "refs" / "heads" / "main").write_text(f"{commit}\n")
-    stack = new_stack(target, run)
+    stack = lab.new_stack(target, lab.run)
     assert "cannot be read" in stack.facts.no_branch_because

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from agent.repository.stack import Change, Conflict, Stack, StackError
 from agent.repository.target import tree_hash
-from tests.agent.fixture_types import RULES, TIME, Contents, MakeChange, NewStack, Write
+from tests.agent.fixture_types import RULES, TIME, Lab, MakeChange
 from tools.diff.patch import AppliedPatch, PatchFinding
 
 SEVEN = "".join(f"line {number}\n" for number in range(1, 8))
@@ -25,27 +24,23 @@ def text_at(stack: Stack, commit: str, path: str) -> str:
     return stack.git.run("show", f"{commit}:{path}").stdout.decode()
 
 
-def test_accepting_is_one_commit_with_its_attempt_and_twice_is_once(
-    repository: Write, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
-    stack = new_stack(repository({"a.py": SEVEN}), run)
-    first = change(stack, "fuse-1", {"a.py": SEVEN.replace("line 2", "LINE 2"), "pkg/new.py": "x\n"})
+def test_accepting_is_one_commit_with_its_attempt_and_twice_is_once(lab: Lab) -> None:
+    stack = lab.stack({"a.py": SEVEN})
+    first = lab.change(stack, "fuse-1", {"a.py": SEVEN.replace("line 2", "LINE 2"), "pkg/new.py": "x\n"})
     commit = stack.accept(first)
     assert stack.top == commit
     assert accepted(stack) == ["fuse-1"]
     assert stack.accept(first) == commit
-    second = stack.accept(change(stack, "fuse-2", {"pkg/new.py": None}))
+    second = stack.accept(lab.change(stack, "fuse-2", {"pkg/new.py": None}))
     assert stack.accept(first) == commit
     assert [found.commit for found in stack.commits()] == [commit, second]
     said = stack.git.text("log", "-1", "--format=%an <%ae>|%at|%B", commit)
     assert said == f"Ratchet <ratchet@localhost>|{TIME}|Change fuse-1\n\nWhy: it is faster.\n\nRatchet-Attempt: fuse-1"
 
 
-def test_the_diff_of_a_commit_is_what_was_accepted(
-    repository: Write, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
-    stack = new_stack(repository({"a.py": SEVEN, "b.py": "x\n", "run.sh": "x\n"}), run)
-    one = change(stack, "one", {"a.py": "new\n" + SEVEN, "b.py": None, "c.bin": b"\0\1"})
+def test_the_diff_of_a_commit_is_what_was_accepted(lab: Lab) -> None:
+    stack = lab.stack({"a.py": SEVEN, "b.py": "x\n", "run.sh": "x\n"})
+    one = lab.change(stack, "one", {"a.py": "new\n" + SEVEN, "b.py": None, "c.bin": b"\0\1"})
     commit = stack.accept(one)
     assert stack.diff(commit) == one.diff
     mode = "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n"
@@ -54,112 +49,92 @@ def test_the_diff_of_a_commit_is_what_was_accepted(
     assert stack.diff(stack.top, since=stack.base) == one.diff + mode
 
 
-def test_an_attempt_cannot_be_forged_by_a_message(
-    repository: Write, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
-    stack = new_stack(repository({"a.py": SEVEN}), run)
+def test_an_attempt_cannot_be_forged_by_a_message(lab: Lab) -> None:
+    stack = lab.stack({"a.py": SEVEN})
     message = "Title\n\nRatchet-Attempt: other\0\nRatchet-Attempt: another"
-    stack.accept(Change("real", change(stack, "x", {"a.py": "1\n"}).diff, message, TIME))
+    stack.accept(Change("real", lab.change(stack, "x", {"a.py": "1\n"}).diff, message, TIME))
     assert accepted(stack) == ["real"]
     with pytest.raises(ValueError, match="not an attempt id"):
         stack.build([Change("a\nRatchet-Attempt: b", "", "m", TIME)])
 
 
-def test_a_candidate_that_does_not_fit_leaves_nothing_behind(repository: Write, run: Path, new_stack: NewStack) -> None:
-    stack = new_stack(repository({"a.py": "1\n", "bench.py": "1\n"}), run)
+def test_a_candidate_that_does_not_fit_leaves_nothing_behind(lab: Lab) -> None:
+    stack = lab.stack({"a.py": "1\n", "bench.py": "1\n"})
     misfit = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-2\n+3\n"
-    found = stack.materialise_candidate(misfit, run / "tree", RULES)
+    found = stack.materialise_candidate(misfit, lab.run / "tree", RULES)
     assert isinstance(found, PatchFinding)
-    assert not (run / "tree").exists()
+    assert not (lab.run / "tree").exists()
     with pytest.raises(StackError, match="does not fit"):
         stack.accept(Change("one", misfit, "m", TIME))
     assert accepted(stack) == []
 
 
-def test_the_tree_of_a_candidate_is_the_tree_of_its_commit(
-    repository: Write, run: Path, contents: Contents, new_stack: NewStack, change: MakeChange
-) -> None:
-    stack = new_stack(repository({"a.py": SEVEN, "run.sh": "x\n", "gone.py": "x\n"}), run)
-    stack.accept(change(stack, "one", {"a.py": SEVEN + "more\n", "gone.py": None}))
-    two = change(stack, "two", {"a.py": SEVEN, "new/b.py": "x\n", "gone.py": "back\n"})
-    assert isinstance(stack.materialise_candidate(two.diff, run / "candidate", RULES), AppliedPatch)
+def test_the_tree_of_a_candidate_is_the_tree_of_its_commit(lab: Lab) -> None:
+    stack = lab.stack({"a.py": SEVEN, "run.sh": "x\n", "gone.py": "x\n"})
+    stack.accept(lab.change(stack, "one", {"a.py": SEVEN + "more\n", "gone.py": None}))
+    two = lab.change(stack, "two", {"a.py": SEVEN, "new/b.py": "x\n", "gone.py": "back\n"})
+    assert isinstance(stack.materialise_candidate(two.diff, lab.run / "candidate", RULES), AppliedPatch)
     stack.accept(two)
-    stack.materialise(stack.top, run / "accepted")
-    assert contents(run / "candidate") == contents(run / "accepted")
-    assert not (run / "accepted" / ".git").exists()
+    stack.materialise(stack.top, lab.run / "accepted")
+    assert lab.contents(lab.run / "candidate") == lab.contents(lab.run / "accepted")
+    assert not (lab.run / "accepted" / ".git").exists()
 
 
-def test_a_tree_can_be_written_to_without_touching_the_pristine_one(
-    repository: Write, run: Path, new_stack: NewStack
-) -> None:
-    stack = new_stack(repository({"a.py": "1\n"}), run)
-    before = tree_hash(run / "pristine")
-    stack.materialise(stack.top, run / "tree")
-    with (run / "tree" / "a.py").open("a") as file:
+def test_a_tree_can_be_written_to_without_touching_the_pristine_one(lab: Lab) -> None:
+    stack = lab.stack({"a.py": "1\n"})
+    before = tree_hash(lab.run / "pristine")
+    stack.materialise(stack.top, lab.run / "tree")
+    with (lab.run / "tree" / "a.py").open("a") as file:
         file.write("more\n")
-    assert tree_hash(run / "pristine") == before
+    assert tree_hash(lab.run / "pristine") == before
 
 
-def test_a_change_that_goes_through_a_link_is_refused(
-    repository: Write, tmp_path: Path, run: Path, write: Write, new_stack: NewStack
-) -> None:
-    write(tmp_path / "outside", {"x.py": "theirs\n"})
-    target = repository({"a.py": "1\n"})
-    (target / "tracked").symlink_to(tmp_path / "outside")
-    stack = new_stack(target, run)
+def test_a_change_that_goes_through_a_link_is_refused(lab: Lab) -> None:
+    lab.write(lab.tmp_path / "outside", {"x.py": "theirs\n"})
+    target = lab.repository({"a.py": "1\n"})
+    (target / "tracked").symlink_to(lab.tmp_path / "outside")
+    stack = lab.new_stack(target, lab.run)
     diff = "--- a/tracked/x.py\n+++ b/tracked/x.py\n@@ -1 +1 @@\n-theirs\n+ours\n"
-    found = stack.materialise_candidate(diff, run / "tree", RULES)
+    found = stack.materialise_candidate(diff, lab.run / "tree", RULES)
     assert isinstance(found, PatchFinding)
     assert found.kind == "refused"
-    assert (tmp_path / "outside" / "x.py").read_text() == "theirs\n"
+    assert (lab.tmp_path / "outside" / "x.py").read_text() == "theirs\n"
 
 
-def test_the_same_changes_give_the_same_commits_in_another_run(
-    repository: Write, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
-    target = repository({"a.py": SEVEN})
+def test_the_same_changes_give_the_same_commits_in_another_run(lab: Lab) -> None:
+    target = lab.repository({"a.py": SEVEN})
     tops = []
     for name in ("one", "two"):
-        (run / name).mkdir()
-        stack = new_stack(target, run / name)
-        stack.accept(change(stack, "x", {"a.py": "1\n"}))
+        (lab.run / name).mkdir()
+        stack = lab.new_stack(target, lab.run / name)
+        stack.accept(lab.change(stack, "x", {"a.py": "1\n"}))
         tops.append(stack.top)
     assert tops[0] == tops[1]
 
 
-def test_an_opened_stack_is_the_one_that_was_left(
-    repository: Write, run: Path, contents: Contents, new_stack: NewStack, change: MakeChange
-) -> None:
-    stack = new_stack(repository({"a.py": SEVEN}), run)
-    stack.accept(change(stack, "one", {"a.py": "1\n"}))
-    again = Stack.open(run / "stack")
-    assert (again.base, again.top, accepted(again)) == (stack.base, stack.top, ["one"])
-    with pytest.raises(StackError):
-        Stack.open(run / "nothing")
-
-
-def test_a_stack_is_read_from_where_its_run_lies_now(
-    repository: Write, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
-    stack = new_stack(repository({"a.py": SEVEN, "b.py": "x\n"}), run)
-    stack.accept(change(stack, "one", {"a.py": "1\n"}))
-    moved = run.rename(run.with_name("moved"))
+def test_a_stack_is_read_from_where_its_run_lies_now(lab: Lab) -> None:
+    stack = lab.stack({"a.py": SEVEN, "b.py": "x\n"})
+    top = stack.accept(lab.change(stack, "one", {"a.py": "1\n"}))
+    moved = lab.run.rename(lab.run.with_name("moved"))
     again = Stack.open(moved / "stack")
+    assert (again.base, again.top, accepted(again)) == (stack.base, top, ["one"])
     again.materialise(again.top, moved / "tree")
     assert [(moved / "tree" / name).read_text() for name in ("a.py", "b.py")] == ["1\n", "x\n"]
-    again.accept(change(again, "two", {"b.py": "y\n"}))
+    again.accept(lab.change(again, "two", {"b.py": "y\n"}))
     assert accepted(again) == ["one", "two"]
     shutil.rmtree(moved / "pristine")
     with pytest.raises(StackError, match="pristine"):
         Stack.open(moved / "stack")
+    with pytest.raises(StackError, match="cannot be read"):
+        Stack.open(moved / "nothing")
 
 
-def test_a_stack_whose_making_was_cut_short_is_made_anew(repository: Write, run: Path, new_stack: NewStack) -> None:
-    target = repository({"a.py": SEVEN})
-    left = run / ".stack.making" / "repository.git"
+def test_a_stack_whose_making_was_cut_short_is_made_anew(lab: Lab) -> None:
+    target = lab.repository({"a.py": SEVEN})
+    left = lab.run / ".stack.making" / "repository.git"
     left.mkdir(parents=True)
     (left / "HEAD").write_text("half")
-    assert accepted(new_stack(target, run)) == []
+    assert accepted(lab.new_stack(target, lab.run)) == []
 
 
 THREE_EDITS = (("line 1\n", "ONE\n"), ("line 4\n", "FOUR\n"), ("line 7\n", "7\n8\n"))
@@ -177,8 +152,8 @@ def three_changes(stack: Stack, change: MakeChange) -> list[Change]:
     return changes
 
 
-def test_each_change_can_be_left_out(repository: Write, run: Path, new_stack: NewStack, change: MakeChange) -> None:
-    stack = new_stack(repository({"a.py": SEVEN}), run)
+def test_each_change_can_be_left_out(lab: Lab, change: MakeChange) -> None:
+    stack = lab.stack({"a.py": SEVEN})
     changes = three_changes(stack, change)
     top = stack.top
     for left_out in range(3):
@@ -194,16 +169,14 @@ def test_each_change_can_be_left_out(repository: Write, run: Path, new_stack: Ne
     assert stack.build(changes) == top
 
 
-def test_a_change_in_one_of_many_equal_places_stays_where_it_was_made(
-    repository: Write, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
+def test_a_change_in_one_of_many_equal_places_stays_where_it_was_made(lab: Lab) -> None:
     block = "def f():\n    x = 1\n    return x\n\n\n"
-    stack = new_stack(repository({"a.py": block * 6}), run)
-    removal = change(stack, "removal", {"a.py": block * 5}, on=stack.top)
+    stack = lab.stack({"a.py": block * 6})
+    removal = lab.change(stack, "removal", {"a.py": block * 5}, on=stack.top)
     stack.accept(removal)
     parts = [block] * 5
     parts[3] = block.replace("1", "2")
-    edit = change(stack, "edit", {"a.py": "".join(parts)}, on=stack.top)
+    edit = lab.change(stack, "edit", {"a.py": "".join(parts)}, on=stack.top)
     stack.accept(edit)
     built = stack.build([edit])
     assert isinstance(built, str)
@@ -211,15 +184,13 @@ def test_a_change_in_one_of_many_equal_places_stays_where_it_was_made(
     assert text_at(stack, built, "a.py").count("x = 1") == 5
 
 
-def test_a_change_that_needs_another_is_a_conflict_and_the_stack_stays(
-    repository: Write, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
-    stack = new_stack(repository({"a.py": SEVEN}), run)
-    first = change(stack, "first", {"a.py": SEVEN.replace("line 4", "four"), "new.py": "x\n"}, on=stack.top)
+def test_a_change_that_needs_another_is_a_conflict_and_the_stack_stays(lab: Lab) -> None:
+    stack = lab.stack({"a.py": SEVEN})
+    first = lab.change(stack, "first", {"a.py": SEVEN.replace("line 4", "four"), "new.py": "x\n"}, on=stack.top)
     stack.accept(first)
-    second = change(stack, "second", {"a.py": SEVEN.replace("line 4", "FOUR")}, on=stack.top)
+    second = lab.change(stack, "second", {"a.py": SEVEN.replace("line 4", "FOUR")}, on=stack.top)
     stack.accept(second)
-    third = change(stack, "third", {"new.py": "y\n"}, on=stack.top)
+    third = lab.change(stack, "third", {"new.py": "y\n"}, on=stack.top)
     stack.accept(third)
     top = stack.top
     for rest, blamed, path in (([second], "second", "a.py"), ([third], "third", "new.py")):
@@ -230,13 +201,11 @@ def test_a_change_that_needs_another_is_a_conflict_and_the_stack_stays(
     assert stack.top == top
 
 
-def test_an_enabler_in_reserve_is_put_below_a_change_made_without_it(
-    repository: Write, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
-    stack = new_stack(repository({"a.py": SEVEN, "b.py": "1\n"}), run)
-    enabler = change(stack, "enabler", {"a.py": SEVEN.replace("line 1", "ONE")}, on=stack.top)
-    wanted = change(stack, "wanted", {"a.py": SEVEN.replace("line 7", "SEVEN")}, on=stack.top)
-    stack.accept(change(stack, "between", {"b.py": "2\n"}))
+def test_an_enabler_in_reserve_is_put_below_a_change_made_without_it(lab: Lab) -> None:
+    stack = lab.stack({"a.py": SEVEN, "b.py": "1\n"})
+    enabler = lab.change(stack, "enabler", {"a.py": SEVEN.replace("line 1", "ONE")}, on=stack.top)
+    wanted = lab.change(stack, "wanted", {"a.py": SEVEN.replace("line 7", "SEVEN")}, on=stack.top)
+    stack.accept(lab.change(stack, "between", {"b.py": "2\n"}))
     built = stack.build([enabler, wanted], on=stack.top)
     assert isinstance(built, str)
     assert accepted(stack) == ["between"]
@@ -245,12 +214,10 @@ def test_an_enabler_in_reserve_is_put_below_a_change_made_without_it(
     assert text_at(stack, stack.top, "a.py") == SEVEN.replace("line 1", "ONE").replace("line 7", "SEVEN")
 
 
-def test_what_another_change_has_done_already_is_no_conflict(
-    repository: Write, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
-    stack = new_stack(repository({"a.py": SEVEN, "old.py": "x\n"}), run)
-    one = change(stack, "one", {"a.py": "1\n", "new.py": "x\n", "old.py": None}, on=stack.top)
-    two = change(stack, "two", {"a.py": "1\n", "new.py": "x\n", "old.py": None, "b.py": "x\n"}, on=stack.top)
+def test_what_another_change_has_done_already_is_no_conflict(lab: Lab) -> None:
+    stack = lab.stack({"a.py": SEVEN, "old.py": "x\n"})
+    one = lab.change(stack, "one", {"a.py": "1\n", "new.py": "x\n", "old.py": None}, on=stack.top)
+    two = lab.change(stack, "two", {"a.py": "1\n", "new.py": "x\n", "old.py": None, "b.py": "x\n"}, on=stack.top)
     built = stack.build([one, two])
     assert isinstance(built, str)
     assert text_at(stack, built, "b.py") == "x\n"

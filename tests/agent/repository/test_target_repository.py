@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.repository.export import export
-from tests.agent.fixture_types import MakeChange, NewStack, Write
+from tests.agent.fixture_types import Lab
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -118,22 +118,20 @@ UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("how", UNUSABLE)
-def test_a_repository_that_cannot_be_used_is_left_alone_and_named(
-    how: str, repository: Write, run: Path, new_stack: NewStack, change: MakeChange
-) -> None:
-    target = repository({"a.py": "1\n"})
+def test_a_repository_that_cannot_be_used_is_left_alone_and_named(lab: Lab, how: str) -> None:
+    target = lab.repository({"a.py": "1\n"})
     spoil, reason = UNUSABLE[how]
     spoil(target)
-    before = everything_below(target.parent, apart=run)
-    stack = new_stack(target, run)
+    before = everything_below(target.parent, apart=lab.run)
+    stack = lab.new_stack(target, lab.run)
     assert reason in stack.facts.no_branch_because
-    stack.accept(change(stack, "one", {"a.py": "2\n"}))
-    result = export(stack, "r1", run)
+    stack.accept(lab.change(stack, "one", {"a.py": "2\n"}))
+    result = export(stack, "r1", lab.run)
     assert result.branch is None
     assert result.folder is not None
     assert (result.folder / "a.py").read_text() == "2\n"
     assert reason in result.note
-    assert everything_below(target.parent, apart=run) == before
+    assert everything_below(target.parent, apart=lab.run) == before
 
 
 def everything_below(folder: Path, *, apart: Path) -> dict[str, bytes]:
