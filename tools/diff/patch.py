@@ -19,12 +19,13 @@ from typing import Literal
 
 from tools.diff.hunks import Misfit, check_places, explain, read_hunks
 from tools.diff.patch_rules import PatchRules, hides_a_module, never_allowed
-from tools.private_git import PrivateGit, listed, quoted
+from tools.private_git import GitResult, PrivateGit, listed, quoted
 
 _MODES = {"100644": False, "100755": True}
 _DIFF = "diff-tree -p --no-renames --binary --no-ext-diff --no-textconv before after"
 _APPLY = ("apply", "--verbose", "--unidiff-zero", "--whitespace=nowarn")
 _ODD_MODE = re.compile(r"^ (?:(?:create|delete) mode|mode change .*=>) (?!100644|100755)(\d+)", re.M)
+_BINARY = re.compile(r"^(?:literal|delta) (\d{1,18})$", re.M)
 _WITH_PREFIX = re.compile(r'^(?:diff --git "?a/|\+\+\+ "?b/|--- "?a/.*\n\+\+\+ /dev/null)', re.M)
 
 
@@ -75,9 +76,9 @@ def digest(diff: str) -> str:
 
 
 def changed_paths(diff: str) -> list[str]:
-    """The files that a diff says to change, as they are called afterwards. Raises: GitError for no diff."""
+    """The files that a diff says to change, as they are called afterwards. Raises: Misfit."""
     with _scratch() as git:
-        return [name for name, _ in _names(git, diff.encode("utf-8", "surrogateescape"), PatchRules())]
+        return [name for name, _ in _names(git, diff, PatchRules())]
 
 
 def make_diff(tree: Path, new_files: Mapping[str, str | bytes | None]) -> str:
@@ -215,17 +216,21 @@ def _store(git: PrivateGit, **branches: Files) -> None:
     git.run("fast-import", "--quiet", stdin=b"".join(stream))
 
 
-def _names(git: PrivateGit, diff: bytes, rules: PatchRules) -> list[tuple[str, str]]:
+def _git_apply(git: PrivateGit, diff: str, rules: PatchRules, *options: str, index: Path | None = None) -> GitResult:
+    strip = "-p1" if _WITH_PREFIX.search(diff) else "-p0"
+    given, limit = diff.encode("utf-8", "surrogateescape"), 2 * rules.max_diff_bytes
+    command = (*_APPLY, strip, *options, "-")
+    return git.run(*command, stdin=given, index=index, accept=range(256), max_allocation_bytes=limit)
+
+
+def _names(git: PrivateGit, diff: str, rules: PatchRules) -> list[tuple[str, str]]:
     """Of each file of the diff its name after and before. Raises: Misfit, _Refused."""
-    unpacked = sum(map(int, re.findall(rb"^(?:literal|delta) (\d{1,18})$", diff, re.M)))
+    unpacked = sum(map(int, _BINARY.findall(diff)))
     if unpacked > 2 * rules.max_diff_bytes:
         raise Misfit(f"its binary files would unpack to {unpacked} bytes")
     names = []
     for direction in ((), ("-R",)):
-        said = git.run(
-            *_APPLY, *_prefix(diff), *direction, "--numstat", "-z", "--summary",
-            stdin=diff, accept=range(256), max_allocation_bytes=2 * rules.max_diff_bytes,
-        )  # fmt: skip
+        said = _git_apply(git, diff, rules, *direction, "--numstat", "-z", "--summary")
         if said.status:
             raise Misfit(explain([], said.stderr, []))
         text = said.stdout.decode("utf-8", "surrogateescape")
@@ -233,11 +238,6 @@ def _names(git: PrivateGit, diff: bytes, rules: PatchRules) -> list[tuple[str, s
         if odd := _ODD_MODE.search(text.rpartition("\0")[2]):
             raise _Refused(f"file mode {odd[1]}; only plain files may be changed")
     return list(zip(*names, strict=True))
-
-
-def _prefix(diff: bytes) -> tuple[str]:
-    """Whether names start with a/ and b/, as git writes them."""
-    return ("-p1" if _WITH_PREFIX.search(diff.decode("utf-8", "surrogateescape")) else "-p0",)
 
 
 class _Plan:
@@ -248,9 +248,8 @@ class _Plan:
         self.before: dict[str, FileState | None] = {}
 
     def apply(self, diff: str) -> dict[str, FileState | None]:
-        given = diff.encode("utf-8", "surrogateescape")
         hunks = read_hunks(diff)
-        names = _names(self.git, given, self.rules)
+        names = _names(self.git, diff, self.rules)
         self.check_paths({path for pair in names for path in pair})
         if len(hunks) != len(names):
             raise Misfit("a file of the diff is named, and not what happens to it")
@@ -258,17 +257,13 @@ class _Plan:
         index = self.git.folder / "index"
         _store(self.git, before=self.before)
         self.git.run("read-tree", "before", index=index)
-        said = self.git.run(
-            *_APPLY, *_prefix(given), "--cached", "-",
-            stdin=given, index=index, accept=range(256), max_allocation_bytes=2 * self.rules.max_diff_bytes,
-        )  # fmt: skip
+        said = _git_apply(self.git, diff, self.rules, "--cached", index=index)
         if said.status:
             raise Misfit(explain(hunks, said.stderr, contents))
         check_places(hunks, said.stderr, contents)
         after = self.written(index)
-        paths = self.before.keys() | after.keys()
-        self.check_paths(paths)
-        changed = {path: after.get(path) for path in sorted(paths) if after.get(path) != self.before[path]}
+        self.check_paths(after.keys() - self.before.keys())
+        changed = {path: after.get(path) for path in self.before if after.get(path) != self.before[path]}
         for path, state in changed.items():
             self.check_new_state(path, state, changed)
         return changed
