@@ -45,7 +45,7 @@ def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
 def test_a_repository_gets_one_branch_on_its_head_and_nothing_else(lab: Lab) -> None:
     target = lab.repository({"a.py": "1\n", "pkg/b.py": "1\n"})
     status, before, tree = lab.user_git(target, "status", "--porcelain"), files_of(target / ".git"), tree_hash(target)
-    stack = stack_with(target, lab.run, {"a.py": "2\n"}, {"pkg/b.py": None, "c ü.py": "x\n"})
+    stack = stack_with(target, lab.run, {"a.py": "2\n"}, {"pkg/b.py": None, "c ü.py": "x\n", "copy.py": "1\n"})
     assert files_of(target / ".git") == before
     result = export(stack, "20260101-ab12", lab.run)
     assert (result.branch, result.folder) == ("ratchet/20260101-ab12", None)
@@ -53,7 +53,7 @@ def test_a_repository_gets_one_branch_on_its_head_and_nothing_else(lab: Lab) -> 
     assert {name: fact for name, fact in after.items() if name in before} == before
     new = sorted(after.keys() - before.keys())
     assert [name for name in new if not name.startswith("objects/")] == ["refs/heads/ratchet/20260101-ab12"]
-    assert len(new) == 1 + 6  # two commits, their two trees, two blobs
+    assert len(new) == 1 + 6  # two commits, their two trees, two blobs: the third is there
     assert tree_hash(target) == tree
     assert lab.user_git(target, "status", "--porcelain") == status == ""
     assert lab.user_git(target, "log", "--format=%s", "main..ratchet/20260101-ab12") == "Change 1\nChange 0"
