@@ -92,15 +92,17 @@ class TargetRepository:
         if made.status and "Permission denied" in made.stderr:
             raise PermissionError(0, "Permission denied")
         if made.status == 0:
-            self._give({self.common / ref, *(self.common / ref).parents} - set((self.common / "refs/heads").parents))
+            heads = self.common / "refs" / "heads"
+            self._give({self.common / ref, *(self.common / ref).parents} - {heads, *heads.parents})
         return made.status == 0
 
     def _give(self, places: set[Path]) -> None:
         """Root leaves no files of its own in a user's repository."""
         owner = self.common.stat()
-        for place in places:
-            if os.geteuid() == 0 != owner.st_uid and place.lstat().st_uid == 0:
-                os.chown(place, owner.st_uid, owner.st_gid, follow_symlinks=False)
+        if os.geteuid() == 0 and owner.st_uid != 0:
+            for place in places:
+                if place.lstat().st_uid == 0:
+                    os.chown(place, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def read_repository(target: Path) -> TargetRepository | None:

@@ -174,6 +174,13 @@ def test_a_branch_can_be_written_where_every_ref_is_packed_and_a_killed_export_l
     lab.user_git(target, "fsck", "--strict")
 
 
+def test_a_repository_that_a_group_shares_stays_shared(lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n"}, "--shared=group")
+    assert export(stack_with(target, lab.run, {"a.py": "2\n"}), "r1", lab.run).branch == "ratchet/r1"
+    folders = [path for path in (target / ".git" / "objects").iterdir() if len(path.name) == 2]
+    assert all(path.stat().st_mode & 0o2070 == 0o2070 for path in (*folders, target / ".git/refs/heads/ratchet"))
+
+
 def test_a_linked_worktree_gets_its_branch_where_all_branches_are(lab: Lab) -> None:
     main = lab.repository({"a.py": "1\n"})
     lab.user_git(main, "worktree", "add", "--quiet", "-b", "side", str(lab.tmp_path / "linked"))
