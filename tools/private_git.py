@@ -216,4 +216,5 @@ def _failure(command: str, status: int, said: str) -> RatchetError:
     if _is_disk_full(said):
         return DiskFull("The disk is full, so git could not keep a change.", hint="Free some space and resume the run.")
     ended = "it took too long or said too much, and was ended" if status < 0 else f"status {status}"
-    return GitError(f"git {command} failed: {said.splitlines()[0] if said else ended}")
+    errors = [line for line in said.splitlines() if line.startswith(("error: ", "fatal: "))]
+    return GitError(f"git {command} failed: {errors[0] if errors else ended}")

@@ -51,6 +51,8 @@ def read_hunks(diff: str) -> list[list[Hunk]]:
         elif line.startswith("diff --git ") or (starts_file and not in_header):
             files.append([])
             in_hunk, in_header = False, True
+        elif in_header and line.startswith("Binary files "):
+            raise Misfit(f"line {number} of the diff: a binary file without its content (`git diff --binary` has it)")
         elif in_hunk:
             if line.startswith(("+", "-", " ")) and line not in ("--", "-- "):  # these end a mail
                 raise Misfit(f"line {number} of the diff: one line more than the hunk above it says that it has")

@@ -45,7 +45,7 @@ def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
 def test_a_repository_gets_one_branch_on_its_head_and_nothing_else(lab: Lab) -> None:
     target = lab.repository({"a.py": "1\n", "pkg/b.py": "1\n"})
     status, before, tree = lab.user_git(target, "status", "--porcelain"), files_of(target / ".git"), tree_hash(target)
-    stack = stack_with(target, lab.run, {"a.py": "2\n"}, {"pkg/b.py": None, "c ü.py": "x\n", "copy.py": "1\n"})
+    stack = stack_with(target, lab.run, {"a.py": "2\n"}, {"pkg/b.py": None, "c ü.py": "x\n", "again.py": "1\n"})
     assert files_of(target / ".git") == before
     result = export(stack, "20260101-ab12", lab.run)
     assert (result.branch, result.folder) == ("ratchet/20260101-ab12", None)
