@@ -76,12 +76,3 @@ def test_it_can_be_trained(here: None) -> None:
     optimizer.step()
     assert gap_bytes(net[0]) == 256
     torch.testing.assert_close(net[0].weight, before - 0.1 * net[0].weight.grad)
-
-
-def test_other_kinds_of_layers_are_left_alone(here: None) -> None:
-    class Own(nn.Linear):
-        pass
-
-    net = nn.Sequential(Own(128, 8), nn.LazyLinear(4), nn.Bilinear(128, 128, 2))
-    padded.pad_linears(net)
-    assert type(net[0]) is Own and net[0].weight.is_contiguous()
