@@ -31,7 +31,7 @@ types: setup ## check the types, for the guest also under the oldest Python a ta
 	@$(VENV)/mypy --python-version 3.10 sandbox/guest
 
 docs: setup ## write the generated pages of docs/ anew
-	@$(VENV)/python -m scripts.exit_status && $(VENV)/python -m scripts.promises
+	@$(VENV)/python -m scripts.exit_status && $(VENV)/python -m scripts.promises && $(VENV)/python -m evals results
 
 lock: ## write requirements.lock anew (with the oldest supported Python)
 	@$(PYTHON) scripts/lock.py

@@ -66,9 +66,11 @@ def run(names: Sequence[str], results_dir: Path, options: Sequence[str] = (), ru
 
 def told(row: Result) -> str:
     """A row for a person, in one line."""
+    took = wording.duration(row.minutes * 60)
+    if not row.kept:
+        return f"{row.task}: {row.outcome}, {took}"
     over = [wording.speedup(each) if each else "not measured" for each in (row.speedup, row.over_one_line)]
-    speedups = f"{over[0]} over eager, {over[1]} over the best plain torch.compile" if row.kept else "nothing faster"
-    return f"{row.task}: {row.outcome}, {speedups}, {wording.duration(row.minutes * 60)}"
+    return f"{row.task}: {row.outcome}, {over[0]} over eager, {over[1]} over the best plain torch.compile, {took}"
 
 
 def run_one(name: str, runs_dir: Path, options: Sequence[str]) -> tuple[int, Result, dict[str, object]]:
