@@ -35,13 +35,13 @@ def propose(state: RunState, ctx: RunContext) -> Update:
         return {"attempt": _begin(ctx, left_over)}
     hurried = may_hurry and ctx.budget.hurried()  # before anybody is asked who takes time or money
     offer = waiting.offer(ctx, step, only_checked=hurried)
-    if hurried and not offer.candidates and ctx.expecting([step]):
+    if hurried and not offer.candidates and ctx.proposals.expecting([step]):
         return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     if offer.candidates and not may_hurry:
         _reserve(ctx, step)
     # in any step: a second try of the same on the same would only be a second chance for chance
-    base = ctx.base(offer.below)
-    new = [candidate for candidate in offer.candidates if candidate.digest not in ctx.judged_on(base)]
+    base = ctx.records.base(offer.below)
+    new = [candidate for candidate in offer.candidates if candidate.digest not in ctx.records.judged_on(base)]
     if not new:
         return {"attempt": "", "no_more": offer.reason or "nothing is left to try"}
     return {"attempt": _begin(ctx, Attempt(id=name, candidate=new[0], base=base, below=offer.below))}
@@ -51,14 +51,15 @@ def _left_over(ctx: RunContext, name: str) -> Attempt | None:
     """The next attempt, where an earlier command came no further with it than to save it: it may have cost money."""
     if not ctx.attempts.has(name) or ctx.attempts.verdict(name) is not None:
         return None
-    attempt = ctx.attempts.load(name)
-    fits = attempt.base == ctx.base(attempt.below) and attempt.candidate.digest not in ctx.judged_on(attempt.base)
-    return attempt if fits else None
+    attempt, records = ctx.attempts.load(name), ctx.records
+    fits = attempt.base == records.base(attempt.below)
+    return attempt if fits and attempt.candidate.digest not in records.judged_on(attempt.base) else None
 
 
 def _reserve(ctx: RunContext, step: str) -> None:
     """Time for the steps after it that have something to try."""
-    ctx.budget.reserve(ctx.expecting([name for name in STEPS[STEPS.index(step) + 1 :] if name in ctx.config.steps]))
+    to_come = [name for name in STEPS[STEPS.index(step) + 1 :] if name in ctx.config.steps]
+    ctx.budget.reserve(ctx.proposals.expecting(to_come))
 
 
 def _begin(ctx: RunContext, attempt: Attempt) -> str:
@@ -75,7 +76,7 @@ def apply(state: RunState, ctx: RunContext) -> Update:
     if attempt.candidate.objection:
         found = Verdict(name="refused", reason=f"a reviewer rejects it: {attempt.candidate.objection}")
     else:
-        found = ctx.build_candidate(attempt)
+        found = ctx.builds.candidate(attempt)
     if isinstance(found, Verdict):
         ctx.attempts.save_verdict(attempt.id, found)
     return {"verdict": found.name if isinstance(found, Verdict) else ""}
@@ -84,14 +85,14 @@ def apply(state: RunState, ctx: RunContext) -> Update:
 def verify(state: RunState, ctx: RunContext) -> Update:
     """Is it right? What fails gets its verdict here."""
     attempt = ctx.attempts.load(state["attempt"])
-    ctx.subject = attempt.candidate.shown
-    kernels = ctx.looked_at_kernels(attempt)
+    ctx.display.subject = attempt.candidate.shown
+    kernels = ctx.builds.looked_at_kernels(attempt)
     if kernels.faults:
         reason = "; ".join(kernels.faults)
         verdict = Verdict(name="broken", reason=reason, evidence={"correctness": {"kernels": kernels.evidence()}})
         ctx.attempts.save_verdict(attempt.id, verdict)
         return {"verdict": verdict.name}
-    checked = ctx.checked(attempt)
+    checked = ctx.builds.checked(attempt)
     finding = checked.finding
     if kernels.evidence():
         finding.evidence["kernels"] = kernels.evidence()
@@ -112,8 +113,8 @@ def measure(state: RunState, ctx: RunContext) -> Update:
     attempt = ctx.attempts.load(state["attempt"])
     verdict = ctx.attempts.verdict(attempt.id)
     if verdict is None:
-        ctx.subject = attempt.candidate.shown
-        verdict = ctx.referee.time(ctx.checked(attempt), ctx.top_build(), attempt.id)
+        ctx.display.subject = attempt.candidate.shown
+        verdict = ctx.referee.time(ctx.builds.checked(attempt), ctx.builds.top(), attempt.id)
         measurements.keep_noise(ctx.run_dir, ctx.referee.aa)
         ctx.attempts.save_verdict(attempt.id, verdict)
     return {"verdict": verdict.name}
@@ -124,11 +125,11 @@ def decide(state: RunState, ctx: RunContext) -> Update:
     attempt = ctx.attempts.load(state["attempt"])
     verdict = ctx.attempts.verdict(attempt.id)
     assert verdict is not None, "every way to this node leaves a verdict"
-    stack = [*ctx.stacked(), *attempt.below, attempt.id] if verdict.name == "kept" else None
-    ctx.record(attempt, verdict, stack)
+    stack = [*ctx.records.stacked(), *attempt.below, attempt.id] if verdict.name == "kept" else None
+    ctx.records.add(attempt, verdict, stack)
     if verdict.name not in ("kept", "right"):
-        ctx.forget_cache(attempt)
-        ctx.forget(attempt)
+        ctx.builds.forget_cache(attempt)
+        ctx.builds.forget(attempt)
     ctx.progress.emit(
         VerdictReached(attempt.id, attempt.candidate.shown, verdict.name, verdict.reason, verdict.speedup)
     )
@@ -139,8 +140,8 @@ def commit(state: RunState, ctx: RunContext) -> Update:
     """Stack what was proven, with what it was proven on."""
     attempt = ctx.attempts.load(state["attempt"])
     verdict = ctx.attempts.verdict(attempt.id)
-    top = ctx.follow_ledger()
-    ctx.adopt_build(attempt, top)
+    top = ctx.records.follow()
+    ctx.builds.adopt(attempt, top)
     ctx.progress.emit(
         StackGrew(
             attempt.candidate.step,
@@ -159,7 +160,7 @@ def diagnose(state: RunState, ctx: RunContext) -> Update:
     shadow = list(state.get("shadow", []))
     verdict = state["verdict"]
     if verdict == "right":
-        ctx.adopt_build(attempt, ctx.base((*attempt.below, attempt.id)))
+        ctx.builds.adopt(attempt, ctx.records.base((*attempt.below, attempt.id)))
         return {"attempt": ""}
     if given_up := waiting.given_up_with(ctx, attempt):
         ctx.progress.emit(Note(f"given up with it: {'; '.join(given_up)}"))

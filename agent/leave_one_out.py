@@ -54,12 +54,12 @@ def _gain(row: LedgerRow) -> float:
 
 
 def _weigh_one(ctx: RunContext, commit: StackCommit, attempt_id: str) -> None:
-    top, top_commit, title = ctx.top_build(), ctx.stack.top, commit.title
-    without = ctx.stack_without(commit.attempt_id)
+    top, top_commit, title = ctx.builds.top(), ctx.stack.top, commit.title
+    without = ctx.records.stack_without(commit.attempt_id)
     if without is None:
         verdict = Verdict(name="refused", reason="later changes are built on it, so it cannot be left out alone")
     else:
-        ctx.subject = f"the stack without: {title}"
+        ctx.display.subject = f"the stack without: {title}"
         verdict = _judge(ctx, commit.attempt_id, without, top)
     candidate = Candidate(
         step=STEP,
@@ -71,10 +71,11 @@ def _weigh_one(ctx: RunContext, commit: StackCommit, attempt_id: str) -> None:
     )
     attempt = Attempt(id=attempt_id, candidate=candidate, base=top_commit)
     kept = verdict.name == "kept"
-    ctx.record(attempt, verdict, [name for name in ctx.stacked() if name != commit.attempt_id] if kept else None)
+    left = [name for name in ctx.records.stacked() if name != commit.attempt_id]
+    ctx.records.add(attempt, verdict, left if kept else None)
     ctx.progress.emit(VerdictReached(attempt_id, candidate.shown, verdict.name, verdict.reason, verdict.speedup))
     if kept:
-        ctx.follow_ledger()
+        ctx.records.follow()
         ctx.progress.emit(StackShrank(title, commit.commit, len(ctx.stack.commits()), verdict.reason))
 
 
@@ -82,7 +83,7 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
     """Is the stack as good without it? The verdict is that of the smaller stack."""
     delta = ctx.referee.delta
     try:
-        smaller = ctx.build_of(without)
+        smaller = ctx.builds.of(without)
     except WorkerFault as fault:
         return Verdict(name="broken", reason=f"the stack does not run without it: {fault}")
     request = Request(
@@ -90,8 +91,8 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
         smaller,
         {"top": top},
         enough_to_weigh(delta, ctx.budget.too_dear),
-        progress=lambda n: ctx.say("measuring its worth", n, _next_look(n)),
-        doing=ctx.say,
+        progress=lambda n: ctx.display.say("measuring its worth", n, _next_look(n)),
+        doing=ctx.display.say,
     )
     try:
         found = ctx.referee.clock.compare(request).only

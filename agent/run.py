@@ -17,18 +17,22 @@ from pathlib import Path
 
 from agent import environment, past_run
 from agent.budget import Budget, longest_check_s
+from agent.builds import Builds
 from agent.config import RunConfig
 from agent.context import RunContext
+from agent.display import Display
 from agent.errors import AgentError
+from agent.proposals import Proposals
 from agent.proposers import Platform, Proposer
 from agent.proposers.in_turn import InTurn
 from agent.proposers.playbook import Playbook
 from agent.proposers.replay import Replay
-from agent.records import acceptance, measurements, run_folder
+from agent.records import measurements, run_folder
 from agent.records.atomic_file import write_atomically
 from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
 from agent.records.run_folder import RunFolder
+from agent.records.run_records import RunRecords
 from agent.reporting import outcome
 from agent.reporting.outcome import TargetFacts
 from agent.reporting.progress import Note, Progress, RunStarted
@@ -108,7 +112,8 @@ def _walk(folder: RunFolder, progress: Progress, joins: Joins | None, *, resumed
         try:
             ctx = _assemble(folder, scratch, stoppable, progress, resumed=resumed)
             ctx.end_running = stoppable.stop_all
-            ctx.proposer = joins(ctx, ctx.proposer) if joins is not None else ctx.proposer
+            if joins is not None:
+                ctx.proposals.proposer = joins(ctx, ctx.proposals.proposer)
             with contextlib.closing(ctx.referee):
                 state = graph.walk(ctx, path / "checkpoint.sqlite")
         finally:
@@ -116,7 +121,7 @@ def _walk(folder: RunFolder, progress: Progress, joins: Joins | None, *, resumed
                 stoppable.stop_all()  # threads that compile end with their processes
             finally:
                 folder.spend(time.monotonic() - begun)
-        ctx.caches.clear()
+        ctx.builds.caches.clear()
         outcome.finish(ctx, folder, state, sandbox.promises(), wall_s=folder.read().spent_s)
     return 0
 
@@ -208,33 +213,47 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
         )
     )
     (path / "profiles").mkdir(exist_ok=True)
+    ledger, attempts, platform = Ledger.open(path / "ledger.jsonl"), Attempts(path / "attempts"), _platform(workload)
+    records = RunRecords(config, path, int(run.created.timestamp()), stack, ledger, attempts)
+    display = Display(progress)
+    rules = PatchRules(protected=protection(config, workload))
+    builds = Builds(config, scratch, workload, referee, rules, records, display, compile_builds(referee, platform))
+    proposals = Proposals(
+        _proposer(config, path, stack),
+        platform,
+        Observer(referee.setting, workload),
+        config,
+        workload,
+        referee,
+        records,
+        builds,
+        display,
+    )
     ctx = RunContext(
         config=config,
         run_dir=path,
-        scratch=scratch,
-        created_unix=int(run.created.timestamp()),
         progress=progress,
+        display=display,
         workload=workload,
+        platform=platform,
         referee=referee,
-        observer=Observer(referee.setting, workload),
         stack=stack,
-        ledger=Ledger.open(path / "ledger.jsonl"),
-        attempts=Attempts(path / "attempts"),
-        proposer=_proposer(config, path, stack),
-        platform=_platform(workload),
-        rules=PatchRules(protected=protection(config, workload)),
+        ledger=ledger,
+        attempts=attempts,
+        records=records,
+        builds=builds,
+        proposals=proposals,
         budget=Budget.left(config.budget_minutes, run.spent_s),
     )
     if config.model is not None or config.replay is not None:
         from agent.llm.open_model import open_model
 
-        ctx.proposer = InTurn([ctx.proposer, open_model(ctx, resumed=resumed)])
+        ctx.proposals.proposer = InTurn([ctx.proposals.proposer, open_model(ctx, resumed=resumed)])
     for note in workload.notes:
         progress.emit(Note(f"{config.entry}: {one_line(note, 300)}"))
-    referee.say, referee.hurried = ctx.say, ctx.budget.too_dear
-    acceptance.follow(ctx.ledger, stack, ctx.change_of)
-    ctx.compile_baselines = compile_builds(ctx)
-    if ctx.compile_baselines:
+    referee.say, referee.hurried = display.say, ctx.budget.too_dear
+    records.follow()
+    if builds.compile_baselines:
         progress.emit(Note("preparing the compiler, once for all that will be compiled"))
         referee.prepare_compiler()
     known = measurements.session_start(path)

@@ -32,19 +32,19 @@ def offer(ctx: RunContext, step: str, *, only_checked: bool = False) -> Offer:
     """`only_checked`: nothing that is timed by itself, and nobody is asked who takes time or money."""
     waits = what_waits(ctx, step)
     if waits and _waited_for(ctx, waits[0]) == step:
-        together = ctx.propose(step, waits, looking=True)[0]
+        together = ctx.proposals.propose(step, waits, looking=True)[0]
         if together:  # in another role: by itself it may be tried after that
             return Offer([each.model_copy(update={"role": "with_waiting"}) for each in together], below=waits)
-    found, reason = ctx.propose(step, looking=only_checked)
+    found, reason = ctx.proposals.propose(step, looking=only_checked)
     by_itself = [each for each in found if not each.timed_with]
     if not found or (by_itself and not only_checked):
         return Offer(by_itself, reason)
     if not waits:
         return Offer([each for each in found if each.timed_with], reason)
-    checked = [each for each in ctx.propose(step, waits, looking=True)[0] if each.timed_with]
+    checked = [each for each in ctx.proposals.propose(step, waits, looking=True)[0] if each.timed_with]
     if checked or only_checked:
         return Offer(checked, below=waits)
-    return Offer(*ctx.propose(step, by_itself=True))  # nothing of it can be made on what waits
+    return Offer(*ctx.proposals.propose(step, by_itself=True))  # nothing of it can be made on what waits
 
 
 def what_waits(ctx: RunContext, step: str) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def what_waits(ctx: RunContext, step: str) -> tuple[str, ...]:
     found: list[str] = []
     for row in ctx.ledger.rows:
         if row.verdict == "right" and may_wait(ctx, step, _waited_for(ctx, row.attempt_id)):
-            changes = [ctx.change_of(each) for each in (*found, row.attempt_id)]
+            changes = [ctx.records.change_of(each) for each in (*found, row.attempt_id)]
             if not isinstance(ctx.stack.build(changes, on=ctx.stack.top), Conflict):
                 found.append(row.attempt_id)
     return tuple(found)

@@ -98,14 +98,14 @@ class Workbench:
 
     def verify(self) -> Finding:
         attempt = self._draft()
-        found = self.ctx.build_candidate(attempt)
+        found = self.ctx.builds.candidate(attempt)
         if isinstance(found, Verdict):
             return Finding(found.name, found.reason)
         if self._kernels is None:
-            self._kernels = self.ctx.looked_at_kernels(attempt)
+            self._kernels = self.ctx.builds.looked_at_kernels(attempt)
         if self._kernels.faults:
             return Finding("broken", "; ".join(self._kernels.faults))
-        return self.ctx.checked(attempt).finding
+        return self.ctx.builds.checked(attempt).finding
 
     def measure(self) -> Comparison:
         """Raises: ToolFault when it is not right, and so nothing is timed."""
@@ -113,14 +113,14 @@ class Workbench:
         finding = self.verify()
         if finding.verdict is not None:
             raise ToolFault(f"It is {finding.verdict}: {finding.reason}", "Only what is right is timed.")
-        self.ctx.subject = "a draft"
+        self.ctx.display.subject = "a draft"
         request = Request(
             "quick look",
-            self.ctx.top_build(),
-            {"candidate": self.ctx.checked(attempt).build},
+            self.ctx.builds.top(),
+            {"candidate": self.ctx.builds.checked(attempt).build},
             lambda ratios: len(ratios) >= QUICK_RESTARTS,
-            progress=lambda n: self.ctx.say("a quick look", n, QUICK_RESTARTS),
-            doing=self.ctx.say,
+            progress=lambda n: self.ctx.display.say("a quick look", n, QUICK_RESTARTS),
+            doing=self.ctx.display.say,
         )
         try:
             return self.ctx.referee.clock.compare(request).only
@@ -130,14 +130,14 @@ class Workbench:
     def profile(self, which: Literal["original", "stack", "candidate"]) -> Profile:
         try:
             if which == "original":
-                return self.ctx.profile("baseline", self.ctx.pristine_checked().build)
+                return self.ctx.builds.profile("baseline", self.ctx.builds.pristine_checked().build)
             if which == "stack":
-                return self.ctx.profile(stack_profile(self.base), self.ctx.top_build())
+                return self.ctx.builds.profile(stack_profile(self.base), self.ctx.builds.top())
             attempt = self._draft()
             finding = self.verify()
             if finding.verdict is not None:
                 raise ToolFault(f"It is {finding.verdict}: {finding.reason}", "Only what is right is profiled.")
-            return self.ctx.profile(attempt.id, self.ctx.checked(attempt).build)
+            return self.ctx.builds.profile(attempt.id, self.ctx.builds.checked(attempt).build)
         except WorkerFault as fault:
             raise ToolFault(f"It cannot be profiled: {fault}") from fault
 
@@ -182,7 +182,7 @@ class Workbench:
         if not secrets:
             yield tree
             return
-        shown = self.ctx.fresh_tree(f"{self.worktree.work.name}-shown")
+        shown = self.ctx.builds.fresh_tree(f"{self.worktree.work.name}-shown")
         try:
             copy_tree(tree, shown, writable=True)
             for path in secrets:
@@ -194,8 +194,8 @@ class Workbench:
     def _tree(self) -> Path:
         """The candidate's tree as it would be judged. Raises: ToolFault."""
         if not self.worktree.diff():
-            return self.ctx.top_build().tree
-        found = self.ctx.build_candidate(self._draft())
+            return self.ctx.builds.top().tree
+        found = self.ctx.builds.candidate(self._draft())
         if isinstance(found, Verdict):
             raise ToolFault(f"It is {found.name}: {found.reason}", "`diff` shows what you changed.")
         return found.tree
@@ -216,12 +216,12 @@ class Workbench:
         attempt = Attempt(id=name, candidate=candidate, base=self.base)
         if self._looked_at is None or self._looked_at.id != name:
             if self._looked_at is not None:
-                self.ctx.forget(self._looked_at)
+                self.ctx.builds.forget(self._looked_at)
             self._looked_at, self._kernels = attempt, None
         return attempt
 
 
 def _worktree(ctx: RunContext, name: str) -> Worktree:
-    view, work = ctx.view(), ctx.fresh_tree(name)
+    view, work = ctx.proposals.view(), ctx.builds.fresh_tree(name)
     copy_tree(view.tree, work, writable=True)
-    return Worktree(ctx.top_build().tree, work, ctx.rules)
+    return Worktree(ctx.builds.top().tree, work, ctx.builds.rules)

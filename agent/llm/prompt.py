@@ -52,7 +52,7 @@ def task(ctx: RunContext, step: str) -> str:
     platform, workload, packs = ctx.platform, ctx.workload, Packs.of(ctx.config.skills)
     cases = [{"shape": case.shape, "phase": case.phase} for case in workload.cases]
     where = "an AMD GPU (ROCm)" if platform.rocm else "an NVIDIA GPU" if platform.device == "cuda" else "a CPU"
-    stacked = ctx.stacked()
+    stacked = ctx.records.stacked()
     tried = [
         f"- {row.step}: {row.title}: {row.verdict}{_gain(row)}. {row.reason}{_idea(row, stacked)}"
         for row in ctx.ledger.rows
@@ -90,7 +90,7 @@ def _left(ctx: RunContext, step: str) -> str:
 
 
 def _ceiling(ctx: RunContext, step: str) -> list[str]:
-    bound = ctx.at_most(step)
+    bound = ctx.records.at_most(step)
     if bound is None or bound.speedup is None:
         return []
     return [f"By the profile this step can make a call at most {bound.speedup:.2f}x faster ({bound.reason})."]
@@ -99,7 +99,7 @@ def _ceiling(ctx: RunContext, step: str) -> list[str]:
 def _places(ctx: RunContext) -> list[str]:
     """Where in the sources patterns lie that the playbook knows."""
     try:
-        sites = ctx.sites()
+        sites = ctx.proposals.sites()
     except WorkerFault:
         return []
     found = [f"- {site.kind}: {site.file}:{site.line}" for site in sites[:40]]
@@ -108,7 +108,7 @@ def _places(ctx: RunContext) -> list[str]:
 
 def _profile(ctx: RunContext) -> str:
     try:
-        return profile_text.render(ctx.profile(stack_profile(ctx.stack.top), ctx.top_build()), advice=False)
+        return profile_text.render(ctx.builds.profile(stack_profile(ctx.stack.top), ctx.builds.top()), advice=False)
     except WorkerFault as fault:
         return f"it cannot be profiled: {fault}"
 

@@ -251,7 +251,7 @@ def time_shares(before: Profile | None, after: Profile | None) -> list[TimeShare
 def _steps(state: RunState, ctx: RunContext) -> list[Step]:
     """With what was kept later, together with a change of another step."""
     results = state.get("results", {})
-    rows = [ctx.ledger.find(name) for name in ctx.stacked()]
+    rows = [ctx.ledger.find(name) for name in ctx.records.stacked()]
     later = Counter(row.step for row in rows if row is not None and row.verdict == "right")
     found = list[Step]()
     for name in STEPS:
@@ -261,7 +261,7 @@ def _steps(state: RunState, ctx: RunContext) -> list[Step]:
 
 
 def _kept(ctx: RunContext) -> list[Kept]:
-    kept, stacked = list[Kept](), ctx.stacked()
+    kept, stacked = list[Kept](), ctx.records.stacked()
     for commit in ctx.stack.commits():
         row = ctx.ledger.find(commit.attempt_id)
         assert row is not None, "the stack follows the ledger"
@@ -320,10 +320,10 @@ def _model_use(ctx: RunContext) -> ModelUse | None:
 
 
 def _afresh(ctx: RunContext, state: RunState) -> list[Afresh]:
-    if not isinstance(ctx.proposer, Replay):
+    if not isinstance(ctx.proposals.proposer, Replay):
         return []
     reasons = {step.name: step.reason for step in _steps(state, ctx)}
-    return afresh.judged(ctx.proposer.changes, ctx.ledger.rows, ctx.stacked(), reasons)
+    return afresh.judged(ctx.proposals.proposer.changes, ctx.ledger.rows, ctx.records.stacked(), reasons)
 
 
 def _advice(ctx: RunContext, session: SessionStart, whole: Whole | None) -> Sequence[str]:
@@ -332,7 +332,7 @@ def _advice(ctx: RunContext, session: SessionStart, whole: Whole | None) -> Sequ
     changes = "" if top == base else ctx.stack.diff(top, since=base)
     advice = overlay.advice(changes, ctx.config.entry)
     if not any(kept.step == "compile_model" for kept in _kept(ctx)):  # no word on compiling, which may cost a look
-        advice += ctx.advice()
+        advice += ctx.proposals.advice()
     if whole is None or whole.over_compile is None or whole.over_compile.interval().ci_low <= 1:
         advice += compile_advice(session.compile, ctx.referee.delta)
     return advice

@@ -5,8 +5,9 @@ Never changes what is computed: only copies, expansions and constants that are m
 
 from __future__ import annotations
 
-from agent.context import AUDITED, RunContext
+from agent.context import RunContext
 from agent.owed import out_of_time
+from agent.records.run_records import AUDITED
 from agent.state import RunState, Update
 from agent.steps.summing_up import climbing_step
 
@@ -17,6 +18,6 @@ def run(state: RunState, ctx: RunContext) -> Update:
     update = climbing_step(state, ctx, STEP)
     ended = update.get("results", {}).get(STEP)
     if ended is not None and ended["kept"] and not out_of_time(ctx, STEP):
-        ctx.subject = "what is left"
-        ctx.profile(AUDITED, ctx.top_build())  # less is left for the steps to come than the original says
+        ctx.display.subject = "what is left"
+        ctx.builds.profile(AUDITED, ctx.builds.top())  # less is left for the steps to come than the original says
     return update

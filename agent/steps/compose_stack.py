@@ -52,7 +52,7 @@ def _moved_to(ctx: RunContext) -> str | None:
     for step in ctx.config.steps:
         if step in ("profile_baseline", "locate_layers", STEP):
             continue
-        candidates, _ = ctx.propose(step, looking=True)
+        candidates, _ = ctx.proposals.propose(step, looking=True)
         if any((step, candidate.key) not in known for candidate in candidates):
             return step
     return None
@@ -67,18 +67,18 @@ def _measure_whole(ctx: RunContext) -> None:
     if known is None or known.top != ctx.stack.top:
         known = _compare_whole(ctx)
     if known is not None:  # last: the report can do without it, and a stop may come meanwhile
-        ctx.subject = "the whole stack"
-        ctx.profile(stack_profile(ctx.stack.top), ctx.top_build())
+        ctx.display.subject = "the whole stack"
+        ctx.builds.profile(stack_profile(ctx.stack.top), ctx.builds.top())
 
 
 def _compare_whole(ctx: RunContext) -> Whole | None:
     """What was measured, kept; None where the stack was given up."""
     session = measurements.session_start(ctx.run_dir)
     assert session is not None
-    pristine, top = ctx.pristine_checked().build, ctx.top_build()
-    ctx.subject = "the whole stack"
+    pristine, top = ctx.builds.pristine_checked().build, ctx.builds.top()
+    ctx.display.subject = "the whole stack"
     best = session.best_compile()
-    beside = {"stack": top, **({best: ctx.compile_baseline(best)} if best else {})}
+    beside = {"stack": top, **({best: ctx.builds.compile_baseline(best)} if best else {})}
     measured = ctx.referee.report_on("whole stack", pristine, beside)
     over_eager = measured.comparisons["stack"]
     verdict = ctx.referee.check_whole(over_eager, measured.outputs_of("stack"))
@@ -109,8 +109,8 @@ def _give_up(ctx: RunContext, verdict: Verdict) -> None:
         role="whole",
     )
     attempt = Attempt(id=f"{STEP}-whole", candidate=candidate, base=ctx.stack.top)
-    ctx.record(attempt, verdict, [])
+    ctx.records.add(attempt, verdict, [])
     ctx.progress.emit(VerdictReached(attempt.id, candidate.title, verdict.name, verdict.reason, verdict.speedup))
     for left, commit in reversed(list(enumerate(ctx.stack.commits()))):
         ctx.progress.emit(StackShrank(commit.title, commit.commit, left, verdict.reason))
-    ctx.follow_ledger()
+    ctx.records.follow()

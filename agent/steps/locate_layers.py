@@ -19,7 +19,7 @@ def run(state: RunState, ctx: RunContext) -> Update:
     if not start(ctx, STEP):
         return finish(ctx, ended(STEP, "skipped", "left out by --steps"))
     try:
-        sites = ctx.sites()
+        sites = ctx.proposals.sites()
     except WorkerFault as fault:
         return finish(ctx, ended(STEP, "nothing", f"the top of the stack could not be observed: {fault}"))
     write_atomically(

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from agent.context import RunContext
+from agent.proposers import Platform
 from agent.records import measurements
 from agent.records.atomic_file import write_atomically
 from agent.records.measurements import GraphBreaks, Screened, SessionStart
@@ -22,6 +23,7 @@ from tools.judging import accept
 from tools.judging.comparison import Comparison
 from tools.judging.measure import Measured, Request
 from tools.judging.own_tests import OwnTests
+from tools.judging.referee import Referee
 from tools.judging.worker import Build, WorkerFault
 from tools.plain_text import one_line
 
@@ -46,17 +48,16 @@ MODES: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def run(state: RunState, ctx: RunContext) -> Update:
-    ctx.compile_baselines = compile_builds(ctx)
     start(ctx, STEP)  # this step is never left out: nothing can be judged without it
     known = measurements.session_start(ctx.run_dir)
     if known is None:
         known = _measure(ctx)
         measurements.keep_session(known, ctx.run_dir)
     ctx.use(known)
-    ctx.subject = "the original"
-    profile = ctx.profile("baseline", ctx.pristine_checked().build)
+    ctx.display.subject = "the original"
+    profile = ctx.builds.profile("baseline", ctx.builds.pristine_checked().build)
     try:
-        seen = ctx.view().observation.model_dump_json(indent=1, by_alias=True, exclude={"sources"})
+        seen = ctx.proposals.view().observation.model_dump_json(indent=1, by_alias=True, exclude={"sources"})
         write_atomically(ctx.run_dir / "profiles" / "observed.json", seen + "\n")
     except WorkerFault as fault:
         ctx.progress.emit(Note(f"the original could not be observed, so that nothing is proposed for it: {fault}"))
@@ -72,13 +73,13 @@ def run(state: RunState, ctx: RunContext) -> Update:
 
 
 def _measure(ctx: RunContext) -> SessionStart:
-    ctx.subject = "the original"
-    pristine = ctx.pristine_checked().build
+    ctx.display.subject = "the original"
+    pristine = ctx.builds.pristine_checked().build
     parts = ctx.run_dir / "session"  # so that what was measured before an interruption is not measured again
     parts.mkdir(exist_ok=True)
     aa = measurements.once(parts / "aa.json", Comparison, lambda: _against_itself(ctx))
     ctx.referee.use_noise(aa)
-    ctx.subject = "the original"
+    ctx.display.subject = "the original"
     own_tests = measurements.once(parts / "own-tests.json", OwnTests, ctx.referee.run_own_tests)
     found = SessionStart(aa=aa, own_tests=own_tests)
     ctx.progress.emit(Note(found.own_tests.note))
@@ -105,7 +106,7 @@ def confirm_best(ctx: RunContext) -> None:
     found = measurements.session_start(ctx.run_dir)
     if found is not None and found.compile_screened and not found.compile:
         left = {mode: median(each.log_ratios) for mode, each in found.compile_screened.items()}
-        _confirm_near(ctx, found, ctx.pristine_checked().build, left)
+        _confirm_near(ctx, found, ctx.builds.pristine_checked().build, left)
         measurements.keep_session(found, ctx.run_dir)
 
 
@@ -121,7 +122,7 @@ def _confirm_near(ctx: RunContext, found: SessionStart, pristine: Build, left: d
     """Of those that are left, with their gains: of the next best, when all that were near the best are wrong."""
     while left and not found.compile:
         near = _near_the_best(left)
-        _confirm(ctx, found, pristine, {mode: ctx.compile_baseline(mode) for mode in near})
+        _confirm(ctx, found, pristine, {mode: ctx.builds.compile_baseline(mode) for mode in near})
         left = {mode: gain for mode, gain in left.items() if mode not in near}
     found.compile_screened = {mode: each for mode, each in found.compile_screened.items() if mode in left}
 
@@ -166,21 +167,21 @@ def _take(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -
 
 
 def _compare(ctx: RunContext, purpose: str, pristine: Build, builds: dict[str, Build], restarts: int) -> Measured:
-    ctx.subject = f"plain torch.compile ({', '.join(builds)})"
+    ctx.display.subject = f"plain torch.compile ({', '.join(builds)})"
     request = Request(
         purpose,
         pristine,
         builds,
         lambda log_ratios: len(log_ratios) >= restarts,
-        progress=lambda n: ctx.say("measuring", n, restarts),
-        doing=ctx.say,
+        progress=lambda n: ctx.display.say("measuring", n, restarts),
+        doing=ctx.display.say,
         fewest=restarts,
     )
     return ctx.referee.clock.compare(request)
 
 
 def _against_itself(ctx: RunContext) -> Comparison:
-    ctx.subject = "the original against itself"
+    ctx.display.subject = "the original against itself"
     noise, aa = ctx.referee.measure_noise()
     if not noise.usable:  # once more: somebody else may have been busy
         noise, aa = ctx.referee.measure_noise()
@@ -193,9 +194,9 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     On ROCm, tuning has hung: it is done last and by itself, so that it takes nothing along.
     """
     builds: dict[str, Build] = {}
-    pending = ctx.compile_baselines
-    ctx.subject = f"plain torch.compile ({', '.join(pending)})"
-    ctx.say("compiling")
+    pending = ctx.builds.compile_baselines
+    ctx.display.subject = f"plain torch.compile ({', '.join(pending)})"
+    ctx.display.say("compiling")
     tuned = [mode for mode in pending if mode in measurements.TUNED_MODES]
     others = [mode for mode in pending if mode not in tuned]
     waves = [others, *([mode] for mode in tuned)] if ctx.platform.rocm else [tuned + others]  # the longest first
@@ -203,7 +204,7 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
     pool = ThreadPoolExecutor(_side_by_side(ctx, len(pending)))
     try:
         for wave in waves:
-            futures |= {mode: pool.submit(ctx.filled, pending[mode]) for mode in wave}
+            futures |= {mode: pool.submit(ctx.builds.filled, pending[mode]) for mode in wave}
             _wait_for(ctx, wave, futures)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -221,7 +222,7 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
         GraphBreaks,
         lambda: GraphBreaks(count=max(counted, default=None)),
     ).count
-    ctx.compile_baselines.update(builds)
+    ctx.builds.compile_baselines.update(builds)
     return builds
 
 
@@ -232,8 +233,8 @@ def _wait_for(ctx: RunContext, wave: Collection[str], filling: dict[str, Future[
         while left:
             over, left = wait(left, return_when=FIRST_COMPLETED)
             phase = f"compiling: {', '.join(mode for mode in wave if filling[mode] in over)} done"
-            done, modes = len(filling) - len(left), len(ctx.compile_baselines)
-            ctx.progress.emit(Judging(ctx.subject, phase, done, modes, "modes"))
+            done, modes = len(filling) - len(left), len(ctx.builds.compile_baselines)
+            ctx.progress.emit(Judging(ctx.display.subject, phase, done, modes, "modes"))
     except KeyboardInterrupt:
         for waiting in filling.values():
             waiting.cancel()
@@ -253,10 +254,10 @@ def _failed(ctx: RunContext, found: SessionStart, mode: str, why: str) -> None:
     ctx.progress.emit(Note(f"plain torch.compile ({mode}) cannot be compared with: {one_line(why, 300)}"))
 
 
-def compile_builds(ctx: RunContext) -> dict[str, Build]:
+def compile_builds(referee: Referee, platform: Platform) -> dict[str, Build]:
     """The pristine tree under each plain mode, with nothing compiled yet."""
-    pristine = ctx.referee.pristine
-    modes = MODES["rocm" if ctx.platform.rocm else ctx.platform.device]
+    pristine = referee.pristine
+    modes = MODES["rocm" if platform.rocm else platform.device]
     return {
         mode: Build(f"{pristine.key}+compile:{mode}", pristine.tree, compile_options=options)
         for mode, options in modes.items()

@@ -28,7 +28,7 @@ def _too_little(ctx: RunContext, step: str) -> str:
     """Why no gain of this step could be shown, by the profile; empty when one could."""
     if ctx.config.record_clock or ctx.config.replay_clock:
         return ""  # profiles are not in that file, and what is judged again must be judged alike
-    most, delta = ctx.at_most(step), ctx.referee.delta
+    most, delta = ctx.records.at_most(step), ctx.referee.delta
     if step not in BOUNDED or most is None or most.if_free is None or most.if_free >= 1 + delta:
         return ""
     return (
@@ -59,7 +59,7 @@ def finish(ctx: RunContext, update: Update) -> Update:
     """Tell how a step ended."""
     step = update["step"]
     result = update["results"][step]
-    most = ctx.at_most(step)
+    most = ctx.records.at_most(step)
     result["at_most"] = most.speedup if most else None
     ctx.progress.emit(StepEnded(step, result["status"], result["reason"], result["kept"]))
     return update

@@ -21,6 +21,7 @@ from agent.records import measurements
 from agent.records.measurements import SessionStart
 from agent.reporting.progress import Event, Judging
 from agent.steps import profile_baseline
+from tests.agent.one_context import one_context
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
@@ -83,7 +84,7 @@ def measured(
             (Path(folder) / "session").mkdir()
             return measured(gains, wrong, Path(folder), end_running, later, rocm, tell)
     builds = {mode: Build(mode, Path("/nowhere")) for mode in gains}
-    ctx: Any = SimpleNamespace(
+    ctx = one_context(
         run_dir=run_dir,
         referee=referee,
         filled=referee.fill,

@@ -10,10 +10,11 @@ import pytest
 
 from agent.budget import Budget
 from agent.config import RunConfig
-from agent.context import AUDITED, RunContext
 from agent.records import measurements
+from agent.records.run_records import AUDITED, RunRecords
 from agent.state import RunState
 from agent.steps.summing_up import climbing_step
+from tests.agent.one_context import one_context
 from tests.agent.reporting.sample_report import interval
 from tools.profiler.result import Profile, StepCeiling
 
@@ -33,12 +34,12 @@ def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, fl
     measurements.keep(profile, _made(measurements.profile_file(run_dir, "baseline")))
     ledger = SimpleNamespace(
         rows=[
-            SimpleNamespace(step=step, verdict=verdict, speedup=interval(gain, gain, gain))
+            SimpleNamespace(step=step, verdict=verdict, role="first", speedup=interval(gain, gain, gain))
             for step, verdict, gain in rows
         ]
     )
     config = RunConfig(target=run_dir / "t", entry="bench.py", runs_dir=run_dir / "r")
-    found = SimpleNamespace(
+    found = one_context(
         run_dir=run_dir,
         ledger=ledger,
         config=config,
@@ -46,7 +47,7 @@ def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, fl
         budget=Budget(),
         progress=SimpleNamespace(emit=lambda event: None),
     )
-    found.at_most = lambda step: RunContext.at_most(found, step)
+    found.at_most = lambda step: RunRecords.at_most(found, step)
     return found
 
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from agent import climb
-from agent.context import HANDED_ON_BYTES, RunContext
+from agent.builds import HANDED_ON_BYTES, Builds
+from agent.proposals import Proposals
 from agent.records.attempts import Attempt, Attempts
 from agent.records.kept_caches import KeptCaches
 from agent.reporting.progress import Silent
 from agent.state import RunState
 from agent.step_names import STEPS
+from tests.agent.one_context import one_context
 from tests.files import write_files
 from tools.candidate import Candidate
 from tools.isa.gate import Looked
@@ -41,7 +43,7 @@ def context(looked: Looked) -> tuple[Any, list[Verdict], list[Finding]]:
         load=lambda name: SimpleNamespace(id=name, candidate=candidate),
         save_verdict=lambda name, verdict: saved.append(verdict),
     )
-    ctx = SimpleNamespace(
+    ctx = one_context(
         attempts=attempts,
         subject="",
         looked_at_kernels=lambda attempt: looked,
@@ -72,16 +74,16 @@ def test_what_was_looked_at_is_evidence(looked: Looked) -> None:
 def test_architectures_are_those_asked_for_else_the_devices_own(
     asked: tuple[str, ...], device: str | None, found: tuple[str, ...]
 ) -> None:
-    ctx: Any = SimpleNamespace(
+    ctx = one_context(
         config=SimpleNamespace(arch=asked), workload=SimpleNamespace(environment={"gfx": device} if device else {})
     )
-    looked_for = RunContext.architectures.fget
+    looked_for = Builds.architectures.fget
     assert looked_for is not None and looked_for(ctx) == found
 
 
 def test_without_an_architecture_nothing_is_compiled() -> None:
-    ctx: Any = SimpleNamespace(architectures=())
-    assert RunContext.looked_at_kernels(ctx, ctx) == Looked()
+    ctx = one_context(architectures=())
+    assert Builds.looked_at_kernels(ctx, ctx) == Looked()
 
 
 @pytest.mark.parametrize(
@@ -95,23 +97,23 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
         (tree / "model.py").write_text(diff)
 
     cache = tmp_path / "cache"
-    ctx: Any = SimpleNamespace(
+    ctx = one_context(
         _candidates={},
         rules=None,
         stack=SimpleNamespace(materialise_candidate=materialise),
         fresh_tree=lambda name: tmp_path / name,
-        top_build=lambda: Build("top", tmp_path, cache),
+        top=lambda: Build("top", tmp_path, cache),
     )
-    ctx._handed_on = lambda attempt: RunContext._handed_on(ctx, attempt)
+    ctx._handed_on = lambda attempt: Builds._handed_on(ctx, attempt)
     candidate = SimpleNamespace(step=step, diff="x = 1")
     attempt: Any = SimpleNamespace(id=f"{step}-1", candidate=candidate, base="top", below=())
-    build = RunContext.build_candidate(ctx, attempt)
+    build = Builds.candidate(ctx, attempt)
     assert isinstance(build, Build) and build.cache is None and build.handed_on == (cache if handed_on else None)
     cache.mkdir()
     with (cache / "kernel").open("wb") as file:
         file.truncate(HANDED_ON_BYTES + 1)
     ctx._candidates = {}
-    large = RunContext.build_candidate(ctx, attempt)
+    large = Builds.candidate(ctx, attempt)
     assert isinstance(large, Build) and large.handed_on is None
 
 
@@ -120,11 +122,11 @@ def test_the_tree_of_an_attempt_goes_when_it_is_given_up(tmp_path: Path, name: s
     tree = write_files(tmp_path / "trees" / "write_kernels-1", {"a.py": ""})
     candidate = SimpleNamespace(shown="RMSNorm in Triton")
     verdict = SimpleNamespace(name=name, reason="", speedup=None)
-    ctx: Any = SimpleNamespace(
+    ctx = one_context(
         attempts=SimpleNamespace(
             load=lambda name: SimpleNamespace(id=name, candidate=candidate, below=()), verdict=lambda name: verdict
         ),
-        record=lambda *_: None,
+        add=lambda *_: None,
         stacked=list,
         forget_cache=lambda attempt: None,
         progress=Silent(),
@@ -132,7 +134,7 @@ def test_the_tree_of_an_attempt_goes_when_it_is_given_up(tmp_path: Path, name: s
         _candidates={},
         _checked={},
     )
-    ctx.forget = lambda attempt: RunContext.forget(ctx, attempt)
+    ctx.forget = lambda attempt: Builds.forget(ctx, attempt)
     assert climb.decide(STATE, ctx) == {"verdict": name}
     assert tree.exists() == stays
 
@@ -141,7 +143,7 @@ def test_what_was_seen_of_a_base_goes_when_another_is_looked_at(tmp_path: Path) 
     def seen(commit: str) -> Path:
         return write_files(tmp_path / "trees" / f"view-{commit}", {"a.py": ""})
 
-    ctx: Any = SimpleNamespace(
+    ctx = one_context(
         _observed={},
         _seen=seen,
         stack=SimpleNamespace(top="top"),
@@ -151,9 +153,9 @@ def test_what_was_seen_of_a_base_goes_when_another_is_looked_at(tmp_path: Path) 
         base=lambda below: below[0] if below else "top",
     )
     for below in ((), ("one",), ("two",)):
-        RunContext.view(ctx, below)
+        Proposals.view(ctx, below)
     assert {tree.name for tree in (tmp_path / "trees").iterdir()} == {"view-top", "view-two"}
-    assert all((tree / "a.py").exists() for tree in map(RunContext.view, [ctx] * 2, [(), ("one",)]))
+    assert all((tree / "a.py").exists() for tree in map(Proposals.view, [ctx] * 2, [(), ("one",)]))
 
 
 def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path) -> None:
@@ -165,34 +167,34 @@ def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path
             looked.append(build.key)
             return Checked(Finding(verdict, "", {"seeds": 10}), replace(build, cache=filled))
 
-        ctx: Any = SimpleNamespace(
+        ctx = one_context(
             _checked={},
             _candidates={},
             attempts=Attempts(tmp_path / "attempts"),
             caches=KeptCaches(tmp_path / "caches"),
-            build_candidate=lambda attempt: ctx._candidates.setdefault(attempt.id, Build(attempt.id, tmp_path)),
+            candidate=lambda attempt: ctx._candidates.setdefault(attempt.id, Build(attempt.id, tmp_path)),
             referee=SimpleNamespace(check=check, grounds=SimpleNamespace(watch=lambda folder: folder)),
         )
-        ctx._keep_cache = lambda build: RunContext._keep_cache(ctx, build)
-        ctx._with_kept_cache = lambda build: RunContext._with_kept_cache(ctx, build)
+        ctx._keep_cache = lambda build: Builds._keep_cache(ctx, build)
+        ctx._with_kept_cache = lambda build: Builds._with_kept_cache(ctx, build)
         return ctx
 
     candidate = Candidate(step="compile_model", title="", rationale="", diff="")
     attempt, draft = (Attempt(id=name, candidate=candidate, base="") for name in ("compile_model-1", "draft-1"))
     Attempts(tmp_path / "attempts").save(attempt)
     for _ in range(2):
-        RunContext.checked(command(), draft)
+        Builds.checked(command(), draft)
     assert looked == ["draft-1"] * 2 and not (tmp_path / "caches").exists(), "nobody comes back to a draft"
     looked.clear()
-    RunContext.checked(command(), attempt)
+    Builds.checked(command(), attempt)
     later = command()
-    again = RunContext.checked(later, attempt)
+    again = Builds.checked(later, attempt)
     assert looked == ["compile_model-1"] and again.finding == Finding(None, "", {"seeds": 10})
     assert again.build.cache is not None and (again.build.cache / "inductor" / "a.py").read_text() == "a"
-    RunContext.forget_cache(later, attempt)
-    RunContext.checked(command("wrong"), attempt)
+    Builds.forget_cache(later, attempt)
+    Builds.checked(command("wrong"), attempt)
     assert looked == ["compile_model-1"] * 2, "what it has compiled is gone, and what is not right is never kept"
-    RunContext.checked(command(), attempt)
+    Builds.checked(command(), attempt)
     assert looked == ["compile_model-1"] * 3
 
 
@@ -212,7 +214,7 @@ def proposing(tmp_path: Path, *, hurried: bool = False, tried: int = 1, offers: 
         SimpleNamespace(step="write_kernels", verdict="neutral", role="first", below=()) for n in range(1, tried + 1)
     ]
     budget = SimpleNamespace(used_up=lambda: False, hurried=lambda: hurried, reserve=lambda attempts: None)
-    return SimpleNamespace(
+    return one_context(
         run_dir=tmp_path,
         ledger=SimpleNamespace(rows=rows),
         budget=budget,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from agent import leave_one_out
 from agent.budget import Budget
 from agent.repository.stack import StackCommit
+from tests.agent.one_context import one_context
 from tools.errors import IncumbentFails
 from tools.judging.comparison import Comparison
 from tools.judging.measure import Measured, Request, enough_to_weigh
@@ -28,7 +28,7 @@ def weighed(
     monkeypatch.setattr(leave_one_out, "behind_one_line", lambda ctx: behind)
     known = {name: SimpleNamespace(verdict=verdict, below=below, speedup=None) for name, verdict, below in rows}
     commits = [StackCommit("0" * 40, name, name) for name in known]
-    ctx: Any = SimpleNamespace(
+    ctx = one_context(
         stack=SimpleNamespace(commits=lambda: list(commits)),
         ledger=SimpleNamespace(find=known.get),
         budget=SimpleNamespace(used_up=lambda: late),
@@ -65,7 +65,7 @@ def test_what_may_spoil_compiling_is_weighed_also_when_the_time_is_over(monkeypa
 def judged(compare: Callable[[Request], Measured]) -> Verdict:
     build = Build("smaller", Path("smaller"))
     referee = SimpleNamespace(delta=0.02, clock=SimpleNamespace(compare=compare))
-    ctx: Any = SimpleNamespace(referee=referee, build_of=lambda commit: build, say=lambda *said: None, budget=Budget())
+    ctx = one_context(referee=referee, of=lambda commit: build, say=lambda *said: None, budget=Budget())
     return leave_one_out._judge(ctx, "audit_compute-1", "0" * 40, build)
 
 

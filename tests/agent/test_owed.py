@@ -14,6 +14,7 @@ from agent import owed
 from agent.budget import Budget
 from agent.records import measurements
 from agent.records.measurements import SessionStart
+from tests.agent.one_context import one_context
 from tools.judging.accept import speedup_interval
 from tools.judging.comparison import Comparison
 from tools.judging.own_tests import OwnTests
@@ -33,7 +34,7 @@ def context(run_dir: Path, *tried: Tried, left_s: float = -1.0, compile_gains: t
     )
     measurements.keep(session, run_dir / "session.json")
     rows = [SimpleNamespace(step=step, verdict=verdict, below=below) for step, verdict, below in tried]
-    return SimpleNamespace(
+    return one_context(
         run_dir=run_dir,
         budget=Budget(time.monotonic() + left_s),
         referee=SimpleNamespace(delta=0.02),

@@ -21,6 +21,7 @@ from agent.records.ledger import Ledger, LedgerRow
 from agent.repository.stack import Conflict, Stack
 from agent.state import RunState
 from agent.step_names import STEPS
+from tests.agent.one_context import one_context
 from tests.agent.whole_runs import ROOT, Ran, agent
 from tools.candidate import Candidate
 
@@ -113,7 +114,7 @@ def context(answers: Answers, *rows: tuple[str, str, str], steps: tuple[str, ...
         found = [each for each in answers.get(below, []) if not (by_itself and each.timed_with)]
         return found, "" if found else "nothing was found"
 
-    return SimpleNamespace(
+    return one_context(
         attempts=SimpleNamespace(load=lambda name: SimpleNamespace(candidate=candidate(name, "compile_model"))),
         ledger=SimpleNamespace(rows=[SimpleNamespace(attempt_id=a, step=s, verdict=v) for a, s, v in rows]),
         config=SimpleNamespace(steps=steps),
@@ -201,7 +202,7 @@ def diagnosed(verdict: str, attempt: Attempt, shadow: list[str]) -> tuple[Any, l
     ctx.progress = SimpleNamespace(emit=told.append)
     ctx.budget = Budget()
     ctx.base = lambda below: ("commit of", *below)
-    ctx.adopt_build = lambda attempt, commit: told.append(commit)
+    ctx.adopt = lambda attempt, commit: told.append(commit)
     state = RunState(attempt=attempt.id, verdict=verdict, shadow=shadow)
     return climb.diagnose(state, ctx), told
 

@@ -47,7 +47,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
         made = run._assemble(folder, scratch, sandbox, Silent(), resumed=False)
         with contextlib.closing(made.referee):
             made.referee.clock = clock = SyntheticClock()
-            pristine = made.pristine_checked().build
+            pristine = made.builds.pristine_checked().build
             aa = Request("aa", pristine, {"candidate": pristine}, lambda ratios: len(ratios) >= 12)
             made.referee.use_noise(clock.compare(aa).only)
             yield made
@@ -89,7 +89,7 @@ def test_what_does_not_run_is_broken(bench: Workbench) -> None:
 
 
 def test_the_tree_of_a_draft_goes_when_the_next_one_is_made(bench: Workbench, ctx: RunContext) -> None:
-    trees = ctx.scratch / "trees"
+    trees = ctx.builds.scratch / "trees"
     before = set(trees.iterdir())
     for number in range(3):
         call(bench, "write_file", path="more.py", content=f"N = {number}\n")
@@ -101,11 +101,11 @@ def test_the_tree_of_a_draft_goes_when_the_next_one_is_made(bench: Workbench, ct
 
 def test_a_command_does_not_see_what_may_hold_secrets(bench: Workbench) -> None:
     (bench.worktree.work / ".env").write_text("TOKEN=hunter2")  # as if the target had it
-    (bench.ctx.top_build().tree / ".env").write_text("TOKEN=hunter2")
+    (bench.ctx.builds.top().tree / ".env").write_text("TOKEN=hunter2")
     try:
         told = call(bench, "run", command="cat .env; ls; echo changed > tail.py && cat tail.py").text
     finally:
-        (bench.ctx.top_build().tree / ".env").unlink()
+        (bench.ctx.builds.top().tree / ".env").unlink()
     assert "hunter2" not in told and "bench.py" in told and "changed" in told
 
 
@@ -118,7 +118,7 @@ def test_kernels_are_looked_at_as_they_are_when_a_candidate_is_judged(
         looked.append(attempt.id)
         return Looked(faults=("tail.py: the kernel spills 90 registers on gfx942",))
 
-    monkeypatch.setattr(ctx, "looked_at_kernels", look)
+    monkeypatch.setattr(ctx.builds, "looked_at_kernels", look)
     call(bench, "edit_file", path="tail.py", old="x.clone()", new="x")
     assert call(bench, "verify").text.startswith("broken: tail.py: the kernel spills 90 registers")
     assert "Only what is right is timed" in call(bench, "measure").text and len(looked) == 1, "once for each draft"

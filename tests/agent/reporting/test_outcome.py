@@ -12,6 +12,7 @@ import pytest
 from agent.reporting.outcome import _advice, compile_advice, since_it_began, time_shares
 from agent.repository.stack import StackCommit
 from agent.repository.target import tree_hash
+from tests.agent.one_context import one_context
 from tests.files import write_files
 from tests.tools.profiler.sample_profile import cpu_decoder
 from tools.candidate import Key
@@ -36,7 +37,7 @@ def test_a_stack_that_is_compiled_is_not_looked_at_for_a_word_on_compiling(step:
         attempt_id="one", step=step, key=Key("r", "p"), title="", speedup=None, verdict="kept", below=()
     )
     commit = StackCommit("0" * 40, "one", "One")
-    ctx: Any = SimpleNamespace(
+    ctx = one_context(
         stack=SimpleNamespace(top="same", base="same", commits=lambda: [commit]),
         stacked=lambda: ["one"],
         ledger=SimpleNamespace(find=lambda name: row),

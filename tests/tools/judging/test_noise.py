@@ -15,6 +15,7 @@ from agent import leave_one_out
 from agent.budget import Budget
 from agent.records import measurements
 from agent.records.measurements import SessionStart
+from tests.agent.one_context import one_context
 from tools.judging import accept
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
@@ -133,9 +134,9 @@ def test_nothing_is_dropped_by_a_floor_that_is_wider_than_it_need_be(tmp_path: P
     assert judge.aa is not None
     session = SessionStart(aa=judge.aa, own_tests=OwnTests(note="none"))
     measurements.keep(session, tmp_path / "run" / "session.json")
-    ctx: Any = SimpleNamespace(
+    ctx = one_context(
         referee=judge,
-        build_of=lambda commit: CHANGED.build,
+        of=lambda commit: CHANGED.build,
         say=lambda *said: None,
         budget=Budget(),
         run_dir=tmp_path / "run",

@@ -1,0 +1,186 @@
+"""The builds of a run: trees of the stack and of candidates, filled, checked and profiled once each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agent.config import RunConfig
+from agent.display import Display
+from agent.records import measurements
+from agent.records.attempts import Attempt
+from agent.records.kept_caches import KeptCaches, bytes_in
+from agent.records.run_records import RunRecords
+from agent.repository.stack import Conflict
+from tools.diff.patch import PatchFinding
+from tools.diff.patch_rules import PatchRules
+from tools.hardware import ARCHITECTURES
+from tools.integrity import hash_tree
+from tools.isa.compile import Compiler
+from tools.isa.gate import Gate, Looked
+from tools.judging.check import Checked
+from tools.judging.correctness import Finding
+from tools.judging.referee import Referee
+from tools.judging.verdict import Verdict
+from tools.judging.worker import Build
+from tools.judging.workload import Workload
+from tools.profiler import reach
+from tools.profiler.collect import Collector
+from tools.profiler.result import Profile
+from tools.tree_removal import remove_tree
+
+HANDED_ON_BYTES = 1 << 30  # of a compile cache
+PROFILED_CALLS = 5  # of each case: profiles say where to look, and are not what is decided by
+
+
+@dataclass
+class Builds:
+    config: RunConfig
+    scratch: Path
+    workload: Workload
+    referee: Referee
+    rules: PatchRules
+    records: RunRecords
+    display: Display
+    compile_baselines: dict[str, Build] = field(default_factory=dict)
+    _of_commits: dict[str, Build] = field(default_factory=dict)
+    _candidates: dict[str, Build] = field(default_factory=dict)
+    _checked: dict[str, Checked] = field(default_factory=dict)
+    _pristine: Checked | None = None
+
+    def pristine_checked(self) -> Checked:
+        """The pristine build judged like a candidate, once per run: it must pass its own check."""
+        if self._pristine is None:
+            known = self._with_kept_cache(self.referee.pristine)
+            self._pristine = self.referee.check_pristine() if known is None else Checked(Finding(None, ""), known)
+            self._keep_cache(self._pristine.build)
+        return self._pristine
+
+    def filled(self, build: Build) -> Build:
+        """With its compile cache: the one that was kept, else filled now, or the rest of it. Raises: WorkerFault."""
+        return self._with_kept_cache(build) or self.caches.fill(build, self.referee.fill)
+
+    def _with_kept_cache(self, build: Build) -> Build | None:
+        cache = self.caches.get(build.key)
+        return None if cache is None else replace(build, cache=self.referee.grounds.watch(cache))
+
+    def forget_cache(self, attempt: Attempt) -> None:
+        if (build := self._candidates.get(attempt.id)) is not None:
+            self.caches.drop(build.key)
+
+    def _keep_cache(self, build: Build) -> None:
+        if build.cache is not None:
+            self.caches.put(build.key, build.cache)
+
+    def of(self, commit: str) -> Build:
+        """The tree of a commit of the stack, with its compile cache filled. Raises: WorkerFault."""
+        if commit == self.records.stack.base:
+            return self.pristine_checked().build
+        if commit not in self._of_commits:
+            tree = self.fresh_tree(f"stack-{commit[:12]}")
+            self.records.stack.materialise(commit, tree)
+            self._of_commits[commit] = self.filled(Build(hash_tree(tree)[:16], tree))
+        return self._of_commits[commit]
+
+    def top(self) -> Build:
+        return self.of(self.records.stack.top)
+
+    def candidate(self, attempt: Attempt) -> Build | Verdict:
+        """The tree of an attempt: the stack, what lies between, its diff. A diff that does not fit is a verdict."""
+        if attempt.id not in self._candidates:
+            tree = self.fresh_tree(attempt.id)
+            if attempt.below:
+                changes = [self.records.change_of(name) for name in (*attempt.below, attempt.id)]
+                commit = self.records.stack.build(changes, on=self.records.stack.top, rules=self.rules)
+                if isinstance(commit, Conflict):
+                    return Verdict(name="broken", reason=f"it does not fit on what lies below it: {commit.reason}")
+                self.records.stack.materialise(commit, tree)
+            else:
+                stack, diff = self.records.stack, attempt.candidate.diff
+                found = stack.materialise_candidate(diff, tree, self.rules, on=attempt.base)
+                if isinstance(found, PatchFinding):
+                    return Verdict(name=found.kind, reason=found.reason)
+            self._candidates[attempt.id] = Build(hash_tree(tree)[:16], tree, handed_on=self._handed_on(attempt))
+        return self._candidates[attempt.id]
+
+    def _handed_on(self, attempt: Attempt) -> Path | None:
+        """What the stack below has compiled already, and need not be compiled again. None where the time for compiling
+        is the question, and where it is so large that copying it for every worker takes longer.
+        """
+        cache = None if attempt.candidate.step == "compile_model" else self.top().cache
+        return cache if cache is not None and bytes_in(cache) <= HANDED_ON_BYTES else None
+
+    def fresh_tree(self, name: str) -> Path:
+        """The path of a tree that is not there yet."""
+        tree = self.scratch / "trees" / name
+        remove_tree(tree)
+        tree.parent.mkdir(parents=True, exist_ok=True)
+        return tree
+
+    def forget(self, attempt: Attempt) -> None:
+        """Its tree goes; who asks about it all the same has it built anew."""
+        self._candidates.pop(attempt.id, None)
+        self._checked.pop(attempt.id, None)
+        remove_tree(self.scratch / "trees" / attempt.id)
+
+    def checked(self, attempt: Attempt) -> Checked:
+        """The correctness of an attempt, looked at once per run where it is right."""
+        if attempt.id not in self._checked:
+            build = self.candidate(attempt)
+            assert isinstance(build, Build), "what does not apply has its verdict already"
+            evidence, known = self.records.attempts.check(attempt.id), self._with_kept_cache(build)
+            if evidence is not None and known is not None:  # by an earlier command, which may have compiled for minutes
+                found = Checked(Finding(None, "", evidence), known)
+            else:
+                found = self.referee.check(build)
+                if found.finding.verdict is None and self.records.attempts.has(attempt.id):
+                    self._keep_cache(found.build)
+                    self.records.attempts.save_check(attempt.id, found.finding.evidence)
+            self._checked = {attempt.id: found}
+        return self._checked[attempt.id]
+
+    def looked_at_kernels(self, attempt: Attempt) -> Looked:
+        """What a compiler makes of its Triton kernels for the architectures of this run. Raises: SandboxError."""
+        if not self.architectures:
+            return Looked()
+        build = self.candidate(attempt)
+        assert isinstance(build, Build), "an attempt whose diff does not apply has its verdict already"
+        setting = self.referee.setting
+        gate = Gate(Compiler(setting.sandbox, setting.python, setting.scratch), self.architectures)
+        return gate.look(build.tree, self.config.entry, attempt.candidate.diff)
+
+    @property
+    def caches(self) -> KeptCaches:
+        return KeptCaches(self.records.run_dir / "caches")
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """The device's own, where it is one of AMD's that is known and no other was asked for."""
+        own = str(self.workload.environment.get("gfx") or "").partition(":")[0]
+        return self.config.arch or ((own,) if own in ARCHITECTURES else ())
+
+    def compile_baseline(self, mode: str) -> Build:
+        """The pristine tree under one plain line of torch.compile; filled again after a resume. Raises: WorkerFault."""
+        build = self.compile_baselines[mode]
+        if build.cache is None:
+            self.compile_baselines[mode] = self.filled(build)
+        return self.compile_baselines[mode]
+
+    def adopt(self, attempt: Attempt, commit: str) -> None:
+        """The build that was judged is the build of the commit it became."""
+        if attempt.id in self._checked:
+            self._of_commits[commit] = self._checked[attempt.id].build
+            self._keep_cache(self._of_commits[commit])
+
+    def profile(self, name: str, build: Build) -> Profile:
+        """Where a build's time goes; kept in the run's folder, so that it is looked at once."""
+        known = measurements.profile(self.records.run_dir, name)
+        if known is None:
+            self.display.say("profiling", 0, 0)
+            file = measurements.profile_file(self.records.run_dir, name)
+            reached, notes = reach.ceilings(self.referee.setting, self.workload.environment)
+            collector = Collector(self.referee.setting, self.workload, reached, PROFILED_CALLS)
+            known = collector.profile(build, file.with_name(f"{name}-trace.json.gz"))
+            known.notes += notes
+            measurements.keep(known, file)
+        return known

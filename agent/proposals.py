@@ -1,0 +1,139 @@
+"""What is proposed in a run: proposers asked about the stack as it was observed to run.
+
+Decides nothing: which step asks, and what becomes of a candidate, is the climb's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from agent.builds import Builds
+from agent.config import RunConfig
+from agent.display import Display
+from agent.proposers import Platform, ProposalRequest, Proposer
+from agent.proposers.past import past_of
+from agent.records import measurements
+from agent.records.run_records import RunRecords
+from tools.candidate import Candidate, Site
+from tools.judging.referee import Referee
+from tools.judging.worker import WorkerFault
+from tools.judging.workload import Workload
+from tools.observe import Observer
+from tools.rewrite import CannotRewrite, overlay
+from tools.rewrite.overlay import View
+from tools.tree_removal import remove_tree
+from tools.tuned import Tuned
+
+
+@dataclass
+class Proposals:
+    proposer: Proposer
+    platform: Platform
+    observer: Observer
+    config: RunConfig
+    workload: Workload
+    referee: Referee
+    records: RunRecords
+    builds: Builds
+    display: Display
+    _observed: dict[str, View | WorkerFault] = field(default_factory=dict)
+    _tuned: dict[str, Tuned] = field(default_factory=dict)
+
+    def view(self, below: Sequence[str] = ()) -> View:
+        """What was seen when a base of candidates ran, and the tree in which rewriters find it.
+
+        What cannot be observed is asked once. Raises: WorkerFault.
+        """
+        base, known = self.records.base(below), self._observed.get(self.records.stack.top)
+        if base not in self._observed:
+            self.display.subject = "the top of the stack"
+            self.display.say("observing", 0, 0)
+            found, before = self._seen(base), self._observed
+            self._observed = {base: found} if known is None else {self.records.stack.top: known, base: found}
+            for gone in before.keys() - self._observed.keys():
+                remove_tree(self.builds.scratch / "trees" / f"view-{gone[:12]}")
+        found = self._observed[base]
+        if isinstance(found, WorkerFault):
+            raise found
+        return found
+
+    def _seen(self, commit: str) -> View | WorkerFault:
+        try:
+            build = self.builds.of(commit)
+            seen = self.observer.observe(build)
+            return overlay.view(build.tree, self.config.entry, seen, self.builds.fresh_tree(f"view-{commit[:12]}"))
+        except WorkerFault as fault:
+            return fault
+
+    def request(self, step: str, below: Sequence[str] = ()) -> ProposalRequest:
+        """The state of the run, for one step. Raises: WorkerFault."""
+        view, known, base = (
+            self.view(below),
+            measurements.session_start(self.records.run_dir),
+            self.records.base(below),
+        )
+        stacked = self.records.stacked()
+        return ProposalRequest(
+            step=step,
+            base=self.builds.of(base).tree,
+            tree=view.tree,
+            entry=self.config.entry,
+            entry_is_protected=self.workload.form != "kernelbench",
+            observation=view.observation,
+            platform=self.platform,
+            attempts=[past_of(row, stacked) for row in self.records.ledger.rows],
+            judged_here=self.records.judged_on(base),
+            cases=[case.for_script() for case in self.workload.cases],
+            steps=self.config.steps,
+            tune=partial(self._tune, base) if self.platform.triton else None,
+            compile_pays={"compile_model", "compose_stack"} <= set(self.config.steps)
+            and known is not None
+            and known.compile_pays(self.referee.delta),
+            tuning_pays=known is not None
+            and known.tuning_pays(self.referee.delta if self.platform.device == "cuda" else 0.0),
+            recording_pays=known is not None
+            and self.platform.device == "cuda"
+            and known.recording_pays(self.referee.delta),
+            compile_endless=known is not None and known.compile_endless,
+            compile_breaks=None if known is None else known.compile_breaks,
+        )
+
+    def propose(
+        self, step: str, below: Sequence[str] = (), *, looking: bool = False, by_itself: bool = False
+    ) -> tuple[list[Candidate], str]:
+        """Candidates of a step for the stack with these attempts on it, or the reason why there are none."""
+        try:
+            request = replace(self.request(step, below), looking=looking, by_itself=by_itself)
+            return self.proposer.propose(request)
+        except WorkerFault as fault:
+            return [], f"the stack could not be observed: {fault}"
+
+    def _tune(self, base: str) -> Tuned:
+        """Asked once for each base. Raises: CannotRewrite."""
+        if base not in self._tuned:
+            self.display.say("trying launches of our kernels", 0, 0)
+            try:
+                self._tuned = {base: self.observer.tune(self.builds.of(base))}
+            except WorkerFault as fault:
+                raise CannotRewrite(f"the tuner failed: {fault}") from fault
+        return self._tuned[base]
+
+    def expecting(self, steps: Sequence[str]) -> int:
+        """How many of these steps have something to try, as far as can be told from the stack as it is."""
+        try:
+            return sum(self.proposer.expects(self.request(name)) for name in steps)
+        except WorkerFault:
+            return 0
+
+    def sites(self) -> list[Site]:
+        """The places worth changing. Raises: WorkerFault."""
+        return self.proposer.sites(self.request("locate_layers"))
+
+    def advice(self) -> list[str]:
+        """What only the user can do; nothing where the stack cannot be observed."""
+        try:
+            return self.proposer.advice(self.request("compile_model"))
+        except WorkerFault:
+            return []

@@ -1,0 +1,115 @@
+"""The records of a run: its ledger, its attempts and the stack that follows from them.
+
+A row is written before its commit is made, so that a run that is killed between them goes on with both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agent.config import RunConfig
+from agent.records import acceptance, measurements
+from agent.records.attempts import Attempt, Attempts
+from agent.records.ledger import Ledger, NewRow
+from agent.records.written import commit_message, cost_of
+from agent.repository.stack import Change, Conflict, Stack
+from tools.judging.verdict import Verdict
+from tools.profiler.ceilings import on_faster
+from tools.profiler.result import StepCeiling
+
+AUDITED = "audited"  # the profile of what an audit left of the original
+
+
+@dataclass
+class RunRecords:
+    config: RunConfig
+    run_dir: Path
+    created_unix: int
+    stack: Stack
+    ledger: Ledger
+    attempts: Attempts
+
+    def change_of(self, attempt_id: str) -> Change:
+        """What an attempt becomes on the stack; the same again at any time, so that a stack can be rebuilt."""
+        attempt, verdict = self.attempts.load(attempt_id), self.attempts.verdict(attempt_id)
+        row = self.ledger.find(attempt_id)
+        return Change(
+            attempt_id,
+            attempt.candidate.diff,
+            commit_message(attempt, verdict, self.config),
+            self.created_unix + (row.seq if row is not None else len(self.ledger.rows)),
+            attempt.base,
+        )
+
+    def add(self, attempt: Attempt, verdict: Verdict, stack: list[str] | None = None) -> None:
+        """One row for an attempt. `stack`: the attempts on the stack from now on. A second time changes nothing."""
+        if self.ledger.find(attempt.id) is not None:
+            return
+        candidate = attempt.candidate
+        self.ledger.append(
+            NewRow(
+                attempt_id=attempt.id,
+                time=datetime.now(UTC),
+                step=candidate.step,
+                key=candidate.key,
+                role=candidate.role,
+                title=candidate.shown,
+                rationale=candidate.rationale,
+                predicted_gain=candidate.predicted_gain,
+                diff_digest=candidate.digest,
+                base=attempt.base,
+                below=attempt.below,
+                verdict=verdict.name,
+                reason=verdict.reason,
+                speedup=verdict.speedup,
+                evidence=verdict.evidence,
+                cost=cost_of(verdict, candidate),
+                stack=None if stack is None else tuple(stack),
+            )
+        )
+
+    def follow(self) -> str:
+        """Make the stack what the ledger says; returns the new top."""
+        acceptance.follow(self.ledger, self.stack, self.change_of)
+        return self.stack.top
+
+    def stacked(self) -> list[str]:
+        """The attempts on the stack, by the ledger."""
+        return acceptance.wanted_stack(self.ledger)
+
+    def stack_without(self, attempt_id: str) -> str | None:
+        """The commit of another version of the stack, without one change; None when later changes need it."""
+        changes = [self.change_of(name) for name in self.stacked() if name != attempt_id]
+        built = self.stack.build(changes)
+        return None if isinstance(built, Conflict) else built
+
+    def base(self, below: Sequence[str] = ()) -> str:
+        """The commit that candidates are made on: the top of the stack, with these attempts on it, which fit there."""
+        if not below:
+            return self.stack.top
+        built = self.stack.build([self.change_of(name) for name in below], on=self.stack.top)
+        assert isinstance(built, str), "who names them has seen that they fit"
+        return built
+
+    def judged_on(self, base: str) -> set[str]:
+        """Digests of what was judged on this very commit, in whichever step."""
+        return {row.diff_digest for row in self.ledger.rows if row.base == base}
+
+    def at_most(self, step: str) -> StepCeiling | None:
+        """What a step can gain on the stack that it began with, by the profile of the original or of what an audit
+        left of it: what is needless there was no bound for anything.
+        """
+        before = list(itertools.takewhile(lambda row: row.step != step, self.ledger.rows))
+        profile = measurements.profile(self.run_dir, AUDITED) if step != "audit_compute" else None
+        if profile is not None:
+            before = [row for row in before if row.step != "audit_compute"]
+        profile = profile or measurements.profile(self.run_dir, "baseline")
+        if profile is None:
+            return None
+        gained = math.prod(row.speedup.median for row in before if row.verdict == "kept" and row.speedup)
+        return on_faster(profile.steps, step, gained)
