@@ -16,6 +16,7 @@ from pathlib import Path
 from agent import cli, run
 from agent.playbook import drafts
 from agent.steps import profile_baseline
+from tests.agent.random_titles import randomise
 from tools.judging.comparison import Comparison
 from tools.judging.measure import Clock, Fill, Measured, Request
 from tools.judging.worker import Build
@@ -27,6 +28,7 @@ NO_GAIN = "SYNTHETIC_NO_GAIN"  # words: a comparison made for a purpose that has
 # words, and a number: in one with a purpose that has them the machine changes its pace, and the gain is counted so many
 # times lower
 UNSTEADY, TAKEN = "SYNTHETIC_UNSTEADY", "SYNTHETIC_TAKEN"
+RANDOM_TITLES = "RANDOM_TITLES"  # set, titles are random strings
 
 
 class SyntheticClock:
@@ -76,6 +78,8 @@ def _clock(config: object, live: Clock) -> Clock:
 
 if __name__ == "__main__":
     run._clock = _clock
+    if RANDOM_TITLES in os.environ:
+        randomise()
     profile_baseline.MODES = {"cpu": {"default": {}} if COMPILED in os.environ else {}}
     drafts.LAUNCHED = ("cpu",) if COMPILED in os.environ else ()
     sys.exit(cli.main())

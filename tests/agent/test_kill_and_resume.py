@@ -20,6 +20,8 @@ from agent.records.ledger import Ledger
 from agent.reporting import report
 from agent.repository.stack import Stack
 from tests.agent.left_running import left_running_for_good
+from tests.agent.synthetic_clock import RANDOM_TITLES
+from tools.candidate import Key
 from tools.integrity import hash_tree
 
 ROOT = Path(__file__).parents[2]
@@ -29,13 +31,14 @@ LOG = Path(tempfile.mkdtemp(prefix="ratchet-kill-")) / "stderr"
 STEPS = "profile_baseline,audit_compute,fuse_projections,compose_stack"
 
 
-def agent(*arguments: str) -> subprocess.Popen[bytes]:
+def agent(*arguments: str, titles: str = "random") -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.agent.synthetic_clock", *arguments]
+    environment = os.environ | ({RANDOM_TITLES: "1"} if titles == "random" else {})
     with LOG.open("ab") as log:  # a file, not a pipe that nobody may read in time
-        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=log)
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=log)
 
 
-def begin(target: Path, runs: Path) -> subprocess.Popen[bytes]:
+def begin(target: Path, runs: Path, titles: str = "random") -> subprocess.Popen[bytes]:
     return agent(
         "run",
         "--target",
@@ -52,13 +55,15 @@ def begin(target: Path, runs: Path) -> subprocess.Popen[bytes]:
         "local",
         "--python",
         sys.executable,
+        titles=titles,
     )
 
 
-def result(run_dir: Path) -> tuple[list[str], str]:
-    """The titles on the stack in order, and the source they lead to."""
+def result(run_dir: Path) -> tuple[list[tuple[Key, str]], list[str], str]:
+    """What was tried with its verdicts, the attempts on the stack in order, and the source they lead to."""
     stack = Stack.open(run_dir / "stack")
-    return [commit.title for commit in stack.commits()], stack.diff(stack.top, since=stack.base)
+    tried = [(row.key, row.verdict) for row in Ledger.read(run_dir / "ledger.jsonl")]
+    return tried, [commit.attempt_id for commit in stack.commits()], stack.diff(stack.top, since=stack.base)
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +72,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     folder = tmp_path_factory.mktemp("undisturbed")
     target = shutil.copytree(TASK, folder / "target")
     begun = time.monotonic()
-    process = begin(target, folder / "runs")
+    process = begin(target, folder / "runs", titles="as they are")
     assert process.wait(300) == 0, LOG.read_text()
     return folder / "runs" / "one", time.monotonic() - begun
 
 
 def test_the_undisturbed_run_has_something_to_lose(undisturbed: tuple[Path, float]) -> None:
-    titles, _ = result(undisturbed[0])
+    _, stacked, _ = result(undisturbed[0])
     found = report.read(undisturbed[0])
-    assert len(titles) >= 2
-    assert [kept.title for kept in found.kept] == titles
+    assert len(stacked) >= 2
+    assert [kept.attempt for kept in found.kept] == stacked
     assert found.speedup is not None and found.speedup.ci_low > 1.3
 
 

@@ -17,7 +17,7 @@ from agent.proposers.replay import PastChange, Replay
 from agent.records import run_folder
 from agent.records.attempts import leave_out_id
 from agent.reporting import afresh
-from tests.agent.synthetic_clock import NO_GAIN
+from tests.agent.synthetic_clock import NO_GAIN, RANDOM_TITLES
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES, Ran, agent, command
 from tests.files import write_files
 from tools.candidate import Candidate, Key, Role
@@ -55,9 +55,9 @@ def test_what_still_pays_is_kept_again_on_a_target_that_has_changed(place: Path,
     changed = place / "changed"
     shutil.copytree(target, changed)
     (changed / "bench.py").write_text("# a line more\n" + TWO_BRANCHES)
-    ran = command("revalidate", place / "runs", "changed", "one", "--target", str(changed))
+    ran = command("revalidate", place / "runs", "changed", "one", "--target", str(changed), **{RANDOM_TITLES: "1"})
     assert outcomes(ran) == [("audit_compute", "kept"), ("fuse_projections", "kept")]
-    assert [kept.title for kept in ran.report.kept] == [kept.title for kept in first.report.kept]
+    assert [kept.key for kept in ran.report.kept] == [kept.key for kept in first.report.kept]
     assert "2 of 2 changes of an earlier run earn their place here." in ran.report.notes
     assert all(each.then and each.now for each in ran.report.afresh)
     page = (ran.run_dir / "report.md").read_text()
@@ -71,7 +71,7 @@ def test_what_still_pays_is_kept_again_on_a_target_that_has_changed(place: Path,
 
 
 def test_what_needs_another_change_is_tried_again_on_the_whole_stack(place: Path, first: Ran) -> None:
-    ran = command("revalidate", place / "runs", "again", "one", **{NO_GAIN: "audit_compute-1"})
+    ran = command("revalidate", place / "runs", "again", "one", **{NO_GAIN: "audit_compute-1", RANDOM_TITLES: "1"})
     assert outcomes(ran) == [("audit_compute", "kept"), ("fuse_projections", "kept")]
     assert [kept.step for kept in ran.report.kept] == ["fuse_projections", "compose_stack"]
 

@@ -1,4 +1,4 @@
-"""Runs that a model took part in come out the same again, without it and without timing anything."""
+"""Runs that a model took part in come out the same again, without it, without timing anything and without titles."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RECORDINGS = sorted(path.parent for path in (EVALS / "recordings").glob("*/excha
 
 
 def kept(report: Path) -> list[Any]:
-    return [(change["step"], change["title"]) for change in json.loads(report.read_text(encoding="utf-8"))["kept"]]
+    return [(each["attempt"], each["step"]) for each in json.loads(report.read_text(encoding="utf-8"))["kept"]]
 
 
 def attempts(report: Path, steps: Collection[str]) -> list[Any]:
     told = json.loads(report.read_text(encoding="utf-8"))["attempts"]
-    return [(each["id"], each["title"], each["verdict"]) for each in told if each["step"] in steps]
+    return [(each["id"], each["verdict"]) for each in told if each["step"] in steps]
 
 
 @pytest.mark.timeout(1800)
@@ -35,7 +35,7 @@ def test_a_recorded_run_comes_out_the_same(recording: Path, tmp_path: Path) -> N
     target = ["--target", str(EVALS / "tasks" / recording.name), "--entry", "bench.py", "--sandbox", "local"]
     replay = ["--replay", str(recording / "exchanges.jsonl"), "--replay-clock", str(recording / "clock.jsonl")]
     where = ["--runs-dir", str(tmp_path), "--run-id", "again"]
-    command = [sys.executable, "-m", "agent", "run", *target, *replay, *where, *options]
+    command = [sys.executable, "-m", "tests.agent.random_titles", "run", *target, *replay, *where, *options]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     again = tmp_path / "again" / "report.json"
