@@ -41,7 +41,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
         _reserve(ctx, step)
     # in any step: a second try of the same on the same would only be a second chance for chance
     base = ctx.records.base(offer.below)
-    new = [candidate for candidate in offer.candidates if candidate.digest not in ctx.records.judged_on(base)]
+    new = [candidate for candidate in offer.candidates if candidate.digest not in ctx.ledger.judged_on(base)]
     if not new:
         return {"attempt": "", "no_more": offer.reason or "nothing is left to try"}
     return {"attempt": _begin(ctx, Attempt(id=name, candidate=new[0], base=base, below=offer.below))}
@@ -51,9 +51,9 @@ def _left_over(ctx: RunContext, name: str) -> Attempt | None:
     """The next attempt, where an earlier command came no further with it than to save it: it may have cost money."""
     if not ctx.attempts.has(name) or ctx.attempts.verdict(name) is not None:
         return None
-    attempt, records = ctx.attempts.load(name), ctx.records
-    fits = attempt.base == records.base(attempt.below)
-    return attempt if fits and attempt.candidate.digest not in records.judged_on(attempt.base) else None
+    attempt = ctx.attempts.load(name)
+    fits = attempt.base == ctx.records.base(attempt.below)
+    return attempt if fits and attempt.candidate.digest not in ctx.ledger.judged_on(attempt.base) else None
 
 
 def _reserve(ctx: RunContext, step: str) -> None:
@@ -125,7 +125,7 @@ def decide(state: RunState, ctx: RunContext) -> Update:
     attempt = ctx.attempts.load(state["attempt"])
     verdict = ctx.attempts.verdict(attempt.id)
     assert verdict is not None, "every way to this node leaves a verdict"
-    stack = [*ctx.records.stacked(), *attempt.below, attempt.id] if verdict.name == "kept" else None
+    stack = [*ctx.ledger.stacked(), *attempt.below, attempt.id] if verdict.name == "kept" else None
     ctx.records.add(attempt, verdict, stack)
     if verdict.name not in ("kept", "right"):
         ctx.builds.forget_cache(attempt)

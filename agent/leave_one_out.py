@@ -71,7 +71,7 @@ def _weigh_one(ctx: RunContext, commit: StackCommit, attempt_id: str) -> None:
     )
     attempt = Attempt(id=attempt_id, candidate=candidate, base=top_commit)
     kept = verdict.name == "kept"
-    left = [name for name in ctx.records.stacked() if name != commit.attempt_id]
+    left = [name for name in ctx.ledger.stacked() if name != commit.attempt_id]
     ctx.records.add(attempt, verdict, left if kept else None)
     ctx.progress.emit(VerdictReached(attempt_id, candidate.shown, verdict.name, verdict.reason, verdict.speedup))
     if kept:

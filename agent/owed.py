@@ -30,7 +30,7 @@ def behind_one_line(ctx: RunContext) -> bool:
     best = known.best() if known is not None else None
     if best is None:
         return False
-    rows = [ctx.ledger.find(name) for name in ctx.records.stacked()]
+    rows = [ctx.ledger.find(name) for name in ctx.ledger.stacked()]
     gained = math.prod(row.speedup.median for row in rows if row is not None and row.speedup is not None)
     delta = ctx.referee.delta
     return gained * (1 + delta) < best.interval(delta).median

@@ -6,28 +6,22 @@ locks that a killed git left.
 
 from __future__ import annotations
 
-import base64
-import json
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.errors import AgentError, RunDamaged
 from agent.proposers.replay import Files, PastChange
-from agent.records import acceptance
 from agent.records.atomic_file import write_atomically
 from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
 from agent.records.run_folder import FolderUnusable, RunFolder
 from agent.repository.stack import Stack, StackError
-from tools.candidate import Candidate
-from tools.diff.patch import FileState
-from tools.judging.accept import SpeedupInterval
 from tools.private_git import GitError
 from tools.rewrite.ops_package import PACKAGE
 
 FILE = "past.json"
+_CHANGES = TypeAdapter(list[PastChange], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
 
 
 class NothingWasKept(AgentError):
@@ -43,8 +37,8 @@ def kept_changes(run_dir: Path, past: Path) -> list[PastChange]:
     """
     file = run_dir / FILE
     if not file.exists():
-        write_atomically(file, json.dumps([_written(change) for change in changes(past)], indent=1) + "\n")
-    return [_read(told) for told in json.loads(file.read_text())]
+        write_atomically(file, _CHANGES.dump_json(changes(past), indent=1).decode() + "\n")
+    return _CHANGES.validate_json(file.read_bytes())
 
 
 def changes(run_dir: Path) -> list[PastChange]:
@@ -61,7 +55,7 @@ def changes(run_dir: Path) -> list[PastChange]:
             folder.read()
             ledger = Ledger(run_dir / "ledger.jsonl", list(Ledger.read(run_dir / "ledger.jsonl")))
             attempts = Attempts(run_dir / "attempts")
-            found = {name: attempts.load(name).candidate for name in acceptance.wanted_stack(ledger)}
+            found = {name: attempts.load(name).candidate for name in ledger.stacked()}
             files, runtime = _files(run_dir)
     except (OSError, FolderUnusable, ValidationError) as error:
         raise RunDamaged(
@@ -76,15 +70,8 @@ def changes(run_dir: Path) -> list[PastChange]:
     past = list[PastChange]()
     for name, candidate in found.items():
         changed, diff = files.get(name, ({}, candidate.diff))
-        row = ledger.find(name)
-        past.append(
-            PastChange(
-                candidate.model_copy(update={"diff": diff, "role": "first"}),
-                changed,
-                row.speedup if row else None,
-                runtime,
-            )
-        )
+        row, proposed = ledger.find(name), candidate.model_copy(update={"diff": diff, "role": "first"})
+        past.append(PastChange(proposed, changed, row.speedup if row else None, runtime))
     return past
 
 
@@ -106,33 +93,3 @@ def _files(run_dir: Path) -> tuple[dict[str, tuple[Files, str]], dict[str, bytes
         if state is not None and PACKAGE in PurePosixPath(path).parts
     }
     return found, ours
-
-
-# -- as it lies in the folder of the run that judges it
-
-
-def _written(change: PastChange) -> dict[str, Any]:
-    return {
-        "candidate": change.candidate.model_dump(),
-        "files": {path: [_state_written(state) for state in states] for path, states in change.files.items()},
-        "speedup": change.speedup.model_dump() if change.speedup else None,
-        "runtime": {path: base64.b64encode(data).decode() for path, data in change.runtime.items()},
-    }
-
-
-def _read(told: dict[str, Any]) -> PastChange:
-    files = {path: (_state_read(before), _state_read(after)) for path, (before, after) in told["files"].items()}
-    return PastChange(
-        Candidate.model_validate(told["candidate"]),
-        files,
-        SpeedupInterval.model_validate(told["speedup"]) if told["speedup"] else None,
-        {path: base64.b64decode(data) for path, data in told["runtime"].items()},
-    )
-
-
-def _state_written(state: FileState | None) -> list[Any] | None:
-    return None if state is None else [base64.b64encode(state.data).decode(), state.executable]
-
-
-def _state_read(told: list[Any] | None) -> FileState | None:
-    return None if told is None else FileState(base64.b64decode(told[0]), bool(told[1]))

@@ -74,7 +74,7 @@ class Proposals:
             measurements.session_start(self.records.run_dir),
             self.records.base(below),
         )
-        stacked = self.records.stacked()
+        stacked = self.records.ledger.stacked()
         return ProposalRequest(
             step=step,
             base=self.builds.of(base).tree,
@@ -84,7 +84,7 @@ class Proposals:
             observation=view.observation,
             platform=self.platform,
             attempts=[past_of(row, stacked) for row in self.records.ledger.rows],
-            judged_here=self.records.judged_on(base),
+            judged_here=self.records.ledger.judged_on(base),
             cases=[case.for_script() for case in self.workload.cases],
             steps=self.config.steps,
             tune=partial(self._tune, base) if self.platform.triton else None,

@@ -52,7 +52,7 @@ def task(ctx: RunContext, step: str) -> str:
     platform, workload, packs = ctx.platform, ctx.workload, Packs.of(ctx.config.skills)
     cases = [{"shape": case.shape, "phase": case.phase} for case in workload.cases]
     where = "an AMD GPU (ROCm)" if platform.rocm else "an NVIDIA GPU" if platform.device == "cuda" else "a CPU"
-    stacked = ctx.records.stacked()
+    stacked = ctx.ledger.stacked()
     tried = [
         f"- {row.step}: {row.title}: {row.verdict}{_gain(row)}. {row.reason}{_idea(row, stacked)}"
         for row in ctx.ledger.rows

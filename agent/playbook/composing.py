@@ -34,9 +34,9 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
             if compiled and candidate.step == "compile_model":
                 continue  # one way to compile was kept over the others, and trying one takes minutes
             if candidate.key in retried and not drafts.was_tried(candidate.key, role="again"):
-                drafts.candidates.append(_again(candidate))
+                drafts.candidates.append(again(candidate))
     late = _late(drafts)
-    drafts.candidates += map(_again, late)
+    drafts.candidates += map(again, late)
     retried |= {candidate.key for candidate in late}
     _together(drafts, retried)
     return drafts.answer("everything that was tried is in the stack, or was wrong")
@@ -61,8 +61,9 @@ def _late(drafts: Drafts) -> list[Candidate]:
     return [candidate for candidate in found if candidate.key not in known]
 
 
-def _again(candidate: Candidate) -> Candidate:
-    return candidate.model_copy(update={"step": STEP, "role": "again"})
+def again(candidate: Candidate) -> Candidate:
+    """The candidate as the last step tries it on the whole stack, timed by itself."""
+    return candidate.model_copy(update={"step": STEP, "role": "again", "timed_with": ""})
 
 
 def _together(drafts: Drafts, retried: set[Key]) -> None:

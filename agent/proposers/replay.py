@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from agent.playbook.composing import RETRIED, STEP
+from agent.playbook.composing import RETRIED, STEP, again
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
 from tools.diff.patch import FileState, OutOfReach, Reader, make_diff, tree_reader
@@ -69,7 +69,7 @@ class Replay:
         if request.step == STEP:
             verdicts = {past.key: past.verdict for past in request.attempts if past.role != "leave_one_out"}
             due += [
-                (_by_itself(c.candidate), c)
+                (again(c.candidate), c)
                 for c in self.changes
                 if verdicts.get(c.candidate.key) in RETRIED and c.candidate.step != STEP
             ]
@@ -96,10 +96,6 @@ class Replay:
                 if contents[path] is None:
                     return None
         return make_diff(base, {**contents, **_needed(contents, change.runtime, read)})
-
-
-def _by_itself(candidate: Candidate) -> Candidate:
-    return candidate.model_copy(update={"step": STEP, "role": "again", "timed_with": ""})
 
 
 def _needed(contents: Mapping[str, bytes | None], runtime: Mapping[str, bytes], read: Reader) -> dict[str, bytes]:

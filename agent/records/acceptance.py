@@ -22,7 +22,7 @@ def follow(ledger: Ledger, stack: Stack, change_of: ChangeOf) -> list[str]:
     of an attempt. Raises: StackError when the stack holds what the ledger does not know, or a change does not fit;
     GitError, DiskFull.
     """
-    wanted = wanted_stack(ledger)
+    wanted = ledger.stacked()
     present = [commit.attempt_id for commit in stack.commits()]
     if present == wanted:
         return []
@@ -40,11 +40,3 @@ def follow(ledger: Ledger, stack: Stack, change_of: ChangeOf) -> list[str]:
         raise StackError(f"The kept change {built.attempt_id} does not fit on the stack: {built.reason}")
     stack.adopt(built)
     return wanted[same:]
-
-
-def wanted_stack(ledger: Ledger) -> list[str]:
-    """The attempts that the ledger says are on the stack, in order."""
-    for row in reversed(ledger.rows):
-        if row.stack is not None:
-            return list(row.stack)
-    return []

@@ -152,6 +152,14 @@ class Ledger:
     def find(self, attempt_id: str) -> LedgerRow | None:
         return next((row for row in self._rows if row.attempt_id == attempt_id), None)
 
+    def stacked(self) -> list[str]:
+        """The attempts that are on the stack, in order."""
+        return next((list(row.stack) for row in reversed(self._rows) if row.stack is not None), [])
+
+    def judged_on(self, base: str) -> set[str]:
+        """Digests of the diffs that were judged on this very commit, in whichever step."""
+        return {row.diff_digest for row in self._rows if row.base == base}
+
     def append(self, row: NewRow) -> LedgerRow:
         """Write a row; it is on the disk when this returns. The same row again changes nothing.
 

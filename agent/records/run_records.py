@@ -78,13 +78,9 @@ class RunRecords:
         acceptance.follow(self.ledger, self.stack, self.change_of)
         return self.stack.top
 
-    def stacked(self) -> list[str]:
-        """The attempts on the stack, by the ledger."""
-        return acceptance.wanted_stack(self.ledger)
-
     def stack_without(self, attempt_id: str) -> str | None:
         """The commit of another version of the stack, without one change; None when later changes need it."""
-        changes = [self.change_of(name) for name in self.stacked() if name != attempt_id]
+        changes = [self.change_of(name) for name in self.ledger.stacked() if name != attempt_id]
         built = self.stack.build(changes)
         return None if isinstance(built, Conflict) else built
 
@@ -95,10 +91,6 @@ class RunRecords:
         built = self.stack.build([self.change_of(name) for name in below], on=self.stack.top)
         assert isinstance(built, str), "who names them has seen that they fit"
         return built
-
-    def judged_on(self, base: str) -> set[str]:
-        """Digests of what was judged on this very commit, in whichever step."""
-        return {row.diff_digest for row in self.ledger.rows if row.base == base}
 
     def at_most(self, step: str) -> StepCeiling | None:
         """What a step can gain on the stack that it began with, by the profile of the original or of what an audit

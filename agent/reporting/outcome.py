@@ -251,7 +251,7 @@ def time_shares(before: Profile | None, after: Profile | None) -> list[TimeShare
 def _steps(state: RunState, ctx: RunContext) -> list[Step]:
     """With what was kept later, together with a change of another step."""
     results = state.get("results", {})
-    rows = [ctx.ledger.find(name) for name in ctx.records.stacked()]
+    rows = [ctx.ledger.find(name) for name in ctx.ledger.stacked()]
     later = Counter(row.step for row in rows if row is not None and row.verdict == "right")
     found = list[Step]()
     for name in STEPS:
@@ -261,7 +261,7 @@ def _steps(state: RunState, ctx: RunContext) -> list[Step]:
 
 
 def _kept(ctx: RunContext) -> list[Kept]:
-    kept, stacked = list[Kept](), ctx.records.stacked()
+    kept, stacked = list[Kept](), ctx.ledger.stacked()
     for commit in ctx.stack.commits():
         row = ctx.ledger.find(commit.attempt_id)
         assert row is not None, "the stack follows the ledger"
@@ -323,7 +323,7 @@ def _afresh(ctx: RunContext, state: RunState) -> list[Afresh]:
     if not isinstance(ctx.proposals.proposer, Replay):
         return []
     reasons = {step.name: step.reason for step in _steps(state, ctx)}
-    return afresh.judged(ctx.proposals.proposer.changes, ctx.ledger.rows, ctx.records.stacked(), reasons)
+    return afresh.judged(ctx.proposals.proposer.changes, ctx.ledger.rows, ctx.ledger.stacked(), reasons)
 
 
 def _advice(ctx: RunContext, session: SessionStart, whole: Whole | None) -> Sequence[str]:

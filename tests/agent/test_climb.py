@@ -127,7 +127,7 @@ def test_the_tree_of_an_attempt_goes_when_it_is_given_up(tmp_path: Path, name: s
             load=lambda name: SimpleNamespace(id=name, candidate=candidate, below=()), verdict=lambda name: verdict
         ),
         add=lambda *_: None,
-        stacked=list,
+        ledger=SimpleNamespace(stacked=list),
         forget_cache=lambda attempt: None,
         progress=Silent(),
         scratch=tmp_path,
@@ -216,14 +216,13 @@ def proposing(tmp_path: Path, *, hurried: bool = False, tried: int = 1, offers: 
     budget = SimpleNamespace(used_up=lambda: False, hurried=lambda: hurried, reserve=lambda attempts: None)
     return one_context(
         run_dir=tmp_path,
-        ledger=SimpleNamespace(rows=rows),
+        ledger=SimpleNamespace(rows=rows, judged_on=lambda base: set()),
         budget=budget,
         propose=propose,
         asked=asked,
         config=SimpleNamespace(steps=STEPS, attempts=12),
         attempts=Attempts(tmp_path / "attempts"),
         base=lambda below=(): "top",
-        judged_on=lambda base: set(),
         expecting=lambda steps: len(steps),
         progress=SimpleNamespace(emit=lambda event: None),
     )

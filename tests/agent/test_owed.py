@@ -68,7 +68,7 @@ def test_the_stack_is_behind_one_line_when_its_changes_gained_less_together(
     tmp_path: Path, gains: tuple[float | None, ...], behind: bool
 ) -> None:
     ctx = context(tmp_path)
-    ctx.stacked = lambda: [str(i) for i in range(len(gains))]
+    ctx.ledger.stacked = lambda: [str(i) for i in range(len(gains))]
     found = [None if gain is None else speedup_interval([math.log(gain)] * 6, 0.02) for gain in gains]
     ctx.ledger.find = lambda name: SimpleNamespace(speedup=found[int(name)])
     assert owed.behind_one_line(ctx) == behind

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agent.records.acceptance import follow, wanted_stack
+from agent.records.acceptance import follow
 from agent.records.ledger import Ledger, NewRow
 from agent.repository.stack import Change, Stack, StackError
 from agent.repository.target import import_target
@@ -78,7 +78,7 @@ def test_the_last_row_that_names_a_stack_is_the_one_that_holds(run: Path) -> Non
     top = stack.top
     kept(ledger, "without-0", ["change-1", "change-2"])
     assert follow(ledger, stack, change_of) == ["change-1", "change-2"]
-    assert attempts(stack) == wanted_stack(ledger) == ["change-1", "change-2"]
+    assert attempts(stack) == ledger.stacked() == ["change-1", "change-2"]
     assert "change 0" not in stack.git.run("show", f"{stack.top}:a.py").stdout.decode()
     kept(ledger, "back", ["change-0", "change-1", "change-2"])
     follow(ledger, stack, change_of)
@@ -112,7 +112,7 @@ def work(run: Path) -> None:
     for number in range(CHANGES):
         attempt = f"change-{number}"
         if ledger.find(attempt) is None:
-            kept(ledger, attempt, [*wanted_stack(ledger), attempt])
+            kept(ledger, attempt, [*ledger.stacked(), attempt])
             print(attempt, flush=True)
             follow(ledger, stack, changes_of(stack))
 

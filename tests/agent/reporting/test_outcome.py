@@ -39,8 +39,7 @@ def test_a_stack_that_is_compiled_is_not_looked_at_for_a_word_on_compiling(step:
     commit = StackCommit("0" * 40, "one", "One")
     ctx = one_context(
         stack=SimpleNamespace(top="same", base="same", commits=lambda: [commit]),
-        stacked=lambda: ["one"],
-        ledger=SimpleNamespace(find=lambda name: row),
+        ledger=SimpleNamespace(find=lambda name: row, stacked=lambda: ["one"]),
         config=SimpleNamespace(entry="bench.py"),
         referee=SimpleNamespace(delta=0.02),
         advice=lambda: ["write a line"],
