@@ -1,6 +1,6 @@
 """Leave-one-out: measure the stack without each commit, and drop what no longer earns its place.
 
-Refuses to drop on anything but a fresh comparison whose upper bound lies below the noise floor, after the smaller
+A commit is dropped only after a fresh comparison whose upper bound lies below the noise floor, and after the smaller
 stack has passed the same correctness check as any candidate.
 """
 
@@ -26,8 +26,8 @@ STEP = "compose_stack"
 def weigh(ctx: RunContext) -> None:
     """Try every commit once, the least gain first; each drop is a new version of the stack.
 
-    But for the last, where it was timed by itself: what it was kept for is how much slower the stack is without it.
-    What was never timed by itself is owed this where the stack is behind one line of torch.compile, which it may spoil.
+    The last one is left out if it was timed by itself: its gain was measured over exactly this smaller stack. A commit
+    that was never timed by itself is weighed even without time left if the stack is slower than plain torch.compile.
     """
     commits = ctx.stack.commits()
     if not _row(ctx, commits[-1]).below:

@@ -1,4 +1,4 @@
-"""What a run owes its user whatever its time budget says: no stack ends behind what one line of torch.compile gives."""
+"""Guarantees that hold even when the time budget is used up: no stack ends slower than one line of torch.compile."""
 
 from __future__ import annotations
 

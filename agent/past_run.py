@@ -1,7 +1,7 @@
-"""What an earlier run kept, read off its folder once, for another run that judges it afresh.
+"""What an earlier run kept, read from its folder once, for another run that judges it again.
 
-It refuses a run that another process works on, and one that kept nothing. Nothing of that folder is changed, but for
-locks that a killed git left.
+A run that another process works on, or that kept nothing, is an error. The folder is not changed, except that locks of
+a killed git are removed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NothingWasKept(AgentError):
 
 
 def kept_changes(run_dir: Path, past: Path) -> list[PastChange]:
-    """Those of the run in `past`, as they were when the run in `run_dir` first asked.
+    """The changes of the run in `past`, as they were when the run in `run_dir` first read them.
 
     Raises: RunInUse, RunDamaged, NothingWasKept.
     """
@@ -44,8 +44,8 @@ def kept_changes(run_dir: Path, past: Path) -> list[PastChange]:
 def changes(run_dir: Path) -> list[PastChange]:
     """The changes on its final stack, in order.
 
-    Where its stack cannot be read, as in a folder that was copied from another machine without the target, a change is
-    known by its diff alone, and fits only where the lines around it are the same.
+    Without a readable stack, as in a folder copied from another machine without the target, only the diffs are known:
+    they apply only where the surrounding lines are unchanged.
 
     Raises: RunInUse, RunDamaged, NothingWasKept.
     """

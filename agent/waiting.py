@@ -1,10 +1,9 @@
-"""What was found right and waits to be timed together with a later change, of the step that its `timed_with` names.
+"""Correct changes whose timing is deferred to a later step, the one that their `timed_with` names.
 
-On a GPU a call of many small launches waits for Python, and shows nothing of what a kernel less saves: that shows once
-torch.compile has taken Python away. Such changes are checked, each on those before it, and their verdict is `right`.
-The first change of that step is made on all of them, and timed against the proven top: kept, it brings them along;
-otherwise they are given up, and tried by themselves at the end. What waits is read off the ledger. Refuses to put
-anything unproven under a change that is timed by itself, whose gain would then be theirs.
+On a GPU a call of many small launches is bound by Python, so one kernel less shows only after torch.compile. Such
+changes are checked, each on top of those before it, and get the verdict `right`. The first change of the later step is
+made on all of them and timed against the proven top. If it is kept, so are they; otherwise `compose_stack` tries them
+one by one. A change that is timed by itself never has an unproven one below it: the gain would be that one's.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class Offer:
 
 
 def offer(ctx: RunContext, step: str, *, only_checked: bool = False) -> Offer:
-    """`only_checked`: nothing that is timed by itself, and nobody is asked who takes time or money."""
+    """`only_checked`: a dry run for proposers that cost time or money, and nothing that is timed by itself."""
     waits = what_waits(ctx, step)
     if waits and _waited_for(ctx, waits[0]) == step:
         together = ctx.proposals.propose(step, waits, looking=True)[0]
-        if together:  # in another role: by itself it may be tried after that
+        if together:  # a try without them, in the role "first", may follow
             return Offer([each.model_copy(update={"role": "with_waiting"}) for each in together], below=waits)
     found, reason = ctx.proposals.propose(step, looking=only_checked)
     by_itself = [each for each in found if not each.timed_with]
@@ -44,7 +43,7 @@ def offer(ctx: RunContext, step: str, *, only_checked: bool = False) -> Offer:
     checked = [each for each in ctx.proposals.propose(step, waits, looking=True)[0] if each.timed_with]
     if checked or only_checked:
         return Offer(checked, below=waits)
-    return Offer(*ctx.proposals.propose(step, by_itself=True))  # nothing of it can be made on what waits
+    return Offer(*ctx.proposals.propose(step, by_itself=True))
 
 
 def what_waits(ctx: RunContext, step: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Attempts on disk: one folder each under `attempts/`, so that a killed run knows what it was judging.
 
-Refuses to decide anything; every write is whole or not there, and writing the same twice changes nothing.
+Every write is atomic, and writing the same twice changes nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Attempts:
     folder: Path
 
     def save(self, attempt: Attempt) -> None:
-        """What was found of another attempt of that name, which never came to the ledger, is not known of this one."""
+        """Results of another attempt with this id that never reached the ledger are removed."""
         if self.has(attempt.id) and not self._is_saved(attempt):
             for name in ("verdict.json", "check.json"):
                 (self.folder / attempt.id / name).unlink(missing_ok=True)
@@ -65,11 +65,11 @@ class Attempts:
         return Verdict.model_validate_json(path.read_bytes()) if path.exists() else None
 
     def has(self, attempt_id: str) -> bool:
-        """Whether it is one: a draft, which somebody only looks at, is not."""
+        """False for a draft that is only checked and measured by a tool."""
         return (self.folder / attempt_id / "attempt.json").exists()
 
     def save_check(self, attempt_id: str, evidence: Mapping[str, Any]) -> None:
-        """It is right, and this was seen; with its compile cache kept, nobody need check it again."""
+        """Keep the evidence of a passed check: with the kept compile cache, a resumed run need not repeat it."""
         self._write(attempt_id, "check.json", json.dumps(evidence, indent=1))
 
     def check(self, attempt_id: str) -> dict[str, Any] | None:

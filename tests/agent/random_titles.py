@@ -1,16 +1,22 @@
-"""`agent` with a title that is another random string whenever it is read: nothing may go by it. Run as a script."""
+"""`agent` in which each candidate that is made gets a random title: nothing may go by titles. Run as a script."""
 
 from __future__ import annotations
 
 import secrets
 import sys
+from typing import Any
 
 from agent import cli
 from tools.candidate import Candidate
 
 
 def randomise() -> None:
-    Candidate.title = property(lambda candidate: secrets.token_hex(8))  # type: ignore[assignment]
+    made = Candidate.__init__
+
+    def init(self: Candidate, **given: Any) -> None:
+        made(self, **{**given, "title": secrets.token_hex(8)})
+
+    Candidate.__init__ = init  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from agent.reporting import report
 from agent.repository.stack import Stack
 from tests.agent.left_running import left_running_for_good
 from tests.agent.synthetic_clock import RANDOM_TITLES
+from tests.agent.whole_runs import SCRIPT, argv_of_run
 from tools.candidate import Key
 from tools.integrity import hash_tree
 
@@ -32,31 +32,14 @@ STEPS = "profile_baseline,audit_compute,fuse_projections,compose_stack"
 
 
 def agent(*arguments: str, titles: str = "random") -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.agent.synthetic_clock", *arguments]
+    command = [*SCRIPT, *arguments]
     environment = os.environ | ({RANDOM_TITLES: "1"} if titles == "random" else {})
     with LOG.open("ab") as log:  # a file, not a pipe that nobody may read in time
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=log)
 
 
 def begin(target: Path, runs: Path, titles: str = "random") -> subprocess.Popen[bytes]:
-    return agent(
-        "run",
-        "--target",
-        str(target),
-        "--entry",
-        "bench.py",
-        "--runs-dir",
-        str(runs),
-        "--run-id",
-        "one",
-        "--steps",
-        STEPS,
-        "--sandbox",
-        "local",
-        "--python",
-        sys.executable,
-        titles=titles,
-    )
+    return agent(*argv_of_run(target, runs, STEPS)[len(SCRIPT) :], titles=titles)
 
 
 def result(run_dir: Path) -> tuple[list[tuple[Key, str]], list[str], str]:

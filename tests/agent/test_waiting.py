@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,7 @@ from agent.repository.stack import Conflict, Stack
 from agent.state import RunState
 from agent.step_names import STEPS
 from tests.agent.one_context import one_context
-from tests.agent.whole_runs import ROOT, Ran, agent
+from tests.agent.whole_runs import ROOT, SCRIPT, Ran, agent, argv_of_run
 from tools.candidate import Candidate
 
 TASK = ROOT / "evals" / "tasks" / "kb_mlp"
@@ -38,28 +37,7 @@ def rows_of(ran: Ran) -> dict[str, LedgerRow]:
 @pytest.mark.timeout(600)
 def test_it_is_kept_with_the_change_that_it_waited_for_also_when_the_run_is_killed_meanwhile(tmp_path: Path) -> None:
     target, ledger = shutil.copytree(TASK, tmp_path / "target"), tmp_path / "runs" / "one" / "ledger.jsonl"
-    argv = [
-        sys.executable,
-        "-m",
-        "tests.agent.synthetic_clock",
-        "run",
-        "--runs-dir",
-        str(tmp_path / "runs"),
-        "--run-id",
-        "one",
-        "--sandbox",
-        "local",
-        "--python",
-        sys.executable,
-        "--target",
-        str(target),
-        "--entry",
-        "bench.py",
-        "--steps",
-        SHORT,
-        "--attempts",
-        "1",
-    ]
+    argv = [*argv_of_run(target, tmp_path / "runs", SHORT), "--attempts", "1"]
     with (tmp_path / "log").open("wb") as log:
         environment = {**os.environ, "SYNTHETIC_COMPILED": "0.5"}
         process = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=log, env=environment)
@@ -67,7 +45,7 @@ def test_it_is_kept_with_the_change_that_it_waited_for_also_when_the_run_is_kill
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()
-    again = [*argv[:3], "resume", "one", "--runs-dir", str(tmp_path / "runs")]
+    again = [*SCRIPT, "resume", "one", "--runs-dir", str(tmp_path / "runs")]
     done = subprocess.run(again, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
     ran = Ran(done.returncode, done.stderr, ledger.parent)
     rows = rows_of(ran)

@@ -64,24 +64,23 @@ def agent(target: Path, runs: Path, *options: str, **environment: str) -> Ran:
     return command("run", runs, "one", "--target", str(target), "--entry", "bench.py", *options, **environment)
 
 
+SCRIPT = [sys.executable, "-m", "tests.agent.synthetic_clock"]
+
+
+def argv(name: str, runs: Path, run_id: str) -> list[str]:
+    where = ["--runs-dir", str(runs), "--run-id", run_id]
+    return [*SCRIPT, name, *where, "--sandbox", "local", "--python", sys.executable]
+
+
+def argv_of_run(target: Path, runs: Path, steps: str) -> list[str]:
+    """Of run `one`."""
+    return [*argv("run", runs, "one"), "--target", str(target), "--entry", "bench.py", "--steps", steps]
+
+
 def command(name: str, runs: Path, run_id: str, *options: str, **environment: str) -> Ran:
-    argv = [
-        sys.executable,
-        "-m",
-        "tests.agent.synthetic_clock",
-        name,
-        "--runs-dir",
-        str(runs),
-        "--run-id",
-        run_id,
-        "--sandbox",
-        "local",
-        "--python",
-        sys.executable,
-        *options,
-    ]
+    given = [*argv(name, runs, run_id), *options]
     done = subprocess.run(
-        argv, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
+        given, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
     )
     return Ran(done.returncode, done.stderr, runs / run_id, done.stdout)
 
