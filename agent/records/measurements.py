@@ -100,9 +100,12 @@ class Whole(BaseModel):
 
 def once(path: Path, form: type[_Model], measure: Callable[[], _Model]) -> _Model:
     """What is kept at `path`, or else what `measure` gives, which is kept there then."""
-    if path.exists():
-        return form.model_validate_json(path.read_bytes())
-    return keep(measure(), path)
+    known = _read(path, form)
+    return known if known is not None else keep(measure(), path)
+
+
+def _read(path: Path, form: type[_Model]) -> _Model | None:
+    return form.model_validate_json(path.read_bytes()) if path.exists() else None
 
 
 def keep(model: _Model, path: Path) -> _Model:
@@ -115,13 +118,11 @@ def profile_file(run_dir: Path, name: str) -> Path:
 
 
 def profile(run_dir: Path, name: str) -> Profile | None:
-    path = profile_file(run_dir, name)
-    return Profile.model_validate_json(path.read_bytes()) if path.exists() else None
+    return _read(profile_file(run_dir, name), Profile)
 
 
 def session_start(run_dir: Path) -> SessionStart | None:
-    path = run_dir / "session.json"
-    return SessionStart.model_validate_json(path.read_bytes()) if path.exists() else None
+    return _read(run_dir / "session.json", SessionStart)
 
 
 def keep_session(found: SessionStart, run_dir: Path) -> None:
@@ -136,5 +137,4 @@ def keep_noise(run_dir: Path, aa: Comparison | None) -> None:
 
 
 def whole(run_dir: Path) -> Whole | None:
-    path = run_dir / "whole.json"
-    return Whole.model_validate_json(path.read_bytes()) if path.exists() else None
+    return _read(run_dir / "whole.json", Whole)
