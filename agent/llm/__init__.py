@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from agent.errors import AgentError
 
 Message = dict[str, Any]  # as chat.completions takes it
-CHARACTERS_A_TOKEN = 3.5  # about, in English and code
 NO_ANSWER = "(no answer)"  # in the place of one, where a model is told what it said
 
 

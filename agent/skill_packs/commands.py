@@ -5,9 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from agent.errors import WrongUsage
-from agent.skill_packs import Packs, PackUnusable, exporting, found_in, installing
+from agent.llm.conversation import HANDING_IN
+from agent.llm.prompt import METHOD, rules
+from agent.skill_packs import Packs, PackUnusable, found_in, installing
+from agent.step_names import STEPS
+from agent.workbench import REGISTRY
+
+EXPORT_FORMAT = 1
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -48,10 +55,26 @@ def install(arguments: argparse.Namespace) -> int:
 
 
 def export(arguments: argparse.Namespace) -> int:
-    text = json.dumps(exporting.exported(Packs.of(arguments.skills or ())), indent=1) + "\n"
+    text = json.dumps(exported(Packs.of(arguments.skills or ())), indent=1) + "\n"
     if arguments.output is None:
         print(text, end="")
     else:
         arguments.output.write_text(text, encoding="utf-8")
         print(f"{arguments.output}: instructions and tools for chat.completions and responses")
     return 0
+
+
+def exported(packs: Packs) -> dict[str, Any]:
+    """What any other agent needs: instructions, and the tools as JSON Schema, `tools` for chat.completions and
+    `functions` for responses. The server is `agent mcp`.
+    """
+    tools = [tool.as_function() for tool in (*REGISTRY.tools.values(), *HANDING_IN)]
+    method = packs.get(METHOD)
+    return {
+        "format": EXPORT_FORMAT,
+        "instructions": rules(packs),
+        "steps": {step: method.section(step) for step in STEPS},
+        "tools": tools,
+        "functions": [{"type": "function", **tool["function"]} for tool in tools],
+        "mcp": {"command": "agent", "args": ["mcp"]},
+    }

@@ -61,23 +61,9 @@ def run(tmp_path: Path) -> Callable[..., Told]:
         if entry_text is not None:
             (folder / "bench.py").write_text(entry_text)
         before = hash_tree(folder) if folder.is_dir() else ""
-        command = [
-            sys.executable,
-            "-m",
-            "agent",
-            "run",
-            "--target",
-            str(folder),
-            "--entry",
-            entry,
-            "--sandbox",
-            "local",
-            "--python",
-            sys.executable,
-            "--runs-dir",
-            str(tmp_path / "runs"),
-            *options,
-        ]
+        what = ("--target", str(folder), "--entry", entry, "--runs-dir", str(tmp_path / "runs"))
+        how = ("--sandbox", "local", "--python", sys.executable)
+        command = [sys.executable, "-m", "agent", "run", *what, *how, *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
         assert "Traceback" not in done.stderr
         assert not before or hash_tree(folder) == before
