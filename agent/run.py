@@ -33,9 +33,10 @@ from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
 from agent.records.run_folder import RunFolder
 from agent.records.run_records import RunRecords
-from agent.reporting import outcome
+from agent.reporting import outcome, wording
 from agent.reporting.outcome import TargetFacts
 from agent.reporting.progress import Note, Progress, RunStarted
+from agent.repository import export
 from agent.repository.objects import merge_contents
 from agent.repository.stack import Stack
 from agent.repository.target import check_size, find_entry, find_target, import_target, tree_hash
@@ -114,7 +115,7 @@ def _walk(folder: RunFolder, progress: Progress, joins: Joins | None, *, resumed
             ctx.end_running = stoppable.stop_all
             if joins is not None:
                 ctx.proposals.proposer = joins(ctx, ctx.proposals.proposer)
-            with contextlib.closing(ctx.referee):
+            with contextlib.closing(ctx.referee), _handing_over(ctx):
                 state = graph.walk(ctx, path / "checkpoint.sqlite")
         finally:
             try:
@@ -124,6 +125,18 @@ def _walk(folder: RunFolder, progress: Progress, joins: Joins | None, *, resumed
         ctx.builds.caches.clear()
         outcome.finish(ctx, folder, state, sandbox.promises(), wall_s=folder.read().spent_s)
     return 0
+
+
+@contextlib.contextmanager
+def _handing_over(ctx: RunContext) -> Iterator[None]:
+    """Where Ctrl-C or a signal stops the run, what is proven so far is written as a patch; the branch waits."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if proven := len(ctx.stack.commits()):
+            patch = export.write_patch(ctx.stack, ctx.run_dir)
+            ctx.progress.emit(Note(f"{wording.count(proven, 'change')} proven so far: {patch}"))
+        raise
 
 
 @contextlib.contextmanager

@@ -32,10 +32,7 @@ def export(stack: Stack, run_id: str, into: Path) -> Exported:
     The patch is always written, for `git am` or `patch -p1`; empty when nothing was kept.
     Raises: GitError, OSError.
     """
-    into.mkdir(parents=True, exist_ok=True)
-    top = stack.top
-    patch = into / PATCH
-    _write_patch(stack, top, patch)
+    top, patch = stack.top, write_patch(stack, into)
     if top == stack.base:
         return Exported(None, None, patch, "Nothing was kept, so there is nothing to hand over.")
     try:
@@ -66,7 +63,10 @@ def _branch_note(stack: Stack, branch: str) -> str:
     return f"{said} on top of what was checked out."
 
 
-def _write_patch(stack: Stack, top: str, patch: Path) -> None:
+def write_patch(stack: Stack, into: Path) -> Path:
+    """All changes of the stack as one patch; empty where there are none. Raises: GitError, OSError."""
+    into.mkdir(parents=True, exist_ok=True)
+    top, patch = stack.top, into / PATCH
     options = ("--stdout", "--binary", "--full-index", "--no-renames", "--no-signature", "--src-prefix=a/")
     revisions = f"{stack.base}..{top}"
     said = b""
@@ -75,6 +75,7 @@ def _write_patch(stack: Stack, top: str, patch: Path) -> None:
     making = patch.with_name(f".{patch.name}.making")
     making.write_bytes(said)
     making.replace(patch)
+    return patch
 
 
 def _write_folder(stack: Stack, top: str, into: Path) -> Path:

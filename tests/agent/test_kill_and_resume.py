@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -171,6 +172,8 @@ def test_a_stopped_run_leaves_nothing_running_and_goes_on(tmp_path: Path, undist
         assert first.wait(60) == 143
     assert left_running_for_good(tmp_path) == []
     assert "interrupted; `agent resume" in LOG.read_text()
+    assert re.search(r"\d changes? proven so far: ", LOG.read_text())
+    assert (tmp_path / "runs" / "one" / "ratchet.patch").read_bytes().startswith(b"From ")
     last = agent("resume", "one", "--runs-dir", str(tmp_path / "runs"))
     assert last.wait(300) == 0, LOG.read_text()
     assert result(tmp_path / "runs" / "one") == result(undisturbed[0])
