@@ -193,8 +193,7 @@ class TopK(_Found):
 class Gated(_Found):
     """`act(a) * b`."""
 
-    activation: _Text
-    approximate: _Text
+    activation: Literal["relu", "silu", "gelu", "gelu_tanh"]
     attribute: _Text
     """The module that computed it, by its path in the one that multiplies; empty where that is a function."""
     shape: _Shape

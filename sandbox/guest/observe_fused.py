@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+_IN_A_PRODUCT = ("relu", "gelu_tanh")  # what the libraries' products can apply before they write
 _SLICES = frozenset(["getitem", "chunk", "split", "narrow", "unbind", "select", "tensor_split"])
 
 
@@ -163,22 +164,23 @@ def _activation_after(trace, call):
     for other in trace.calls:
         inside = call.end <= other.start <= first and last < other.end
         if inside and other.attribute and other.frames and other.frames[0][0] is call.frames[0][0]:
-            kind = _computes(other.module)
+            if type(other.module) not in (torch.nn.ReLU, torch.nn.GELU):
+                return None
             spent_s = sum(op.seconds for op in trace.ops[other.start : other.end])
-            return None if kind is None else (kind, other.attribute, other.frames, spent_s)
+            kind = activation_of(users[0])
+            return (kind, other.attribute, other.frames, spent_s) if kind in _IN_A_PRODUCT else None
     op = users[0]
     if len(users) > 1 or not op.frames or op.frames[0][0] is not call.frames[0][0] or op.operands() != call.outs:
         return None
-    approximate = str(op.kwargs.get("approximate", "none"))
-    kind = {("relu", "none"): "relu", ("gelu", "tanh"): "gelu_tanh"}.get((op.name, approximate))
-    return None if kind is None else (kind, "", op.frames, op.seconds)
+    kind = activation_of(op)
+    return (kind, "", op.frames, op.seconds) if kind in _IN_A_PRODUCT else None
 
 
-def _computes(module):
-    """Which activation one of torch's own modules is: "relu", "gelu_tanh" or None."""
-    if type(module) is torch.nn.ReLU:
-        return "relu"
-    return "gelu_tanh" if type(module) is torch.nn.GELU and module.approximate == "tanh" else None
+def activation_of(op):
+    """The activation that an operation computes, as all tables name it ("gelu_tanh" is GELU by tanh), or None."""
+    if op.name == "gelu":
+        return {"none": "gelu", "tanh": "gelu_tanh"}.get(str(op.kwargs.get("approximate", "none")))
+    return op.name if op.name in ("relu", "silu") else None
 
 
 def _described(rows, where, total_s):

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from .observe_fused import activation_of
 from .observe_where import MAX_PATHS
-
-_ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid")
 
 
 def groups(traces, where, total_s):
@@ -94,12 +93,11 @@ def gated(traces, where, total_s):
     rows = {}
     for trace in traces:
         for op in trace.ops:
-            if op.name not in _ACTIVATIONS or not op.outs:
-                continue
-            product = _product(trace, op)
+            activation = activation_of(op) if op.outs else None
+            product = _product(trace, op) if activation is not None else None
             if product is None:
                 continue
-            key = (op.name, product.frames[:1])
+            key = (activation, product.frames[:1])
             row = rows.setdefault(key, {"count": 0, "seconds": 0.0, "op": op, "frames": product.frames, "trace": trace})
             row["count"] += 1
             row["seconds"] += op.seconds + product.seconds
@@ -108,7 +106,6 @@ def gated(traces, where, total_s):
         {
             "activation": name,
             "attribute": row["attribute"],
-            "approximate": str(row["op"].kwargs.get("approximate", "none")),
             "frames": where.describe_frames(row["frames"]),
             "count": row["count"],
             "share": row["seconds"] / total_s,

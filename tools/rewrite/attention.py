@@ -14,44 +14,34 @@ from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import CONSTANT, GROUPED_MATMUL, is_used
-from tools.rewrite.reading import spelling
 from tools.rewrite.reading.attention_match import Attention, Mask, Matcher, Repeat, names_in, repeat_of
 from tools.rewrite.reading.causal import causal, is_blocking, is_infinite
 from tools.rewrite.reading.kinds import Kind, Kinds
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import assigned, dotted
+from tools.rewrite.sites import at_frame, largest_first
 
 
 def find(observation: Observation) -> list[Site]:
     """One site for each place where attention was computed by hand."""
     found = []
     for record in observation.attention:
-        frame = record.frames[0] if record.frames else None
-        if record.fused or frame is None:
+        if record.fused or not record.frames:
             continue
-        repeats = [f.line for r in observation.repeats for f in r.frames if f.file == frame.file]
-        owners = [c for c in observation.classes if c.name == frame.owner]
+        frame = record.frames[0]
+        owners = [row for row in observation.classes if row.name == frame.owner]
         children = owners[0].children if owners else {}
-        found.append(
-            Site(
-                kind="attention",
-                file=frame.file,
-                line=frame.line,
-                line_end=frame.line,
-                module_class=frame.owner,
-                third_party=frame.third_party,
-                share=record.share,
-                detail={
-                    "cases": [case.model_dump(exclude_none=True) for case in record.cases],
-                    "module": frame.module,
-                    "repeats": sorted(set(repeats)),
-                    "plain_attributes": frame.plain_attributes,
-                    "count": record.count,
-                    "dropouts": [n for n, kind in children.items() if kind == "Dropout"],
-                },
-            )
+        site = at_frame(
+            "attention",
+            frame,
+            record.share,
+            cases=[case.model_dump(exclude_none=True) for case in record.cases],
+            repeats=sorted({f.line for row in observation.repeats for f in row.frames if f.file == frame.file}),
+            count=record.count,
+            dropouts=[name for name, kind in children.items() if kind == "Dropout"],
         )
-    return sorted(found, key=lambda site: -(site.share or 0))
+        found.append(site)
+    return largest_first(found)
 
 
 def matched(source: SourceFile, site: Site) -> tuple[Attention, Kinds]:
@@ -79,8 +69,7 @@ def rewrite(tree: Path, site: Site, variant: str = "plain") -> dict[str, str]:
     block = found.block
     repeats = repeated_heads(found, site) if variant == "gqa" else None
     text = _call(source, found, kinds, site, variant, repeats)
-    call = cst.parse_expression(text, source.module.config_for_parsing)
-    source.replace(found.node, call)
+    source.replace(found.node, source.expression(text))
     changed = {found.at: names_in(source.edited(block.body[found.at])) - block.source.stores(block.body[found.at])}
     gone = {r.at for r in repeats} if repeats else set()
     for at in sorted({*gone, *block.dead(_candidates(source, found, kinds) - gone, changed)}):
@@ -113,9 +102,7 @@ def _call(
     arguments = [queries, keys, values, *_mask_arguments(source, found, site)]
     if found.dropout:
         arguments.append(f"dropout_p={found.dropout}")
-    scale = _scale(source, found)
-    if scale is not None:
-        arguments.append(f"scale={scale}")
+    arguments.append(f"scale={_scale(source, found)}")
     if variant == "gqa":
         arguments.append("enable_gqa=True")
     return f"{_functional(source)}.scaled_dot_product_attention({', '.join(arguments)})"
@@ -218,18 +205,14 @@ def _atom(node: cst.BaseExpression, text: str) -> str:
 # -- the scale
 
 
-def _scale(source: SourceFile, found: Attention) -> str | None:
-    """The scale as source text; None where it is what a fused call takes by itself, 1 / sqrt(size of a head)."""
+def _scale(source: SourceFile, found: Attention) -> str:
+    """The scale as source text."""
     factors = list(reversed(found.factors))
     if not factors:
         return "1.0"
     for _, node, at in factors:
         if not found.block.is_stable(names_in(node), at, found.at):
             raise CannotRewrite("the scale changes before the product with V")
-    if len(factors) == 1 and factors[0][0] == "div":
-        root = spelling.square_root(source, factors[0][1])
-        if root is not None and _is_head_size(source, found, root):
-            return None
     text = ""
     for how, node, _ in factors:
         factor = _atom(node, source.code(node))
@@ -238,39 +221,6 @@ def _scale(source: SourceFile, found: Attention) -> str | None:
         else:
             text = factor if how == "mul" else f"1.0 / {factor}"
     return text
-
-
-def _is_head_size(source: SourceFile, found: Attention, node: cst.BaseExpression) -> bool:
-    """Whether an expression is the last size of the queries: by its words, or by the view that shaped them."""
-    text, queries = source.code(node), source.code(found.queries)
-    if text in (f"{queries}.size(-1)", f"{queries}.shape[-1]"):
-        return True
-    ref_name, at = dotted(found.queries), found.product_at
-    for _ in range(8):
-        ref = found.block.definition(ref_name, at) if ref_name else None
-        if ref is None or ref.when is not None:
-            return False
-        if ref.item is None and _views_as(source, ref.expr, text):
-            return True
-        # `q, k = rotate(q, k, ...)`: the same name goes in and comes out
-        names = assigned(found.block.body[ref.at])
-        if (
-            names is None
-            or ref_name not in names[0]
-            or ref_name not in found.block.source.loads(found.block.body[ref.at])
-        ):
-            return False
-        at = ref.at
-    return False
-
-
-def _views_as(source: SourceFile, node: cst.BaseExpression, last: str) -> bool:
-    """`x.view(..., last).transpose(1, 2)`"""
-    outer = spelling.method(source, node, "transpose")
-    if outer is None or {spelling.integer(a.value) for a in outer[1].args[outer[2] :]} != {1, 2}:
-        return False
-    viewed = spelling.method(source, outer[0], "view", "reshape")
-    return viewed is not None and bool(viewed[1].args) and source.code(viewed[1].args[-1].value) == last
 
 
 # -- around the call

@@ -15,44 +15,24 @@ from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import dotted, find_all, is_docstring, methods, statements
+from tools.rewrite.sites import largest_first, of_class
 
 REGION_SHARE = 0.3  # of a call; less is not worth a graph of its own
 
 
 def find(observation: Observation) -> list[Site]:
     """The outermost module class, if it is the target's own."""
-    return [
-        Site(
-            kind="compile",
-            file=found.file,
-            line=found.line,
-            line_end=found.line_end,
-            module_class=found.name,
-            module_paths=(found.path,),
-            share=1.0 if not found.path else None,
-            detail={"module": found.module},
-        )
-        for found in observation.callable.outermost[:1]
-    ]
+    found = observation.callable.outermost[:1]
+    return [of_class("compile", row, None if row.path else 1.0, paths=[row.path]) for row in found]
 
 
 def regions(observation: Observation) -> list[Site]:
     """Classes of which one model has several that take much of its time, the largest part first: its blocks."""
-    return [
-        Site(
-            kind="compile",
-            file=row.file,
-            line=row.line,
-            line_end=row.line_end,
-            module_class=row.name,
-            module_paths=tuple(row.paths),
-            third_party=row.third_party,
-            share=row.inclusive_share,
-            detail={"module": row.module, "count": row.count},
-        )
-        for row in sorted(observation.classes, key=lambda row: -row.inclusive_share)
+    return largest_first(
+        of_class("compile", row, row.inclusive_share, paths=row.paths, count=row.count)
+        for row in observation.classes
         if row.count > 1 and row.file and row.inclusive_share > REGION_SHARE
-    ]
+    )
 
 
 def advice(observation: Observation, settings: str) -> str:
@@ -80,23 +60,20 @@ def rewrite(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
     init = source.method(owner, "__init__")
     existing = _existing(init)
     if existing is not None:
-        source.replace(existing, cst.parse_expression(line, source.module.config_for_parsing))
+        source.replace(existing, source.expression(line))
     elif init is None:
         first = statements(owner)[0]
-        source.insert(_new_init(source, line), **({"after": first} if is_docstring(first) else {"before": first}))
+        body = f"    super().__init__(*args, **kwargs)\n    {line}"
+        (made,) = source.statements(f"def __init__(self, *args, **kwargs):\n{body}")
+        source.insert(made, **({"after": first} if is_docstring(first) else {"before": first}))
     else:
         last = statements(init)[-1]
         if find_all(init, cst.Return):
             raise CannotRewrite(f"{owner.name.value}.__init__ returns early")
-        source.insert(cst.parse_statement(line, source.module.config_for_parsing), after=last)
+        source.insert(*source.statements(line), after=last)
     return {source.path: source.result()}
 
 
 def _existing(init: cst.FunctionDef | None) -> cst.Call | None:
     calls = find_all(init, cst.Call) if init is not None else []
     return next((c for c in calls if dotted(c.func) == "self.compile"), None)
-
-
-def _new_init(source: SourceFile, line: str) -> cst.BaseStatement | cst.SimpleStatementLine:
-    text = f"def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n    {line}\n"
-    return cst.parse_statement(text, source.module.config_for_parsing)

@@ -1,6 +1,6 @@
 """Drop copies that nobody needs: a clone that neither side is written to afterwards, a `.contiguous()` with no effect.
 
-It refuses when the copy or its source is changed in place anywhere in the function, or leaves the function.
+A copy stays where it or its source is changed in place anywhere in the function, or leaves the function.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tools.rewrite import CannotRewrite
 from tools.rewrite.reading import spelling
 from tools.rewrite.reading.escapes import changed, leaving
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import assigned, base_name, find_all, simple_statements, walk
+from tools.rewrite.reading.syntax import assigned, base_name, find_all, simple_statements
+from tools.rewrite.sites import at_frame
 
 # what takes any strides, so that a dense copy before it is only a matter of speed
 _OPERATIONS = """
@@ -29,22 +30,13 @@ def find(observation: Observation) -> list[Site]:
     """One site for each function that copies for nothing, with all its copies."""
     found: dict[tuple[str, int], Site] = {}
     for record in observation.copies:
-        frame = record.frames[0] if record.frames else None
-        if frame is None or not _is_needless(record):
+        if not record.frames or not _is_needless(record):
             continue
-        key = (frame.file, frame.first_line)
-        old = found.get(key)
+        frame = record.frames[0]
+        old = found.get((frame.file, frame.first_line))
         copies = [*(old.detail["copies"] if old else []), {"operation": record.operation, "line": frame.line}]
-        found[key] = Site(
-            kind="copies",
-            file=frame.file,
-            line=frame.line,
-            line_end=frame.line,
-            module_class=frame.owner,
-            third_party=frame.third_party,
-            share=record.share + (old.share or 0.0 if old else 0.0),
-            detail={"copies": copies, "function": frame.function, "module": frame.module},
-        )
+        share = record.share + ((old.share if old else 0.0) or 0.0)
+        found[frame.file, frame.first_line] = at_frame("copies", frame, share, copies=copies)
     return list(found.values())
 
 
@@ -54,11 +46,8 @@ def _is_needless(record: Copies) -> bool:
     if record.operation == "clone":
         return True
     # one that copied may still have been worth it; one that had no effect cannot have been
-    return record.operation == "contiguous" and record.same == record.count and _takes_any(record)
-
-
-def _takes_any(record: Copies) -> bool:
-    return bool(record.users) and set(record.users) <= _ANY_STRIDES
+    had_no_effect = record.operation == "contiguous" and record.same == record.count
+    return had_no_effect and bool(record.users) and set(record.users) <= _ANY_STRIDES
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
@@ -78,9 +67,8 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
 
 
 def _drop(source: SourceFile, function: cst.FunctionDef, operation: str, line: int) -> int:
-    for statement in (s for s in walk(function.body) if isinstance(s, cst.SimpleStatementLine)):
-        first, last = source.lines(statement)
-        for call in find_all(statement, cst.Call) if first <= line <= last else ():
+    for statement in source.at(line, function.body, cst.SimpleStatementLine):
+        for call in find_all(statement, cst.Call):
             found = spelling.method(source, call, operation)
             if found is None or len(call.args) != found[2]:
                 continue

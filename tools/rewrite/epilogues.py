@@ -1,7 +1,7 @@
 """Give a linear layer and the activation after it to one matrix product, which applies both before it writes.
 
-It refuses what is not called in one block, a layer's result that something else reads, and layers given more than one
-argument.
+Both stay where they are not called in one block, where something else reads the layer's result, and where the layer is
+given more than one argument.
 """
 
 from __future__ import annotations
@@ -16,66 +16,56 @@ from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import ACTIVATED_LINEAR, use
 from tools.rewrite.reading.flow import Block
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.spelling import method
+from tools.rewrite.reading.spelling import activation
 from tools.rewrite.reading.syntax import assigned, dotted, find_all, statements
-
-_FUNCTIONS = {"relu": ("relu", []), "gelu_tanh": ("gelu", ["approximate='tanh'"])}  # (name, further arguments)
+from tools.rewrite.sites import at_frame, largest_first
 
 
 def find(observation: Observation) -> list[Site]:
     """Linear layers with a bias whose result only an activation reads."""
-    found = [
-        Site(
-            kind="epilogue",
-            file=row.frames[0].file,
-            line=row.frames[0].line,
+    names = ("attribute", "activation", "activation_attribute", "activation_line", "count")
+    return largest_first(
+        at_frame(
+            "epilogue",
+            row.frames[0],
+            row.share,
             line_end=max(row.frames[0].line, row.activation_line),
-            module_class=row.frames[0].owner,
-            third_party=row.frames[0].third_party,
-            share=row.share,
-            detail={
-                "module": row.frames[0].module,
-                "attribute": row.attribute,
-                "activation": row.activation,
-                "activation_attribute": row.activation_attribute,
-                "activation_line": row.activation_line,
-                "count": row.count,
-            },
+            **{name: getattr(row, name) for name in names},
         )
         for row in observation.activated
         if row.frames
-    ]
-    return sorted(found, key=lambda site: -(site.share or 0))
+    )
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
     """New file contents. Raises: CannotRewrite."""
     source = SourceFile(tree, site.file)
     function = source.function_at(site.line)
-    activation, given = _activation(source, function, site)
-    layer, owner = _layer(source, function, site), site.detail["activation_attribute"]
+    applied, given = _activation(source, function, site)
+    layer = source.plain_call(function, f"self.{site.detail['attribute']}", site.line)
+    owner = site.detail["activation_attribute"]
     used = use(source, ACTIVATED_LINEAR, site.detail["module"])
     by = f"self.{owner}" if owner else f'"{site.detail["activation"]}"'
     text = f"{used.name}({dotted(layer.func)}, {source.code(layer.args[0].value)}, {by})"
-    fused = cst.parse_expression(text, source.module.config_for_parsing)
+    fused = source.expression(text)
     if given is layer:
-        source.replace(activation, fused)
+        source.replace(applied, fused)
     else:
-        _in_turn(source, function, activation, given, layer, fused)
+        _in_turn(source, function, applied, given, layer, fused)
     return {**used.files, source.path: source.result()}
 
 
 def _in_turn(
     source: SourceFile,
     function: cst.FunctionDef,
-    activation: cst.Call,
+    applied: cst.Call,
     given: cst.BaseExpression,
     layer: cst.Call,
     fused: cst.BaseExpression,
 ) -> None:
     """`h = layer(x)`, and later `act(h)`: the first computes both, the second hands h on. Raises: CannotRewrite."""
-    block = Block(source, function, source.lines(activation)[0])
-    at = block.index(activation)
+    block = Block(source, function, source.lines(applied)[0])
+    at = block.index(applied)
     found = block.definition(given.value, at) if isinstance(given, cst.Name) else None
     if found is None or not isinstance(given, cst.Name) or found.expr is not layer or found.when is not None:
         raise CannotRewrite("what the activation is given is not plainly the layer's result")
@@ -91,10 +81,10 @@ def _in_turn(
         raise CannotRewrite(f"{name} is read beside its activation")
     if not again and _is_read_later(source, function, block, name, at):
         raise CannotRewrite(f"{name} is read after its activation")
-    if again and taken is not None and taken[1] is activation:
+    if again and taken is not None and taken[1] is applied:
         source.replace(block.body[at])
     else:
-        source.replace(activation, given)
+        source.replace(applied, given)
     source.replace(layer, fused)
 
 
@@ -104,32 +94,13 @@ def _is_read_later(source: SourceFile, function: cst.FunctionDef, block: Block, 
     return sum(n.value == name for n in find_all(function, cst.Name)) != 2  # a loop may come back to it
 
 
-def _layer(source: SourceFile, function: cst.FunctionDef, site: Site) -> cst.Call:
-    wanted = f"self.{site.detail['attribute']}"
-    for call in find_all(function, cst.Call):
-        first, last = source.lines(call)
-        plain = len(call.args) == 1 and call.args[0].keyword is None and not call.args[0].star
-        if plain and first <= site.line <= last and dotted(call.func) == wanted:
-            return call
-    raise CannotRewrite(f"{wanted} is not called with one tensor at {source.path}:{site.line}")
-
-
 def _activation(source: SourceFile, function: cst.FunctionDef, site: Site) -> tuple[cst.Call, cst.BaseExpression]:
     """The call of the activation, and what it is given. Raises: CannotRewrite."""
     owner, line = site.detail["activation_attribute"], site.detail["activation_line"]
-    name, more = _FUNCTIONS[site.detail["activation"]]
-    for call in find_all(function, cst.Call):
-        first, last = source.lines(call)
-        if not first <= line <= last:
-            continue
+    for call in source.at(line, function, cst.Call):
         if owner and dotted(call.func) == f"self.{owner}" and len(call.args) == 1 and not call.args[0].star:
             return call, call.args[0].value
-        found = None if owner else method(source, call, name)
-        if found is not None and [_plain(source, given) for given in call.args[found[2] :]] == more:
+        found = None if owner else activation(source, call)
+        if found is not None and found[1] == site.detail["activation"]:
             return call, found[0]
     raise CannotRewrite(f"no activation is called at {source.path}:{line}")
-
-
-def _plain(source: SourceFile, given: cst.Arg) -> str:
-    text = source.code(given.value).replace('"', "'")
-    return f"{given.keyword.value}={text}" if given.keyword is not None else text

@@ -1,8 +1,8 @@
 """Run a mixture of experts without a loop over its experts: rows are sorted by expert once.
 
 It recognises the loop by what it does with the choice of experts, whatever its names are. Where the loop calls experts
-without rows too, the call says so: their weights get gradients of zeros then. It refuses loops in which anything else
-happens.
+without rows too, the call says so: their weights get gradients of zeros then. A loop in which anything else happens
+stays.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tools.rewrite.ops_package import GROUPED_EXPERTS, use
 from tools.rewrite.reading.expert_values import Part, Values
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import find_all, methods, simple_statements
+from tools.rewrite.sites import largest_first, of_class
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,9 @@ def find(tree: Path, observation: Observation) -> list[Site]:
             source = SourceFile(tree, row.file)
             for loop, _ in _loops(source, source.class_named(row.name, row.line)):
                 first, last = source.lines(loop)
-                found.append(
-                    Site(
-                        kind="experts",
-                        file=row.file,
-                        line=first,
-                        line_end=last,
-                        module_class=row.name,
-                        module_paths=tuple(row.paths),
-                        share=row.inclusive_share,
-                        detail={"module": row.module},
-                    )
-                )
-    return sorted(found, key=lambda site: -(site.share or 0))
+                site = of_class("experts", row, row.inclusive_share, paths=row.paths)
+                found.append(site.model_copy(update={"line": first, "line_end": last}))
+    return largest_first(found)
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
@@ -68,7 +59,7 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
             used = use(source, GROUPED_EXPERTS, site.detail["module"])
             given = [mixture.experts, mixture.tokens, mixture.chosen, mixture.weights]
             operands = ", ".join([*given, "all_called=True"] if mixture.all_called else given)
-            line = cst.parse_statement(f"{mixture.into} += {used.name}({operands})", source.module.config_for_parsing)
+            (line,) = source.statements(f"{mixture.into} += {used.name}({operands})")
             source.replace(loop, line.with_changes(leading_lines=loop.leading_lines))
             return {**used.files, source.path: source.result()}
     raise CannotRewrite(f"no loop over experts is at {site.file}:{site.line}")

@@ -23,6 +23,7 @@ from tools.rewrite.reading.flow import Block
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.spelling import argument, integer, method
 from tools.rewrite.reading.syntax import assigned, dotted, find_all, free_name, parameters, walk
+from tools.rewrite.sites import at_frame, largest_first
 
 NAMES = {
     "add_rms": "Sum and RMS normalisation",
@@ -42,22 +43,14 @@ def find(observation: Observation) -> list[Site]:
         for frame in rotary.frames[:1]:
             functions.setdefault((frame.file, frame.first_line), []).append(rotary)
     found += [_site("rotary", together) for together in functions.values()]
-    return sorted(found, key=lambda site: -(site.share or 0))
+    return largest_first(found)
 
 
 def _site(kind: str, rows: Sequence[AddNorm | Rotary | TopK]) -> Site:
-    frame, lines = rows[0].frames[0], [row.frames[0].line for row in rows]
-    detail = rows[0].model_dump(exclude={"frames", "share"}) | {"module": frame.module, "function": frame.function}
-    return Site(
-        kind=kind,
-        file=frame.file,
-        line=min(lines),
-        line_end=max(lines),
-        module_class=frame.owner,
-        third_party=frame.third_party,
-        share=sum(row.share for row in rows),
-        detail={**detail, "lines": sorted(set(lines)), "count": sum(row.count for row in rows)},
-    )
+    lines = sorted({row.frames[0].line for row in rows})
+    detail = rows[0].model_dump(exclude={"frames", "share"}) | {"lines": lines, "count": sum(row.count for row in rows)}
+    site = at_frame(kind, rows[0].frames[0], sum(row.share for row in rows), line_end=lines[-1], **detail)
+    return site.model_copy(update={"line": lines[0]})
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
@@ -74,7 +67,7 @@ def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict
     norm = f"self.{site.detail['attribute']}"
     if site.detail["hooked"]:
         raise CannotRewrite(f"{norm} has hooks")
-    call = _call_at(source, function, norm, site.line)
+    call = source.plain_call(function, norm, site.line)
     block = Block(source, function, site.line)
     at = block.index(call)
     if not isinstance(block.body[at], cst.SimpleStatementLine):  # a loop's condition is computed more than once
@@ -93,7 +86,7 @@ def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict
             f"    {fused} = {used.name}({left}, {right}, {arguments})",
             f"{normed} = {norm}({left} + {right}) if {fused} is None else {fused}[0]",
         ]
-        for line in _parsed(source, *lines):
+        for line in source.statements(*lines):
             source.insert(line, before=block.body[at])
     else:
         total, added = _sum_before(block, given, at)
@@ -107,19 +100,10 @@ def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict
             f"{normed}, {total} = {fused}",
         ]
         before = next(s for s in block.body if any(n is added for n in walk(s)))
-        new = _parsed(source, *lines)
+        new = source.statements(*lines)
         source.replace(before, new[0].with_changes(leading_lines=getattr(before, "leading_lines", ())), *new[1:])
     source.replace(call, cst.Name(normed))
     return {**exactly.files, **used.files, source.path: source.result()}
-
-
-def _call_at(source: SourceFile, function: cst.FunctionDef, name: str, line: int) -> cst.Call:
-    for call in find_all(function, cst.Call):
-        first, last = source.lines(call)
-        plain = len(call.args) == 1 and call.args[0].keyword is None and not call.args[0].star
-        if plain and first <= line <= last and dotted(call.func) == name:
-            return call
-    raise CannotRewrite(f"{name} is not called with one tensor at {source.path}:{line}")
 
 
 def _sum_before(block: Block, given: cst.BaseExpression, at: int) -> tuple[str, cst.BinaryOperation]:
@@ -168,8 +152,8 @@ def _rotary(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[s
     used, fused = use(source, ROTARY, site.detail["module"]), _Fresh(function)("fused")
     done, own = 0, source.stores(function) | {parameter.name.value for parameter in parameters(function)}
     for added in find_all(function, cst.BinaryOperation):
-        first, last = source.lines(added)
-        if not isinstance(added.operator, cst.Add) or not any(first <= line <= last for line in site.detail["lines"]):
+        seen = any(source.spans(added, line) for line in site.detail["lines"])
+        if not isinstance(added.operator, cst.Add) or not seen:
             continue
         parts = _rotated(added.left, added.right) or _rotated(added.right, added.left)
         if parts is None:
@@ -179,7 +163,7 @@ def _rotary(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[s
             raise CannotRewrite(f"{turn} may be another function in another call")
         kernel = f"{fused} := {used.name}({', '.join(tensors)})"
         text = f"({fused} if ({kernel}) is not None else {source.code(added)})"
-        source.replace(added, cst.parse_expression(text, source.module.config_for_parsing))
+        source.replace(added, source.expression(text))
         done += 1
     if not done:
         raise CannotRewrite(f"the rotary embedding at {source.path}:{site.line} is not one sum of two products")
@@ -209,9 +193,8 @@ def _factors(node: cst.BaseExpression) -> list[tuple[cst.BaseExpression, cst.Bas
 
 def _softmax_topk(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[str, str]:
     block = Block(source, function, site.line)
-    for call in find_all(function, cst.Call):
-        first, last = source.lines(call)
-        top = method(source, call, "topk") if first <= site.line <= last else None
+    for call in source.at(site.line, function, cst.Call):
+        top = method(source, call, "topk")
         if top is None:
             continue
         scores, _, rest = top
@@ -225,8 +208,7 @@ def _softmax_topk(source: SourceFile, function: cst.FunctionDef, site: Site) -> 
         logits, fused = names("logits"), names("fused")
         plain = cast(cst.Call, call.deep_replace(scores, cast(cst.Call, softmax.deep_replace(given, cst.Name(logits)))))
         before, after = block.body[block.index(softmax)], block.body[at]
-        assign, *lines = _parsed(
-            source,
+        assign, *lines = source.statements(
             f"{logits} = {source.code(given)}",
             f"{fused} = {used.name}({logits}, {source.code(count)}{dtype})",
             f"{', '.join(value[0])} = {source.code(plain)} if {fused} is None else {fused}",
@@ -266,7 +248,3 @@ def _softmax_before(
     if sum(n.value == scores.value for n in find_all(function, cst.Name)) != 2:
         raise CannotRewrite(f"{scores.value} is used for more than its largest")
     return found.expr, made[0], "".join(f", dtype={source.code(dtype)}" for dtype in dtypes)
-
-
-def _parsed(source: SourceFile, *texts: str) -> list[cst.BaseCompoundStatement | cst.SimpleStatementLine]:
-    return [line for text in texts for line in cst.parse_module(f"{text}\n", source.module.config_for_parsing).body]

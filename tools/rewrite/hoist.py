@@ -1,8 +1,8 @@
-"""Build what depends on shapes alone once: rotary tables, masks and positions that every call makes anew.
+"""Build what depends on shapes alone once: rotary tables, masks and positions that every call builds again.
 
 The statements move, as they are, into a function of the module, and its results are kept by `constant` under a key of
-everything they depend on. It refuses what is changed in place, returned or stored (somebody else could change it),
-and whatever is not understood.
+everything they depend on. What is changed in place, returned or stored stays where it is, and so does whatever is not
+understood.
 """
 
 from __future__ import annotations
@@ -16,18 +16,13 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.ops_package import CONSTANT, use
+from tools.rewrite.memoise import Memoiser
+from tools.rewrite.ops_package import CONSTANT
 from tools.rewrite.reading.hoist_groups import Finder, Group
 from tools.rewrite.reading.kinds import Kind, Kinds
-from tools.rewrite.reading.lift import Lifted, lift, lift_expression
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import (
-    assigned,
-    bind,
-    find_all,
-    parameters,
-    statements,
-)
+from tools.rewrite.reading.syntax import assigned, bind, parameters, statements
+from tools.rewrite.sites import at_frame, largest_first
 
 
 def find(observation: Observation) -> list[Site]:
@@ -37,26 +32,12 @@ def find(observation: Observation) -> list[Site]:
         for frame in record.frames:
             if frame.third_party or record.mutated:
                 continue
-            key = (frame.file, frame.first_line)
-            old = found.get(key)
-            lines = {**(old.detail["lines"] if old else {})}
+            old = found.get((frame.file, frame.first_line))
+            lines = dict(old.detail["lines"]) if old else {}
             lines[str(frame.line)] = lines.get(str(frame.line), 0.0) + record.share
-            found[key] = Site(
-                kind="constants",
-                file=frame.file,
-                line=frame.first_line,
-                line_end=frame.line,
-                module_class=frame.owner,
-                share=sum(lines.values()),
-                detail={
-                    "lines": lines,
-                    "module": frame.module,
-                    "function": frame.function,
-                    "plain_attributes": frame.plain_attributes,
-                    "only": None,
-                },
-            )
-    return sorted(found.values(), key=lambda site: -(site.share or 0))
+            site = at_frame("constants", frame, sum(lines.values()), lines=lines, only=None)
+            found[frame.file, frame.first_line] = site.model_copy(update={"line": frame.first_line})
+    return largest_first(found.values())
 
 
 def groups(tree: Path, site: Site) -> list[Group]:
@@ -79,40 +60,29 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     """New file contents. `site.detail["only"]` picks one group by its title. Raises: CannotRewrite."""
     source = SourceFile(tree, site.file)
     function = _function(source, site)
-    chosen = [g for g in _groups(source, function, site) if site.detail.get("only") in (None, g.title)]
+    chosen = [g for g in _groups(source, function, site) if site.detail["only"] in (None, g.title)]
     if not chosen:
         raise CannotRewrite(f"nothing in {function.name.value} is built from shapes alone")
-    used = use(source, CONSTANT, site.detail["module"])
-    kinds = Kinds(source, site.detail["plain_attributes"])
-    taken = {n.value for n in find_all(source.module, cst.Name)}
+    memo, kinds = Memoiser(source, function, site, CONSTANT), Kinds(source, site.detail["plain_attributes"])
     for group in chosen:
-        _apply(source, function, group, kinds, used.name, taken, site.module_class)
-    return {**used.files, source.path: source.result()}
+        _apply(memo, group, kinds, site.module_class)
+    return {**memo.files, source.path: source.result()}
 
 
 def _function(source: SourceFile, site: Site) -> cst.FunctionDef:
-    line = min(int(line) for line in site.detail["lines"])
-    return source.function_at(line)
+    return source.function_at(min(map(int, site.detail["lines"])))
 
 
-def _apply(
-    source: SourceFile,
-    function: cst.FunctionDef,
-    group: Group,
-    kinds: Kinds,
-    constant: str,
-    taken: set[str],
-    owner: str,
-) -> None:
-    direct = _direct_call(source, group, kinds)
-    if direct is not None:
-        builder, arguments = direct
-    else:
-        made = _lifted(source, function, group, kinds, taken, owner)
-        source.insert(made.function, before=source.top_level_of(function))
-        taken.add(made.name)
-        builder, arguments = made.name, made.arguments
-    call = cst.parse_expression(f"{constant}({', '.join([builder, *arguments])})", source.module.config_for_parsing)
+def _groups(source: SourceFile, function: cst.FunctionDef, site: Site) -> list[Group]:
+    env: dict[str, Kind] = {p.name.value: Kind.DATA for p in parameters(function)}
+    kinds = Kinds(source, site.detail["plain_attributes"])
+    found = Finder(source, function, kinds).groups(statements(function), env)
+    return [g for g in found if any(g.lines[0] <= int(line) <= g.lines[1] for line in site.detail["lines"])]
+
+
+def _apply(memo: Memoiser, group: Group, kinds: Kinds, owner: str) -> None:
+    source = memo.source
+    call = source.expression(_call(memo, group, kinds, owner))
     if group.expression is not None:
         source.replace(group.expression, call)
         return
@@ -121,27 +91,26 @@ def _apply(
     if value is not None and value[0] == group.names:
         source.replace(value[1], call)
     else:
-        target = ", ".join(group.names)
-        line = cst.parse_statement(f"{target} = x", source.module.config_for_parsing)
-        assert isinstance(line, cst.SimpleStatementLine) and isinstance(line.body[0], cst.Assign)
-        new = line.with_changes(
-            body=[line.body[0].with_changes(value=call)],
-            leading_lines=last.leading_lines,
-        )
-        source.replace(last, new)
+        (line,) = source.statements(f"{', '.join(group.names)} = {source.module.code_for_node(call)}")
+        source.replace(last, line.with_changes(leading_lines=last.leading_lines))
     for statement in group.removable:
         source.replace(statement)
 
 
-def _lifted(
-    source: SourceFile, function: cst.FunctionDef, group: Group, kinds: Kinds, taken: set[str], owner: str
-) -> Lifted:
-    stem = function.name.value.strip("_")
+def _call(memo: Memoiser, group: Group, kinds: Kinds, owner: str) -> str:
+    def is_leaf(node: cst.CSTNode) -> bool:
+        return kinds.is_leaf(node, env)
+
+    if (direct := _direct_call(memo.source, group, kinds)) is not None:
+        return memo.call(*direct)
+    stem, env = memo.function.name.value.strip("_"), group.env
     if stem == "forward" and owner:
-        stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", owner.rpartition(".")[2]).lower()
+        stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", owner.rpartition(".")[2])
     if group.expression is not None:
-        return lift_expression(source, group.expression, group.env, kinds, f"_{stem}_constant", taken)
-    return lift(source, group.statements, group.names, group.env, kinds, f"_{stem}_{'_'.join(group.names)}", taken)
+        return memo.expression(group.expression, is_leaf, f"{stem}_constant")
+    local = set().union(*(memo.source.stores(s) for s in group.statements))
+    env = {name: kind for name, kind in group.env.items() if name not in local}
+    return memo.statements(group.statements, group.names, is_leaf, f"{stem}_{'_'.join(group.names)}")
 
 
 def _direct_call(source: SourceFile, group: Group, kinds: Kinds) -> tuple[str, list[str]] | None:
@@ -154,29 +123,9 @@ def _direct_call(source: SourceFile, group: Group, kinds: Kinds) -> tuple[str, l
         value = assignment[1]
     if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Name):
         return None
-    if any(kinds.of(a.value, group.env) is not Kind.PLAIN for a in value.args):
+    found = source.called_function(value.func.value)
+    if found is None or any(kinds.of(a.value, group.env) is not Kind.PLAIN for a in value.args):
         return None
-    name = value.func.value
-    function = source.function(name)
-    if function is None:
-        elsewhere = source.imported_function(name)
-        function = elsewhere[1] if elsewhere else None
-    if function is None:
-        return None
-    names = bind(function, value)
-    order = [p.name.value for p in function.params.params][: len(names)]
-    if set(order) != set(names):
-        return None
-    texts = dict(zip(names, (source.code(a.value) for a in value.args), strict=True))
-    return name, [texts[n] for n in order]
-
-
-# -- finding the groups
-
-
-def _groups(source: SourceFile, function: cst.FunctionDef, site: Site) -> list[Group]:
-    kinds = Kinds(source, site.detail["plain_attributes"])
-    env: dict[str, Kind] = {p.name.value: Kind.DATA for p in parameters(function)}
-    found = Finder(source, function, kinds).groups(statements(function), env)
-    seen = {int(line) for line in site.detail["lines"]}
-    return [g for g in found if any(g.lines[0] <= line <= g.lines[1] for line in seen)]
+    given = dict(zip(bind(found[1], value), (source.code(a.value) for a in value.args), strict=True))
+    order = [p.name.value for p in found[1].params.params][: len(given)]
+    return (value.func.value, [given[name] for name in order]) if set(order) == set(given) else None

@@ -17,12 +17,13 @@ from tools.candidate import Site
 from tools.observation import Frame, Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import GATED_MUL, LAYER_NORM, RMS_NORM, is_used, use
+from tools.rewrite.reading import spelling
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import after_docstring, dotted, find_all, free_name
+from tools.rewrite.sites import at_frame, largest_first, of_class
 
 _FORMULA = {"kind", "weight", "bias", "eps", "eps_value", "offset", "order", "module", "count", "dtype"}
-_ACTIVATIONS = {("silu", "none"): "silu", ("gelu", "none"): "gelu", ("gelu", "tanh"): "gelu_tanh"}
-_FUNCTIONS = {"torch.nn.functional.silu": "silu", "torch.nn.functional.gelu": "gelu"}
+_GATES = ("silu", "gelu", "gelu_tanh")  # that our kernel computes
 NAMES = {
     "rms_norm": "RMS normalisation",
     "layer_norm": "Layer normalisation",
@@ -33,43 +34,15 @@ NAMES = {
 def find(observation: Observation) -> list[Site]:
     """Classes that compute a norm, and products with an activation."""
     found = [
-        Site(
-            kind=f"{row.kind}_norm",
-            file=row.file,
-            line=row.line,
-            line_end=row.line_end,
-            module_class=row.name,
-            module_paths=tuple(row.paths),
-            third_party=row.third_party,
-            share=row.share,
-            detail=row.model_dump(include=_FORMULA),
-        )
+        of_class(f"{row.kind}_norm", row, row.share, paths=row.paths, **row.model_dump(include=_FORMULA))
         for row in observation.norms
     ]
     for gated in observation.gated:
-        activation = _ACTIVATIONS.get((gated.activation, gated.approximate))
-        if activation is None or not gated.frames:
-            continue
-        frame = gated.frames[0]
-        found.append(
-            Site(
-                kind="gated_activation",
-                file=frame.file,
-                line=frame.line,
-                line_end=frame.line,
-                module_class=frame.owner,
-                third_party=frame.third_party,
-                share=gated.share,
-                detail={
-                    "module": frame.module,
-                    "count": gated.count,
-                    "activation": activation,
-                    "attribute": gated.attribute,
-                    "class": _class_of(observation, frame, gated.attribute),
-                },
-            )
-        )
-    return sorted(found, key=lambda site: -(site.share or 0))
+        if gated.activation in _GATES and gated.frames:
+            detail: dict[str, Any] = {"class": _class_of(observation, gated.frames[0], gated.attribute)}
+            detail |= gated.model_dump(include={"count", "activation", "attribute"})
+            found.append(at_frame("gated_activation", gated.frames[0], gated.share, **detail))
+    return largest_first(found)
 
 
 def _class_of(observation: Observation, frame: Frame, attribute: str) -> str | None:
@@ -128,18 +101,17 @@ def _norm(source: SourceFile, site: Site) -> dict[str, str]:
     helped = "super" in taken or read - {site.detail[name] for name in ("weight", "bias", "eps")}
     exactly = f" if type({this}) is __class__ else None" if helped else ""  # a subclass may replace what helps
     call = f"{result} = {used.name}({x}, {norm_arguments(site.detail, this)}){exactly}"
-    text = f"{call}\nif {result} is not None:\n    return {result}\n"
+    text = f"{call}\nif {result} is not None:\n    return {result}"
     first = after_docstring(forward)
-    for line in cst.parse_module(text, source.module.config_for_parsing).body:
+    for line in source.statements(text):
         source.insert(line, before=first)
     return {**used.files, source.path: source.result()}
 
 
 def _gated(source: SourceFile, site: Site) -> dict[str, str]:
     function = source.function_at(site.line)
-    for product in find_all(function, cst.BinaryOperation):
-        first, last = source.lines(product)
-        if not isinstance(product.operator, cst.Multiply) or not first <= site.line <= last:
+    for product in source.at(site.line, function, cst.BinaryOperation):
+        if not isinstance(product.operator, cst.Multiply):
             continue
         for activated, other in ((product.left, product.right), (product.right, product.left)):
             gate = _gate(source, activated, site)
@@ -147,7 +119,7 @@ def _gated(source: SourceFile, site: Site) -> dict[str, str]:
                 continue
             used = use(source, GATED_MUL, site.detail["module"])
             text = f"{used.name}({source.code(gate[0])}, {source.code(other)}{gate[1]})"
-            source.replace(product, cst.parse_expression(text, source.module.config_for_parsing))
+            source.replace(product, source.expression(text))
             return {**used.files, source.path: source.result()}
     raise CannotRewrite(f"the gate at {source.path}:{site.line} is not one product on one line")
 
@@ -156,27 +128,16 @@ def _gate(source: SourceFile, node: cst.BaseExpression, site: Site) -> tuple[cst
     """(x, what our function takes after its tensors) of act(x), where act is a function of torch that is what was seen,
     or the module that was seen to compute it: the function looks at that in each call.
     """
-    if not isinstance(node, cst.Call) or not node.args or node.args[0].star or node.args[0].keyword is not None:
-        return None
     activation, attribute = site.detail["activation"], site.detail["attribute"]
-    function = _FUNCTIONS.get(source.qualified(node.func), "")
-    if function:
-        if _ACTIVATIONS.get((function, _approximate(node))) != activation:
-            return None
-        return node.args[0].value, "" if activation == "silu" else f', "{activation}"'
-    if not attribute or dotted(node.func) != f"self.{attribute}" or len(node.args) > 1:
+    if not attribute:
+        found = spelling.activation(source, node)
+        known = found is not None and found[1] == activation
+        return (found[0], "" if activation == "silu" else f', "{activation}"') if found and known else None
+    if not isinstance(node, cst.Call) or dotted(node.func) != f"self.{attribute}":
+        return None
+    if len(node.args) != 1 or node.args[0].star or node.args[0].keyword is not None:
         return None
     if site.detail["class"] is None:
         raise CannotRewrite(f"self.{attribute} may compute something else in another configuration")
     known = f', {activation}="{site.detail["class"]}"' if site.detail["class"] else ""
     return node.args[0].value, f", self.{attribute}{known}"
-
-
-def _approximate(call: cst.Call) -> str:
-    """As the call says it; empty where that is no constant, or where it says more than that."""
-    if len(call.args) == 1:
-        return "none"
-    more = call.args[1]
-    named = len(call.args) == 2 and more.keyword is not None and more.keyword.value == "approximate"
-    value = more.value.evaluated_value if named and isinstance(more.value, cst.SimpleString) else ""
-    return value if isinstance(value, str) else ""

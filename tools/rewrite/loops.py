@@ -2,13 +2,12 @@
 
 What the condition needs moves into a function of the module, which counts, and `constant` keeps the number under a key
 of everything it depends on. Without the condition nothing waits for the device, and a call can be compiled and recorded
-as a whole. It refuses a loop that may end in another way, and one that counts by anything that depends on data, that
-somebody else may change, or that is made or changed in a way that is not understood.
+as a whole. A loop that may end in another way stays, and so does one that counts by data, by what other code may
+change, or by what is not understood.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,14 +16,24 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.ops_package import CONSTANT, use
+from tools.rewrite.memoise import Memoiser
+from tools.rewrite.ops_package import CONSTANT
 from tools.rewrite.reading.escapes import handed_out, touched
-from tools.rewrite.reading.flow import Block, Statement
+from tools.rewrite.reading.flow import Block
 from tools.rewrite.reading.kinds import Kind, Kinds
-from tools.rewrite.reading.lift import lift
 from tools.rewrite.reading.pure_operations import PURE_IN_PLACE
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import assigned, base_name, dotted, find_all, free_name, simple_statements, walk
+from tools.rewrite.reading.syntax import (
+    Statement,
+    assigned,
+    base_name,
+    dotted,
+    find_all,
+    free_name,
+    simple_statements,
+    walk,
+)
+from tools.rewrite.sites import at_frame
 
 _NOT_UNDERSTOOD = "what the loop counts by is made or changed in a way that is not understood"
 _LEAVING = (cst.Break, cst.Continue, cst.Return, cst.Yield)
@@ -32,54 +41,41 @@ _LEAVING = (cst.Break, cst.Continue, cst.Return, cst.Yield)
 
 def find(observation: Observation) -> list[Site]:
     """Places where Python waits to hear whether a tensor that depends on no data is true."""
-    return [
-        Site(
-            kind="loop",
-            file=row.frames[0].file,
-            line=row.frames[0].line,
-            line_end=row.frames[0].line,
-            module_class=row.frames[0].owner,
-            third_party=row.frames[0].third_party,
-            detail={
-                "function": row.frames[0].function,
-                "module": row.frames[0].module,
-                "count": row.count,
-                "plain_attributes": row.frames[0].plain_attributes,
-            },
-        )
-        for row in observation.host_reads
-        if row.fixed and row.operation == "__bool__" and row.frames
-    ]
+    rows = [row for row in observation.host_reads if row.fixed and row.operation == "__bool__" and row.frames]
+    return [at_frame("loop", row.frames[0], count=row.count) for row in rows]
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
     """New file contents. Raises: CannotRewrite."""
     source = SourceFile(tree, site.file)
     function = source.function_at(site.line)
-    loop = _loop_at(source, function, site.line)
+    loop = next((loop for loop in find_all(function, cst.While) if source.spans(loop.test, site.line)), None)
+    if loop is None:
+        raise CannotRewrite(f"no loop asks at {source.path}:{site.line}")
     _check_form(source, function, loop)
     kinds = Kinds(source, site.detail["plain_attributes"])
     counted = _Counted(source, kinds, function, loop)
-    assert isinstance(loop.body, cst.IndentedBlock)
-    updates = counted.updates(loop.body.body)
+    updates = counted.updates(cst.ensure_type(loop.body, cst.IndentedBlock).body)
     before = counted.definitions(Block(source, function, source.lines(loop)[0]))
     counted.check(before, updates)
-    taken = {n.value for n in find_all(source.module, cst.Name)}
+    taken = source.names()
     steps = free_name("steps", taken)
-    stem = re.sub(r"\W+", "_", f"{site.module_class}_{function.name.value}").strip("_").lower()
-    counting = [*before, *_count(source, loop.test, updates, steps)]
-    made = lift(source, counting, [steps], counted.env, kinds, f"_{stem}_steps", taken)
-    used = use(source, CONSTANT, site.detail["module"])
-    source.insert(made.function, before=source.top_level_of(function))
-    call = f"range({used.name}({', '.join([made.name, *made.arguments])}))"
+    begin, more = source.statements(f"{steps} = 0", f"{steps} += 1")
+    bare = [update.with_changes(leading_lines=[]) for update in updates]
+    counting = [*before, begin, cst.While(test=loop.test, body=cst.IndentedBlock([*bare, more]))]
+    local = {steps}.union(*(source.stores(statement) for statement in [*before, *updates]))
+    env = {name: kind for name, kind in counted.env.items() if name not in local}
+    memo = Memoiser(source, function, site, CONSTANT)
+    stem = f"{site.module_class}_{function.name.value}_steps"
+    call = memo.statements(counting, [steps], lambda node: kinds.is_leaf(node, env), stem)
     repeated = cst.For(
         target=cst.Name(free_name("_", taken)),
-        iter=cst.parse_expression(call, source.module.config_for_parsing),
+        iter=source.expression(f"range({call})"),
         body=loop.body,
         leading_lines=loop.leading_lines,
     )
     source.replace(loop, repeated)
-    return {**used.files, source.path: source.result()}
+    return {**memo.files, source.path: source.result()}
 
 
 class _Counted:
@@ -210,14 +206,6 @@ class _Counted:
         return False
 
 
-def _loop_at(source: SourceFile, function: cst.FunctionDef, line: int) -> cst.While:
-    for loop in find_all(function, cst.While):
-        first, last = source.lines(loop.test)
-        if first <= line <= last:
-            return loop
-    raise CannotRewrite(f"no loop asks at {source.path}:{line}")
-
-
 def _check_form(source: SourceFile, function: cst.FunctionDef, loop: cst.While) -> None:
     """Raises: CannotRewrite."""
     if loop.orelse is not None or any(isinstance(node, _LEAVING) for node in walk(loop.body)):
@@ -245,13 +233,3 @@ def _attributes_that_change(source: SourceFile) -> set[str]:
                 parts = [e.value for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else [target]
                 found |= {part.attr.value for part in parts if isinstance(part, cst.Attribute)}
     return found
-
-
-def _count(
-    source: SourceFile, test: cst.BaseExpression, updates: Sequence[cst.SimpleStatementLine], name: str
-) -> list[Statement]:
-    """`name = 0`, and the loop with nothing in it but what it counts by."""
-    config = source.module.config_for_parsing
-    begin, more = (cst.parse_statement(f"{name} {how}", config) for how in ("= 0", "+= 1"))
-    bare = [update.with_changes(leading_lines=[]) for update in updates]
-    return [begin, cst.While(test=test, body=cst.IndentedBlock([*bare, more]))]

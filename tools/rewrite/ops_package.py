@@ -145,7 +145,7 @@ def _imported_as(source: SourceFile, origin: str, symbol: str) -> str | None:
 
 def add_import(source: SourceFile, text: str) -> None:
     """Insert one import line after the imports at the top of the file (an edit)."""
-    line = cst.parse_statement(text)
+    (line,) = source.statements(text)
     body = source.module.body
     last: cst.BaseStatement | cst.SimpleStatementLine | None = None
     for statement in body:

@@ -13,6 +13,7 @@ from tools.rewrite import CannotRewrite, wrap_calls
 from tools.rewrite.ops_package import FROZEN, GRAPHED, PADDING
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import parameters
+from tools.rewrite.sites import of_class
 
 
 def find(observation: Observation) -> list[Site]:
@@ -22,18 +23,7 @@ def find(observation: Observation) -> list[Site]:
     if not rows or not called.is_module:
         return []
     best, share = rows[0], sum(row.share for row in rows) / len(observation.call_us)
-    return [
-        Site(
-            kind="padding",
-            file=called.file,
-            line=called.line,
-            line_end=called.line_end,
-            module_class=called.name,
-            third_party=called.third_party,
-            share=share,
-            detail={"module": called.module, "mask": best.mask, "value": best.value, "names": best.arguments},
-        )
-    ]
+    return [of_class("padding", called, share, mask=best.mask, value=best.value, names=best.arguments)]
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:

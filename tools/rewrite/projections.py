@@ -1,7 +1,8 @@
 """Run linear layers that get the same tensor as one matrix multiplication: query, key and value; gate and up.
 
-The layers and their parameters stay as they are; a `PackedLinear` beside them holds their weights in one piece. It
-refuses layers that are called in different blocks, more than once, or on an input that changes between the calls.
+The layers and their parameters stay as they are; a `PackedLinear` beside them holds their weights in one piece.
+Layers stay as they are where they are called in different blocks, more than once, or on an input that changes between
+the calls.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import PACKED_LINEAR, use
+from tools.rewrite.reading.flow import Block
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import dotted, find_all, find_blocks, free_name, methods, statements, walk
+from tools.rewrite.reading.syntax import Statement, dotted, find_all, free_name, methods, statements, walk
+from tools.rewrite.sites import largest_first, of_class
 
 
 def find(observation: Observation) -> list[Site]:
@@ -28,20 +31,9 @@ def find(observation: Observation) -> list[Site]:
             continue
         if len({(layer.in_features, layer.dtype) for layer in layers}) > 1:
             continue
-        found.append(
-            Site(
-                kind="projections",
-                file=group.file,
-                line=group.line,
-                line_end=group.line_end,
-                module_class=group.name,
-                module_paths=tuple(group.paths),
-                third_party=group.third_party,
-                share=group.share,
-                detail=group.model_dump(include={"names", "layers", "module", "count"}),
-            )
-        )
-    return sorted(found, key=lambda site: -(site.share or 0))
+        detail = group.model_dump(include={"names", "layers", "count"})
+        found.append(of_class("projections", group, group.share, paths=group.paths, **detail))
+    return largest_first(found)
 
 
 def rewrite(tree: Path, sites: Sequence[Site]) -> dict[str, str]:
@@ -62,18 +54,19 @@ def _pack(source: SourceFile, site: Site, packed_linear: str) -> None:
 
     attribute = _attribute(source, owner, names)
     layers = ", ".join(f"self.{name}" for name in names)
-    source.insert(_line(source, f"self.{attribute} = {packed_linear}({layers})"), after=setup)
+    (packed,) = source.statements(f"self.{attribute} = {packed_linear}({layers})")
+    source.insert(packed, after=setup)
 
     taken = {n.value for n in find_all(function, cst.Name)}
     results = [free_name(f"{name}_out", taken) for name in names]
     first = next(statement for statement in body if any(_contains(statement, call) for call in calls))
-    text = f"{', '.join(results)} = self.{attribute}({source.code(argument)}, {layers})"
-    source.insert(_line(source, text), before=first)
+    (called,) = source.statements(f"{', '.join(results)} = self.{attribute}({source.code(argument)}, {layers})")
+    source.insert(called, before=first)
     for call, result in zip(calls, results, strict=True):
         source.replace(call, cst.Name(result))
 
 
-def _setup(source: SourceFile, owner: cst.ClassDef, names: list[str]) -> cst.BaseStatement | cst.SimpleStatementLine:
+def _setup(source: SourceFile, owner: cst.ClassDef, names: list[str]) -> Statement:
     """The statement of `__init__` after which all layers are there."""
     init = source.method(owner, "__init__")
     if init is None:
@@ -118,7 +111,7 @@ def _calls(source: SourceFile, owner: cst.ClassDef, names: list[str]) -> tuple[c
 
 def _one_place(
     source: SourceFile, function: cst.FunctionDef, calls: list[cst.Call]
-) -> tuple[cst.BaseExpression, list[cst.BaseStatement | cst.SimpleStatementLine]]:
+) -> tuple[cst.BaseExpression, Sequence[Statement]]:
     """The layers' common input, and the statements of the block in which all are called."""
     inputs = []
     for call in calls:
@@ -127,8 +120,10 @@ def _one_place(
         inputs.append(call.args[0].value)
     if len({source.code(i) for i in inputs}) != 1 or not dotted(inputs[0]):
         raise CannotRewrite("the layers' input is not one plain name")
-    body = _block(function, calls)
-    at = [next(i for i, s in enumerate(body) if _contains(s, call)) for call in calls]
+    body = Block(source, function, source.lines(calls[0])[0]).body
+    at = [i for call in calls for i, s in enumerate(body) if _contains(s, call)]
+    if len(at) < len(calls):
+        raise CannotRewrite("the layers are called in different blocks")
     name = dotted(inputs[0]).split(".")[0]
     for statement in body[min(at) : max(at) + 1]:
         if not isinstance(statement, cst.SimpleStatementLine):
@@ -146,18 +141,6 @@ def _one_place(
     return inputs[0], body
 
 
-def _block(function: cst.FunctionDef, calls: list[cst.Call]) -> list[cst.BaseStatement | cst.SimpleStatementLine]:
-    body = list(statements(function))
-    while True:
-        around = [s for s in body if _contains(s, calls[0])]
-        if not around or isinstance(around[0], cst.SimpleStatementLine):
-            return body
-        inner = [b for b in find_blocks(around[0]) if all(_contains(b, call) for call in calls)]
-        if isinstance(around[0], (cst.FunctionDef, cst.ClassDef)) or not inner:
-            raise CannotRewrite("the layers are called in different blocks")
-        body = list(inner[0].body)
-
-
 def _contains(statement: cst.CSTNode, node: cst.CSTNode) -> bool:
     return any(n is node for n in walk(statement))
 
@@ -170,7 +153,3 @@ def _attribute(source: SourceFile, owner: cst.ClassDef, names: list[str]) -> str
     """`packed_qkv` would be a guess at what they are; the names themselves are not."""
     taken = {n.attr.value for n in find_all(owner, cst.Attribute)}
     return free_name("packed_" + "_".join(names), taken)
-
-
-def _line(source: SourceFile, text: str) -> cst.BaseStatement | cst.SimpleStatementLine:
-    return cst.parse_statement(text, source.module.config_for_parsing)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import libcst as cst
-
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite, attention
@@ -42,12 +40,11 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
         if operands is None:
             raise CannotRewrite("the products are not plain matrix products")
         text = f"{used.name}({', '.join(source.code(operand) for operand in operands)})"
-        source.replace(node, cst.parse_expression(text, source.module.config_for_parsing))
+        source.replace(node, source.expression(text))
     for repeat in repeats:
         name = source.code(found.keys if repeat is repeats[0] else found.values)
         if repeat.source != name:
-            line = cst.parse_statement(f"{name} = {repeat.source}", source.module.config_for_parsing)
-            source.replace(found.block.body[repeat.at], line)
+            source.replace(found.block.body[repeat.at], *source.statements(f"{name} = {repeat.source}"))
         else:
             source.replace(found.block.body[repeat.at])
     return {**used.files, source.path: source.result()}

@@ -59,7 +59,7 @@ def decorated(
     if any(m.name.value == "__call__" for m in methods(owner)):
         raise CannotRewrite(f"{owner.name.value} has a __call__ of its own")
     used = use(source, asset, site.detail["module"])
-    decorator = cst.Decorator(cst.parse_expression(spelling.format(used.name), source.module.config_for_parsing))
+    decorator = cst.Decorator(source.expression(spelling.format(used.name)))
     inner = {name for each in around if (name := is_used(source, each))}
     place = next((i for i, each in enumerate(owner.decorators) if _name(each) in inner), len(owner.decorators))
     changed = [*owner.decorators[:place], decorator, *owner.decorators[place:]]

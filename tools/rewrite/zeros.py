@@ -13,31 +13,18 @@ import libcst as cst
 from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
-from tools.rewrite.reading.flow import Block, Statement
+from tools.rewrite.reading.flow import Block
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import assigned, find_all, simple_statements
+from tools.rewrite.reading.syntax import Statement, assigned, find_all, simple_statements
+from tools.rewrite.sites import at_frame
 
 _INSTEAD = {"zeros": "empty", "zeros_like": "empty_like", "new_zeros": "new_empty"}
 
 
 def find(observation: Observation) -> list[Site]:
     """Places where zeros are made that nothing reads."""
-    found = []
-    for record in observation.zeros:
-        for frame in record.frames[:1]:
-            found.append(
-                Site(
-                    kind="zeros",
-                    file=frame.file,
-                    line=frame.line,
-                    line_end=frame.line,
-                    module_class=frame.owner,
-                    third_party=frame.third_party,
-                    share=record.share,
-                    detail={"function": frame.function, "module": frame.module, "count": record.count},
-                )
-            )
-    return found
+    rows = [row for row in observation.zeros if row.frames]
+    return [at_frame("zeros", row.frames[0], row.share, count=row.count) for row in rows]
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
@@ -45,8 +32,7 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     source = SourceFile(tree, site.file)
     body = Block(source, source.function_at(site.line), site.line).body
     for index, statement in enumerate(body):
-        first, last = source.lines(statement)
-        value = assigned(statement) if first <= site.line <= last else None
+        value = assigned(statement) if source.spans(statement, site.line) else None
         if value is None or len(value[0]) != 1 or not isinstance(value[1], cst.Call):
             continue
         (name,), call = value[0], value[1]

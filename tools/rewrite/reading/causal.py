@@ -1,12 +1,16 @@
 """Prove from the source that a mask is exactly causal, and square: which size it has.
 
-What cannot be proved stays an ordinary mask. The proof looks through names, and into functions of the same file that
-do nothing but return the mask.
+A mask is computed as what it holds above the diagonal and what it holds on and below it. What cannot be proved stays an
+ordinary mask. The proof looks through names, and into functions of the same file that do nothing but return the mask.
 """
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import libcst as cst
 
@@ -17,31 +21,26 @@ from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.spelling import argument, integer, masked_fill, method, where
 from tools.rewrite.reading.syntax import bind, dotted, simple_statements, statements
 
-_WRAPPERS = frozenset(
-    [
-        "to",
-        "bool",
-        "float",
-        "half",
-        "bfloat16",
-        "type",
-        "unsqueeze",
-        "view",
-        "reshape",
-        "expand",
-        "contiguous",
-        "type_as",
-    ]
-)
+# methods that change neither side of the diagonal, but for what a change to bool makes of it
+_NAMES = "to bool float half bfloat16 type unsqueeze view reshape expand contiguous type_as"
+_SAME = frozenset(_NAMES.split())
+_HALVES: dict[type[cst.CSTNode], Callable[[Any, Any], Any]] = {
+    cst.Multiply: operator.mul,
+    cst.Subtract: operator.sub,
+    cst.Equal: operator.eq,
+    cst.NotEqual: operator.ne,
+}
+_INFINITIES = ('float("-inf")', '-float("inf")', "-math.inf", "-torch.inf", "-np.inf", "-numpy.inf")
+_LARGE = 1e4  # as good as infinite after a softmax
 
 
 @dataclass(frozen=True)
-class Triangle:
-    """A (size, size) mask. `marks`: what it holds above the diagonal and what below it."""
+class Halves:
+    """What a (size, size) matrix holds above its diagonal, and on and below it. A number holds it everywhere."""
 
-    size: str  # source text
-    above: str  # "blocked", "true", "false", "one", "zero"
-    below: str
+    size: str | None  # source text; None for a number
+    above: float | bool
+    below: float | bool
 
 
 def causal(block: Block, ref: Ref, keep: str) -> str | None:
@@ -49,208 +48,123 @@ def causal(block: Block, ref: Ref, keep: str) -> str | None:
 
     `keep`: "zero" for a mask that is added, "false" where False keeps (masked_fill), "true" where True keeps.
     """
-    found = _triangle(block, ref)
+    found = _halves(block, ref)
     if found is None:
         return None
-    wanted = {"zero": ("blocked", "zero"), "false": ("true", "false"), "true": ("false", "true")}[keep]
-    return found.size if (found.above, found.below) == wanted else None
+    if keep == "zero":
+        return found.size if found.above <= -_LARGE and found.below == 0 else None
+    return found.size if found.above is (keep == "false") and found.below is (keep == "true") else None
 
 
 def is_blocking(source: SourceFile, node: cst.CSTNode) -> bool:
     """Whether an expression is minus infinity, or as good as that after a softmax."""
-    text = source.code(node).replace("'", '"').replace(" ", "")
-    if text in ('float("-inf")', '-float("inf")', "-math.inf", "-torch.inf", "-np.inf", "-numpy.inf"):
-        return True
-    if text.startswith("torch.finfo(") and text.endswith(").min"):
-        return True
-    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
-        inner = node.expression
-        return isinstance(inner, (cst.Float, cst.Integer)) and float(inner.evaluated_value) >= 1e4
-    return False
+    value = _number(source, node)
+    return value is not None and value <= -_LARGE
 
 
 def is_infinite(source: SourceFile, node: cst.CSTNode) -> bool:
-    return is_blocking(source, node) and "inf" in source.code(node).replace("finfo", "")
+    return _number(source, node) == -math.inf
 
 
-def _triangle(block: Block, ref: Ref) -> Triangle | None:
+def _number(source: SourceFile, node: cst.CSTNode) -> float | None:
+    text = source.code(node).replace("'", '"').replace(" ", "")
+    if text in _INFINITIES:
+        return -math.inf
+    if text.startswith("torch.finfo(") and text.endswith(").min"):
+        return -65504.0  # of float16, the smallest of them
+    if text in ("True", "False"):
+        return text == "True"
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+        inner = _number(source, node.expression)
+        return None if inner is None else -inner
+    return node.evaluated_value if isinstance(node, (cst.Float, cst.Integer)) else None
+
+
+def _halves(block: Block, ref: Ref) -> Halves | None:
+    """What an expression holds; None where that is not known."""
     ref = block.resolve(ref)
     if ref.item is not None or ref.when is not None:
         return None
     source, node = block.source, ref.expr
+    if (value := _number(source, node)) is not None:
+        return Halves(None, value, value)
 
-    def inner(expr: cst.BaseExpression) -> Triangle | None:
-        return _triangle(block, Ref(expr, ref.at))
+    def of(expr: cst.BaseExpression) -> Halves | None:
+        return _halves(block, Ref(expr, ref.at))
 
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _WRAPPERS:
-        found = None if source.qualified(node.func) else inner(node.func.value)
-        to_bool = node.func.attr.value == "bool" or any(source.code(a.value) == "torch.bool" for a in node.args)
-        return _as_bool(found) if found is not None and to_bool else found
     if isinstance(node, cst.Subscript):
-        return inner(node.value) if _adds_dimensions(source, node) else None
+        adds_dimensions = all(source.code(e.slice) in ("None", ":", "...") for e in node.slice)
+        return of(node.value) if adds_dimensions else None
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.BitInvert):
-        return _swapped(inner(node.expression))
+        return _by_halves(lambda x: not x if isinstance(x, bool) else math.nan, of(node.expression))
     if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
-        return _compared(source, node, inner(node.left))
-    cut = method(source, node, "triu", "tril")
-    if cut is not None:
-        return _cut(block, ref.at, node, cut)
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply):
-        return _times(source, node, inner(node.left), inner(node.right))
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Subtract):
-        found = inner(node.right) if source.code(node.left) in ("1", "1.0") else None
-        numbers = found is not None and {found.above, found.below} == {"one", "zero"}
-        return Triangle(found.size, found.below, found.above) if found is not None and numbers else None
-    filled = masked_fill(source, node)
-    if filled is not None:
-        return _fill(block, ref.at, *filled)
-    chosen = where(source, node)
-    if chosen is not None:
-        return _where(block, ref.at, *chosen)
-    return _call(block, ref.at, node) if isinstance(node, cst.Call) else None
-
-
-def _cut(block: Block, at: int, node: cst.CSTNode, cut: tuple[cst.BaseExpression, cst.Call, int]) -> Triangle | None:
-    """triu(x, 1) and tril(x) of a square of one value."""
-    tensor, call, rest = cut
-    square = _square(block, Ref(tensor, at))
-    if square is None:
-        return None
-    size, value = square
-    diagonal = argument(call, rest, "diagonal")
-    offset = 0 if diagonal is None else integer(diagonal)
-    upper = method(block.source, node, "triu") is not None
-    nothing = {"true": "false", "one": "zero", "blocked": "zero"}[value]
-    if upper and offset == 1:
-        return Triangle(size, value, nothing)
-    if not upper and offset == 0:
-        return Triangle(size, nothing, value)
-    return None
-
-
-def _square(block: Block, ref: Ref) -> tuple[str, str] | None:
-    """(size, what it holds) of a constant square tensor: ones, or a fill that blocks."""
-    ref = block.resolve(ref)
-    source, node = block.source, ref.expr
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply):
-        for a, b in ((node.left, node.right), (node.right, node.left)):
-            found = _square(block, Ref(a, ref.at))
-            if found is not None and found[1] == "one" and is_blocking(source, b):
-                return found[0], "blocked"
-        return None
+        compare, (other,) = _HALVES.get(type(node.comparisons[0].operator)), node.comparisons
+        return _by_halves(compare, of(node.left), of(other.comparator)) if compare else None
+    if isinstance(node, cst.BinaryOperation):
+        compute = _HALVES.get(type(node.operator))
+        return _by_halves(compute, of(node.left), of(node.right)) if compute else None
     if not isinstance(node, cst.Call):
         return None
-    if isinstance(node.func, cst.Attribute) and node.func.attr.value in ("bool", "to", "float"):
-        found = None if source.qualified(node.func) else _square(block, Ref(node.func.value, ref.at))
+    if isinstance(node.func, cst.Attribute) and node.func.attr.value in _SAME and not source.qualified(node.func):
         to_bool = node.func.attr.value == "bool" or any(source.code(a.value) == "torch.bool" for a in node.args)
-        return (found[0], "true") if found is not None and to_bool and found[1] == "one" else found
-    name = source.qualified(node.func)
-    size = _size(source, node, name)
-    if size is None:
+        return _by_halves(bool if to_bool else lambda x: x, of(node.func.value))
+    if (cut := method(source, node, "triu", "tril")) is not None:
+        return _cut(of(cut[0]), argument(cut[1], cut[2], "diagonal"), method(source, node, "triu") is not None)
+    if (filled := masked_fill(source, node)) is not None:
+        return _by_halves(_fill, *map(of, filled))
+    if (chosen := where(source, node)) is not None:
+        return _by_halves(lambda condition, a, b: _fill(b, condition, a), *map(of, chosen))
+    return _made(source, node) or _called(block, ref.at, node)
+
+
+def _by_halves(compute: Callable[..., Any], *given: Halves | None) -> Halves | None:
+    """What an operation on each element makes of these."""
+    known = [each for each in given if each is not None]
+    sizes = {each.size for each in known if each.size is not None}
+    if len(known) < len(given) or len(sizes) > 1:
         return None
-    is_bool = any(a.keyword and a.keyword.value == "dtype" and source.code(a.value) == "torch.bool" for a in node.args)
-    if name == "torch.ones":
-        return size, "true" if is_bool else "one"
-    value = argument(node, 1, "fill_value")
-    if name == "torch.full" and value is not None:
-        if source.code(value) in ("True", "1", "1.0"):
-            return size, "true" if is_bool or source.code(value) == "True" else "one"
-        return (size, "blocked") if is_blocking(source, value) else None
-    return None
+    above, below = compute(*(each.above for each in known)), compute(*(each.below for each in known))
+    is_known = above == above and below == below  # 0 * -inf, for one, is not a number
+    return Halves(next(iter(sizes), None), above, below) if is_known else None
 
 
-def _size(source: SourceFile, node: cst.Call, name: str) -> str | None:
-    plain = [a.value for a in node.args if a.keyword is None]
+def _fill(value: float, condition: float, filled: float) -> float:
+    if not isinstance(condition, bool):
+        return math.nan
+    return filled if condition else value
+
+
+def _cut(square: Halves | None, diagonal: cst.CSTNode | None, upper: bool) -> Halves | None:
+    """triu(x, 1) and tril(x): at another diagonal the halves do not keep apart."""
+    offset = 0 if diagonal is None else integer(diagonal)
+    if square is None or square.size is None or offset != (1 if upper else 0):
+        return None
+    nothing = type(square.above)(0)
+    return Halves(square.size, square.above if upper else nothing, nothing if upper else square.below)
+
+
+def _made(source: SourceFile, node: cst.Call) -> Halves | None:
+    """A constant square: `torch.ones(n, n)`, `torch.zeros(1, n, n)`, `torch.full((n, n), value)`."""
+    name = source.qualified(node.func)
+    plain: Sequence[cst.BaseExpression] = [a.value for a in node.args if a.keyword is None]
     shape = argument(node, 0, "size")
     if isinstance(shape, (cst.Tuple, cst.List)):
         parts = [source.code(e.value) for e in shape.elements]
-    elif name == "torch.ones" and len(plain) >= 2:
+    elif name != "torch.full" and len(plain) >= 2:
         parts = [source.code(p) for p in plain]
     else:
         return None
-    sizes = [p for p in parts if p != "1"]
-    return sizes[0] if len(sizes) == 2 and sizes[0] == sizes[1] and parts[-2:] == sizes else None
-
-
-def _fill(
-    block: Block, at: int, tensor: cst.BaseExpression, condition: cst.BaseExpression, value: cst.BaseExpression
-) -> Triangle | None:
-    """zeros.masked_fill(triangle, -inf), and triangle.masked_fill(triangle == 1, -inf) of a triangle of ones."""
-    where_filled = _as_bool(_triangle(block, Ref(condition, at)))
-    if where_filled is None or not is_blocking(block.source, value) or where_filled.above != "true":
+    sizes = [part for part in parts if part != "1"]
+    given = argument(node, 1, "fill_value") if name == "torch.full" else None
+    value = {"torch.ones": 1.0, "torch.zeros": 0.0}.get(name) if given is None else _number(source, given)
+    if value is None or len(sizes) != 2 or sizes[0] != sizes[1] or parts[-2:] != sizes:
         return None
-    base = block.resolve(Ref(tensor, at))
-    zeros = isinstance(base.expr, cst.Call) and block.source.qualified(base.expr.func) == "torch.zeros"
-    below = _triangle(block, Ref(tensor, at))
-    return Triangle(where_filled.size, "blocked", "zero") if zeros or (below and below.below == "zero") else None
+    is_bool = any(a.keyword and a.keyword.value == "dtype" and source.code(a.value) == "torch.bool" for a in node.args)
+    value = bool(value) if is_bool else value
+    return Halves(sizes[0], value, value)
 
 
-def _where(
-    block: Block, at: int, condition: cst.BaseExpression, a: cst.BaseExpression, b: cst.BaseExpression
-) -> Triangle | None:
-    """where(allowed, 0.0, -inf) and where(blocked, -inf, 0.0)."""
-    found = _as_bool(_triangle(block, Ref(condition, at)))
-    source = block.source
-    if found is None:
-        return None
-    if found.below == "true" and source.code(a) in ("0", "0.0") and is_blocking(source, b):
-        return Triangle(found.size, "blocked", "zero")
-    if found.above == "true" and source.code(b) in ("0", "0.0") and is_blocking(source, a):
-        return Triangle(found.size, "blocked", "zero")
-    return None
-
-
-def _compared(source: SourceFile, node: cst.Comparison, found: Triangle | None) -> Triangle | None:
-    comparison = node.comparisons[0]
-    text = source.code(comparison.comparator)
-    if (
-        found is None
-        or not isinstance(comparison.operator, (cst.Equal, cst.NotEqual))
-        or text not in ("0", "1", "False", "True")
-    ):
-        return None
-    found = _as_bool(found)
-    if found is None:
-        return None
-    keeps = (text in ("1", "True")) == isinstance(comparison.operator, cst.Equal)
-    return found if keeps else _swapped(found)
-
-
-def _times(
-    source: SourceFile, node: cst.BinaryOperation, left: Triangle | None, right: Triangle | None
-) -> Triangle | None:
-    """A triangle of ones times a large negative number."""
-    for found, factor in ((left, node.right), (right, node.left)):
-        # 0 * -inf is not a number, so only a finite factor makes a mask
-        if (
-            found is not None
-            and found.above == "one"
-            and is_blocking(source, factor)
-            and not is_infinite(source, factor)
-        ):
-            return Triangle(found.size, "blocked", "zero")
-    return None
-
-
-def _as_bool(found: Triangle | None) -> Triangle | None:
-    if found is None:
-        return None
-    names = {"one": "true", "zero": "false", "true": "true", "false": "false"}
-    if found.above not in names or found.below not in names:
-        return None
-    return Triangle(found.size, names[found.above], names[found.below])
-
-
-def _swapped(found: Triangle | None) -> Triangle | None:
-    found = _as_bool(found)
-    return Triangle(found.size, found.below, found.above) if found is not None else None
-
-
-def _adds_dimensions(source: SourceFile, node: cst.Subscript) -> bool:
-    return all(source.code(e.slice) in ("None", ":", "...") for e in node.slice)
-
-
-def _call(block: Block, at: int, node: cst.Call) -> Triangle | None:
+def _called(block: Block, at: int, node: cst.Call) -> Halves | None:
     """A function of this file that only makes the mask, called directly or through `constant(function, ...)`."""
     source, arguments, name = block.source, list(node.args), dotted(node.func)
     if arguments and name and name == is_used(source, CONSTANT):
@@ -267,8 +181,8 @@ def _call(block: Block, at: int, node: cst.Call) -> Triangle | None:
     if not returned or returned[0].value is None or sum(len(simple_statements(s, cst.Return)) for s in body) != 1:
         return None
     inner = Block(source, function, source.lines(body[-1])[0])
-    found = _triangle(inner, Ref(returned[0].value, len(body) - 1))
+    found = _halves(inner, Ref(returned[0].value, len(body) - 1))
     texts = dict(zip(names, (source.code(a.value) for a in arguments), strict=True))
     if found is None or found.size not in texts or not inner.is_stable({found.size}, 0, len(body)):
         return None
-    return Triangle(texts[found.size], found.above, found.below)
+    return Halves(texts[found.size], found.above, found.below)

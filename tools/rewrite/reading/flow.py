@@ -12,9 +12,7 @@ import libcst as cst
 
 from tools.rewrite.reading.escapes import touched
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import assigned, dotted, find_blocks, simple_statements, statements, walk
-
-Statement = cst.BaseStatement | cst.SimpleStatementLine
+from tools.rewrite.reading.syntax import Statement, assigned, dotted, find_blocks, simple_statements, statements, walk
 
 
 @dataclass(frozen=True)

@@ -205,15 +205,13 @@ class Kinds:
     # -- functions of the target
 
     def _function(self, node: cst.Call, name: str, joined: Kind, kinds: Sequence[Kind]) -> Kind:
-        """A call of a function of this file: what it returns, if its body is as pure as the rest."""
-        function = self.source.function(name)
-        if function is None and (elsewhere := self.source.imported_function(name)) is not None:
-            return Kinds(elsewhere[0])._result(elsewhere[1], node, joined, kinds)
-        return self._result(function, node, joined, kinds)
-
-    def _result(self, function: cst.FunctionDef | None, node: cst.Call, joined: Kind, kinds: Sequence[Kind]) -> Kind:
-        if function is None or joined is Kind.DATA or function.name.value in self._visiting:
+        """A call of a function of the target: what it returns, if its body is as pure as the rest."""
+        found = self.source.called_function(name) if joined is not Kind.DATA and name not in self._visiting else None
+        if found is None:
             return Kind.DATA
+        return (self if found[0] is self.source else Kinds(found[0]))._result(found[1], node, kinds)
+
+    def _result(self, function: cst.FunctionDef, node: cst.Call, kinds: Sequence[Kind]) -> Kind:
         name = function.name.value
         try:
             env = dict(zip(bind(function, node), kinds, strict=True))

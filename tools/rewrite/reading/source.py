@@ -17,6 +17,7 @@ from libcst.metadata import CodeRange, ExpressionContext, ExpressionContextProvi
 
 from tools.rewrite import CannotRewrite
 from tools.rewrite.reading.syntax import (
+    Statement,
     dotted,
     find_all,
     import_table,
@@ -26,7 +27,6 @@ from tools.rewrite.reading.syntax import (
     walk,
 )
 
-Scope = cst.FunctionDef | cst.ClassDef
 _Node = TypeVar("_Node", bound=cst.CSTNode)
 
 
@@ -129,7 +129,12 @@ class SourceFile:
                     return assign.value
         return None
 
-    def imported_function(self, name: str) -> tuple[SourceFile, cst.FunctionDef] | None:
+    def called_function(self, name: str) -> tuple[SourceFile, cst.FunctionDef] | None:
+        """The function that a name stands for, of this file or of another one of the target, and its file."""
+        own = self.function(name)
+        return (self, own) if own is not None else self._imported_function(name)
+
+    def _imported_function(self, name: str) -> tuple[SourceFile, cst.FunctionDef] | None:
         """The function a `from module import name` brings in, when that module is a file of the target."""
         for node in (n for s in self.module.body for n in simple_statements(s, cst.ImportFrom)):
             if isinstance(node.names, cst.ImportStar) or name not in imported_names(node):
@@ -154,7 +159,34 @@ class SourceFile:
         origin = self.imports.get(head, "")
         return f"{origin}.{rest}" if origin and rest else origin
 
+    def spans(self, node: cst.CSTNode, line: int) -> bool:
+        first, last = self.lines(node)
+        return first <= line <= last
+
+    def at(self, line: int, within: cst.CSTNode, kind: type[_Node]) -> list[_Node]:
+        """The nodes of a kind that span a line, in source order."""
+        return [node for node in find_all(within, kind) if self.spans(node, line)]
+
+    def plain_call(self, within: cst.CSTNode, name: str, line: int) -> cst.Call:
+        """The call of `name` with one positional argument on a line. Raises: CannotRewrite."""
+        for call in self.at(line, within, cst.Call):
+            if dotted(call.func) == name and len(call.args) == 1 and not (call.args[0].keyword or call.args[0].star):
+                return call
+        raise CannotRewrite(f"{name} is not called with one tensor at {self.path}:{line}")
+
+    # -- new nodes, in the style of this file
+
+    def expression(self, text: str) -> cst.BaseExpression:
+        return cst.parse_expression(text, self.module.config_for_parsing)
+
+    def statements(self, *texts: str) -> list[Statement]:
+        return [line for text in texts for line in cst.parse_module(f"{text}\n", self.module.config_for_parsing).body]
+
     # -- names
+
+    def names(self) -> set[str]:
+        """Every identifier of the file."""
+        return {n.value for n in find_all(self.module, cst.Name)}
 
     def loads(self, node: cst.CSTNode) -> set[str]:
         """Names read anywhere below, nested functions included. An augmented assignment reads its target."""

@@ -136,23 +136,22 @@ def dropout(source: SourceFile, node: cst.CSTNode, modules: set[str]) -> tuple[c
     return tensor, f"{probability} if {source.code(training)} else 0.0"
 
 
+def activation(source: SourceFile, node: cst.CSTNode) -> tuple[cst.BaseExpression, str] | None:
+    """(x, its name as an observer says it) of an activation that is a function of torch; the name is empty where the
+    call says more than is known.
+    """
+    found = method(source, node, "relu", "silu", "gelu")
+    if found is None or not isinstance(node, cst.Call):
+        return None
+    name, more = dotted(node.func).rpartition(".")[2], [source.code(given) for given in node.args[found[2] :]]
+    ways = {"": name, "approximate='none'": name, "approximate='tanh'": f"{name}_tanh"}
+    return found[0], ways.get(", ".join(more).replace('"', "'").replace(" = ", "="), "")
+
+
 def integer(node: cst.CSTNode | None) -> int | None:
     if isinstance(node, cst.Integer):
         return node.evaluated_value
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
         inner = integer(node.expression)
         return None if inner is None else -inner
-    return None
-
-
-def square_root(source: SourceFile, node: cst.CSTNode) -> cst.BaseExpression | None:
-    """x of `math.sqrt(x)` or `x ** 0.5`."""
-    if (
-        isinstance(node, cst.Call)
-        and source.qualified(node.func) in ("math.sqrt", "numpy.sqrt")
-        and len(node.args) == 1
-    ):
-        return node.args[0].value
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Power):
-        return node.left if source.code(node.right) in ("0.5", "(1/2)", "(1 / 2)") else None
     return None

@@ -13,6 +13,7 @@ import libcst as cst
 
 from tools.rewrite import CannotRewrite
 
+Statement = cst.BaseStatement | cst.SimpleStatementLine
 _Node = TypeVar("_Node", bound=cst.CSTNode)
 
 
