@@ -97,6 +97,7 @@ class Proposals:
             and self.platform.device == "cuda"
             and known.recording_pays(self.referee.delta),
             compile_endless=known is not None and known.compile_endless,
+            floor=self.referee.delta,
             compile_breaks=None if known is None else known.compile_breaks,
         )
 

@@ -273,15 +273,6 @@ class Constant(_Found):
     operations: list[_Text]
 
 
-class Positions(_Found):
-    """Some positions of what a linear layer gave for all: where they are taken."""
-
-    rank: _Count
-    """Dimensions of what it gave."""
-    kept: _Share
-    """Part of them that is taken, at most."""
-
-
 class Again(_Found):
     """A module called on what it had been called on before: constants of the entry, or the same tensors twice."""
 
@@ -347,7 +338,6 @@ class Observation(_Row):
     copies: list[Copies] = Field(max_length=_MOST_ROWS)
     zeros: list[Zeros] = Field(max_length=_MOST_ROWS)
     constants: list[Constant] = Field(max_length=_MOST_ROWS)
-    positions: list[Positions] = Field(max_length=_MOST_ROWS)
     again: list[Again] = Field(max_length=_MOST_ROWS)
     padding: list[Padding] = Field(max_length=_MOST_ROWS)
     """Of cases where there is any."""

@@ -62,7 +62,7 @@ def routed(request: ProposalRequest) -> list[Candidate]:
     """What of it is put off where torch.compile pays."""
     drafts = Drafts(request, STEP)
     _routed(drafts)
-    return drafts.candidates
+    return drafts.finished()
 
 
 def _routed(drafts: Drafts) -> None:
@@ -76,6 +76,7 @@ def _routed(drafts: Drafts) -> None:
                 f"{places(site)} takes {percent(site.share)}, by the kernel that PyTorch chooses by a rule. Which one "
                 "is the fastest differs from shape to shape. Each new shape is measured once.",
                 partial(route_attention.rewrite, request.tree, site),
+                at_stake=site.share or 0.0,
                 variant=drafts.code(site),
             )
 

@@ -18,7 +18,7 @@ from agent.playbook.drafts import (
 )
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Site
-from tools.rewrite import CannotRewrite, copies, decisions, hoist, loops, padding, positions, remember, repeat_kv, zeros
+from tools.rewrite import CannotRewrite, copies, decisions, hoist, loops, padding, remember, repeat_kv, zeros
 
 STEP = "audit_compute"
 SMALL = 0.1  # of a call
@@ -55,17 +55,6 @@ def propose(request: ProposalRequest) -> Answer:
     for site in remember.find(request.observation):
         if not (waits and _is_small(site)):
             _remember(drafts, site)
-    for site in positions.find(request.observation):
-        drafts.add(
-            site,
-            "positions",
-            f"Multiply only the positions that {drafts.subject(site)} uses",
-            f"{places(site)} takes at most {100 * site.detail['kept']:.2g} % of the positions for which a linear layer "
-            f"was computed ({percent(site.share)} for the others). Each position is computed by itself, so they can "
-            "be taken before.",
-            partial(positions.rewrite, request.tree, site),
-            gain=gain_without(site.share),
-        )
     for site in hoist.find(request.observation):
         _hoist(drafts, site)
     seen = any(finder.find(request.observation) for finder in (repeat_kv, copies, zeros, remember))
@@ -82,7 +71,7 @@ def late(request: ProposalRequest) -> list[Candidate]:
         if _is_small(site):
             _remember(drafts, site)
     _copied(drafts)
-    return drafts.candidates
+    return drafts.finished()
 
 
 def _is_small(site: Site) -> bool:
@@ -113,6 +102,7 @@ def _copied(drafts: Drafts) -> None:
             f"{what} of {site.file} copied or converted to no effect in every call seen ({percent(site.share)}).",
             partial(copies.rewrite, request.tree, site),
             gain=gain_without(site.share),
+            at_stake=site.share or 0.0,
         )
     for site in zeros.find(request.observation):
         drafts.add(
@@ -124,6 +114,7 @@ def _copied(drafts: Drafts) -> None:
             partial(zeros.rewrite, request.tree, site),
             variant=drafts.code(site),
             gain=gain_without(site.share),
+            at_stake=site.share or 0.0,
         )
 
 

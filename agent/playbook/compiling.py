@@ -9,7 +9,7 @@ from agent.playbook import graphs
 from agent.playbook.drafts import Answer, Drafts, percent
 from agent.proposers import Platform, ProposalRequest
 from tools.candidate import Site
-from tools.rewrite import CannotRewrite, compile_model, wrap_calls
+from tools.rewrite import CannotRewrite, compile_model, route_gemm, wrap_calls
 
 # Containers for AMD devices turn these on by themselves; autotuning of GEMMs has hung there.
 _ROCM_OPTIONS = (
@@ -109,6 +109,10 @@ def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
     """
     kept = [a for a in drafts.request.attempts if a.step == "compile_model" and a.verdict == "kept"]
     if any(a.key.rewriter == _FREEZE for a in kept):
+        return
+    share = route_gemm.product_share(drafts.request.observation)
+    if share < drafts.request.floor / 2:
+        drafts.reasons.append(f"products take {percent(share)}, under half of the noise floor")
         return
     takes_s = CONSTANTS_TAKE * kept[0].first_call_s if kept else 0.0  # of the first: tuning takes long, and is cached
     if takes_s > MOST_AT_A_START_S:

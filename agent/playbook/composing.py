@@ -33,6 +33,8 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
         for candidate in step(fresh)[0]:
             if compiled and candidate.step == "compile_model":
                 continue  # one way to compile was kept over the others, and trying one takes minutes
+            if candidate.key.rewriter == "together":
+                continue  # once is enough
             if candidate.key in retried and not drafts.was_tried(candidate.key, role="again"):
                 drafts.candidates.append(again(candidate))
     late = _late(drafts)

@@ -12,10 +12,20 @@ from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Key, Role, Site
 from tools.diff.patch import make_diff
 from tools.rewrite import CannotRewrite, overlay
+from tools.rewrite.reading.source import one_edit
 
 Answer = tuple[list[Candidate], str]
 MOST_CODE = 60  # characters of a line that is quoted
 LAUNCHED = ("cuda",)  # devices on which a call of many small kernels waits for Python to launch them
+
+
+@dataclass(frozen=True)
+class Small:
+    """A candidate of which the profile says that noise would hide it."""
+
+    candidate: Candidate
+    at_stake: float
+    rewrite: Callable[[], dict[str, str]]
 
 
 @dataclass
@@ -25,6 +35,7 @@ class Drafts:
     request: ProposalRequest
     step: str
     candidates: list[Candidate] = field(default_factory=list)
+    small: list[Small] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     tried: bool = False
 
@@ -40,8 +51,13 @@ class Drafts:
         gain: float | None = None,
         enables: str = "",
         timed_with: str = "",
+        at_stake: float = 1.0,
     ) -> None:
-        """A candidate from what `rewrite()` returns; its `CannotRewrite` becomes a reason."""
+        """A candidate from what `rewrite()` returns; its `CannotRewrite` becomes a reason.
+
+        `at_stake` is the share of a call that it may save at most, where the profile tells. With less than half of the
+        noise floor it is not timed by itself.
+        """
         key = key_of(rewriter, site, variant)
         if why := self.out_of_reach(site):
             self.reasons.append(why)
@@ -54,19 +70,46 @@ class Drafts:
         except CannotRewrite as reason:
             self.reasons.append(f"{title}: {reason}")
             return
-        if diff:
+        if not diff:
+            return
+        made = Candidate(
+            step=self.step,
+            title=title,
+            rationale=rationale,
+            diff=diff,
+            key=key,
+            predicted_gain=gain,
+            enables=enables,
+            timed_with=timed_with,
+        )
+        if at_stake < self.request.floor / 2:
+            self.small.append(Small(made, at_stake, rewrite))
+        else:
+            self.candidates.append(made)
+
+    def finished(self) -> list[Candidate]:
+        """The candidates; what is too small to be timed by itself is one of them, where together it is not."""
+        small, self.small = self.small, []
+        saved, key = sum(each.at_stake for each in small), Key("together", self.step, "")
+        if small and saved < self.request.floor / 2:
+            names = listed([each.candidate.title for each in small])
+            self.reasons.append(f"{names}: at most {percent(saved)}, under half of the noise floor")
+        elif small and not self.was_tried(key):
+            changed = dict[str, str]()
+            with one_edit():
+                for each in small:
+                    changed |= each.rewrite()
             self.candidates.append(
                 Candidate(
                     step=self.step,
-                    title=title,
-                    rationale=rationale,
-                    diff=diff,
+                    title=f"{len(small)} small changes together",
+                    rationale=" ".join(each.candidate.rationale for each in small),
+                    diff=make_diff(self.request.base, _with_runtime(changed)),
                     key=key,
-                    predicted_gain=gain,
-                    enables=enables,
-                    timed_with=timed_with,
+                    predicted_gain=gain_without(saved),
                 )
             )
+        return self.candidates
 
     def subject(self, site: Site) -> str:
         """The class or function of a site, with its file where another class of the model has that name."""
@@ -98,7 +141,7 @@ class Drafts:
 
     def answer(self, nothing: str) -> Answer:
         """The candidates, or why there are none: the reasons against what was found, else `nothing`."""
-        if self.candidates:
+        if self.finished():
             return self.candidates, ""
         if self.tried:
             nothing = "everything that was found has been tried"

@@ -1,5 +1,5 @@
-"""Route GEMM: let the device's own tuner pick the kernel of each product, or another of its libraries do all of them;
-let convolutions be searched for, or read their weights in another order.
+"""Route GEMM: let the device's own tuner pick the kernel of each product, let convolutions be searched for, and apply
+activations within products.
 """
 
 from __future__ import annotations
@@ -13,30 +13,28 @@ from tools.rewrite import compile_model, epilogues, route_gemm
 
 STEP = "route_gemm"
 CONVOLUTION_SHARE = 0.05  # of a call; less is not worth a candidate
-# by whether it is ROCm: (what torch calls a library, its name); what torch takes by itself may be among them
-_LIBRARIES = {True: (("cublaslt", "hipBLASLt"), ("ck", "Composable Kernel")), False: (("cublaslt", "cuBLASLt"),)}
-_SEARCH = {True: "MIOpen", False: "cuDNN"}
+# by whether it is ROCm: the library that searches for convolutions, and the one that applies activations in products
+_SEARCH, _PRODUCTS = {True: "MIOpen", False: "cuDNN"}, {True: "hipBLASLt", False: "cuBLASLt"}
 
 
 def propose(request: ProposalRequest) -> Answer:
+    if request.platform.device == "cpu":
+        return [], "a CPU has one library for matrix products and convolutions"
     drafts = Drafts(request, STEP)
     late = put_off(request, STEP)  # what a kernel less saves shows best where calls are recorded
     for site in compile_model.find(request.observation):
         if route_gemm.convolution_share(request.observation) > CONVOLUTION_SHARE:
             _convolutions(drafts, request, site)
-        if request.platform.device == "cuda" and not late:
+        if request.platform.rocm and not late:
             _products(drafts, request, site)
     if late:
         return drafts.answer(PUT_OFF)
-    if request.platform.device == "cuda":
-        _epilogues(drafts, request)
-    else:
-        return drafts.answer("a CPU has one library for matrix products, and convolutions take next to no time")
-    return drafts.answer("no class of the target's own is there to say it in")
+    _epilogues(drafts, request)
+    return drafts.answer("nothing here has a choice of kernels that was not tried")
 
 
 def _epilogues(drafts: Drafts, request: ProposalRequest) -> None:
-    library = _LIBRARIES[request.platform.rocm][0][1]
+    library = _PRODUCTS[request.platform.rocm]
     for site in epilogues.find(request.observation):
         layer = f"{site.detail['attribute']} of {site.module_class} ({short(site.file)})"
         drafts.add(
@@ -49,63 +47,45 @@ def _epilogues(drafts: Drafts, request: ProposalRequest) -> None:
             partial(epilogues.rewrite, request.tree, site),
             variant=site.detail["attribute"],
             gain=gain_without(site.share, 0.8),
+            at_stake=0.8 * (site.share or 0.0),
         )
 
 
 def _convolutions(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
+    library = _SEARCH[request.platform.rocm]
     drafts.add(
         site,
-        "channels_last",
-        "Lay the weights of convolutions out with the channels last",
-        "Fast kernels read all channels of a place together. In PyTorch's own order they lie far apart, and are "
-        "gathered first, or a slower kernel is taken.",
-        partial(route_gemm.channels_last, request.tree, site),
+        "find_convolutions",
+        f"Let {library} measure its kernels for each convolution",
+        f"{library} has several kernels for each shape, and by itself takes one by a rule. Each new shape is "
+        "measured instead, once.",
+        partial(route_gemm.find_convolutions, request.tree, site),
+        at_stake=route_gemm.convolution_share(request.observation),
     )
-    if request.platform.device == "cuda":
-        library = _SEARCH[request.platform.rocm]
-        drafts.add(
-            site,
-            "find_convolutions",
-            f"Let {library} measure its kernels for each convolution",
-            f"{library} has several kernels for each shape, and by itself takes one by a rule. Each new shape is "
-            "measured instead, once.",
-            partial(route_gemm.find_convolutions, request.tree, site),
-        )
 
 
 def _products(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
-    if request.platform.rocm:
-        drafts.add(
-            site,
-            "tune_gemm",
-            "Choose the GEMM kernel of each shape by measuring (TunableOp)",
-            "rocBLAS and hipBLASLt hold many kernels for each shape, and their heuristics do not always pick the "
-            "best. Each new shape is measured once, for 30 ms at most, before it is used.",
-            partial(route_gemm.tune, request.tree, site),
-        )
-        drafts.add(
-            site,
-            "route_gemm",
-            "Multiply each shape of the linear layers in the way that is measured to be the fastest",
-            "Which way is the fastest differs from shape to shape: the library's own, with the bias added apart, or "
-            "aiter's where it is installed, with weights as they are or shuffled. Each new shape is measured once.",
-            partial(route_gemm.route, request.tree, site),
-        )
-        drafts.add(
-            site,
-            "pad_weights",
-            "Keep the rows of the linear layers' weights apart",
-            "Rows that lie a multiple of 512 bytes apart begin in the same channel of the memory, and are read one "
-            "after the other. A gap of 256 bytes between them spreads them out.",
-            partial(route_gemm.pad, request.tree, site),
-        )
-    for library, name in _LIBRARIES[request.platform.rocm]:
-        drafts.add(
-            site,
-            "prefer_library",
-            f"Prefer {name} for matrix products",
-            f"PyTorch has more than one library for matrix products, and {name} may have better kernels for these "
-            "shapes. The choice is for the whole process.",
-            partial(route_gemm.prefer, request.tree, site, library),
-            variant=library,
-        )
+    drafts.add(
+        site,
+        "tune_gemm",
+        "Choose the GEMM kernel of each shape by measuring (TunableOp)",
+        "rocBLAS and hipBLASLt hold many kernels for each shape, and their heuristics do not always pick the "
+        "best. Each new shape is measured once, for 30 ms at most, before it is used.",
+        partial(route_gemm.tune, request.tree, site),
+    )
+    drafts.add(
+        site,
+        "route_gemm",
+        "Multiply each shape of the linear layers in the way that is measured to be the fastest",
+        "Which way is the fastest differs from shape to shape: the library's own, with the bias added apart, or "
+        "aiter's where it is installed, with weights as they are or shuffled. Each new shape is measured once.",
+        partial(route_gemm.route, request.tree, site),
+    )
+    drafts.add(
+        site,
+        "pad_weights",
+        "Keep the rows of the linear layers' weights apart",
+        "Rows that lie a multiple of 512 bytes apart begin in the same channel of the memory, and are read one "
+        "after the other. A gap of 256 bytes between them spreads them out.",
+        partial(route_gemm.pad, request.tree, site),
+    )

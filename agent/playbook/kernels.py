@@ -49,6 +49,7 @@ def propose(request: ProposalRequest) -> Answer:
             partial(rewriter.rewrite, request.tree, site),
             variant=_variant(site),
             gain=gain_without(site.share, 0.6),
+            at_stake=0.6 * (site.share or 0.0),
         )
     ours = launches.find(request.base)
     if ours and request.tune is not None:

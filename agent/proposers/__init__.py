@@ -65,6 +65,7 @@ class ProposalRequest:
     recording_pays: bool = False  # plain torch.compile was faster where it records calls as graphs
     compile_endless: bool = False  # plain torch.compile came to no end, or began anew for each input
     compile_breaks: int | None = None  # places where plain torch.compile went on in Python; None: not known
+    floor: float = 0.0  # noise of the session's A/A, as a gain; 0 where it is not known
     by_itself: bool = False  # only what is timed by itself
     looking: bool = False  # only to see whether anything would come: nobody is asked who takes time or money
 

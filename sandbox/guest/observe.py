@@ -19,7 +19,6 @@ from . import (
     observe_copies,
     observe_fused,
     observe_padding,
-    observe_positions,
     observe_projections,
     overlay,
     tensors,
@@ -46,7 +45,6 @@ WITH_PLACES = (
     "copies",
     "zeros",
     "constants",
-    "positions",
     "again",
 )
 
@@ -102,7 +100,6 @@ class Observer(Repeating):
             "copies": lambda: observe_copies.copies(*seen),
             "zeros": lambda: observe_copies.zeros(*seen),
             "constants": lambda: observe_constants.found(*seen),
-            "positions": lambda: observe_positions.found(*seen),
             "again": lambda: observe_again.found(*seen),
             "host_reads": lambda: observe_constants.host_reads(traces, where),
         }

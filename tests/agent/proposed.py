@@ -14,6 +14,7 @@ from tools.observation import Observation
 TASKS = Path(__file__).parents[2] / "evals" / "tasks"
 CPU = Platform(device="cpu")
 GPU = Platform(device="cuda", triton=True)
+ROCM = Platform(device="cuda", rocm=True)
 
 
 def copy_of(tmp_path: Path, name: str) -> Target:

@@ -83,7 +83,8 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     call = memo.statements(moved.body, moved.outputs, moved.is_outside, stem)
     first, *others = moved.body
     (line,) = source.statements(f"{', '.join(moved.outputs)} = {call}")
-    source.replace(first, line.with_changes(leading_lines=getattr(first, "leading_lines", ())))
+    blank = [above for above in getattr(first, "leading_lines", ()) if above.comment is None]
+    source.replace(first, line.with_changes(leading_lines=blank))
     for other in others:
         source.replace(other)
     return {**memo.files, source.path: source.result()}

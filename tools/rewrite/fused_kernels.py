@@ -78,29 +78,19 @@ def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict
     names = _Fresh(function)
     fused, normed = names("fused"), names("normed")
     given = call.args[0].value
-    if isinstance(given, cst.BinaryOperation):
-        lines, left, right = _operands(source, given, names)
-        lines += [
-            f"{fused} = None",
-            f'if {exactly.name}({norm}, "{site.detail["name"]}"):\n'
-            f"    {fused} = {used.name}({left}, {right}, {arguments})",
-            f"{normed} = {norm}({left} + {right}) if {fused} is None else {fused}[0]",
-        ]
+    total, added = ("", given) if isinstance(given, cst.BinaryOperation) else _sum_before(block, given, at)
+    lines, left, right = _operands(source, added, names)
+    kernel = f"{fused} = {used.name}({left}, {right}, {arguments})"
+    lines += [f"{fused} = None", f'if {exactly.name}({norm}, "{site.detail["name"]}"):\n    {kernel}']
+    if not total:
+        lines.append(f"{normed} = {norm}({left} + {right}) if {fused} is None else {fused}[0]")
         for line in source.statements(*lines):
             source.insert(line, before=block.body[at])
     else:
-        total, added = _sum_before(block, given, at)
-        lines, left, right = _operands(source, added, names)
         own = names("total")
-        lines += [
-            f"{fused} = None",
-            f'if {exactly.name}({norm}, "{site.detail["name"]}"):\n'
-            f"    {fused} = {used.name}({left}, {right}, {arguments})",
-            f"if {fused} is None:\n    {own} = {left} + {right}\n    {fused} = {norm}({own}), {own}",
-            f"{normed}, {total} = {fused}",
-        ]
+        lines.append(f"if {fused} is None:\n    {own} = {left} + {right}\n    {fused} = {norm}({own}), {own}")
         before = next(s for s in block.body if any(n is added for n in walk(s)))
-        new = source.statements(*lines)
+        new = source.statements(*lines, f"{normed}, {total} = {fused}")
         source.replace(before, new[0].with_changes(leading_lines=getattr(before, "leading_lines", ())), *new[1:])
     source.replace(call, cst.Name(normed))
     return {**exactly.files, **used.files, source.path: source.result()}

@@ -1,7 +1,7 @@
-"""Say where matrix products and convolutions go when the outermost module is made: to TunableOp, to one of the device's
-libraries, to what its search finds, or to kernels for another layout.
+"""Say how matrix products and convolutions choose their kernels when the outermost module is made: by TunableOp, by
+measuring each shape of a layer, or by the library's own search.
 
-It refuses nothing more than `__init__` that returns early, and what was said already.
+An `__init__` that returns early stays as it is, and so does one in which that was said already.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import find_all, statements
 
 _CONVOLUTION = re.compile(r"^aten::.*conv(?!er)")
+_PRODUCT = re.compile(r"^(aten|mkldnn|mkl)::.*(linear|mm|matmul|conv(?!er))")
 
 
 def convolution_share(observation: Observation) -> float:
@@ -27,14 +28,14 @@ def convolution_share(observation: Observation) -> float:
     return sum(row.share for row in observation.ops.rows if _CONVOLUTION.match(row.name))
 
 
+def product_share(observation: Observation) -> float:
+    """The same of matrix products and convolutions: all that weights are multiplied with."""
+    return sum(row.share for row in observation.ops.rows if _PRODUCT.match(row.name))
+
+
 def tune(tree: Path, site: Site) -> dict[str, str]:
     """New file contents, for a site of `compile_model.find`. Raises: CannotRewrite."""
     return _called_in_init(tree, site, ops.TUNABLE_GEMM, "")
-
-
-def prefer(tree: Path, site: Site, library: str) -> dict[str, str]:
-    """The same; `library` is one that `torch.backends.cuda.preferred_blas_library` knows."""
-    return _called_in_init(tree, site, ops.BLAS_LIBRARY, f'"{library}"')
 
 
 def route(tree: Path, site: Site) -> dict[str, str]:
@@ -45,11 +46,6 @@ def route(tree: Path, site: Site) -> dict[str, str]:
 def pad(tree: Path, site: Site) -> dict[str, str]:
     """The same: the rows of weights kept apart, so that they do not all begin in the same channel of the memory."""
     return _called_in_init(tree, site, ops.PADDED_LINEAR, "self")
-
-
-def channels_last(tree: Path, site: Site) -> dict[str, str]:
-    """The same: the weights of convolutions in the order that matrix units read."""
-    return _called_in_init(tree, site, ops.CHANNELS_LAST, "self")
 
 
 def find_convolutions(tree: Path, site: Site) -> dict[str, str]:

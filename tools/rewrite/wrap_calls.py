@@ -1,13 +1,11 @@
 """Put something around whole calls of the outermost module: its class gets a decorator, such as `graphed` or `frozen`.
 
-State dicts, attributes and subclasses stay as they are; where a decorator cannot serve a call, it runs as before. It
-refuses a class that has a `__call__` of its own.
+State dicts, attributes and subclasses stay as they are; where a decorator cannot serve a call, it runs as before. A
+class that has a `__call__` of its own stays as it is.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import libcst as cst
 from tools.candidate import Site
 from tools.rewrite import CannotRewrite, compile_model
 from tools.rewrite.ops_package import FROZEN, GRAPHED, Asset, is_used, use
-from tools.rewrite.reading.source import SourceFile
+from tools.rewrite.reading.source import SourceFile, one_edit
 from tools.rewrite.reading.syntax import dotted, methods
 
 
@@ -30,13 +28,8 @@ def capture(tree: Path, site: Site) -> dict[str, str]:
 
 def compile_and_capture(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
     """Compile calls, as `compile_model.rewrite` does, and record them. Raises: CannotRewrite."""
-    compiled = compile_model.rewrite(tree, site, settings)
-    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
-        between = shutil.copytree(tree, Path(folder) / "tree", symlinks=True)
-        for path, text in compiled.items():
-            (between / path).unlink()  # it may be a link, or not to be written to
-            (between / path).write_text(text, encoding="utf-8", newline="")
-        return {**compiled, **capture(between, site)}
+    with one_edit():
+        return {**compile_model.rewrite(tree, site, settings), **capture(tree, site)}
 
 
 def freeze(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
@@ -63,7 +56,7 @@ def decorated(
     inner = {name for each in around if (name := is_used(source, each))}
     place = next((i for i, each in enumerate(owner.decorators) if _name(each) in inner), len(owner.decorators))
     changed = [*owner.decorators[:place], decorator, *owner.decorators[place:]]
-    source.replace(owner, owner.with_changes(decorators=changed))
+    source.replace(owner, source.edited(owner).with_changes(decorators=changed))
     return {**used.files, source.path: source.result()}
 
 

@@ -50,7 +50,7 @@ SPELLINGS = [
         att = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(self.head_dim)
         att = F.softmax(att, dim=-1)
         y = torch.matmul(att, v)""",
-        "scaled_dot_product_attention(q, k, v)",
+        "scaled_dot_product_attention(q, k, v, scale=1.0 / math.sqrt(self.head_dim))",
     ),
     (
         "causal by addition",
@@ -118,7 +118,7 @@ SPELLINGS = [
         """
         att = torch.einsum("bhqd,bhkd->bhqk", q, k) / self.head_dim ** 0.5
         y = torch.einsum("bhqk,bhkd->bhqd", att.softmax(dim=-1), v)""",
-        "scaled_dot_product_attention(q, k, v)",
+        "scaled_dot_product_attention(q, k, v, scale=1.0 / (self.head_dim ** 0.5))",
     ),
     (
         "keys turned over early",

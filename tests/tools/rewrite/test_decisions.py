@@ -86,10 +86,9 @@ def test_it_is_decided_once_for_each_shape(tmp_path: Path) -> None:
     site = outer(seen)
     assert decisions.outputs(before.tree, site) == ["mask", "positions"]
     after = before.with_files(decisions.rewrite(before.tree, site))
-    call = ("mask, positions = from_shapes(", "    _model_forward_mask, self.settings, mask, past, positions, x,", ")")
-    assert "\n".join(f"        {line}" for line in call) in after.text()
-    assert "def _model_forward_mask(settings, mask, past, positions, x):" in after.text()
-    assert "make_mask(\n        settings,\n" in after.text() and "# where each row is" in after.text()
+    call = "mask, positions = from_shapes(_model_forward_mask, positions, past, x, mask, self.settings)"
+    assert f"        {call}\n" in after.text()
+    assert "make_mask(\n        settings_,\n" in after.text() and after.text().count("# where each row is") == 1
     assert same_results(before, after)
     assert decisions.find(after.observe()) == []
 
@@ -115,7 +114,7 @@ def test_names_that_meet_in_the_new_function_stay_apart(tmp_path: Path) -> None:
     body = changed("before", "settings", changed("self.settings,", "self.settings, "))
     before = target(tmp_path, body)
     after = before.with_files(decisions.rewrite(before.tree, outer(before.observe())))
-    assert "def _model_forward_mask(settings_, mask, past, positions, x):" in after.text()
+    assert "def _model_forward_mask(positions, past, x, mask, settings_):" in after.text()
     assert same_results(before, after)
 
 

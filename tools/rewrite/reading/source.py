@@ -6,7 +6,9 @@ Refuses files that do not parse. Edits are collected and applied at once; nothin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -49,6 +51,22 @@ def _parse(data: bytes) -> tuple[cst.Module, Positions, Contexts, Counter[str]]:
     return wrapper.module, positions, contexts, bindings
 
 
+Edits = tuple[
+    dict[cst.CSTNode, Sequence[cst.CSTNode]], dict[cst.CSTNode, list[cst.CSTNode]], dict[cst.CSTNode, list[cst.CSTNode]]
+]  # instead of a node, before one, after one
+_shared: ContextVar[dict[tuple[Path, str], Edits] | None] = ContextVar("_shared", default=None)
+
+
+@contextmanager
+def one_edit() -> Iterator[None]:
+    """Within it a file that is opened again still has its edits, so that several rewrites make one change."""
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
 def _names(node: cst.CSTNode, contexts: Contexts, wanted: Sequence[ExpressionContext]) -> set[str]:
     return {n.value for n in find_all(node, cst.Name) if contexts.get(n) in wanted}
 
@@ -71,9 +89,10 @@ class SourceFile:
             raise CannotRewrite(f"{self.path} cannot be parsed: {str(error).splitlines()[0]}") from error
         self.module, self._positions, self._contexts, self._bindings = parsed
         self.imports = import_table(self.module)
-        self._edits: dict[cst.CSTNode, Sequence[cst.CSTNode]] = {}
-        self._before: dict[cst.CSTNode, list[cst.CSTNode]] = {}
-        self._after: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+        known = _shared.get()
+        edits: Edits = ({}, {}, {})
+        edits = edits if known is None else known.setdefault((self.tree, self.path), edits)
+        self._edits, self._before, self._after = edits
 
     # -- where things are
 
@@ -206,14 +225,14 @@ class SourceFile:
 
     def insert(self, new: cst.CSTNode, *, before: cst.CSTNode | None = None, after: cst.CSTNode | None = None) -> None:
         """Put a statement before or after another; several at one place keep the order in which they came."""
-        if before is not None:
-            self._before.setdefault(before, []).append(new)
-        elif after is not None:
-            self._after.setdefault(after, []).append(new)
+        place, there = (after, self._after) if before is None else (before, self._before)
+        is_import = bool(simple_statements(new, cst.ImportFrom))  # each once, whoever else needs it
+        if place is not None and not (is_import and any(new.deep_equals(each) for each in there.get(place, ()))):
+            there.setdefault(place, []).append(new)
 
     def edited(self, node: _Node) -> _Node:
         """The node with the edits collected so far applied below it."""
-        return cast(_Node, node.visit(_Apply(self._edits, {}, {})))
+        return cast(_Node, node.visit(_Apply(self._edits, self._before, self._after)))
 
     def result(self) -> str:
         """The new text of the file."""
