@@ -13,12 +13,13 @@ _DYING_PATIENCE_S = 100.0  # what has been sent a SIGKILL may hang in the kernel
 
 
 def left_running(folder: Path) -> list[str]:
-    """All processes but this one whose command line names a folder: pid, state, where it waits, command line."""
+    """All processes but this one that name a folder in their command line, or work there: pid, state, command line."""
     found, named = [], re.compile(re.escape(str(folder)) + r"(?![\w-])")
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
-            if named.search(command) and int(process.name) != os.getpid():
+            works_in = str((process / "cwd").readlink())
+            if named.search(f"{command} {works_in}") and int(process.name) != os.getpid():
                 found.append(f"{process.name} {_state(process)} {command}")
         except OSError:
             continue

@@ -1,24 +1,19 @@
-"""`agent` in which each candidate that is made gets a random title: nothing may go by titles. Run as a script."""
+"""Candidates that get a random title each when they are made: nothing may go by titles."""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-import sys
 from typing import Any
+from unittest import mock
 
-from agent import cli
 from tools.candidate import Candidate
 
 
-def randomise() -> None:
+def random_titles() -> contextlib.AbstractContextManager[object]:
     made = Candidate.__init__
 
     def init(self: Candidate, **given: Any) -> None:
         made(self, **{**given, "title": secrets.token_hex(8)})
 
-    Candidate.__init__ = init  # type: ignore[method-assign]
-
-
-if __name__ == "__main__":
-    randomise()
-    sys.exit(cli.main())
+    return mock.patch.object(Candidate, "__init__", init)

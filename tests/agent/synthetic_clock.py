@@ -1,7 +1,8 @@
-"""`agent` with a clock that times nothing: a call costs what the source of its tree says. Run as a script.
+"""`agent` with a clock that times nothing: a call costs what the source of its tree says. Also a script.
 
-So a run takes seconds where real timing takes minutes, and two runs of the same target judge alike. Everything but
-the clock is real: the sandbox, the checks, the graph, the ledger, the stack.
+So a run takes seconds where real timing takes minutes, and two runs of the same target judge alike. Workers are forked
+from a warm process, and installed packages are not watched, unless this is a script that was given no address of such a
+process. The checks, the graph, the ledger and the stack are real.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import contextlib
 import math
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest import mock
 
 from agent import cli, run
 from agent.playbook import drafts
 from agent.steps import profile_baseline
-from tests.agent.random_titles import randomise
+from tests import forking
+from tests.agent.random_titles import random_titles
 from tools.judging.comparison import Comparison
-from tools.judging.measure import Clock, Fill, Measured, Request
+from tools.judging.measure import Fill, Measured, Request
 from tools.judging.worker import Build
 
 # what a call takes less of for each thing found in the source
@@ -72,14 +76,27 @@ def cost_us(build: Build) -> float:
     return 1000.0 * plain * compiled * math.prod(factor for text, factor in FACTORS.items() if text in source)
 
 
-def _clock(config: object, live: Clock) -> Clock:
-    return SyntheticClock()
+@contextlib.contextmanager
+def synthetic(*, forks: bool = True) -> Iterator[None]:
+    """While it lasts, runs of this process have this clock, and by `forks` the sandbox of `tests/forking.py`."""
+    compiled = COMPILED in os.environ
+    with contextlib.ExitStack() as patched:
+        patched.enter_context(mock.patch.object(run, "_clock", lambda config, live: SyntheticClock()))
+        patched.enter_context(
+            mock.patch.object(profile_baseline, "MODES", {"cpu": {"default": {}} if compiled else {}})
+        )
+        patched.enter_context(mock.patch.object(drafts, "LAUNCHED", ("cpu",) if compiled else ()))
+        if RANDOM_TITLES in os.environ:
+            patched.enter_context(random_titles())
+        if forks:
+            patched.enter_context(forking.chosen())
+        yield
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    with synthetic(forks=forking.ADDRESS in os.environ):
+        return cli.main(argv)
 
 
 if __name__ == "__main__":
-    run._clock = _clock
-    if RANDOM_TITLES in os.environ:
-        randomise()
-    profile_baseline.MODES = {"cpu": {"default": {}} if COMPILED in os.environ else {}}
-    drafts.LAUNCHED = ("cpu",) if COMPILED in os.environ else ()
-    sys.exit(cli.main())
+    sys.exit(main())

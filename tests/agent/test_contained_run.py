@@ -6,7 +6,6 @@ Everything is real but the clock; see `synthetic_clock.py`.
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import subprocess
@@ -24,12 +23,12 @@ from sandbox import choose
 from sandbox.choose import Name, Wanted
 from sandbox.docker.engine import Engine
 from sandbox.errors import SandboxUnavailable
+from tests.agent.whole_runs import ROOT, process, run_options
 from tests.files import write_files
 from tests.relay import Relay
 from tests.sandbox.conftest import available
 
-pytestmark = pytest.mark.timeout(900)  # whole runs
-ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole runs
 TASK = ROOT / "evals" / "tasks" / "kb_mlp" / "bench.py"
 CANARY = f"canary-{secrets.token_hex(16)}"
 KEPT_FROM_ALL = ("OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "SOME_PASSWORD")
@@ -68,28 +67,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def walk(provider: Name, target: Path, runs: Path) -> Ran:
     if provider != "local":
         available(choose.make(provider, Wanted(sys.executable, runs / "trial")))
-    command = [
-        sys.executable,
-        "-m",
-        "tests.agent.synthetic_clock",
-        "run",
-        "--target",
-        str(target),
-        "--entry",
-        "bench.py",
-        "--runs-dir",
-        str(runs),
-        "--run-id",
-        "one",
-        "--sandbox",
-        provider,
-        "--python",
-        sys.executable,
-    ]
-    environment = {**os.environ, **dict.fromkeys(KEPT_FROM_ALL, CANARY if provider != "local" else "")}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as running:
+    secrets_given = dict.fromkeys(KEPT_FROM_ALL, CANARY if provider != "local" else "")
+    started = process("run", *run_options(target, runs, sandbox=provider), **secrets_given)
+    with subprocess.Popen(**started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
         found = Ran(provider, runs / "one", "")
         over = threading.Event()
         watcher = threading.Thread(target=inspect_containers, args=(found, over))
@@ -186,28 +166,10 @@ def test_an_engine_that_goes_away_ends_the_run_with_one_message_and_it_can_be_re
 ) -> None:
     available(choose.make("docker", Wanted(sys.executable, tmp_path / "trial")))
     relay = Relay(tmp_path / "engine.sock", Engine().socket)
-    environment = {**os.environ, "DOCKER_HOST": f"unix://{relay.path}"}
-    agent = [sys.executable, "-m", "tests.agent.synthetic_clock"]
-    command = [
-        *agent,
-        "run",
-        "--target",
-        str(target),
-        "--entry",
-        "bench.py",
-        "--runs-dir",
-        str(tmp_path / "runs"),
-        "--run-id",
-        "lost",
-        "--sandbox",
-        "docker",
-        "--python",
-        sys.executable,
-    ]
+    engine = {"DOCKER_HOST": f"unix://{relay.path}"}
+    started = process("run", *run_options(target, tmp_path / "runs", "lost", "docker"), **engine)
     run_dir = tmp_path / "runs" / "lost"
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as running:
+    with subprocess.Popen(**started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         try:
             eventually(lambda: (run_dir / "ledger.jsonl").exists() and (run_dir / "ledger.jsonl").read_text())
             relay.close()
@@ -217,8 +179,7 @@ def test_an_engine_that_goes_away_ends_the_run_with_one_message_and_it_can_be_re
     assert running.returncode == SandboxUnavailable.exit_status, said
     assert "Traceback" not in said and "engine" in said and "agent resume" in said
     relay.open()
-    resumed = [*agent, "resume", str(run_dir)]
-    subprocess.run(resumed, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=400)
+    subprocess.run(**process("resume", str(run_dir), **engine), check=True, capture_output=True, timeout=400)
     assert Ran("docker", run_dir, "").kept == uncontained.kept
     assert [row["verdict"] for row in rows(run_dir)] == [row["verdict"] for row in rows(uncontained.run_dir)]
     relay.close()

@@ -36,6 +36,9 @@ def isa(*arguments: object) -> int:
     return main(["isa", *map(str, arguments), "--sandbox", "local"])
 
 
+pytestmark = pytest.mark.usefixtures("forks")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     files = {"kernels.py": PLAIN, "signature.json": json.dumps(SIGNATURE), "start.py": START}

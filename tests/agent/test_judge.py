@@ -33,6 +33,9 @@ def inputs(seed):
 WRONG = TARGET.replace("self.layer(x))", "self.layer(x) * 1.01)")
 
 
+pytestmark = pytest.mark.usefixtures("forks")
+
+
 def asked(what: str, tmp_path: Path, change: Path, *options: str) -> int:
     return cli.main(
         [

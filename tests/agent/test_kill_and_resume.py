@@ -21,26 +21,26 @@ from agent.reporting import report
 from agent.repository.stack import Stack
 from tests.agent.left_running import left_running_for_good
 from tests.agent.synthetic_clock import RANDOM_TITLES
-from tests.agent.whole_runs import SCRIPT, argv_of_run
+from tests.agent.whole_runs import ROOT, process, run_options
 from tools.candidate import Key
 from tools.integrity import hash_tree
 
-ROOT = Path(__file__).parents[2]
 TASK = ROOT / "evals" / "tasks" / "kb_mlp"
-KILLS = 10
 LOG = Path(tempfile.mkdtemp(prefix="ratchet-kill-")) / "stderr"
 STEPS = "profile_baseline,audit_compute,fuse_projections,compose_stack"
+SEED = 39  # of the moments
+STARTED_SLOWDOWN = 3  # how much longer a run takes whose workers are started rather than forked
 
 
-def agent(*arguments: str, titles: str = "random") -> subprocess.Popen[bytes]:
-    command = [*SCRIPT, *arguments]
-    environment = os.environ | ({RANDOM_TITLES: "1"} if titles == "random" else {})
+def agent(*arguments: str, forks: bool = True, titles: str = "random") -> subprocess.Popen[bytes]:
+    environment = {RANDOM_TITLES: "1"} if titles == "random" else {}
+    started = process(*arguments, forks=forks, **environment)
     with LOG.open("ab") as log:  # a file, not a pipe that nobody may read in time
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=log)
+        return subprocess.Popen(**started, stdout=subprocess.DEVNULL, stderr=log)
 
 
-def begin(target: Path, runs: Path, titles: str = "random") -> subprocess.Popen[bytes]:
-    return agent(*argv_of_run(target, runs, STEPS)[len(SCRIPT) :], titles=titles)
+def begin(target: Path, runs: Path, *, forks: bool = True, titles: str = "random") -> subprocess.Popen[bytes]:
+    return agent("run", *run_options(target, runs), "--steps", STEPS, forks=forks, titles=titles)
 
 
 def result(run_dir: Path) -> tuple[list[tuple[Key, str]], list[str], str]:
@@ -56,8 +56,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     folder = tmp_path_factory.mktemp("undisturbed")
     target = shutil.copytree(TASK, folder / "target")
     begun = time.monotonic()
-    process = begin(target, folder / "runs", titles="as they are")
-    assert process.wait(300) == 0, LOG.read_text()
+    running = begin(target, folder / "runs", titles="as they are")
+    assert running.wait(300) == 0, LOG.read_text()
     return folder / "runs" / "one", time.monotonic() - begun
 
 
@@ -70,32 +70,37 @@ def test_the_undisturbed_run_has_something_to_lose(undisturbed: tuple[Path, floa
 
 
 @pytest.mark.timeout(900)
-def test_kill_9_at_ten_random_moments_loses_nothing(tmp_path: Path, undisturbed: tuple[Path, float]) -> None:
-    reference, duration_s = undisturbed
+@pytest.mark.parametrize(
+    ("moments", "forks"),
+    [pytest.param(3, True, id="three"), pytest.param(10, False, id="ten, each worker started", marks=pytest.mark.slow)],
+)
+def test_kill_9_at_any_moment_loses_nothing(
+    tmp_path: Path, undisturbed: tuple[Path, float], moments: int, forks: bool
+) -> None:
+    reference, duration_s = undisturbed[0], undisturbed[1] * (1 if forks else STARTED_SLOWDOWN)
     target = shutil.copytree(TASK, tmp_path / "target")
     before, run_dir = hash_tree(target), tmp_path / "runs" / "one"
-    rng, kills, kept = random.Random(), 0, 0
-    process = begin(target, tmp_path / "runs")
+    rng, kills, kept = random.Random(SEED), 0, 0
+    running = begin(target, tmp_path / "runs", forks=forks)
     while True:
         # later kills come later, so that the whole length of the run is hit, however often it starts again
         try:
-            process.wait(rng.uniform(0.3, 0.35 + duration_s * (0.3 + kills / KILLS)) if kills < KILLS else 300)
+            running.wait(rng.uniform(0.3, 0.35 + duration_s * (0.3 + kills / moments)) if kills < moments else 300)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            running.send_signal(signal.SIGKILL)
+            running.wait()
             kills += 1
             assert left_running_for_good(tmp_path) == [], f"after kill {kills}"
             now_kept = accepted(run_dir)
             assert now_kept >= kept, "an accepted change was lost"
             kept = now_kept
             started = (run_dir / "run.json").exists()
-            process = (
-                agent("resume", "one", "--runs-dir", str(run_dir.parent)) if started else begin(target, run_dir.parent)
-            )
+            resume = ("resume", "one", "--runs-dir", str(run_dir.parent))
+            running = agent(*resume, forks=forks) if started else begin(target, run_dir.parent, forks=forks)
             continue
-        assert process.returncode == 0, LOG.read_text()
+        assert running.returncode == 0, LOG.read_text()
         break
-    assert kills == KILLS or (run_dir / "report.json").exists()
+    assert kills == moments or (run_dir / "report.json").exists()
     assert result(run_dir) == result(reference)
     assert hash_tree(target) == before
     assert not (run_dir / "work").exists()
@@ -112,6 +117,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk of its own")
 def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(
@@ -119,12 +125,12 @@ def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(
 ) -> None:
     target, runs = shutil.copytree(TASK, tmp_path / "target"), small_disk
     run_dir = runs / "one"
-    process = begin(target, runs)
+    running = begin(target, runs)
     try:
-        while accepted(run_dir) < 1 and process.poll() is None:
+        while accepted(run_dir) < 1 and running.poll() is None:
             time.sleep(0.05)
         fill(runs / "filler")
-        assert process.wait(120) == 32, LOG.read_text()
+        assert running.wait(120) == 32, LOG.read_text()
         assert "disk is full" in LOG.read_text().lower()
         assert left_running_for_good(tmp_path) == []
         kept = accepted(run_dir)
@@ -135,7 +141,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(
         assert accepted(run_dir) >= kept
         assert result(run_dir) == result(undisturbed[0])
     finally:
-        process.kill()
+        running.kill()
 
 
 def accepted(run_dir: Path) -> int:
@@ -152,8 +158,8 @@ def fill(file: Path) -> None:
 def test_a_finished_run_resumes_to_its_report(undisturbed: tuple[Path, float]) -> None:
     run_dir, _ = undisturbed
     before = (run_dir / "report.json").read_bytes()
-    process = agent("resume", "one", "--runs-dir", str(run_dir.parent))
-    assert process.wait(60) == 0
+    running = agent("resume", "one", "--runs-dir", str(run_dir.parent))
+    assert running.wait(60) == 0
     assert (run_dir / "report.json").read_bytes() == before
 
 

@@ -18,6 +18,8 @@ from tools.profiler.result import Profile
 
 TASK = Path(__file__).resolve().parents[2] / "evals" / "tasks" / "kb_mlp"
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -21,7 +20,7 @@ from agent.repository.stack import Conflict, Stack
 from agent.state import RunState
 from agent.step_names import STEPS
 from tests.agent.one_context import one_context
-from tests.agent.whole_runs import ROOT, SCRIPT, Ran, agent, argv_of_run
+from tests.agent.whole_runs import ROOT, Ran, agent, process, run_options
 from tools.candidate import Candidate
 
 TASK = ROOT / "evals" / "tasks" / "kb_mlp"
@@ -37,16 +36,15 @@ def rows_of(ran: Ran) -> dict[str, LedgerRow]:
 @pytest.mark.timeout(600)
 def test_it_is_kept_with_the_change_that_it_waited_for_also_when_the_run_is_killed_meanwhile(tmp_path: Path) -> None:
     target, ledger = shutil.copytree(TASK, tmp_path / "target"), tmp_path / "runs" / "one" / "ledger.jsonl"
-    argv = [*argv_of_run(target, tmp_path / "runs", SHORT), "--attempts", "1"]
+    started = ("run", *run_options(target, tmp_path / "runs"), "--steps", SHORT, "--attempts", "1")
     with (tmp_path / "log").open("wb") as log:
-        environment = {**os.environ, "SYNTHETIC_COMPILED": "0.5"}
-        process = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=log, env=environment)
-    while process.poll() is None and not (ledger.exists() and FUSED in ledger.read_text()):
+        running = subprocess.Popen(**process(*started, SYNTHETIC_COMPILED="0.5"), stdout=log, stderr=log)
+    while running.poll() is None and not (ledger.exists() and FUSED in ledger.read_text()):
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()
-    again = [*SCRIPT, "resume", "one", "--runs-dir", str(tmp_path / "runs")]
-    done = subprocess.run(again, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    running.send_signal(signal.SIGKILL)
+    assert running.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()
+    again = process("resume", "one", "--runs-dir", str(tmp_path / "runs"), SYNTHETIC_COMPILED="0.5")
+    done = subprocess.run(**again, capture_output=True, text=True, timeout=500, check=False)
     ran = Ran(done.returncode, done.stderr, ledger.parent)
     rows = rows_of(ran)
     fused, compiled = rows["fuse_projections-1"], rows["compile_model-1"]

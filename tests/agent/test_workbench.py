@@ -17,6 +17,7 @@ from agent.records import run_folder
 from agent.records.attempts import Attempt
 from agent.reporting.progress import Silent
 from agent.workbench import REGISTRY, Workbench
+from tests import forking
 from tests.agent.synthetic_clock import SyntheticClock
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES
 from tests.files import write_files
@@ -40,6 +41,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
     )
     folder = run_folder.create(config)
     with (
+        forking.chosen(),
         folder.locked(),
         run._scratch(folder.path) as scratch,
         run.sandbox_for(config, folder.path / "sandbox", (scratch, folder.path / "pristine"), print) as sandbox,

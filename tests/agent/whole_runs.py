@@ -1,15 +1,24 @@
-"""Whole runs of the command line in a process of their own, with a synthetic clock, and a target for them."""
+"""Whole runs of the command line in this process, with a synthetic clock, and a target for them."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+from agent import cli
 from agent.reporting import report
 from agent.reporting.report import Report
+from tests.agent.synthetic_clock import synthetic
+from tests.forking import ADDRESS, warm_parent
 
 ROOT = Path(__file__).parents[2]
 TWO_BRANCHES = """
@@ -64,25 +73,41 @@ def agent(target: Path, runs: Path, *options: str, **environment: str) -> Ran:
     return command("run", runs, "one", "--target", str(target), "--entry", "bench.py", *options, **environment)
 
 
-SCRIPT = [sys.executable, "-m", "tests.agent.synthetic_clock"]
-
-
-def argv(name: str, runs: Path, run_id: str) -> list[str]:
-    where = ["--runs-dir", str(runs), "--run-id", run_id]
-    return [*SCRIPT, name, *where, "--sandbox", "local", "--python", sys.executable]
-
-
-def argv_of_run(target: Path, runs: Path, steps: str) -> list[str]:
-    """Of run `one`."""
-    return [*argv("run", runs, "one"), "--target", str(target), "--entry", "bench.py", "--steps", steps]
-
-
 def command(name: str, runs: Path, run_id: str, *options: str, **environment: str) -> Ran:
-    given = [*argv(name, runs, run_id), *options]
-    done = subprocess.run(
-        given, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
-    )
-    return Ran(done.returncode, done.stderr, runs / run_id, done.stdout)
+    common = ("--runs-dir", str(runs), "--run-id", run_id, "--sandbox", "local", "--python", sys.executable)
+    with mock.patch.dict(os.environ, environment), synthetic():
+        return called(runs / run_id, name, *common, *options)
+
+
+def called(run_dir: Path, *argv: str) -> Ran:
+    """In this process: what a process of its own adds is shown where runs are killed."""
+    output, message = io.StringIO(), io.StringIO()
+    with handlers_kept(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(message):
+        status = cli.main(argv)
+    return Ran(status, message.getvalue(), run_dir, output.getvalue())
+
+
+def process(*arguments: str, forks: bool = True, **environment: str) -> dict[str, Any]:
+    """What `subprocess` is to start for this command in a process of its own. Without `forks` its sandbox is real."""
+    if forks:
+        warm_parent()
+    inherited = {name: value for name, value in os.environ.items() if forks or name != ADDRESS}
+    command = [sys.executable, "-m", "tests.agent.synthetic_clock", *arguments]
+    return {"args": command, "cwd": ROOT, "env": {**inherited, **environment}}
+
+
+def run_options(target: Path, runs: Path, run_id: str = "one", sandbox: str = "local") -> tuple[str, ...]:
+    where = ("--target", str(target), "--entry", "bench.py", "--runs-dir", str(runs), "--run-id", run_id)
+    return (*where, "--sandbox", sandbox, "--python", sys.executable)
+
+
+@contextlib.contextmanager
+def handlers_kept() -> Iterator[None]:
+    """A command takes over some signals for good."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def git(folder: Path, *arguments: str) -> None:

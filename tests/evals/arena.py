@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import evals
-from tests.sandbox.uncontained import OurUser
+from tests.forking import ForkingSandbox, unwatched_packages
 from tools.integrity import hash_tree
 from tools.judging import timings
 from tools.judging.accept import NoiseFloor, SpeedupInterval
@@ -43,14 +43,14 @@ class Arena:
     def open(cls, folder: Path, python: str, rows: int = 32) -> Arena:
         """`rows` says how long a call takes: 32 about 1 ms.
 
-        Separate users are off: where a machine has them, they are one guard more than the cheats meet here.
+        Workers are forks under our user, on CPUs that nothing enforces: what a sandbox holds would be guards more.
         """
         scratch, trees = folder / "scratch", folder / "trees"
         scratch.mkdir()
         pristine = shutil.copytree(RED_TEAM / "target", trees / "pristine")
         replace_once(pristine / "bench.py", 'return [{"rows": 32}]', f'return [{{"rows": {rows}}}]')
-        sandbox = OurUser(python, folder / "sandbox", owned=(folder,))
-        referee = open_referee(pristine, "bench.py", python=python, sandbox=sandbox, scratch=scratch)
+        with unwatched_packages():
+            referee = open_referee(pristine, "bench.py", python=python, sandbox=ForkingSandbox(python), scratch=scratch)
         referee.noise = noise(0.25)
         checked = referee.check_pristine()
         return cls(referee, trees, checked.build)

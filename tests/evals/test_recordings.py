@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,10 @@ from typing import Any
 import pytest
 
 from agent.step_names import STEPS
+from tests import forking
+from tests.agent.random_titles import random_titles
+from tests.agent.whole_runs import ROOT, called, run_options
 
-ROOT = Path(__file__).parents[2]
 EVALS = ROOT / "evals"
 RECORDINGS = sorted(path.parent for path in (EVALS / "recordings").glob("*/exchanges.jsonl"))
 
@@ -32,12 +32,12 @@ def attempts(report: Path, steps: Collection[str]) -> list[Any]:
 def test_a_recorded_run_comes_out_the_same(recording: Path, tmp_path: Path) -> None:
     options = json.loads((recording / "options.json").read_text())
     steps = options[options.index("--steps") + 1].split(",") if "--steps" in options else STEPS
-    target = ["--target", str(EVALS / "tasks" / recording.name), "--entry", "bench.py", "--sandbox", "local"]
-    replay = ["--replay", str(recording / "exchanges.jsonl"), "--replay-clock", str(recording / "clock.jsonl")]
-    where = ["--runs-dir", str(tmp_path), "--run-id", "again"]
-    command = [sys.executable, "-m", "tests.agent.random_titles", "run", *target, *replay, *where, *options]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    replayed = ("--replay", str(recording / "exchanges.jsonl"), "--replay-clock", str(recording / "clock.jsonl"))
+    with forking.chosen(), random_titles():
+        ran = called(
+            tmp_path, "run", *run_options(EVALS / "tasks" / recording.name, tmp_path, "again"), *replayed, *options
+        )
+    assert ran.status == 0, ran.output + ran.message
     again = tmp_path / "again" / "report.json"
     assert attempts(again, STEPS) == attempts(recording / "report.json", steps)
     assert kept(again) == kept(recording / "report.json") != []

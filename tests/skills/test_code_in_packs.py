@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import choose
-from sandbox.choose import Wanted
+from tests.forking import ForkingSandbox
 from tools.isa.compile import Compiler, Source
 
 SKILLS = Path(__file__).parents[2] / "skills"
@@ -99,9 +98,8 @@ def test_kernels_compile_for_amd_gpus_without_spills(block: Block, tmp_path: Pat
     file = tmp_path / "source" / "block.py"
     file.parent.mkdir()
     file.write_text(block.code)
-    sandbox = choose.make("local", Wanted(sys.executable, tmp_path / "sandbox", (tmp_path,)))
     source = Source(file, launch=file, every_kernel=True)
-    found = Compiler(sandbox, sys.executable, tmp_path / "work").compile(source, ARCHITECTURES)
+    found = Compiler(ForkingSandbox(), sys.executable, tmp_path / "work").compile(source, ARCHITECTURES)
     assert found.refusal is None, found.refusal
     assert {one.architecture.name for one in found.results} == {*ARCHITECTURES}
     for one in found.results:

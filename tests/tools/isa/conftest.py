@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.local.provider import LocalSandbox
 from tests.files import folder_open_to_all
+from tests.forking import ForkingSandbox
 from tools.hardware import ARCHITECTURES
 from tools.isa.compile import Compilations, Compiler, Source
 
@@ -46,7 +46,7 @@ Compile = Callable[[str], Compilations]
 @pytest.fixture(scope="session")
 def compiler() -> Iterator[Compiler]:
     with folder_open_to_all() as folder:
-        yield Compiler(LocalSandbox(sys.executable, folder / "sandbox", owned=(folder,)), sys.executable, folder)
+        yield Compiler(ForkingSandbox(), sys.executable, folder)
 
 
 @pytest.fixture(scope="session")

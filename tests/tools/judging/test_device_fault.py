@@ -63,7 +63,7 @@ Net.forward = hang
 @pytest.fixture(scope="module")
 def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
     files = {"bench.py": BENCH, "model.py": MODEL}
-    with opened(tmp_path_factory.mktemp("gpu"), files, imports=["torch"]) as found:
+    with opened(tmp_path_factory.mktemp("gpu"), files) as found:
         found.setting = replace(found.setting, check_timeout_s=60.0)
         yield found
 

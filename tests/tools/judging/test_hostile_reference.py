@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.files import write_files
-from tests.sandbox.uncontained import OurUser
+from tests.forking import ForkingSandbox
 from tools.errors import WorkloadError
 from tools.judging.open_referee import open_referee
 
@@ -50,10 +50,8 @@ SWAPS = {
 def judged(tmp_path: Path, entry: str) -> None:
     write_files(tmp_path / "pristine", {"bench.py": entry})
     (tmp_path / "scratch").mkdir()
-    sandbox = OurUser(sys.executable, tmp_path / "sandbox", owned=(tmp_path,))
-    open_referee(
-        tmp_path / "pristine", "bench.py", python=sys.executable, sandbox=sandbox, scratch=tmp_path / "scratch"
-    ).close()
+    pristine, scratch = tmp_path / "pristine", tmp_path / "scratch"
+    open_referee(pristine, "bench.py", python=sys.executable, sandbox=ForkingSandbox(), scratch=scratch).close()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.local.provider import LocalSandbox
+from tests.forking import ForkingSandbox
 from tools.judging import own_tests
 from tools.judging.open_referee import copy_guest
 from tools.judging.worker import Build, Setting
@@ -32,8 +32,7 @@ def test_that_writes_beside_itself():
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Setting:
-    sandbox = LocalSandbox(sys.executable, tmp_path / "sandbox", owned=(tmp_path,))
-    return Setting(sandbox, sys.executable, copy_guest(tmp_path / "guest"), "bench.py", tmp_path / "workers")
+    return Setting(ForkingSandbox(), sys.executable, copy_guest(tmp_path / "guest"), "bench.py", tmp_path / "workers")
 
 
 @pytest.fixture

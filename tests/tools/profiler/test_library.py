@@ -14,6 +14,8 @@ PROFILE_SCRIPT = (TASK / "routing.py").read_text() + (TASK / "bench.py").read_te
     "from routing import Router\n", ""
 )
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 
 def test_a_script_is_profiled_by_its_text() -> None:
     analysis = profile_module(
