@@ -51,6 +51,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int]]]:
     return restarts
 
 
+@pytest.mark.guard("nothing to lose")
 def test_their_number_varies_so_that_none_is_the_last(sampled: list[list[tuple[int, int]]]) -> None:
     counts = [len(calls) for calls in sampled]
     assert len(set(counts)) > 3
