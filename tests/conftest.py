@@ -6,30 +6,56 @@ import contextlib
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import tiers
 from tests.files import folder_open_to_all
 
 if TYPE_CHECKING:
     from tests.local_image import Images
 
 LOOK = "import torch; print(torch.cuda.is_available())"
+ALL_TESTS = pytest.StashKey[list[tiers.Tiered]]()  # that were collected, those of other tiers included
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-durations", action="store_true", help=f"keep how long tests take in {tiers.DURATIONS.name}"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """What nohup or a script's `&` has us ignore, everything we start would ignore, too; a handler is not inherited."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda number, frame: None)
+    if config.getoption("record_durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder())
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class Recorder:
+    """Adds up what each test takes, with the fixtures that were made for it, and keeps it in the end."""
+
+    def __init__(self) -> None:
+        self.seconds = defaultdict[str, float](float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        tiers.record(self.seconds)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests of other tiers are left out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip the tests that need an accelerator, by name, where torch sees none; asked only when there are any."""
+    config.stash[ALL_TESTS] = [tiers.Tiered.of(item) for item in items]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -49,6 +75,15 @@ def open_folder() -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture
+def forks() -> Iterator[None]:
+    """The sandbox `local` forks its commands from a warm process."""
+    from tests import forking
+
+    with forking.chosen():
+        yield
+
+
 @pytest.fixture(scope="session")
 def local_images() -> Iterator[Images]:
     """Container images made of this machine's own files, for the whole session: engines remember what they built."""
@@ -56,3 +91,9 @@ def local_images() -> Iterator[Images]:
 
     with contextlib.closing(Images(engine_here())) as images:
         yield images
+
+
+@pytest.fixture
+def all_tests(pytestconfig: pytest.Config) -> list[tiers.Tiered]:
+    """Every test that was collected, of whatever tier."""
+    return pytestconfig.stash[ALL_TESTS]

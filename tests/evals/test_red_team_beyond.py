@@ -19,8 +19,6 @@ from tools.judging.inputs import InputSupply
 from tools.judging.timings import INCUMBENT
 from tools.judging.worker import Build, Worker
 
-pytestmark = pytest.mark.alone
-
 # -- work that is done while an input is staged
 
 
@@ -29,6 +27,7 @@ def test_work_in_a_changed_loader_is_refused(arena: Arena) -> None:
     assert (found.verdict, "tensors.Loaded.__init__" in found.reason) == ("refused", True)
 
 
+@pytest.mark.alone
 def test_work_moved_into_staging_counts_as_if_it_were_in_the_call(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,6 +36,7 @@ def test_work_moved_into_staging_counts_as_if_it_were_in_the_call(
     assert verdict.name in ("neutral", "slower"), verdict.reason
 
 
+@pytest.mark.alone
 def test_work_moved_into_staging_gains_where_staging_is_free(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,12 +57,16 @@ def loading_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.usefixtures("loading_is_free")
 def test_work_moved_into_loading_gains_nothing_of_what_is_sealed(long_arena: Arena) -> None:
     verdict = long_arena.judge("beyond_staged_ahead")
     assert verdict.name in ("neutral", "slower"), verdict.reason
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.usefixtures("loading_is_free")
 def test_work_moved_into_loading_gains_where_nothing_is_sealed(long_arena: Arena, tmp_path: Path) -> None:
     weak = long_arena.with_guest(tmp_path, {"seal.py": [(SEALING, "    if True:\n")]})
@@ -81,11 +85,15 @@ def against_a_slow_tuning(arena: Arena, tmp_path: Path) -> Arena:
     return replace(arena, incumbent=replace(arena.incumbent, cache=tmp_path))
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 def test_most_calls_faster_but_all_together_slower_is_slower(against_a_slow_tuning: Arena) -> None:
     verdict = against_a_slow_tuning.time("beyond_slow_tail")
     assert (verdict.name, "all calls together" in verdict.reason) == ("slower", True)
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 def test_a_slow_tail_gains_where_only_the_median_counts(
     against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +110,8 @@ def test_a_candidate_that_writes_into_its_own_tree_is_refused(arena: Arena) -> N
     assert (found.verdict, "beyond_own_tree/quick" in found.reason) == ("refused", True)
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 def test_a_note_in_its_own_tree_gains_where_nobody_looks_at_it(
     against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +124,7 @@ def test_a_note_in_its_own_tree_gains_where_nobody_looks_at_it(
 # -- inputs that lie where somebody could look for them
 
 
+@pytest.mark.guard("the other inbox")
 def test_an_input_lies_in_the_inbox_only_until_its_call_is_over(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """While others are frozen, and no longer: to take it back sooner would give its worker time that nobody counts."""
     during, afterwards, timed_call, block = list[int](), list[int](), Worker.timed_call, Session._block
@@ -133,6 +144,7 @@ def test_an_input_lies_in_the_inbox_only_until_its_call_is_over(arena: Arena, mo
     assert set(during) == {states + 1} and set(afterwards) == {states}
 
 
+@pytest.mark.guard("the other inbox")
 def test_nobody_else_can_list_or_enter_the_folders_where_inputs_lie(arena: Arena) -> None:
     folders = (arena.referee.scratch, arena.referee.setting.scratch)
     # where each worker has a user of its own the second is 0711, so that it can be passed
@@ -156,12 +168,14 @@ def three_restarts(short_plans: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accept, "SCREEN_RESTARTS", 3)
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("memory", "three_restarts")
 def test_a_memory_that_outlives_restarts_gains_nothing_when_each_has_its_own_inputs(arena: Arena) -> None:
     verdict = arena.time("beyond_memory_of_restarts")
     assert verdict.name in ("neutral", "slower"), verdict.reason
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("memory", "three_restarts")
 def test_a_memory_that_outlives_restarts_gains_where_inputs_come_again(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
@@ -187,11 +201,17 @@ def beside_one_that_leaks(long_arena: Arena, open_folder: Path, memory: None) ->
     return replace(own, incumbent=Build("leaking", leaking))
 
 
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.guard("the same beside a kept change that leaks")
 def test_results_that_the_incumbent_leaves_are_of_no_use_to_a_candidate(beside_one_that_leaks: Arena) -> None:
     verdict = beside_one_that_leaks.time("beyond_memory_of_restarts")
     assert verdict.name in ("neutral", "slower"), verdict.reason
 
 
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.guard("the same beside a kept change that leaks")
 def test_results_that_the_incumbent_leaves_gain_where_both_get_the_same_inputs(
     beside_one_that_leaks: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:

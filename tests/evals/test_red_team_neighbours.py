@@ -12,16 +12,14 @@ from typing import Any
 
 import pytest
 
-from sandbox.supervision.process import SupervisedProcess
 from tests.evals.arena import RED_TEAM, Arena
+from tests.forking import ForkedProcess
 from tests.sandbox.uncontained import OurUser
 from tools.errors import GroundsChanged
 from tools.judging import agreement, clock
 from tools.judging.clock import Session
 from tools.judging.grounds import Grounds
 from tools.judging.worker import Build
-
-pytestmark = pytest.mark.alone
 
 # -- 18: the baseline
 
@@ -51,6 +49,7 @@ def test_18_a_slowed_incumbent_is_refused_even_if_it_is_not_the_pristine_tree(ar
     assert (verdict.name, "top/layers.py" in verdict.reason) == ("refused", True)
 
 
+@pytest.mark.alone
 def test_18_gains_where_nobody_looks_at_the_files(expendable: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Grounds, "changes", lambda self, *builds: [])
     assert expendable.judge("18_slowed_baseline").name == "kept"
@@ -59,6 +58,7 @@ def test_18_gains_where_nobody_looks_at_the_files(expendable: Arena, monkeypatch
 # -- 27: the other worker
 
 
+@pytest.mark.alone
 def test_27_a_spinning_child_gains_nothing_while_it_is_frozen(long_arena: Arena) -> None:
     assert long_arena.time("27_spinning_child").name in ("neutral", "slower")
 
@@ -66,10 +66,12 @@ def test_27_a_spinning_child_gains_nothing_while_it_is_frozen(long_arena: Arena)
 def without_freezing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     arena.referee.close()  # what draws inputs is frozen, and would stay so
     for name in ("freeze", "thaw"):
-        monkeypatch.setattr(SupervisedProcess, name, lambda self: None)
+        monkeypatch.setattr(ForkedProcess, name, lambda self: None)
     blind_to_cores(monkeypatch)
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_beside_its_copies(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +82,7 @@ def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_beside_its_copies
     assert (verdict.name, "it is being slowed down" in verdict.reason) == ("refused", True)
 
 
+@pytest.mark.alone
 def test_27_gains_where_the_idle_worker_runs_on(long_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     without_freezing(long_arena, monkeypatch)
     monkeypatch.setattr(agreement, "check", lambda *_: None)
@@ -96,13 +99,6 @@ two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU:
 def blind_to_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "_check_cores", lambda *_: None)
     monkeypatch.setattr(Session, "_check_time_used", lambda *_: None)
-
-
-@pytest.fixture
-def without_cpusets(long_arena: Arena, open_folder: Path) -> Arena:
-    """CPUs are assigned, but the kernel does not enforce them."""
-    sandbox = OurUser(sys.executable, open_folder, kinds=frozenset({"groups"}))
-    return long_arena.with_setting(sandbox=sandbox)
 
 
 @pytest.fixture
@@ -126,34 +122,42 @@ def neighbours(long_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "_time_case", beside_neighbours)
 
 
-def test_28_more_cores_gain_nothing_as_the_sandbox_is(long_arena: Arena) -> None:
-    assert long_arena.time("28_more_cores").name != "kept"
+@pytest.mark.alone
+@pytest.mark.slow
+def test_28_more_cores_gain_nothing_as_the_sandbox_is(long_arena: Arena, open_folder: Path) -> None:
+    sandbox = OurUser(sys.executable, open_folder)
+    assert long_arena.with_setting(sandbox=sandbox).time("28_more_cores").name != "kept"
 
 
+@pytest.mark.slow
 @two_cpus
-def test_28_more_cores_are_refused_where_the_kernel_lets_it_have_them(without_cpusets: Arena) -> None:
-    verdict = without_cpusets.time("28_more_cores")
+def test_28_more_cores_are_refused_where_the_kernel_lets_it_have_them(long_arena: Arena) -> None:
+    verdict = long_arena.time("28_more_cores")
     assert (verdict.name, "may run on CPUs" in verdict.reason) == ("refused", True)
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 @two_cpus
 def test_28_gains_where_nobody_looks_at_the_cores(
-    without_cpusets: Arena, neighbours: None, monkeypatch: pytest.MonkeyPatch
+    long_arena: Arena, neighbours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blind_to_cores(monkeypatch)
     monkeypatch.setattr(clock, "SPIN_S", 0.0)  # the host leaves its core alone
     monkeypatch.setattr(clock, "ROUNDS", 2)
-    verdict = without_cpusets.with_noise(0.05).time("28_more_cores")
+    verdict = long_arena.with_noise(0.05).time("28_more_cores")
     assert verdict.name == "kept", verdict.reason
 
 
 # -- 31: the compile cache
 
 
+@pytest.mark.alone
 def test_31_a_poisoned_cache_gains_nothing_when_it_is_not_shared(arena: Arena) -> None:
     assert arena.judge("31_poisoned_cache").name in ("neutral", "slower")
 
 
+@pytest.mark.alone
 def test_31_gains_where_the_cache_is_shared(arena: Arena) -> None:
     checked = arena.referee.check(arena.candidate("31_poisoned_cache"))
     shared = replace(arena.incumbent, cache=checked.build.cache)

@@ -14,8 +14,6 @@ from tools.judging.referee import Referee
 from tools.judging.script import Call, Draw, Script
 from tools.judging.worker import Build
 
-pytestmark = pytest.mark.alone
-
 WRONG = {
     "05_stale_memory": "off by",
     "06_pointer_cache": "",

@@ -40,6 +40,7 @@ def test_an_interpreter_is_shown_with_the_folder_it_lies_in(installed: Path) -> 
     assert view.of_python(str(installed / "bin/python3.12")) == (installed,)
 
 
+@pytest.mark.slow
 def test_a_virtual_environment_is_shown_with_what_it_was_made_from(installed: Path, tmp_path: Path) -> None:
     python = environment(tmp_path / "project" / ".venv", installed / "bin/python3.12")
     assert set(view.of_python(str(python))) == {tmp_path / "project" / ".venv", installed}

@@ -75,6 +75,7 @@ def test_an_environment_that_somebody_else_made_is_left_alone(checkout: Path) ->
     assert (checkout / ".venv" / "mine.txt").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_an_unreachable_index_is_told_and_the_next_call_starts_over(
     checkout: Path, without_torch: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +160,7 @@ def test_torch_2_9_is_the_oldest_that_is_used(
     assert set_up.usable_torch() == (found if usable else None)
 
 
+@pytest.mark.slow
 def test_the_torch_of_an_outer_environment_is_seen_in_place(checkout: Path) -> None:
     outer = checkout / "outer"
     venv.create(outer, symlinks=True)

@@ -58,6 +58,7 @@ def test_an_image_is_made_without_a_network_and_says_what_it_holds(cpu_image: st
     assert labels["org.opencontainers.image.base.name"] == local_images.with_torch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rocm", "cuda"])
 def test_the_images_for_gpus_are_made_on_any_base(kind: images.Kind, local_images: Images) -> None:
     name = local_images.name(kind)
@@ -249,6 +250,7 @@ def test_a_base_that_cannot_be_fetched_is_told_so(
     assert f"cannot fetch the image {address}/no:1" in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("host_network")
 def test_an_image_for_a_target_holds_what_it_requires_and_none_of_its_code(
     local_images: Images,
@@ -288,6 +290,7 @@ def test_an_image_for_a_target_holds_what_it_requires_and_none_of_its_code(
     assert images.inspect(name, local_images.engine).torch == TORCH
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("host_network")
 def test_a_package_that_writes_over_pytorch_ends_the_build(
     local_images: Images,

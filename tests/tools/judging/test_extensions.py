@@ -48,6 +48,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("doubled", &doubled); }
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("provider", ["docker", "bwrap"])
 def test_it_is_built_in_the_sandbox_and_judged_like_anything_else(

@@ -22,6 +22,7 @@ from tools.judging.worker import Build, Worker, WorkerFault
 GRAPHS = "inductor/fxgraph/*/*/*"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_who_stops_a_build_that_compiles_gets_what_is_whole_and_can_go_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

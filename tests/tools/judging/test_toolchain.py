@@ -16,6 +16,7 @@ from tools.judging.open_referee import open_referee
 from tools.judging.worker import Build, Worker
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("provider", ["docker", "bwrap"])
 def test_compiling_needs_nothing_that_it_may_not_write(provider: Name) -> None:
