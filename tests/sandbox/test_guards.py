@@ -135,6 +135,7 @@ def says_nothing(provider: str, *about: str | Check) -> bool:
     return any((provider, each) in (FOR_OTHERS if as_root else FOR_ROOT) for each in about)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [case for case in CASES if not says_nothing(case.provider, *case.guards, case.check)], ids=str
 )
@@ -193,6 +194,7 @@ SAYS: dict[str, dict[str, str]] = {
 TOGETHER = {"user": frozenset({"user", "capabilities"})}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("provider", "guard"),
     [(name, guard) for name, says in SAYS.items() for guard in says if not says_nothing(name, guard)],
