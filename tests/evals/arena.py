@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import evals
+from sandbox.contract import Sandbox
 from tests.forking import ForkingSandbox, unwatched_packages
 from tools.integrity import hash_tree
 from tools.judging import timings
@@ -40,17 +41,18 @@ class Arena:
     incumbent: Build
 
     @classmethod
-    def open(cls, folder: Path, python: str, rows: int = 32) -> Arena:
+    def open(cls, folder: Path, python: str, rows: int = 32, sandbox: Sandbox | None = None) -> Arena:
         """`rows` says how long a call takes: 32 about 1 ms.
 
-        Workers are forks under our user, on CPUs that nothing enforces: what a sandbox holds would be guards more.
+        Unless there is a `sandbox`, workers are forks under our user, on CPUs that nothing enforces: what a sandbox holds would be guards more.
         """
         scratch, trees = folder / "scratch", folder / "trees"
         scratch.mkdir()
         pristine = shutil.copytree(RED_TEAM / "target", trees / "pristine")
         replace_once(pristine / "bench.py", 'return [{"rows": 32}]', f'return [{{"rows": {rows}}}]')
         with unwatched_packages():
-            referee = open_referee(pristine, "bench.py", python=python, sandbox=ForkingSandbox(python), scratch=scratch)
+            sandbox = sandbox or ForkingSandbox(python)
+            referee = open_referee(pristine, "bench.py", python=python, sandbox=sandbox, scratch=scratch)
         referee.noise = noise(0.25)
         checked = referee.check_pristine()
         return cls(referee, trees, checked.build)

@@ -11,6 +11,7 @@ from evals import containment
 from evals.containment import Containment, Restart
 
 
+@pytest.mark.slow
 def test_one_start_and_one_restart_are_measured_and_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert containment.run(tmp_path, providers=("local",), starts=1, restarts=1) == 0
     told = capsys.readouterr().out

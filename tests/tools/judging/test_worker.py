@@ -20,6 +20,7 @@ from sandbox.errors import DiskFull
 from sandbox.guest.wire import Channel
 from tests.evals.arena import Arena
 from tests.files import write_files
+from tests.sandbox.uncontained import OurUser
 from tests.tools.judging.saved import saved
 from tools.judging import correctness, open_referee, own_tests, taking
 from tools.judging.folders import HEADERS
@@ -197,7 +198,8 @@ time.sleep(60)
 
 
 def test_a_candidate_that_fills_the_disk_meets_the_limit_of_a_run(tmp_path: Path) -> None:
-    arena = Arena.open(tmp_path, sys.executable)
+    sandbox = OurUser(sys.executable, tmp_path / "sandbox", owned=(tmp_path,))
+    arena = Arena.open(tmp_path, sys.executable, sandbox=sandbox)
     filling = arena.appended("filling", FILLS)
     try:
         limits = arena.referee.setting.limits
