@@ -44,7 +44,8 @@ class Arena:
     def open(cls, folder: Path, python: str, rows: int = 32, sandbox: Sandbox | None = None) -> Arena:
         """`rows` says how long a call takes: 32 about 1 ms.
 
-        Unless there is a `sandbox`, workers are forks under our user, on CPUs that nothing enforces: what a sandbox holds would be guards more.
+        Without a `sandbox`, workers are forks under our user, on CPUs that nothing enforces: what a sandbox holds would
+        be guards more.
         """
         scratch, trees = folder / "scratch", folder / "trees"
         scratch.mkdir()
