@@ -15,6 +15,7 @@ from tests.agent.random_titles import random_titles
 from tests.agent.whole_runs import ROOT, called, run_options
 
 EVALS = ROOT / "evals"
+LONG = ("decoder",)  # it compiles for minutes
 RECORDINGS = sorted(path.parent for path in (EVALS / "recordings").glob("*/exchanges.jsonl"))
 
 
@@ -28,7 +29,10 @@ def attempts(report: Path, steps: Collection[str]) -> list[Any]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("recording", RECORDINGS, ids=[path.name for path in RECORDINGS])
+@pytest.mark.parametrize(
+    "recording",
+    [pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in LONG else []) for path in RECORDINGS],
+)
 def test_a_recorded_run_comes_out_the_same(recording: Path, tmp_path: Path) -> None:
     options = json.loads((recording / "options.json").read_text())
     steps = options[options.index("--steps") + 1].split(",") if "--steps" in options else STEPS
