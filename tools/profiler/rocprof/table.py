@@ -125,7 +125,11 @@ def _missing(index: dict[str, int], columns: Sequence[Spellings]) -> str:
 
 
 def _fields(line: str) -> list[str]:
-    return next(csv.reader([line.rstrip("\r")]), []) if len(line) <= LONGEST_LINE else []
+    """Nothing for a line that is too long, or that csv does not take, such as one with a carriage return inside."""
+    try:
+        return next(csv.reader([line.rstrip("\r")]), []) if len(line) <= LONGEST_LINE else []
+    except csv.Error:
+        return []
 
 
 def find(folder: Path, wanted: Callable[[str], object], notes: list[str]) -> list[Path]:

@@ -44,6 +44,8 @@ def test_a_missing_column_is_told_and_nothing_read_where_it_is_needed(tmp_path: 
         (b"a,b\n1,2\n" + b"x" * 140_000 + b",2\n", "1 garbled rows"),
         (b"a,b\n1,2\n3,4", "1 garbled rows"),
         (b"a,b\n1,2\n\x00\x00\xff\n", "1 garbled rows"),
+        (b"a,b\n1,2\n3\r,4\n", "1 garbled rows"),
+        (b"\ra,b\n1,2\n", "no header"),
     ],
 )
 def test_what_does_not_fit_is_counted_and_what_does_is_read(content: bytes, said: str, tmp_path: Path) -> None:
