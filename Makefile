@@ -38,9 +38,9 @@ types: setup ## check the types, for the guest also under the oldest Python a ta
 	@$(VENV)/mypy
 	@$(VENV)/mypy --python-version 3.10 sandbox/guest
 
-docs: setup ## write the generated pages of docs/ anew
+docs: setup ## write the generated pages of docs/ again
 	@$(VENV)/python -m scripts.exit_status && $(VENV)/python -m scripts.promises && $(VENV)/python -m scripts.guards
 	@$(VENV)/python -m evals results
 
-lock: ## write requirements.lock anew (with the oldest supported Python)
+lock: ## write requirements.lock again (with the oldest supported Python)
 	@$(PYTHON) scripts/lock.py

@@ -1,7 +1,7 @@
 """The time a run may spend on looking for changes, shared out so that no step uses up what later ones need.
 
 Without it a change of a few per cent, which takes up to 30 restarts to prove, would cost the run torch.compile.
-Refuses to end what has begun, but for what compiles itself without an end: it is asked before an attempt, and at a look
+Does not end what has begun, but for what compiles itself without an end: it is asked before an attempt, and at a look
 that leaves it open.
 """
 

@@ -118,7 +118,7 @@ class Builds:
         return tree
 
     def forget(self, attempt: Attempt) -> None:
-        """Its tree goes; who asks about it all the same has it built anew."""
+        """Its tree goes; who asks about it all the same has it built again."""
         self._candidates.pop(attempt.id, None)
         self._checked.pop(attempt.id, None)
         remove_tree(self.scratch / "trees" / attempt.id)

@@ -1,6 +1,6 @@
 """What a person asked a run to do, checked and kept in the run's `run.json`.
 
-Refuses to hold how a run is shown: that belongs to the command line, and a resumed run may be shown otherwise.
+Does not hold how a run is shown: that belongs to the command line, and a resumed run may be shown otherwise.
 """
 
 from __future__ import annotations

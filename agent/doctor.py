@@ -1,6 +1,6 @@
 """Check a machine, and a target when one is given: what is there, what is missing, what a run would do.
 
-Refuses to change anything; what it starts is ended and removed again. For each problem it says what mends it.
+Does not change anything; what it starts is ended and removed again. For each problem it says what mends it.
 """
 
 from __future__ import annotations

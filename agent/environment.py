@@ -1,6 +1,6 @@
 """What a result depends on besides the code: machine, software, and the variables that change results.
 
-Refuses to record secrets: a value whose name or form looks like one is replaced, whatever its prefix. What only the
+Does not record secrets: a value whose name or form looks like one is replaced, whatever its prefix. What only the
 target's interpreter knows (torch, triton, the GPU) is reported by the guest and only checked here.
 """
 

@@ -1,6 +1,6 @@
 """`agent image build` and `agent image list`: what an image needs from the network is told, and asked for first.
 
-Refuses to use the network without a yes. How images are made is for `sandbox/docker/images.py`.
+Does not use the network without a yes. How images are made is for `sandbox/docker/images.py`.
 """
 
 from __future__ import annotations

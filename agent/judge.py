@@ -1,6 +1,6 @@
 """`agent verify` and `agent measure`: ask the referee about one change, without a run.
 
-The change is a patch, or another version of the repository. Nothing is committed and nothing kept. Refuses to answer
+The change is a patch, or another version of the repository. Nothing is committed and nothing kept. Does not answer
 with less than the whole check, and `measure` with less than the rule that a run decides by.
 """
 

@@ -1,6 +1,6 @@
 """`agent profile`: where the time of a target's call goes, in the terminal, as a page, and as a trace for Perfetto.
 
-Refuses to change anything, and to keep anything but what it is asked to: its folders go with it.
+Does not change anything, or keep anything but what it is asked to: its folders go with it.
 """
 
 from __future__ import annotations

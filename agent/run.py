@@ -1,6 +1,6 @@
 """Start a run, and go on with one: the composition root, where the parts of a run are put together.
 
-Refuses to judge, to propose and to walk: the referee, the proposers and the graph do. Whatever ends a run, nothing
+Does not judge, propose or walk: the referee, the proposers and the graph do. Whatever ends a run, nothing
 that was proven is lost and nothing is left running.
 """
 

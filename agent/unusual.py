@@ -1,6 +1,6 @@
 """What about a machine makes timings scatter, or results differ from other people's, and what its owner could do.
 
-Refuses to change anything: it is text for the report, and for `agent doctor`.
+Does not change anything: it is text for the report, and for `agent doctor`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Workbench:
         return cls(ctx, step, _worktree(ctx, f"bench-{name}"), ctx.stack.top, Packs.of(ctx.config.skills))
 
     def renew(self) -> bool:
-        """Begin anew on the stack as it is now, where it has changed; False where it has not. Raises: ToolFault."""
+        """Begin again on the stack as it is now, where it has changed; False where it has not. Raises: ToolFault."""
         if self.ctx.stack.top == self.base:
             return False
         self.reset()

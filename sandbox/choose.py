@@ -1,6 +1,6 @@
 """Choose the provider: containers where an engine answers, else namespaces; none at all only when a person agrees.
 
-Refuses to fall back from a provider that does not hold what it was asked for: that stops the run.
+Does not fall back from a provider that does not hold what it was asked for: that stops the run.
 """
 
 from __future__ import annotations

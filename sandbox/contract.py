@@ -1,6 +1,6 @@
 """The sandbox contract: start a process, talk to it on a private channel, freeze it, end it with all its children.
 
-Refuses to know anything about torch, candidates or timing. A command that fails is a result (`Ended`); only a
+Does not know anything about torch, candidates or timing. A command that fails is a result (`Ended`); only a
 sandbox that broke is an exception (`SandboxError`). Paths are the same inside and outside, so nobody maps them.
 """
 

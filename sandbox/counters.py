@@ -1,6 +1,6 @@
 """The right to read hardware counters: whether a command needs it, and how it is given to one.
 
-Refuses to give anything where they are open to all, and more than this one right where they are not. ROCm's profiler
+Does not give anything where they are open to all, and more than this one right where they are not. ROCm's profiler
 takes its counters from whoever holds CAP_PERFMON, or from anybody where `kernel.perf_event_paranoid` is 2 or less
 (omnistat pull request 313; docs.kernel.org, "Perf events and tool security").
 """

@@ -1,6 +1,6 @@
 """Look from inside whether a contained command has what was asked for and nothing else, before any other command.
 
-Refuses to go on when a control is missing: what cannot be seen to hold is not promised (`ContainmentNotHeld`). The
+Does not go on when a control is missing: what cannot be seen to hold is not promised (`ContainmentNotHeld`). The
 probe is ours and runs on the bare interpreter, without the target's packages.
 """
 

@@ -1,6 +1,6 @@
 """What of this machine a contained command may see: its programs and libraries, and one Python; nobody's files.
 
-Refuses to run the interpreter to ask: what starts with a Python is code of its environment, and belongs inside.
+Does not run the interpreter to ask: what starts with a Python is code of its environment, and belongs inside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SETTINGS_FILE, _MOST_SETTINGS = "pyvenv.cfg", 64 << 10
 _CLOSED = ("/etc", "/var", "/proc", "/sys", "/dev", "/run")
 _SECRETS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".mozilla", ".password-store"})
 _ANOTHER = "Give --python an interpreter in a folder of its own, such as a virtual environment."
-_MAKE_ANEW = "Make the virtual environment anew, from a Python in a folder of its own, or give --python another one."
+_MAKE_ANEW = "Make the virtual environment again, from a Python in a folder of its own, or give --python another one."
 _TOO_MUCH = frozenset(map(Path, ("/", "/etc", "/home", "/root", "/tmp", "/var", "/proc", "/sys", "/dev", "/run")))
 
 

@@ -1,6 +1,6 @@
 """Write `docs/exit-status.md` from the errors themselves; a test compares the two.
 
-Refuses to choose: a status that two different errors claim is an error here too.
+Does not choose: a status that two different errors claim is an error here too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write the table of promises in `docs/trust.md` from the attack suite of the tests; a test compares the two.
 
-Refuses to know a promise that no check serves: the table is made of what is tried.
+Does not know a promise that no check serves: the table is made of what is tried.
 """
 
 from __future__ import annotations

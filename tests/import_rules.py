@@ -1,6 +1,6 @@
 """Which module may import which: read from the source of a tree, so that imports inside functions count too.
 
-Refuses to run anything. Each rule is a function from a `Tree` to the sentences that say what breaks it.
+Does not run anything. Each rule is a function from a `Tree` to the sentences that say what breaks it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The one table of devices (devices.toml): what their compute units hold, and what they can reach at best.
 
-Refuses to guess: a device that is not in the table has no ceilings but measured ones, and a figure without a source is
+Does not guess: a device that is not in the table has no ceilings but measured ones, and a figure without a source is
 not in it. Figures of AMD's are per device as a program sees it, so for MI250 per die.
 
 Sources:

@@ -1,6 +1,6 @@
 """Tell whether files changed: a quick manifest for many files, a digest of the contents for a few.
 
-Refuses to decide what a change means. A manifest trusts the kernel's change time (ctime), which only root can set, so
+Does not decide what a change means. A manifest trusts the kernel's change time (ctime), which only root can set, so
 a file that is rewritten and given its old size and time back still shows. Compiled Python (`__pycache__`) counts:
 workers do not write any, and a forged one runs in place of its source.
 """

@@ -1,6 +1,6 @@
 """How many waves of a kernel fit on a SIMD at once, what limits them, and what would have to fall for more.
 
-Refuses to call more waves better: a matrix kernel is often fastest with one or two. What the grid leaves empty is not
+Does not call more waves better: a matrix kernel is often fastest with one or two. What the grid leaves empty is not
 in it. The formula is that of AMD's "MI300X workload optimization" (ROCm documentation, "Compute the occupancy of a
 kernel"), with the registers, waves and LDS of each architecture.
 """

@@ -1,6 +1,6 @@
 """What a target says of itself, made safe to print and to store.
 
-Refuses to escape for any particular format: that is for whoever writes it.
+Does not escape for any particular format: that is for whoever writes it.
 """
 
 from __future__ import annotations

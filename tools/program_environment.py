@@ -1,6 +1,6 @@
 """The environment variables that a program of the target, or of ours beside it, is started with in the sandbox.
 
-Refuses to pass on the agent's own environment: only what an interpreter needs to find its libraries, devices and
+Does not pass on the agent's own environment: only what an interpreter needs to find its libraries, devices and
 weights.
 """
 

@@ -1,6 +1,6 @@
 """Remove a tree that code nobody trusts has filled: nested beyond any stack, closed to its owner, full of links.
 
-Refuses to follow a link. Works without recursion: a folder inside a folder is first moved up to the top, so that no
+Does not follow a link. Works without recursion: a folder inside a folder is first moved up to the top, so that no
 path gets long, no more than three folders are open at a time, and none is too deep.
 """
 

@@ -1,6 +1,6 @@
 """Listen to a response no longer than its time, and to no endless line, whatever is sent: comments and pings as well.
 
-The library's own limit of time begins anew with every byte, and its reader gathers a line until it ends.
+The library's own limit of time begins again with every byte, and its reader gathers a line until it ends.
 """
 
 from __future__ import annotations

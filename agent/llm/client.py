@@ -35,7 +35,7 @@ from agent.llm.listening import Listener, whole
 from tools.plain_text import one_line
 
 RETRIES = 5
-LATER_RETRIES = 7  # of an endpoint that has answered: in two minutes a server that starts anew is up again
+LATER_RETRIES = 7  # of an endpoint that has answered: in two minutes a server that starts again is up again
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 PATIENCE_S = 300.0  # a longer wait than this is not waited for
 CONNECT_S, ANSWER_S = 15.0, 600.0  # to be let in, and between two signs of life

@@ -1,4 +1,4 @@
-"""Audit: what every call computes anew, heads copied for attention, copies that change nothing."""
+"""Audit: what every call computes again, heads copied for attention, copies that change nothing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def propose(request: ProposalRequest) -> Answer:
     if seen and waits:
         return drafts.answer(PUT_OFF)
     _copied(drafts)
-    return drafts.answer("no copied heads, no needless copies and nothing that each call computes anew were seen")
+    return drafts.answer("no copied heads, no needless copies and nothing that each call computes again were seen")
 
 
 def late(request: ProposalRequest) -> list[Candidate]:

@@ -80,7 +80,7 @@ def propose(request: ProposalRequest) -> Answer:
 def _hopeless(request: ProposalRequest) -> str:
     """Why the whole is not compiled in another way; empty where it may be."""
     if request.compile_endless and not any(a.verdict == "kept" for a in request.attempts):
-        return "comes to no end, or begins anew for each input"
+        return "comes to no end, or begins again for each input"
     tried = [a for a in request.attempts if a.step == "compile_model" and a.verdict == "slower"]
     longest_s = max((a.first_call_s for a in tried), default=0.0)
     return f"took {longest_s:.0f} s, and lost" if longest_s > MOST_AT_A_START_S else ""
@@ -105,7 +105,7 @@ def _recorded(drafts: Drafts, site: Site, text: str) -> None:
 def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
     """On a CPU, where products are faster with weights that were laid out for them; on a GPU tuning does that.
 
-    Nothing of it can be cached, so each start of the program compiles it anew.
+    Nothing of it can be cached, so each start of the program compiles it again.
     """
     kept = [a for a in drafts.request.attempts if a.step == "compile_model" and a.verdict == "kept"]
     if any(a.key.rewriter == _FREEZE for a in kept):

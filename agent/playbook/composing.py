@@ -50,7 +50,7 @@ def _late(drafts: Drafts) -> list[Candidate]:
     fresh = replace(request, attempts=(), tune=None)
     known = {*(a.key for a in request.attempts), *(c.key for c in drafts.candidates)}
     # what leaves compiled code as it is comes first, since it is soon tried; Triton kernels, between which less is
-    # merged and all is compiled anew, come last
+    # merged and all is compiled again, come last
     ways: dict[str, Callable[[], list[Candidate]]] = {
         fusing.STEP: lambda: fusing.layers(fresh),
         gemm.STEP: lambda: gemm.propose(fresh)[0],

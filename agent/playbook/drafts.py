@@ -1,6 +1,6 @@
 """Turn a rewrite into a candidate, and remember in one line why it was not possible.
 
-Refuses to propose again, in the same step, what was tried there and not kept: `compose_stack` does that on purpose.
+Does not propose again, in the same step, what was tried there and not kept: `compose_stack` does that on purpose.
 """
 
 from __future__ import annotations

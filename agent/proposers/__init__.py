@@ -63,7 +63,7 @@ class ProposalRequest:
     compile_pays: bool = False  # plain torch.compile was shown to be faster than eager
     tuning_pays: bool = False  # plain torch.compile was fastest with max-autotune, on a GPU by more than noise
     recording_pays: bool = False  # plain torch.compile was faster where it records calls as graphs
-    compile_endless: bool = False  # plain torch.compile came to no end, or began anew for each input
+    compile_endless: bool = False  # plain torch.compile came to no end, or began again for each input
     compile_breaks: int | None = None  # places where plain torch.compile went on in Python; None: not known
     floor: float = 0.0  # noise of the session's A/A, as a gain; 0 where it is not known
     by_itself: bool = False  # only what is timed by itself

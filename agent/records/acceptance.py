@@ -2,7 +2,7 @@
 
 A change becomes permanent in one order: its attempt on the disk, then its row in the ledger, then, here, its commit.
 So a run that was killed at any moment goes on with every change that a row calls kept, and with none that no row
-speaks of. Refuses to judge, and to write attempts or rows.
+speaks of. Does not judge, or write attempts or rows.
 """
 
 from __future__ import annotations

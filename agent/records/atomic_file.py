@@ -1,6 +1,6 @@
 """Write a file so that a reader sees the old text or the new one, whatever happens in between.
 
-Refuses to append: what grows line by line is the ledger's business.
+Does not append: what grows line by line is the ledger's business.
 """
 
 from __future__ import annotations

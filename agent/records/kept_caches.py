@@ -1,4 +1,4 @@
-"""Filled compile caches of the stack and of the baselines, kept beside a run so that resuming it fills none anew.
+"""Filled compile caches of the stack and of the baselines, kept beside a run so that resuming it fills none again.
 
 A cache is used again only if it has the digest that was written beside it, which finds a copy that was cut short, not
 one whom the target's code, uncontained, wrote over together with its digest. What is missing is filled again.

@@ -1,6 +1,6 @@
 """What is measured once per run, kept in a file each, so that a resumed run does not measure it again.
 
-Refuses to interpret: the report and the referee do.
+Does not interpret: the report and the referee do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SessionStart(BaseModel):
     compile: dict[str, Comparison] = Field(default_factory=dict)
     compile_screened: dict[str, Comparison] = Field(default_factory=dict)
     compile_failed: dict[str, str] = Field(default_factory=dict)
-    compile_endless: bool = False  # in each mode: it came to no end, or began anew for each input
+    compile_endless: bool = False  # in each mode: it came to no end, or began again for each input
     compile_breaks: int | None = None  # places where it gave up and went on in Python; None where that is not known
 
     def best_compile(self) -> str:

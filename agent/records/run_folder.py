@@ -1,6 +1,6 @@
 """The folder of a run: made, found again, locked, and told apart as finished, running or interrupted.
 
-Refuses to know what is in the ledger or the checkpoint; it owns `run.json` and `run.lock` only.
+Does not know what is in the ledger or the checkpoint; it owns `run.json` and `run.lock` only.
 """
 
 from __future__ import annotations

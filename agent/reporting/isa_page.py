@@ -1,6 +1,6 @@
 """Machine code as a page for a terminal of 100 columns, and the same as JSON.
 
-Refuses to judge: it shows numbers, where they come from, and what they suggest to try.
+Does not judge: it shows numbers, where they come from, and what they suggest to try.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The list that `agent runs` prints: one line for each run, oldest first.
 
-Refuses to judge a run by anything but its files and its lock.
+Does not judge a run by anything but its files and its lock.
 """
 
 from __future__ import annotations

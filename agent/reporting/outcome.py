@@ -1,6 +1,6 @@
 """The end of a run: hand over the result, write the report, say the last line.
 
-Refuses to compute: every number comes from the ledger or from a comparison that is kept in the run's folder.
+Does not compute: every number comes from the ledger or from a comparison that is kept in the run's folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Progress for logs and for programs: one plain line, or one JSON object, for each event.
 
-Refuses to be clever: nothing is redrawn, and every line is flushed, so that a log ends where the run did.
+Plain on purpose: nothing is redrawn, and every line is flushed, so that a log ends where the run did.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The report of a run as data: what `report.json` holds, checked when it is made and when it is read.
 
-Refuses to compute a result: every number in it was decided by the referee. How it reads is in `report_text.py`.
+Does not compute a result: every number in it was decided by the referee. How it reads is in `report_text.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How numbers and foreign text are said to a person: with a unit, with their uncertainty, on one clean line.
 
-Refuses to flatter: a bound of an interval is rounded outwards, so that "1.30" is never said for 1.296.
+Does not flatter: a bound of an interval is rounded outwards, so that "1.30" is never said for 1.296.
 """
 
 from __future__ import annotations

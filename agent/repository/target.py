@@ -144,7 +144,7 @@ def import_target(
     max_bytes: int = MAX_BYTES,
     max_files: int = MAX_FILES,
 ) -> ImportedTarget:
-    """Copy the target's files into the folder `into`, which is ours and is made anew.
+    """Copy the target's files into the folder `into`, which is ours and is made again.
 
     `leave_out` names folders of the target that are too large to copy; a link to each takes its place.
     Raises: NoSuchTarget, TargetTooLarge, TargetUnreadable, DiskFull, TargetError.

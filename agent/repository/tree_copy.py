@@ -1,6 +1,6 @@
 """Copy files and trees.
 
-Refuses to follow a link or to open a pipe, and never makes a hard link: a file of a copy can be rewritten, and the
+Does not follow a link or open a pipe, and never makes a hard link: a file of a copy can be rewritten, and the
 original must not change with it. Where the file system can share blocks (btrfs, XFS), a copy costs next to nothing.
 """
 

@@ -29,7 +29,6 @@ from tools.plain_text import one_line
 
 STEP = "profile_baseline"
 BASELINE_RESTARTS = 6
-SCREEN_RESTARTS = 2
 PUT_AWAY_S = 20.0  # for what a stopped compilation has made
 # a mode is measured in full unless a screen shows it to be slower than the best by more than this: beside each other in
 # the same restarts two modes differ by 1 to 2 % more or less from one restart to the next
@@ -140,7 +139,7 @@ def _screen(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[
         file,
         Screened,
         lambda: Screened(
-            modes=dict(_compare(ctx, "baselines screened", pristine, builds, SCREEN_RESTARTS).comparisons)
+            modes=dict(_compare(ctx, "baselines screened", pristine, builds, accept.MODE_SCREEN_RESTARTS).comparisons)
         ),
     )
     for mode, comparison in screened.modes.items():

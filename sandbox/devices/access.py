@@ -1,6 +1,6 @@
 """What a contained command must be given to use one GPU: device nodes or the engine's own request, groups, variables.
 
-Refuses to give more than one GPU, and to let variables of the agent's environment choose another.
+Does not give more than one GPU, or let variables of the agent's environment choose another.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The GPUs that a container engine can hand out by name: what the specification files of CDI call them.
 
-Refuses to be a YAML reader. Of YAML it reads what the generators write, block style with one key a line, and says
+It is no YAML reader: of YAML it reads what the generators write, block style with one key a line, and says
 in a note which file it did not understand. A dependency for that would be large, and to leave YAML out would leave out
 NVIDIA, whose toolkit writes nothing else by default; AMD's writes JSON ("Running Workloads", AMD Container Toolkit).
 The form is that of SPEC.md in cncf-tags/container-device-interface.

@@ -1,6 +1,6 @@
 """Find the GPUs of this machine from the kernel alone, and say what a process needs to use exactly one of them.
 
-Refuses to open a device, to start a tool and to import torch; what cannot be read is a note, never an exception.
+Does not open a device, start a tool or import torch; what cannot be read is a note, never an exception.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def visible_environment(gpu: Gpu, *, alone: bool = False) -> dict[str, str]:
     whatever its number outside, because AMD's runtime leaves out GPUs whose render node it cannot find
     (`topology_sysfs_check_node_supported` in libhsakmt), and NVIDIA's those without their node.
 
-    ROCR_VISIBLE_DEVICES must be unset: the lower runtime reads it first and numbers anew what it leaves, and HIP reads
+    ROCR_VISIBLE_DEVICES must be unset: the lower runtime reads it first and numbers again what it leaves, and HIP reads
     its own variable against the new numbers, so index 3 in both leaves nothing. HIP takes CUDA_VISIBLE_DEVICES only
     where HIP_VISIBLE_DEVICES is not set, and PyTorch counts devices by the same rules. (ROCm documentation, "GPU
     isolation techniques" and "HIP environment variables"; `Device::init` of `rocdevice.cpp` in ROCm/clr;

@@ -1,6 +1,6 @@
 """The AMD GPUs that the compute driver (KFD) lists, from its topology in sysfs.
 
-Refuses to open a device or to ask a library. The files are described by the kernel's `kfd_topology.c`; what the
+Does not open a device or ask a library. The files are described by the kernel's `kfd_topology.c`; what the
 runtime makes of them by `libhsakmt/src/topology.c` in ROCm/ROCR-Runtime.
 
 Which devices are one card, no file says, so it is told apart here. `hive_id` names all cards that xGMI joins, not one

@@ -1,6 +1,6 @@
 """How much of a GPU is in use before anything of ours runs there: by somebody who asks for no lock.
 
-Refuses to guess: what cannot be read is None. Sources: `gpu_busy_percent` and `mem_info_vram_used` of the amdgpu driver
+Does not guess: what cannot be read is None. Sources: `gpu_busy_percent` and `mem_info_vram_used` of the amdgpu driver
 (docs.kernel.org, "GPU SysFS Miscellaneous" and "GPU Memory"); `nvidia-smi` for NVIDIA's.
 """
 

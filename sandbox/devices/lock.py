@@ -1,6 +1,6 @@
 """One lock for each card of this machine, so that no two runs time on the same one, whoever started them.
 
-Refuses to be a boundary: it binds those who ask for it, where they see the same folders, which two containers do not.
+It is no boundary: it binds those who ask for it, where they see the same folders, which two containers do not.
 Whoever may write the folder can hold a lock for ever; nobody can make us write to a file of somebody else, or believe
 what a lock file says.
 """

@@ -1,6 +1,6 @@
 """The NVIDIA GPUs that their driver lists below /proc/driver/nvidia/gpus, and what their own tool tells of them.
 
-Refuses to know about slices of a GPU (MIG), which that folder does not show. The files are described in "Using the
+Does not know about slices of a GPU (MIG), which that folder does not show. The files are described in "Using the
 /proc File System Interface" of NVIDIA's driver README.
 """
 

@@ -1,6 +1,6 @@
 """How a GPU is set up by whoever owns the machine: its power cap, how its clocks are chosen.
 
-Refuses to change any of it, and to guess: what cannot be read is None. Sources: `power_dpm_force_performance_level` and
+Does not change any of it, or guess: what cannot be read is None. Sources: `power_dpm_force_performance_level` and
 hwmon's `power1_cap` and `power1_cap_default` in µW of the amdgpu driver (docs.kernel.org, "GPU Power/Thermal Controls
 and Monitoring"); `nvidia-smi` for NVIDIA's.
 """

@@ -1,6 +1,6 @@
 """Read the small files of the kernel, which may vanish, be closed to us or be garbled between two looks.
 
-Refuses to raise, except in `read`: what cannot be read is None or nothing.
+Does not raise, except in `read`: what cannot be read is None or nothing.
 """
 
 from __future__ import annotations

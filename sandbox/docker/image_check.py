@@ -1,6 +1,6 @@
 """Whether targets can run in an image: it is here, made for this machine, and holds a Python and a PyTorch.
 
-Refuses to believe labels: what an image holds is asked in a container of it, which has no network and no rights.
+Does not believe labels: what an image holds is asked in a container of it, which has no network and no rights.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fetch and build images: read what the engine tells while it does so, and pass on what a person wants to know.
 
-Refuses to decide what is built, and to pass on control characters: what a step prints is foreign text.
+Does not decide what is built, or pass on control characters: what a step prints is foreign text.
 """
 
 from __future__ import annotations

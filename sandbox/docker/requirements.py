@@ -1,6 +1,6 @@
 """What a target says that it requires, gathered into two files of pip's format for an image that is built for it.
 
-Refuses to run anything of the target, to read what lies outside of it, and to take addresses that hold a password.
+Does not run anything of the target, read what lies outside of it, or take addresses that hold a password.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Connects the private channel before any code of the target is loaded, gives the package a name no target has,
 and leaves `sys.path` as `python ENTRY` would have it, less our own distribution, and with TREE wherever it names
-ORIGINAL, the user's own copy of the target. Refuses to run with nobody to answer to: where there is no channel, the
+ORIGINAL, the user's own copy of the target. Does not run with nobody to answer to: where there is no channel, the
 requests are in the file that RATCHET_REQUESTS names.
 """
 

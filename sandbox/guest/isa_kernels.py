@@ -1,6 +1,6 @@
 """Find the Triton kernels of a file: functions under `triton.jit`, also below `autotune` and `heuristics`.
 
-Refuses to guess which one is meant. A function that others of the file call is a part of them and no kernel.
+Does not guess which one is meant. A function that others of the file call is a part of them and no kernel.
 """
 
 import ast

@@ -1,6 +1,6 @@
 """Run a script as if there were an AMD GPU, and keep what it would have launched; everything else runs on the CPU.
 
-Refuses to run a kernel: outputs hold what was in memory, and a script that checks them fails after its launches.
+Does not run a kernel: outputs hold what was in memory, and a script that checks them fails after its launches.
 """
 
 import filecmp

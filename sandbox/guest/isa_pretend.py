@@ -1,6 +1,6 @@
 """Let torch say that it is for ROCm and has a GPU, while all tensors are on the CPU.
 
-So a script takes its way through its kernels. Refuses to pretend more than that: what needs a real GPU fails.
+So a script takes its way through its kernels. Does not pretend more than that: what needs a real GPU fails.
 """
 
 import contextlib

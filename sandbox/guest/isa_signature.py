@@ -8,7 +8,7 @@ Triton takes a bare `*bf16` for the type of every launch; with a number behind i
 
 The JSON: {"signature": {name: type, or null for None}, "constexprs": {name: value}, "aligned": [names] in place of all
 pointers, "large": [names of tensors above 2 GiB], "values": {name: number} for heuristics, "num_warps": 4, ...}.
-Refuses to guess a type or a constant: what is missing is said by name.
+Does not guess a type or a constant: what is missing is said by name.
 """
 
 import re

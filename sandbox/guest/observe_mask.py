@@ -1,6 +1,6 @@
 """Look into the masks of attention while they exist: is this one exactly causal, for this call?
 
-Refuses to summarise anything that is not made of "allowed" (0, True) and "blocked" (below BLOCKED, False) alone, and
+Does not summarise anything that is not made of "allowed" (0, True) and "blocked" (below BLOCKED, False) alone, and
 what cannot be looked at: sparse, nested and meta tensors, and those inside of a transform of functorch, as vmap.
 """
 

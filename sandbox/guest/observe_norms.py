@@ -5,7 +5,7 @@
 
 It looks only at modules without children that hold one or two vectors of the last dimension's size. A copy with weights
 drawn at random is asked, on inputs small enough for eps to matter; what does not agree is not reported. Nor is a class
-whose `forward` reads anything else of the module, as a flag, or one that a function makes anew each time: with another
+whose `forward` reads anything else of the module, as a flag, or one that a function makes again each time: with another
 value of that it may compute something else.
 """
 

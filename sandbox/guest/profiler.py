@@ -40,7 +40,7 @@ class Profiler(Repeating):
         # a mark inside compiled code would break it up: what is profiled then would be something else
         marks = ModuleMarks(where if torch._dynamo.utils.counters["frames"]["ok"] == 0 else None)
         with marks:
-            self._mark(cases, 1)  # what a first marked call compiles anew is not to be profiled
+            self._mark(cases, 1)  # what a first marked call compiles again is not to be profiled
             synchronize()
             with profile(activities=activities, record_shapes=True) as seen:
                 self._mark(cases, calls)

@@ -85,7 +85,7 @@ class Reference(Worker):
         tensors.save(path, state)
 
     def op_precision(self, name):
-        """Build anew in a wider floating-point type; inputs and states staged from now on follow. The model that was
+        """Build again in a wider floating-point type; inputs and states staged from now on follow. The model that was
         there is gone before, so that both never need room at once.
         """
         self.op_release()

@@ -1,4 +1,4 @@
-"""A worker that calls a case again and again, each call as if it were the first: what calls hand on begins anew.
+"""A worker that calls a case again and again, each call as if it were the first: what calls hand on begins again.
 
 Its times are no evidence; the reset between two calls is not in them.
 """

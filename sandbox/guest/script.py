@@ -1,7 +1,7 @@
 """Form 3: any script. It is run as `__main__`, and the calls it makes of its outermost module are made again later.
 
 A case is a call, or a sequence of calls that hand something on: a cache that is filled, a state that comes out of one
-call and goes into the next. Tensors are drawn anew like those that were seen; everything else is as the script gave it.
+call and goes into the next. Tensors are drawn like those that were seen; everything else is as the script gave it.
 Refuses scripts that train, and those that call no module.
 """
 
@@ -79,7 +79,7 @@ class Observed(Workload):
         return cut.root
 
     def _reset(self):
-        """What calls hand on begins anew, as it was when the script made it."""
+        """What calls hand on begins again, as it was when the script made it."""
         self._live = copy.deepcopy(self._templates)
 
     def method(self, phase, target):
@@ -151,14 +151,14 @@ def _execute(code, module, watcher):
 
 def _out_of_inference(root):
     """Parameters and buffers that were made in inference mode refuse another state dict; equal ones take one."""
-    anew = {}
+    again = {}
     for module in root.modules():
         for held in (module._parameters, module._buffers):
             for name, tensor in list(held.items()):
                 if tensor is not None and tensor.is_inference():
-                    if id(tensor) not in anew:
-                        anew[id(tensor)] = copy.deepcopy(tensor)
-                    setattr(module, name, anew[id(tensor)])  # recurrent layers keep lists of theirs
+                    if id(tensor) not in again:
+                        again[id(tensor)] = copy.deepcopy(tensor)
+                    setattr(module, name, again[id(tensor)])  # recurrent layers keep lists of theirs
 
 
 def _answer(out):

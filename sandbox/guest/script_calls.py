@@ -134,7 +134,7 @@ class Recorder(_Watcher):
         if not is_plain(value):
             raise WorkloadProblem(
                 "bad_declaration",
-                f"it is given a {value.layout} tensor, which cannot be drawn anew; declare build() and inputs(seed) "
+                f"it is given a {value.layout} tensor, which cannot be drawn again; declare build() and inputs(seed) "
                 "instead, with its parts as arguments, of which the call makes it",
             )
         reference, first = self._tensors.get(id(value), (None, None))

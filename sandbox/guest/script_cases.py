@@ -117,7 +117,7 @@ def reference(kind, number, path):
 
 
 class _Fresh:
-    """Arguments like those that were seen. The same tensor is drawn once, however often it was given, and anew after
+    """Arguments like those that were seen. The same tensor is drawn once, however often it was given, and again after
     it was written to.
     """
 

@@ -2,7 +2,7 @@
 
 Loading a large input takes much longer than a call on a device, and differs by more than a call from one worker to the
 next, so no clock could tell whether part of the call was done meanwhile. Opening one is a pass where the tensors lie.
-Refuses to be more than that needs: on a CPU the pad has a generator of 32 bits, enough against what has milliseconds.
+It is no more than that needs: on a CPU the pad has a generator of 32 bits, enough against what has milliseconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tripwires: notice when the target's code replaces clocks, synchronisation, or what the guest itself is made of.
 
-A snapshot of identities is taken before any code of the target is loaded. Refuses to be evidence: code in this process
+A snapshot of identities is taken before any code of the target is loaded. It is no evidence: code in this process
 can hide from it, and what it must not touch is out of its reach anyway. It only tells on those who do not hide.
 """
 

@@ -1,6 +1,6 @@
 """The workload of an entry that declares it: form 1 (declared) or form 2 (KernelBench).
 
-Refuses to guess: what does not hold to its form is a `WorkloadProblem`. Form 3, any script, is in `script.py`.
+Does not guess: what does not hold to its form is a `WorkloadProblem`. Form 3, any script, is in `script.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Install what a target requires, and leave the PyTorch that is there as it is. Runs inside an image while it is built.
 
-Refuses to end well when PyTorch or Triton is not what it was before. That holds against mistakes and not against
+Does not end well when PyTorch or Triton is not what it was before. That holds against mistakes and not against
 malice: build scripts of packages run in between, as the same user. Usage: packages.py install | record | check
 Standard library only; the files it reads and writes lie beside it.
 """

@@ -1,6 +1,6 @@
 """Start supervisors, from one thread that lives as long as the agent, and read what they report.
 
-Refuses to start them from the caller's thread: the kernel tells a child of its parent's death when the *thread*
+Does not start them from the caller's thread: the kernel tells a child of its parent's death when the *thread*
 that started it ends, so a supervisor started by a short-lived worker thread would end its command too early.
 """
 

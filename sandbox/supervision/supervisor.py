@@ -1,6 +1,6 @@
 """Stand between the agent and one command: start it, drain its output, watch its limits, end all of it, say how.
 
-Refuses to outlive the agent, and to leave anything behind when it ends itself. A script for the agent's own
+Does not outlive the agent, or leave anything behind when it ends itself. A script for the agent's own
 interpreter: it reads one `Order` as a line from stdin, and writes JSON lines to the descriptor named by its only
 argument: {"started": …} or {"failed": …}, then {"ended": …}, which the agent confirms with another line on stdin.
 Standard library only.

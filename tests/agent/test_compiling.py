@@ -48,7 +48,7 @@ def test_what_compiles_itself_without_an_end_is_not_compiled_as_a_whole(decoder:
     (block,) = Playbook().propose(asked)[0]
     assert block.title == "Compile each DecoderLayer by itself (default settings)"
     tried = replace(asked, attempts=(attempt(block, "neutral"),))
-    assert Playbook().propose(tried) == ([], "compiling Decoder comes to no end, or begins anew for each input")
+    assert Playbook().propose(tried) == ([], "compiling Decoder comes to no end, or begins again for each input")
     mended = replace(asked, attempts=(of_key("audit_compute", Key("loops", "model.py"), "kept"),))
     assert Playbook().propose(mended)[0][0].title.startswith("Compile Decoder")
 

@@ -112,7 +112,7 @@ def test_where_an_environment_says_that_it_comes_from_must_be_a_python(tmp_path:
         python = settings(tmp_path / f"{number}", tmp_path / home)
         with pytest.raises(SandboxUnavailable, match=r"pyvenv\.cfg \(home = .* leads to no Python") as caught:
             view.of_python(python)
-        assert "anew" in caught.value.hint
+        assert "again" in caught.value.hint
     with pytest.raises(SandboxUnavailable, match="leads to no Python"):
         view.of_python(settings(tmp_path / "relative", "bin"))
 

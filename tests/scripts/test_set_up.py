@@ -122,7 +122,7 @@ def test_the_python_of_the_environment_itself_does_not_replace_it(checkout: Path
     assert set_up.python().exists() and (set_up.VENV / set_up.STAMP).exists()
 
 
-def test_an_environment_that_is_a_link_is_made_anew_beside_what_it_leads_to(
+def test_an_environment_that_is_a_link_is_made_again_beside_what_it_leads_to(
     checkout: Path, without_torch: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("make_venv", "install", "check_result"):

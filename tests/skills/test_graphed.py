@@ -259,7 +259,7 @@ def test_it_follows_what_else_becomes_of_the_module(net: Any, change: Any) -> No
 
 
 @pytest.mark.gpu
-def test_a_part_in_training_draws_anew_and_changes_without_end_are_given_up(net: Any) -> None:
+def test_a_part_in_training_draws_again_and_changes_without_end_are_given_up(net: Any) -> None:
     warm(net).drop.train()
     x = torch.ones(2, 16, device="cuda")
     assert len({tuple(net(x)["y"].flatten().tolist()) for _ in range(4)}) > 1

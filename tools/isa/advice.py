@@ -1,6 +1,6 @@
 """What the machine code suggests to try, most pressing first, each with the numbers that led to it.
 
-Refuses to promise: nothing here ran, so none of it is measured. Every item is a change worth an attempt, no more.
+Does not promise: nothing here ran, so none of it is measured. Every item is a change worth an attempt, no more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compile Triton kernels for AMD architectures in a sandbox, and read what came out.
 
-Refuses to load a kernel file on the host, where reading it would run it. A kernel that does not compile is a result;
+Does not load a kernel file on the host, where reading it would run it. A kernel that does not compile is a result;
 only a sandbox that broke is an exception.
 """
 

@@ -3,7 +3,7 @@
 A candidate's kernels are described by their launches when the entry runs, else by their annotations. What neither
 describes is not refused: it is said that it was not looked at.
 
-Refuses to judge speed. It is no wall, either: a file that is loaded can change what its own compiler says of it, so
+Does not judge speed. It is no wall, either: a file that is loaded can change what its own compiler says of it, so
 passing only means that an honest kernel has no such fault.
 """
 

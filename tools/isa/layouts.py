@@ -1,6 +1,6 @@
 """Read Triton's GPU IR as text: how wide the layouts of loads are, and what takes a way through LDS.
 
-Refuses to trust it, as `machine_code.py` does. A conversion of layouts may be done in registers or through LDS; the IR
+Does not trust it, as `machine_code.py` does. A conversion of layouts may be done in registers or through LDS; the IR
 does not say which, so where a kernel uses no LDS it counts as done in registers.
 """
 

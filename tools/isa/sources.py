@@ -1,6 +1,6 @@
 """Copy a kernel file, and the Python files that it may import, to where a sandbox can read them.
 
-Refuses to copy more than Python files, to follow links, and to take a whole disk along: the copy has an upper bound.
+Does not copy more than Python files, follow links, or take a whole disk along: the copy has an upper bound.
 """
 
 from __future__ import annotations

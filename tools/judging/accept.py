@@ -3,7 +3,7 @@
 One number per restart of both workers: log(incumbent's median / candidate's median), above 0 is faster. Looks at 6,
 12 and 30 restarts; a change is kept when the smallest, the 2nd smallest, the 8th smallest exceeds log(1 + delta).
 Whatever the distribution, for a change whose true median is at delta the chance to be kept is
-1/64 + 13/4096 + P(Binomial(30, 1/2) <= 7) = 2.1 % at most; giving up early makes it less. Refuses to look at any
+1/64 + 13/4096 + P(Binomial(30, 1/2) <= 7) = 2.1 % at most; giving up early makes it less. Does not look at any
 other number of restarts.
 """
 
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 LOOKS = {6: 1, 12: 2, 30: 8}  # restarts -> which smallest decides
 INTERVAL = {6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound the reported interval
 SCREEN_RESTARTS = 3
+MODE_SCREEN_RESTARTS = 2  # of the modes of torch.compile: says only which are measured in full
 PLAIN = 4.0  # bars: a first restart above that many is worth a confirmation without two more
 AA_LOOKS = (12, 30)  # of the same code beside itself; the second where the first shows nothing, or hides something
 REPORT_WIDE = 0.1  # a reported interval whose ends differ by more is worth the second look

@@ -2,7 +2,7 @@
 
 The truth is the pristine model in float64 where that runs. A candidate may err twice as much as the pristine model in
 its own precision does, or up to a floor of its dtype: a kernel that rounds differently passes, a silent loss of
-precision does not. Refuses to average: the worst row and the worst element count, and rows that are lost by number.
+precision does not. Does not average: the worst row and the worst element count, and rows that are lost by number.
 """
 
 from __future__ import annotations

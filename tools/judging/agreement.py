@@ -1,6 +1,6 @@
 """Whether a candidate slows the incumbent down, by what that takes beside the candidate and beside its own copies.
 
-Refuses to take a machine that changes its pace for a cheat, or for a gain.
+Does not take a machine that changes its pace for a cheat, or for a gain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPEATS: dict[Cause, int] = {"fails beside it": 1, "slowed down": 1, "pace": 3} 
 
 
 class Doubt(NamedTuple):
-    """Why a comparison cannot be relied on: it is made anew, and what is doubted for the same cause then is decided."""
+    """Why a comparison cannot be relied on: it is repeated, and what is doubted for the same cause then is decided."""
 
     cause: Cause
     why: str
@@ -72,7 +72,7 @@ def check(found: Comparison, beside: Session, known_us: Known) -> Doubt | None:
 def _doubt(seen: list[list[float]], among: list[list[float]], known: list[list[float]]) -> Doubt | None:
     """Slow in every restart beside the candidate and in none among its copies, it is being slowed down.
 
-    A machine can keep such a rhythm for once, so that the comparison is made anew before anybody is to blame. Slow in
+    A machine can keep such a rhythm for once, so that the comparison is made again before anybody is to blame. Slow in
     some of them only, the machine may have changed its pace: nobody is to blame.
     """
     slower = _slower(seen, among)

@@ -1,4 +1,4 @@
-"""What was measured of one build beside another: every restart, every case. Refuses to decide: `accept.py` does."""
+"""What was measured of one build beside another: every restart, every case. Does not decide: `accept.py` does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which CPUs start workers, which are timed on, and which are left for the host.
 
-Refuses to time across NUMA nodes where one has room: a worker's memory lies where it started.
+Does not time across NUMA nodes where one has room: a worker's memory lies where it started.
 Sources: the kernel's files (docs.kernel.org, "Linux ABI testing symbols": `thread_siblings_list` of a CPU, `cpulist` of
 a node, `local_cpulist` of a PCI device).
 """

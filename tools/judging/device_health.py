@@ -1,6 +1,6 @@
 """Whether the GPU still works after a process has failed on it, before anything else is timed or judged there.
 
-Refuses to guess from what the failed process says: one of its own computes something whose result is known. A fault
+Does not guess from what the failed process says: one of its own computes something whose result is known. A fault
 of one process may end others on the same device, and a driver that resets it needs a while.
 """
 

@@ -1,6 +1,6 @@
 """Tell a full or failing disk from a fault of the code that met it.
 
-Refuses to take the code's word: a candidate that claims a full disk on one with room is at fault itself, else it could
+Does not take the code's word: a candidate that claims a full disk on one with room is at fault itself, else it could
 end every run.
 """
 

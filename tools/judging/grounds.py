@@ -1,6 +1,6 @@
 """What every verdict rests on and no candidate may touch: noticed by manifests, whatever sandbox let it happen.
 
-Refuses to undo a change: after one to what all share, nothing more can be judged.
+Does not undo a change: after one to what all share, nothing more can be judged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Workers that were prepared for one comparison and not timed in it, for the next one of the same builds.
 
-On a GPU, starting them is most of what a comparison takes. Refuses to hand on what was timed: numbers of a screen are
+On a GPU, starting them is most of what a comparison takes. Does not hand on what was timed: numbers of a screen are
 no part of a confirmation.
 """
 

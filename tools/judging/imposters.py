@@ -1,6 +1,6 @@
 """Answers that must fail, and whether the rule would take them for right: the self-test of a problem and of its truth.
 
-Refuses to trust a wider precision by its name: a model may be another function there (noise that is drawn in another
+Does not trust a wider precision by its name: a model may be another function there (noise that is drawn in another
 dtype, another way through a router), and then what is far from the original could pass for right. Reads bytes only.
 """
 

@@ -1,8 +1,8 @@
 """Fresh inputs for every worker in every restart: drawn from the pristine entry with secret seeds, used once, gone.
 
 Where workers can leave something for each other (`local` shares /tmp and /dev/shm), results that one has left would
-answer another in no time if it got the same inputs, in the next restart or beside it. Refuses to build the model unless
-the entry makes its inputs from it, and to run beside what is timed: the worker that draws is frozen whenever it is not
+answer another in no time if it got the same inputs, in the next restart or beside it. Does not build the model unless
+the entry makes its inputs from it, or run beside what is timed: the worker that draws is frozen whenever it is not
 asked. Large ones are sealed, so that a worker can take its time to load them (`sandbox/guest/seal.py`).
 """
 

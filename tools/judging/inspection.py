@@ -36,13 +36,13 @@ RESULT_SHARE = 1 / 8  # of a worker's memory: some are held here at once, in flo
 
 
 class Inspection:
-    """One reference worker, asked everything in turn. Whoever has it begin anew closes it."""
+    """One reference worker, asked everything in turn. Whoever has it begin again closes it."""
 
     def __init__(self, worker: Worker, keep: Path, constants: Sequence[Any] = (), mode: str = "inference") -> None:
         self.worker, self.keep, self.constants, self.mode = worker, keep, [*constants], mode
         self.files = 0
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """With a worker in the place of one that has ended. Raises: WorkerFault."""
         self.close()
         self.worker = Worker(self.worker.setting, self.worker.build, "reference")
@@ -307,7 +307,7 @@ def _precision(
             if fault.kind in ("forged_reply", "interfered"):
                 raise
             if fault.ended is not None or fault.kind == "hangs":  # for want of memory, for instance
-                found.begin_anew()
+                found.begin_again()
     return ""
 
 

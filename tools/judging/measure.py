@@ -1,7 +1,7 @@
 """Measure a comparison: restarts until the accept rule has seen enough, and the tripwires of the clock.
 
 `Clock` is the seam: `LiveClock` times workers; those of `recorded_clock.py` write to a file and answer from one.
-Refuses to reuse a screen's numbers in a confirmation.
+Does not reuse a screen's numbers in a confirmation.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Request:
     progress: Callable[[int], None] = lambda restarts: None
     doing: Callable[[str], None] = lambda what: None  # told what takes long between restarts
     fewest: int = accept.SCREEN_RESTARTS  # it will hardly be enough before: so many are prepared at once, at most
-    hurried: Callable[[float], bool] = lambda seconds: False  # whether so long is too long to measure anew for the pace
+    hurried: Callable[[float], bool] = lambda seconds: False  # whether so long is too long to repeat for the pace
     to_come: int = 0  # restarts of the same builds that may follow in the same series, and may be prepared with these
 
     def blank(self, name: str) -> Comparison:
@@ -117,7 +117,7 @@ class Clock(Protocol):
 
 @dataclass
 class Stopwatch:
-    """A rule that is told how many seconds a comparison has taken so far; measured anew, that begins at none."""
+    """A rule that is told how many seconds a comparison has taken so far; measured again, that begins at none."""
 
     decides: Callable[[Sequence[float], float], bool]
     begun: float = field(default_factory=time.monotonic)
@@ -199,7 +199,7 @@ class LiveClock:
         if self._held is None:
             self._forget_outputs()
         failed: dict[str, Comparison] = {}
-        doubted: Counter[str] = Counter()  # a first time may be chance: it is measured anew
+        doubted: Counter[str] = Counter()  # a first time may be chance: it is measured again
         while True:
             left = {name: request.blank(name) for name in request.candidates if name not in failed}
             outputs: list[TimedOutput] = []
@@ -230,7 +230,7 @@ class LiveClock:
                 no_time = doubt.cause == "pace" and request.hurried(time.monotonic() - begun)
                 if doubted[doubt.cause] < REPEATS[doubt.cause] and not no_time:
                     doubted[doubt.cause] += 1
-                    request.doing(f"measuring anew: {doubt.why}")
+                    request.doing(f"measuring again: {doubt.why}")
                     continue
                 for name, each in left.items():
                     if doubt.cause != "pace" or request.may_slow_the_incumbent(name):

@@ -1,6 +1,6 @@
 """Put a referee together on a pristine tree: the guest's copy, the workload, the clock, the watch on packages.
 
-Refuses to decide where it runs: the sandbox is the caller's.
+Does not decide where it runs: the sandbox is the caller's.
 """
 
 from __future__ import annotations

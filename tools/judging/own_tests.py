@@ -1,6 +1,6 @@
 """The target's own tests: those that passed before must pass after.
 
-Refuses to count a test that failed or swayed without any change. The tests run in the same process as the candidate's
+Does not count a test that failed or swayed without any change. The tests run in the same process as the candidate's
 code, which could make them say anything: they catch honest mistakes, the referee's own checks catch the others.
 """
 

@@ -1,6 +1,6 @@
 """The script of calls a candidate must pass: the same for it and for the pristine model, step by step.
 
-Written anew with secret seeds for every candidate. The worker learns each input only when it is its turn. Refuses
+Written again with secret seeds for every candidate. The worker learns each input only when it is its turn. Refuses
 to know what a right answer is: that is `correctness.py`.
 """
 

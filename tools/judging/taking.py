@@ -2,7 +2,7 @@
 
 A file of a worker stays the worker's: it may keep a descriptor or a second name of it, and swap it for a link at any
 moment. So nothing of it is renamed, and no mode or owner is changed by its path: it is opened once, without following
-links, and copied into a new file of our own, which only we can change. Refuses to judge what it copies.
+links, and copied into a new file of our own, which only we can change. Does not judge what it copies.
 """
 
 from __future__ import annotations

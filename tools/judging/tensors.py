@@ -1,6 +1,6 @@
 """Read tensor files on the host: raw bytes and a bounded header, no torch, no pickle, no code of the target.
 
-Refuses to map them: who cuts a mapped file short ends the process that reads it (SIGBUS), and their writer may live.
+Does not map them: who cuts a mapped file short ends the process that reads it (SIGBUS), and their writer may live.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Open:
 
 @dataclass(frozen=True)
 class _InFile:
-    """Some bytes of an open file, read anew whenever they are asked for."""
+    """Some bytes of an open file, read again whenever they are asked for."""
 
     file: _Open
     begin: int

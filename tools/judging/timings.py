@@ -1,4 +1,4 @@
-"""What one restart timed, and the ratios that come of it. Refuses to give anything for work moved out of the call."""
+"""What one restart timed, and the ratios that come of it. Does not give anything for work moved out of the call."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What is made once for all workers, by one that loads no code of a target.
 
-- For a CPU, what Inductor keeps where every worker would have to make it anew: precompiled headers, which most of a
+- For a CPU, what Inductor keeps where every worker would have to make it again: precompiled headers, which most of a
   kernel's compilation otherwise goes into, and the answers to which vector instructions work here.
 - Where torch was installed without bytecode (as uv does, and images that forbid writing it), that of the modules which
   compiling imports: workers may not write it, so each would compile 3000 modules of Python at its start.

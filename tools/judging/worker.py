@@ -1,6 +1,6 @@
 """The host's handle on a guest: start it on a tree, ask it one thing at a time, end it.
 
-Refuses to believe a reply without the nonce of its request. Owns what a worker's environment looks like.
+Does not believe a reply without the nonce of its request. Owns what a worker's environment looks like.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Worker:
         in_all: bool = False,
     ) -> None:
         """`bytecode`: it writes that of all it imports, to be kept. `timeout_s` is for one answer, or `in_all`: for all
-        until it is `ready`, so that what compiles itself anew for each input comes to an end.
+        until it is `ready`, so that what compiles itself again for each input comes to an end.
         """
         self.setting, self.build, self.role = setting, build, role
         self.timeout_s = timeout_s or setting.start_timeout_s

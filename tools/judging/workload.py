@@ -1,6 +1,6 @@
 """The workload of a target: its cases, what a candidate is asked beyond them, and by which rules.
 
-Refuses to find any of it out: that is `inspection.py`.
+Does not find any of it out: that is `inspection.py`.
 """
 
 from __future__ import annotations

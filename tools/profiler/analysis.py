@@ -1,6 +1,6 @@
 """Make a profile of a trace: rows by kernel, module and category, what holds each back, what each step could gain.
 
-Refuses to promise: a step's ceiling is what is left when everything that it works on takes no more time than memory and
+Does not promise: a step's ceiling is what is left when everything that it works on takes no more time than memory and
 arithmetic need. No change can gain more, most gain less.
 """
 

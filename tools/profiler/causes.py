@@ -1,6 +1,6 @@
 """What holds each kernel back, and the whole: one cause each, with the number that speaks for it.
 
-Refuses to name a cause without a number: then it is unknown. The thresholds are here and nowhere else.
+Does not name a cause without a number: then it is unknown. The thresholds are here and nowhere else.
 """
 
 from __future__ import annotations

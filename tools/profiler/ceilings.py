@@ -1,6 +1,6 @@
 """What each of the ten steps could gain at most, by Amdahl's law on what it works on.
 
-Refuses to be low: a ceiling that a step could pass would send the search elsewhere. What a step works on is taken for
+Is never too low: a ceiling that a step could pass would send the search elsewhere. What a step works on is taken for
 as fast as memory and arithmetic allow where that is known, and for free where it is not; where products are put
 together, memory does not count, since they may share what they read, or never write it.
 """
@@ -47,7 +47,7 @@ class Aim:
 
 
 AIMS: Sequence[Aim] = (
-    Aim("audit_compute", _LIGHT, True, "copies, casts and what each call computes anew", whole=True, bounded=False),
+    Aim("audit_compute", _LIGHT, True, "copies, casts and what each call computes again", whole=True, bounded=False),
     Aim("write_kernels", _LIGHT, True, "norms, activations and other light kernels"),
     Aim(
         "fuse_projections",

@@ -1,6 +1,6 @@
 """Commands for a closer look than a profile gives, for the user to run: AMD's tools, or NVIDIA's.
 
-Refuses to run any of them.
+Does not run any of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Profile a build in the sandbox: run it under torch.profiler there, take the trace out, and make a profile of it.
 
-Refuses to believe the guest beyond its trace, which is read as untrusted text. A build that fails under the profiler is
+Does not believe the guest beyond its trace, which is read as untrusted text. A build that fails under the profiler is
 a note in the profile, with what is known without it.
 """
 

@@ -1,6 +1,6 @@
 """The profiler as a library: a script's text goes in, a profile comes out.
 
-Refuses to run the script in this process: it runs in a sandbox, and uncontained only where that is asked for by name.
+Does not run the script in this process: it runs in a sandbox, and uncontained only where that is asked for by name.
 """
 
 from __future__ import annotations

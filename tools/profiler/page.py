@@ -1,6 +1,6 @@
 """A profile as a page: one file that needs nothing else, made from what lies in `page_template/` beside this.
 
-Refuses to let a name of the target's become markup or a script: the data is JSON that no sign can end, and the page's
+Does not let a name of the target's become markup or a script: the data is JSON that no sign can end, and the page's
 policy allows the template's own script and style by their hashes, and nothing else, not even a picture.
 """
 

@@ -1,6 +1,6 @@
 """What the device can reach: measured once on this machine, cached, and preferred to the datasheet.
 
-Refuses to take a measurement above the datasheet for one: that would be a fault of the measurement, or of the table.
+Does not take a measurement above the datasheet for one: that would be a fault of the measurement, or of the table.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a profile says: the shares of a call by category, by kernel, by module and by step, and what is behind them.
 
-Refuses to judge a change: its numbers say where to look and how much could be gained at most. Times are in
+Does not judge a change: its numbers say where to look and how much could be gained at most. Times are in
 microseconds per call unless a name says otherwise; shares are of all calls that were profiled, from 0 to 1.
 """
 

@@ -1,6 +1,6 @@
 """Profile one tree from nothing: open its workload in a sandbox, measure what the device reaches, take a call apart.
 
-Refuses to choose a sandbox, and to keep anything but the trace that it is asked for.
+Does not choose a sandbox, or keep anything but the trace that it is asked for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A profile for a terminal: what a call costs, where the time goes, what that could be at most, and what to do next.
 
-Refuses to be wider than 100 columns, but for a command, which would be wrong if it were cut; and to pass on a control
+No wider than 100 columns, but for a command, which would be wrong if it were cut; and does not pass on a control
 character, because names of kernels are the target's. What is not known is a dash and never a zero.
 """
 

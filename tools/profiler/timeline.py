@@ -1,6 +1,6 @@
 """When the device worked and when it waited, from the launches of a trace.
 
-Refuses to add up what overlaps: two streams that work at once are busy once.
+Does not add up what overlaps: two streams that work at once are busy once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Read a trace of torch.profiler: what ran on the device, when, for which operation, and in which module.
 
-Refuses to trust it: the file was written beside the target's code, so that everything in it is bounded, what is garbled
+Does not trust it: the file was written beside the target's code, so that everything in it is bounded, what is garbled
 is passed over and counted, and a file that is cut off is read as far as it goes. The form is Chrome's trace events as
 Kineto writes them (`kernel`, `gpu_memcpy`, `gpu_memset`, `cpu_op`, `user_annotation`; on ROCm under the same names).
 """

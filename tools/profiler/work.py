@@ -1,6 +1,6 @@
 """How many bytes an operation must move at least, and how many FLOP it must do, from what it was called with.
 
-Refuses to guess: where that does not tell, there is nothing. Bytes are of every operand read once and every result
+Does not guess: where that does not tell, there is nothing. Bytes are of every operand read once and every result
 written once, as if caches held nothing and forgot nothing; a multiplication and an addition are two FLOP.
 """
 

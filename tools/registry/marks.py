@@ -1,6 +1,6 @@
 """Marks around what comes from the target, for whoever reads it as data and takes no orders from it.
 
-Refuses to judge the text: whatever it says is passed on, and none of it can end its mark or begin another.
+Does not judge the text: whatever it says is passed on, and none of it can end its mark or begin another.
 """
 
 from __future__ import annotations

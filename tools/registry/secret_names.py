@@ -1,6 +1,6 @@
 """Which files of a target may hold secrets, told by their names.
 
-Refuses to look into them. What somebody named otherwise is not noticed, and code is never meant: it is what a change is
+Does not look into them. What somebody named otherwise is not noticed, and code is never meant: it is what a change is
 made to.
 """
 

@@ -47,7 +47,7 @@ def find(observation: Observation) -> list[Site]:
 
 def _class_of(observation: Observation, frame: Frame, attribute: str) -> str | None:
     """The full name of the class of a module that modules of a frame's class hold. Empty for one of torch's own; None
-    for one of which instances may differ, one that a function makes anew each time, and where they hold several.
+    for one of which instances may differ, one that a function makes again each time, and where they hold several.
     """
     owners = [row for row in observation.classes if row.name == frame.owner]  # its code may be another class's
     held = {f"{path}.{attribute}".removeprefix(".") for row in owners for path in row.paths} if attribute else set()

@@ -1,6 +1,6 @@
 """Bring a runtime file of ours into the target: the package `ratchet_ops` beside the module that uses it.
 
-Refuses to write over a package of that name that is not ours.
+Does not write over a package of that name that is not ours.
 """
 
 from __future__ import annotations

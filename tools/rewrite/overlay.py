@@ -1,7 +1,7 @@
 """Library code is changed in copies: the package `optimized/` beside the entry, whose import puts them in place.
 
 What was observed in a library is mapped to the file that its copy would be, so that every rewriter works on it as on
-the target's own. Refuses to touch an `optimized/` that is not ours. A copy keeps its lines; its last one is added, and
+the target's own. Does not touch an `optimized/` that is not ours. A copy keeps its lines; its last one is added, and
 says what it is a copy of.
 """
 

@@ -7,7 +7,7 @@ of its tensors, its plain arguments, the weights, buffers and attributes of the 
 watched.py). It remembers nothing while training or where gradients are recorded, in autocast, under function
 transforms, dispatch modes and hooks, of a call that draws random numbers or writes to what it is given (a tensor, or a
 list or dict with the arguments in it), and for results that are no plain tensors; a result that somebody wrote to is
-computed anew, and another stream than it was computed on waits for it. Where a call is recorded by `graphed`, what is
+computed again, and another stream than it was computed on waits for it. Where a call is recorded by `graphed`, what is
 remembered of its inputs is an input, too; in other recordings it is recorded. Hooks on all modules at once are not
 called where no module is, and code around it that is compiled breaks there. A tensor that is the same object is taken
 as unchanged when torch counts no change of it, but for one in memory of NumPy or of several processes, whose values are

@@ -6,7 +6,7 @@ Each call looks at each of them, so it is for modules that take much longer. Wha
 behind torch's back (`p.data.mul_()`, a kernel of one's own) is not seen; what replaces a weight or its data is. Of
 attributes that are objects of other classes, such as a configuration, only another object is seen; of classes, of dicts
 of weights or parts that are put in the place of others, and of conjugate bits nothing. What was a part or an attribute
-is kept until its user looks anew; a weight that was replaced is not.
+is kept until its user looks again; a weight that was replaced is not.
 """
 
 import weakref

@@ -36,7 +36,7 @@ def test_conversations_are_kept_apart(tmp_path: Path) -> None:
     assert (said(found, "a"), said(found, "a:review"), said(found, "b")) == (["one", "give_up"], ["no"], [])
 
 
-def test_what_was_cut_off_and_begun_anew_is_said_once(tmp_path: Path) -> None:
+def test_what_was_cut_off_and_begun_again_is_said_once(tmp_path: Path) -> None:
     rows = [
         row("a", 0, "edit"),
         row("a", 2, "submit"),

@@ -29,7 +29,7 @@ def test_the_first_that_is_kept_stays(kept: KeptCaches, tmp_path: Path) -> None:
     assert found is not None and (found / "inductor" / "a.py").read_text() == "a"
 
 
-def test_one_that_was_changed_or_not_finished_is_filled_anew(kept: KeptCaches, tmp_path: Path) -> None:
+def test_one_that_was_changed_or_not_finished_is_filled_again(kept: KeptCaches, tmp_path: Path) -> None:
     found = kept.get("key+compile:max")
     assert found is not None
     (found / "triton" / "b.so").write_text("c")

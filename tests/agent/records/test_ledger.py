@@ -141,7 +141,7 @@ def test_a_damaged_row_is_named_and_nothing_is_changed(path: Path, damage: str) 
     assert path.read_bytes() == before
 
 
-def test_a_row_written_anew_with_a_fitting_hash_breaks_the_chain_after_it(path: Path) -> None:
+def test_a_row_written_again_with_a_fitting_hash_breaks_the_chain_after_it(path: Path) -> None:
     ledger = Ledger.open(path)
     for name in "abc":
         ledger.append(row(name))

@@ -129,7 +129,7 @@ def test_a_stack_is_read_from_where_its_run_lies_now(lab: Lab) -> None:
         Stack.open(moved / "nothing")
 
 
-def test_a_stack_whose_making_was_cut_short_is_made_anew(lab: Lab) -> None:
+def test_a_stack_whose_making_was_cut_short_is_made_again(lab: Lab) -> None:
     target = lab.repository({"a.py": SEVEN})
     left = lab.run / ".stack.making" / "repository.git"
     left.mkdir(parents=True)

@@ -1,6 +1,6 @@
 """The bench that a sandbox is put on: folders, a guest that attacks on demand, and what was seen of it.
 
-Refuses to leave anything behind, and to take an attack that could not be made for one that failed.
+Does not leave anything behind, or take an attack that could not be made for one that failed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks that a command cannot use up the machine, and that nothing of it stays: limits, endings, what is left.
 
-Refuses to try without end: what no limit stops takes a few hundred MiB at most, and gives it back.
+Does not try without end: what no limit stops takes a few hundred MiB at most, and gives it back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks that a command sees no file of this machine but what it was given, and writes to none but its own.
 
-Refuses to look for secrets: what lies beside its folders is the bench's own, and of others it only asks whether they
+Does not look for secrets: what lies beside its folders is the bench's own, and of others it only asks whether they
 are there.
 """
 

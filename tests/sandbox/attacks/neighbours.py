@@ -1,6 +1,6 @@
 """Checks that a command finds nothing of what else runs on this machine: processes, memory, keys, groups, variables.
 
-Refuses to point an attack at anybody's process but one that the check has started for it.
+Does not point an attack at anybody's process but one that the check has started for it.
 """
 
 from __future__ import annotations

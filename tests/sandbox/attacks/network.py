@@ -1,6 +1,6 @@
 """Checks that a command reaches nobody over a network: addresses of this machine, abstract sockets, its hypervisor.
 
-Refuses to call anybody but this machine: what listens here is our own, for a moment, and takes nothing but a token.
+Does not call anybody but this machine: what listens here is our own, for a moment, and takes nothing but a token.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks that a command is nobody and may nothing: capabilities, users, mounts, devices, the kernel's settings.
 
-Refuses to try anything whose success would outlive the guest, or would change this machine.
+Does not try anything whose success would outlive the guest, or would change this machine.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def test_users_meet_in_a_folder_and_in_files_of_each_other(open_folder: Path, gp
 def test_a_file_that_was_replaced_while_it_was_locked_is_not_taken_for_the_lock(
     tmp_path: Path, gpus: tuple[Gpu, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cleaner of old files removes it after we opened it, and somebody makes it anew; the hook is that moment."""
+    """A cleaner of old files removes it after we opened it, and somebody makes it again; the hook is that moment."""
     acquire(gpus[0], folders=[tmp_path / "locks"]).release()
     path, flock, moments = only_file(tmp_path / "locks"), lock.fcntl.flock, iter((path_removed, path_replaced))
 

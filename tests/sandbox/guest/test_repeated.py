@@ -56,11 +56,11 @@ def lengths(target: Target, module: str, role: str, ask: Any) -> set[int]:
         return set(worker.workload.module.LENGTHS)
 
 
-def test_observed_calls_begin_anew(target: Target) -> None:
+def test_observed_calls_begin_again(target: Target) -> None:
     assert lengths(target, "observe", "Observer", lambda worker, cases: worker.op_observe(cases, calls=3)) == {0}
 
 
-def test_profiled_calls_begin_anew(target: Target, tmp_path: Path) -> None:
+def test_profiled_calls_begin_again(target: Target, tmp_path: Path) -> None:
     def profile(worker: Any, cases: Any) -> None:
         assert len(worker.op_profile(cases, 3, str(tmp_path / "trace.json"))["call_us"]) == 1
 
@@ -68,7 +68,7 @@ def test_profiled_calls_begin_anew(target: Target, tmp_path: Path) -> None:
     assert lengths(target, "profiler", "Profiler", lambda worker, cases: worker.op_repeat(cases, 3)) == {0}
 
 
-def test_tuned_calls_begin_anew(target: Target) -> None:
+def test_tuned_calls_begin_again(target: Target) -> None:
     assert lengths(target, "tune", "Tuner", lambda worker, cases: worker.op_tune(cases)) == {0}
 
 

@@ -1,4 +1,4 @@
-"""Any script is an entry: its calls are recorded, and made again with other tensors by a worker that runs it anew."""
+"""Any script is an entry: its calls are recorded, and made again with other tensors by a worker that runs it again."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_what_comes_out_of_one_call_and_goes_into_the_next_makes_them_one_case(t
         assert torch.equal(out[index], state)
 
 
-def test_a_cache_begins_anew_with_every_replay(tmp_path: Path) -> None:
+def test_a_cache_begins_again_with_every_replay(tmp_path: Path) -> None:
     played = Played(tmp_path, CACHE)
     (label,) = played.labels
     assert label == "1x6, 4 steps"

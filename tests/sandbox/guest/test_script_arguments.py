@@ -220,7 +220,7 @@ def test_a_sparse_argument_is_refused_in_words_about_the_script(tmp_path: Path, 
         Played(tmp_path, NET + f"Net()(torch.randn(4, 4), pos=torch.eye(4).{make}())\n")
     assert problem.value.kind == "bad_declaration"
     assert problem.value.message.startswith(
-        f"it is given a torch.{layout} tensor, which cannot be drawn anew; declare "
+        f"it is given a torch.{layout} tensor, which cannot be drawn again; declare "
     )
 
 

@@ -126,14 +126,14 @@ def test_what_fails_beside_its_own_copies_fails_by_itself(clock: LiveClock, monk
     ("cause", "verdict"), [("pace", "inconclusive"), ("slowed down", "refused"), ("fails beside it", "refused")]
 )
 @pytest.mark.parametrize("settles", [True, False])
-def test_what_is_doubted_is_measured_anew_and_then_decided(
+def test_what_is_doubted_is_measured_again_and_then_decided(
     clock: LiveClock, monkeypatch: pytest.MonkeyPatch, cause: Cause, verdict: str, settles: bool
 ) -> None:
     doubt, most = Doubt(cause, "why", [100.0]), REPEATS[cause]
     doubting(monkeypatch, [doubt] * (most if settles else most + 1))
     told: list[str] = []
     found = clock.compare(Request("doubted", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append)).only
-    assert told == ["measuring anew: why"] * most
+    assert told == ["measuring again: why"] * most
     failed = of_failed(found, {})
     assert (failed.name if failed else None) == (None if settles else verdict)
 
@@ -143,11 +143,11 @@ def test_a_change_of_pace_is_no_first_sign_of_slowing_down(clock: LiveClock, mon
     doubting(monkeypatch, [pace, pace, slowed])
     told: list[str] = []
     found = clock.compare(Request("doubted", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append)).only
-    assert told == [f"measuring anew: {why}" for why in ("pace", "pace", "slowed down")] and found.failed == ""
+    assert told == [f"measuring again: {why}" for why in ("pace", "pace", "slowed down")] and found.failed == ""
 
 
 @pytest.mark.parametrize(("cause", "repeats"), [("pace", 0), ("slowed down", 1), ("fails beside it", 1)])
-def test_where_there_is_no_time_nothing_is_measured_anew_for_the_pace(
+def test_where_there_is_no_time_nothing_is_measured_again_for_the_pace(
     clock: LiveClock, monkeypatch: pytest.MonkeyPatch, cause: Cause, repeats: int
 ) -> None:
     doubting(monkeypatch, [Doubt(cause, "why", [100.0])] * 2)
@@ -159,7 +159,7 @@ def test_where_there_is_no_time_nothing_is_measured_anew_for_the_pace(
 
     request = Request("doubted", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append, hurried=hurried)
     found = clock.compare(request).only
-    assert told == ["measuring anew: why"] * repeats and bool(found.unsettled) is (cause == "pace")
+    assert told == ["measuring again: why"] * repeats and bool(found.unsettled) is (cause == "pace")
     assert all(seconds > 0 for seconds in asked) and bool(asked) is (cause == "pace"), "as long as it took"
 
 
@@ -206,7 +206,7 @@ def test_a_whole_is_given_up_for_what_was_measured_and_not_for_the_pace(
 
 
 def test_only_a_whole_is_told_how_little_time_there_is(tmp_path: Path) -> None:
-    """A change that the machine's pace may have made look good is measured anew, or not kept."""
+    """A change that the machine's pace may have made look good is measured again, or not kept."""
     asked = list[Request]()
     clock: Any = SimpleNamespace(compare=asked.append)
     judge: Any = Referee(UNUSED, UNUSED, BUILD, clock, tmp_path, UNUSED, hurried=lambda seconds: True)

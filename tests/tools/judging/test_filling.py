@@ -56,7 +56,7 @@ def test_who_stops_a_build_that_compiles_gets_what_is_whole_and_can_go_on_with_i
         assert not any((begun / "extensions").exists() for begun in made), "nobody is there to open the lock"
         filled = referee.fill(replace(compiled, cache=made[-1]), halfway=made.append)
         assert filled.cache is not None and len(made) == 2 and filled.graph_breaks == 0
-        assert first == {path.relative_to(filled.cache) for path in filled.cache.glob(GRAPHS)}, "nothing was made anew"
+        assert first == {path.relative_to(filled.cache) for path in filled.cache.glob(GRAPHS)}, "nothing was made again"
         found = referee.check(filled).finding
         assert found.verdict is None and found.evidence["compiled"]["graphs"] == 1
     finally:

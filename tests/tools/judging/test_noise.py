@@ -70,7 +70,7 @@ def referee(tmp_path: Path, **ratios: Sequence[float]) -> tuple[Referee, Clock]:
     return made, clock
 
 
-def test_a_gain_that_a_wide_floor_hides_is_timed_anew_above_a_narrower_one(tmp_path: Path) -> None:
+def test_a_gain_that_a_wide_floor_hides_is_timed_again_above_a_narrower_one(tmp_path: Path) -> None:
     gain = [0.035] * 6
     judge, clock = referee(
         tmp_path,

@@ -42,7 +42,7 @@ def test_a_model_that_has_no_room_beside_another_is_checked_and_timed_all_the_sa
         arena.referee.close()
 
 
-def test_an_incumbent_that_fails_once_is_timed_anew_as_if_it_had_taken_no_time(
+def test_an_incumbent_that_fails_once_is_timed_again_as_if_it_had_taken_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arena, measure, failures = Arena.open(tmp_path, sys.executable), LiveClock._measure, ["once"]
@@ -222,8 +222,8 @@ def test_a_change_that_takes_long_for_each_new_input_is_not_waited_for_to_the_en
         found = arena.referee.check(arena.appended("always", TAKES_LONG.format(new=INPUT))).finding
         assert found.verdict == "broken" and "calls of one shape took" in found.reason
         assert found.reason.rpartition("took")[2].count(" s") == 3, "no more of them were waited for"
-        anew = TAKES_LONG.format(new=STATE).replace("not in seen", "not in seen[:1]")
-        assert arena.referee.check(arena.appended("constants", anew)).finding.verdict is None, "for a state it may"
+        again = TAKES_LONG.format(new=STATE).replace("not in seen", "not in seen[:1]")
+        assert arena.referee.check(arena.appended("constants", again)).finding.verdict is None, "for a state it may"
     finally:
         arena.referee.close()
 

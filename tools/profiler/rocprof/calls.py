@@ -1,6 +1,6 @@
 """The program that AMD's tools are given to run: some calls of a build on the workload's inputs, and nothing else.
 
-Refuses to talk to the agent while it runs: what is to be done stands in a file.
+Does not talk to the agent while it runs: what is to be done stands in a file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The command lines of AMD's profilers: those that we run, and as text those for a closer look by a person.
 
-Refuses to run anything. Options are those of ROCm 7's documentation; `--kernel-include-regex`, `--pc-sampling-*`,
+Does not run anything. Options are those of ROCm 7's documentation; `--kernel-include-regex`, `--pc-sampling-*`,
 `%pid%` in a name, the numbers of blocks and the variables of rocprof-sys are from memory. Not checked on hardware.
 """
 

@@ -1,6 +1,6 @@
 """Which hardware counters are read, in which passes, and what they mean: each figure with its formula, unit and source.
 
-Refuses to give a figure whose counters are not all there, or one that no hardware could reach: then the formula does
+Does not give a figure whose counters are not all there, or one that no hardware could reach: then the formula does
 not hold for that device, which is told. For RDNA no counters are known here.
 
 Sources, all from memory, since none of them was at hand; nothing is checked on hardware:

@@ -1,6 +1,6 @@
 """Merge what AMD's tools recorded into the kernels of a profile: how they were built and launched, and their counters.
 
-Refuses to change times and shares, which are the profile's own, and to guess which kernel is meant. A kernel that was
+Does not change times and shares, which are the profile's own, or guess which kernel is meant. A kernel that was
 launched in several shapes is described by the one that took most of its time. The tools also see how the model is
 built: of each kernel the last launches count, as many as the profile has.
 """

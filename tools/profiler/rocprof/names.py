@@ -1,6 +1,6 @@
 """Match kernel names of two profilers, which spell the same kernel differently.
 
-Refuses to guess: where a name could be one of several, it is told as ambiguous and matched with none. A mangled name
+Does not guess: where a name could be one of several, it is told as ambiguous and matched with none. A mangled name
 gives its plain name only, since its template is not read.
 """
 

@@ -1,6 +1,6 @@
 """Run one command of a profiler in the sandbox, with a folder for its results that is read and removed again.
 
-Refuses to raise for anything that the command, the sandbox or the disk does: it is told in the result. Hardware
+Does not raise for anything that the command, the sandbox or the disk does: it is told in the result. Hardware
 counters are asked for only by a command that reads them.
 """
 

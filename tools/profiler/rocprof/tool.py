@@ -1,6 +1,6 @@
 """Record a program with AMD's profilers: which of them the sandbox has, the trace, and the counters pass by pass.
 
-Refuses to end a run: what is not there, fails, hangs or leaves nothing becomes a note. Refuses to trust files, which
+Does not end a run: what is not there, fails, hangs or leaves nothing becomes a note. Does not trust files, which
 the profiled program could have written as well: they say where to look, never what is faster.
 """
 

@@ -1,6 +1,6 @@
 """Follow values through the straight-line statements of one block: where a name got its value, who reads it later.
 
-Refuses to look through anything that branches, except `if x is not None: name = ...`, which it reports as such.
+Does not look through anything that branches, except `if x is not None: name = ...`, which it reports as such.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _Node = TypeVar("_Node", bound=cst.CSTNode)
 
 @lru_cache(maxsize=1 << 18)
 def _children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
-    return tuple(node.children)  # libcst finds them anew each time, by a visit
+    return tuple(node.children)  # libcst finds them again each time, by a visit
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

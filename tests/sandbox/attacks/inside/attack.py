@@ -1,6 +1,6 @@
 """Do one hostile thing after another, each asked for by name over the channel, and tell what came of it.
 
-Refuses to do anything of its own accord. Standard library only.
+Does not do anything of its own accord. Standard library only.
 """
 
 from __future__ import annotations
