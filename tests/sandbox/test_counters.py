@@ -125,7 +125,8 @@ def test_no_judged_worker_is_ever_given_it(tmp_path: Path, closed: None, monkeyp
         return start(self, command)
 
     monkeypatch.setattr(LocalSandbox, "start", recorded)
-    arena = Arena.open(tmp_path, sys.executable)
+    sandbox = LocalSandbox(sys.executable, tmp_path / "sandbox", owned=(tmp_path,))
+    arena = Arena.open(tmp_path, sys.executable, sandbox=sandbox)
     with contextlib.closing(arena.referee):
         pristine = arena.incumbent
         arena.referee.clock.compare(Request("counters", pristine, {"candidate": pristine}, enough=lambda ratios: True))

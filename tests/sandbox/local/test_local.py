@@ -94,7 +94,7 @@ def test_the_socket_is_gone_once_the_channel_is_connected(local: LocalSandbox, g
 
 def test_a_long_scratch_path_still_holds_a_socket(guests_of: Any, tmp_path: Path) -> None:
     sandbox = LocalSandbox(sys.executable, tmp_path / ("long" * 30))
-    process = guests_of(sandbox)("channel.send({'ok': True})")
+    process = guests_of(sandbox)("channel.send({'ok': True})\nchannel.receive()")
     assert process.channel.receive(20.0) == {"ok": True}
 
 
@@ -108,6 +108,7 @@ def test_no_privilege_survives(local: LocalSandbox, guests_of: Any) -> None:
     code = """
 lines = open("/proc/self/status").read().splitlines()
 channel.send(dict(line.split(":\\t", 1) for line in lines if ":\\t" in line))
+channel.receive()
 """
     told = guests_of(local)(code).channel.receive(20.0)
     read_search = 1 << 2
