@@ -126,6 +126,7 @@ BAD_ENTRIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD_ENTRIES)
 def test_a_bad_entry_is_told_apart(run: Callable[..., Told], name: str) -> None:
     text, status, says = BAD_ENTRIES[name]

@@ -113,6 +113,7 @@ def test_a_gpu_that_another_run_holds_is_left_alone(
         """It was let go of, or never taken."""
 
 
+@pytest.mark.slow
 def test_in_an_image_its_own_python_is_asked(local_images: Images, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--image", local_images.with_torch]) == 0
     told = capsys.readouterr().out

@@ -48,6 +48,7 @@ def image(*arguments: object) -> int:
     return cli.main(["image", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_what_needs_no_network_is_made_without_a_question(
     local_images: Images, capsys: pytest.CaptureFixture[str]
 ) -> None:

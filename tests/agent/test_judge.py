@@ -153,6 +153,7 @@ def test_what_differs_in_content_or_kind_or_is_missing_is_touched(tmp_path: Path
     assert seen == ["bytes", "gone", "kind", "kind/deep", "link", "new"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("synthetic_clock")
 def test_the_targets_own_tests_must_still_pass(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:
     test = "import pathlib\n\ndef test_it():\n    assert 'slow' in pathlib.Path('bench.py').read_text()\n"

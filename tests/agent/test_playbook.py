@@ -170,6 +170,7 @@ def test_platforms_get_what_they_can_use(decoder: tuple[Target, Observation]) ->
     assert propose(request(target, "compile_model", seen, Platform(device="cpu", cpp_compiler=False)))[1]
 
 
+@pytest.mark.slow
 def test_where_recorded_calls_pay_compiling_and_recording_are_one_change(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
     asked = replace(request(target, "compile_model", seen, GPU, cases=3), recording_pays=True)
@@ -288,6 +289,7 @@ def test_on_a_gpu_an_activation_goes_into_the_product_before_it(tmp_path: Path) 
         assert same_results(target, applied(target, found))
 
 
+@pytest.mark.slow
 def test_on_a_gpu_much_waits_for_torch_compile_where_it_pays(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
 

@@ -70,6 +70,7 @@ def test_what_still_pays_is_kept_again_on_a_target_that_has_changed(place: Path,
     }, "nothing new was looked for"
 
 
+@pytest.mark.slow
 def test_what_needs_another_change_is_tried_again_on_the_whole_stack(place: Path, first: Ran) -> None:
     ran = command("revalidate", place / "runs", "again", "one", **{NO_GAIN: "audit_compute-1", RANDOM_TITLES: "1"})
     assert outcomes(ran) == [("audit_compute", "kept"), ("fuse_projections", "kept")]

@@ -33,6 +33,7 @@ def rows_of(ran: Ran) -> dict[str, LedgerRow]:
     return {row.attempt_id: row for row in Ledger.open(ran.run_dir / "ledger.jsonl").rows}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_is_kept_with_the_change_that_it_waited_for_also_when_the_run_is_killed_meanwhile(tmp_path: Path) -> None:
     target, ledger = shutil.copytree(TASK, tmp_path / "target"), tmp_path / "runs" / "one" / "ledger.jsonl"
@@ -62,6 +63,7 @@ def test_it_is_kept_with_the_change_that_it_waited_for_also_when_the_run_is_kill
     assert f"| {FUSED} | with #" in page and ", with #" in page
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_is_given_up_with_the_change_that_it_waited_for_and_tried_by_itself(tmp_path: Path) -> None:
     target = shutil.copytree(TASK, tmp_path / "target")

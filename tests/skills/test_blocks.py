@@ -97,6 +97,7 @@ def test_it_pays_where_a_quarter_of_the_blocks_is_empty(blocks: Any) -> None:
     assert not blocks.pay(window()[None, None, None], ROWS, KEYS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("mask", list(MASKS))
 def test_it_gives_what_torch_gives(blocks: Any, mask: str, device: str) -> None:

@@ -86,6 +86,7 @@ def test_what_cannot_be_compiled_in_one_piece_runs_plainly_for_good() -> None:
             net.second.weight.mul_(0.5)
 
 
+@pytest.mark.slow
 def test_whoever_listens_to_calls_of_modules_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, frozen = pair()
     heard: list[str] = []

@@ -51,6 +51,7 @@ def test_it_decides_as_the_referee_does(script: dict[str, Any]) -> None:
         assert (floor, not why) == (found.delta, found.usable)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_time_that_it_gives_is_that_of_a_call(tmp_path: Path) -> None:
     write_files(tmp_path, {"base.py": SIDE, "other.py": SIDE})

@@ -103,6 +103,7 @@ def test_what_a_model_hands_in_is_judged_and_kept_and_all_is_recorded(tmp_path: 
     assert all(b"sk-the-secret" not in path.read_bytes() for path in ran.run_dir.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_a_step_is_told_how_those_before_it_ended(tmp_path: Path) -> None:
     replies = [READY, call("give_up", reason="one sigmoid, no more"), call("give_up", reason="no kernel either")]
     with serving(*replies) as server:
@@ -133,6 +134,7 @@ def test_what_is_wrong_is_refused_whatever_it_claims(tmp_path: Path) -> None:
     assert "was judged before" in said_to(server, 4)[-1], "no second chance for the same"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("replies", "options", "why"),
     [
@@ -151,6 +153,7 @@ def test_a_model_that_may_not_or_cannot_go_on_ends_its_part_and_not_the_run(
     assert why in ran.report.steps[1].reason and server.replies == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "status", "told"),
     [
@@ -168,6 +171,7 @@ def test_a_model_that_cannot_be_used_is_said_before_anything_is_measured(
     assert "sk-the-secret" not in ran.message + ran.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "status", "told"),
     [
@@ -185,6 +189,7 @@ def test_a_reviewer_that_cannot_be_asked_is_said_before_anything_is_measured(
     assert not (ran.run_dir / "report.json").exists()
 
 
+@pytest.mark.slow
 def test_a_reviewer_of_another_name_is_asked_by_that_name(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     replies = [
@@ -202,6 +207,7 @@ def test_a_reviewer_of_another_name_is_asked_by_that_name(tmp_path: Path) -> Non
     assert [attempt.verdict for attempt in ran.report.attempts] == ["refused"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["sk-the-secret\r", "sk-thé-secret"])
 def test_a_key_that_no_request_can_hold_is_in_no_message(tmp_path: Path, key: str) -> None:
     with serving(READY, call("give_up", reason="nothing")) as server:
@@ -249,6 +255,7 @@ def test_a_reviewer_may_reject_and_nothing_else(tmp_path: Path) -> None:
     assert "tools" not in server.reviewed[0] and "<data>" in server.reviewed[0]["messages"][1]["content"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "at_first", [says("Hello!"), fails(400, "scripted does not support tools")], ids=["talks", "is refused"]
 )
@@ -279,6 +286,7 @@ def test_a_model_without_tool_calls_calls_them_in_words(tmp_path: Path, at_first
     assert "class Model" in told[3]["content"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_run_is_replayed_without_a_network(tmp_path: Path) -> None:
     replies = [READY, call("edit_file", **EDIT), call("submit", **SUBMIT), call("give_up", reason="nothing else")]
@@ -299,6 +307,7 @@ def test_a_run_is_replayed_without_a_network(tmp_path: Path) -> None:
     assert agent(tree, tmp_path / "none", *STEPS, "--replay", str(cut)).status == 53
 
 
+@pytest.mark.slow
 def test_a_limit_of_dollars_needs_a_price_that_is_known(tmp_path: Path) -> None:
     with serving(READY) as server:
         ran = run_with(server, tmp_path, "--dollars", "1")

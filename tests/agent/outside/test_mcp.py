@@ -158,6 +158,7 @@ def test_its_instructions_list_the_packs_of_the_persons_settings(
     anyio.run(main)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_says_itself_which_repository_is_meant(tmp_path: Path) -> None:
     _, folder, _, entry = target(tmp_path)
@@ -181,6 +182,7 @@ def test_it_says_itself_which_repository_is_meant(tmp_path: Path) -> None:
     assert report.read(tmp_path / "runs" / "one").kept == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_whose_agent_goes_away_can_be_resumed_with_what_was_kept(tmp_path: Path) -> None:
     async def leave() -> None:
@@ -197,6 +199,7 @@ def test_a_run_whose_agent_goes_away_can_be_resumed_with_what_was_kept(tmp_path:
     assert [kept.title for kept in report.read(run_dir).kept] == ["Say nothing"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_interrupted_server_ends_with_its_status(tmp_path: Path) -> None:
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -210,6 +213,7 @@ def test_an_interrupted_server_ends_with_its_status(tmp_path: Path) -> None:
         assert running.stdout is not None and running.stdout.read() == "", "stdout is the protocol's alone"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_finish_ends_the_run_also_for_the_playbook(tmp_path: Path) -> None:
     tree = write_files(tmp_path / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
@@ -224,6 +228,7 @@ def test_finish_ends_the_run_also_for_the_playbook(tmp_path: Path) -> None:
     assert {attempt.step for attempt in made.attempts} == {"audit_compute"}, "the projections were left"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_verdict_comes_also_where_it_ends_the_step(tmp_path: Path) -> None:
     folder = target(tmp_path)

@@ -184,6 +184,7 @@ def test_a_compiler_that_crashes_for_one_architecture_is_asked_for_the_others(
     assert errors == {"gfx908": "", "gfx942": ""}
 
 
+@pytest.mark.slow
 def test_a_compiler_that_does_not_come_to_an_end_is_ended(compiler: Compiler, kernel_file: File) -> None:
     path = kernel_file(ADD + CRASHES.replace("os.abort()", "__import__('time').sleep(1000)"))
     found = replace(compiler, compile_s=6.0).compile(Source(path), ["gfx90a", "gfx942"])

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.forking import ADDRESS
 
 ROOT = Path(__file__).parents[3]
@@ -25,6 +27,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_it_times_under_nice(tmp_path: Path) -> None:
     command = ["nice", "-n", "10", sys.executable, "-c", UNDER_NICE, str(tmp_path)]
     env = {name: value for name, value in os.environ.items() if name != ADDRESS}  # its own workers are as nice

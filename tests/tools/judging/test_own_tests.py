@@ -55,6 +55,7 @@ def test_only_what_passes_as_it_is_counts(setting: Setting, make: Callable[..., 
     assert "2 tests" in found.note and "1 fail already" in found.note
 
 
+@pytest.mark.slow
 def test_a_change_that_breaks_a_test_is_named(setting: Setting, make: Callable[..., Build]) -> None:
     pristine, same = make("pristine"), make("same")
     found = own_tests.run_pristine(setting, pristine)

@@ -125,6 +125,7 @@ Model.forward = forward
 """
 
 
+@pytest.mark.slow
 def test_an_incumbent_that_fails_is_told_and_one_that_fails_only_beside_a_candidate_is_held_against_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +214,7 @@ Model.forward = forward
 INPUT, STATE = "float(rows.sum())", "float(sum(weight.sum() for weight in self.parameters()))"
 
 
+@pytest.mark.slow
 def test_a_change_that_takes_long_for_each_new_input_is_not_waited_for_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +230,7 @@ def test_a_change_that_takes_long_for_each_new_input_is_not_waited_for_to_the_en
         arena.referee.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -197,6 +197,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_candidate_that_fills_the_disk_meets_the_limit_of_a_run(tmp_path: Path) -> None:
     sandbox = OurUser(sys.executable, tmp_path / "sandbox", owned=(tmp_path,))
     arena = Arena.open(tmp_path, sys.executable, sandbox=sandbox)

@@ -231,6 +231,7 @@ def test_a_name_that_is_none_of_a_module_makes_no_file(
     assert not (tmp_path / "view" / "optimized").exists()
 
 
+@pytest.mark.slow
 def test_a_whole_model_of_transformers_computes_the_same_with_its_changed_copy(tmp_path: Path) -> None:
     script = """
 import sys, torch

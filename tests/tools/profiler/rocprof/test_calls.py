@@ -76,6 +76,7 @@ def test_a_build_that_fails_is_a_note(collector: Collector, arena: Arena) -> Non
     assert ran.outcome == "failed" and "not today" in ran.notes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("depth", "says"),
     [

@@ -132,6 +132,7 @@ def test_a_tool_that_hangs_is_ended_after_its_time(installed: Installed) -> None
     assert nothing_left(job)
 
 
+@pytest.mark.slow
 def test_after_a_pass_that_hangs_no_more_are_tried(installed: Installed) -> None:
     job = installed("hangs-counting")
     tools = find_tools(job)
