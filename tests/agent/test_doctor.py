@@ -130,6 +130,7 @@ def test_no_engine_is_a_problem_with_a_mend(
     assert "local: uncontained" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("card", "says"),
     [

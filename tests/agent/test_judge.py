@@ -121,6 +121,7 @@ def test_a_patch_is_taken_to_the_byte(tmp_path: Path, end: bytes) -> None:
     assert (tmp_path / "changed" / "b.py").read_bytes() == b"y" + end
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("synthetic_clock")
 def test_a_change_is_measured_by_the_rule_of_a_run(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:

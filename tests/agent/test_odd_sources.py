@@ -13,6 +13,8 @@ from tests.observed import Target, same_results
 from tools.candidate import Candidate
 from tools.diff.patch import AppliedPatch, PatchRules, plan_patch, tree_reader
 
+pytestmark = pytest.mark.slow
+
 MODEL = '''
 import math
 import torch

@@ -14,6 +14,8 @@ import pytest
 from tests.forking import ForkingSandbox
 from tools.isa.compile import Compiler, Source
 
+pytestmark = pytest.mark.slow
+
 SKILLS = Path(__file__).parents[2] / "skills"
 ARCHITECTURES = ("gfx90a", "gfx942", "gfx950")
 # one process for all blocks of a file, which import torch once; each as a script of its own

@@ -85,6 +85,7 @@ def test_aiter_is_one_of_the_ways_for_16_bits_without_a_mask(
         assert (ways(routed)[-1], found.stride()) == (wanted, expected.stride())
 
 
+@pytest.mark.slow
 def test_blocks_are_one_of_the_ways_where_a_mask_leaves_out_enough(
     routed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

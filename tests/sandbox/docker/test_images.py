@@ -23,6 +23,8 @@ from sandbox.errors import DiskFull, ImageBuildFailed, ImageUnusable, RatchetErr
 from tests.files import write_files
 from tests.local_image import PACKAGES, TORCH, Images, package
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Run
 

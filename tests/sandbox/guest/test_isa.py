@@ -17,6 +17,8 @@ import pytest
 from tests.files import write_files
 from tests.guest import FOLDER, module
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("triton")
 TARGET = {"name": "gfx942", "wave_size": 64, "lds_bytes": 65536, "compute_units": 304}
 KERNELS = """

@@ -15,6 +15,8 @@ from tools.isa.layouts import Layouts
 from tools.isa.machine_code import MachineCode
 from tools.occupancy import Need, occupancy
 
+pytestmark = pytest.mark.slow
+
 
 def facts(
     code: MachineCode,
