@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tools.profiler import trace, work
 from tools.profiler.trace import Op
@@ -124,7 +125,9 @@ def test_where_they_do_not_nothing_is_guessed(called: Op | None) -> None:
 
 def test_torch_itself_tells_strides_and_what_is_causal(tmp_path: Path) -> None:
     heads = torch.ones(1, 2, 16, 8)
-    with torch.profiler.profile(record_shapes=True) as seen, torch.no_grad():
+    # which backends are allowed is a setting of the process, which another test may have changed
+    flash = sdpa_kernel(SDPBackend.FLASH_ATTENTION)
+    with torch.profiler.profile(record_shapes=True) as seen, torch.no_grad(), flash:
         torch.conv2d(torch.ones(1, 3, 32, 32), torch.ones(8, 3, 4, 4), stride=4)
         torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
     seen.export_chrome_trace(str(tmp_path / "trace.json"))
