@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from tools.judging.tensors import BadTensorFile, opened
@@ -138,15 +139,21 @@ def find(folder: Path, wanted: Callable[[str], object], notes: list[str]) -> lis
     The smallest come first; once they are larger than one file may be, the others are left out.
     """
     sizes: dict[Path, int] = {}
-    entries = 0
-    for place, folders, names in os.walk(folder, onerror=lambda error: notes.append(_unreadable(error))):
-        if len(Path(place).relative_to(folder).parts) >= _MOST_DEPTH:
-            folders.clear()
-        entries += len(folders) + len(names)
-        if entries > _MOST_ENTRIES:
-            notes.append(f"the folder of results has more than {_MOST_ENTRIES} entries; some were left out")
-            break
-        sizes |= {path: path.lstat().st_size for path in (Path(place, name) for name in names if wanted(name))}
+    waiting, seen = [(folder, 0)], 0
+    while waiting and seen < _MOST_ENTRIES:
+        place, depth = waiting.pop()
+        try:
+            with os.scandir(place) as inside:
+                for entry in islice(inside, _MOST_ENTRIES - seen):
+                    seen += 1
+                    if entry.is_dir(follow_symlinks=False) and depth < _MOST_DEPTH:
+                        waiting.append((Path(entry.path), depth + 1))
+                    elif wanted(entry.name):
+                        sizes[Path(entry.path)] = entry.stat(follow_symlinks=False).st_size
+        except OSError as error:
+            notes.append(f"a folder of results could not be read: {error.strerror}")
+    if seen == _MOST_ENTRIES:
+        notes.append(f"the folder of results has {_MOST_ENTRIES} entries or more; some may have been left out")
     found, room = list[Path](), MOST_BYTES
     for path, size in sorted(sizes.items(), key=lambda each: each[1])[:_MOST_FILES]:
         if room > 0:  # the one that goes beyond it is read as far as it may be
@@ -155,7 +162,3 @@ def find(folder: Path, wanted: Callable[[str], object], notes: list[str]) -> lis
     if left := len(sizes) - len(found):
         notes.append(f"{left} files of results are too many or too large and were not read")
     return sorted(found)
-
-
-def _unreadable(error: OSError) -> str:
-    return f"a folder of results could not be read: {error.strerror}"
