@@ -11,19 +11,17 @@ from scripts import guards, promises
 from tests.sandbox.attacks.suite import ALL
 
 ROOT = Path(__file__).resolve().parents[1]
-MARK = re.compile(r'^@pytest\.mark\.guard\("(.*)"\)', re.MULTILINE)
-RED_TEAM_TESTS = [file.relative_to(ROOT) for file in sorted((ROOT / "tests" / "evals").glob("test_red_team_*.py"))]
 FAMILIES = {  # one cheat stands for each in the quick tier
-    "a clock of its own": ["01_patched_timers"],
-    "outputs that come later": ["24_reply_first"],
-    "outputs that are wrong": ["09_constant"],
-    "an end that looks like success": ["15_exit_zero"],
-    "files that the verdict rests on": ["18_slowed_baseline"],
-    "inputs that are known beforehand": ["26_remembered_results"],
-    "the other worker": ["27_spinning_child"],
-    "work outside of the call": ["beyond_staged_ahead"],
-    "what restarts leave": ["beyond_memory_of_restarts"],
-    "a cache that is shared": ["31_poisoned_cache"],
+    "a clock of its own": "01_patched_timers",
+    "outputs that come later": "24_reply_first",
+    "outputs that are wrong": "09_constant",
+    "an end that looks like success": "15_exit_zero",
+    "files that the verdict rests on": "18_slowed_baseline",
+    "inputs that are known beforehand": "26_remembered_results",
+    "the other worker": "27_spinning_child",
+    "work outside of the call": "beyond_staged_ahead",
+    "what restarts leave": "beyond_memory_of_restarts",
+    "a cache that is shared": "31_poisoned_cache",
 }
 
 
@@ -52,22 +50,17 @@ def test_the_page_of_guards_is_what_the_sources_say() -> None:
     assert guards.PAGE.read_text() == guards.page(), "run `make docs`"
 
 
-def test_no_guard_is_without_a_test() -> None:
-    found = [*guards.of_red_team(), *guards.of_trust()]
-    assert len(found) > 60
-    assert [(guard.name, guard.against) for guard in found if not guard.tests] == []
-
-
-def test_every_mark_of_a_guard_names_a_row() -> None:
-    marked = {name for file in (ROOT / "tests").rglob("test_*.py") for name in MARK.findall(file.read_text())}
-    rows = {row[0] for row in guards.rows((guards.RED_TEAM / "README.md").read_text(), "cheat | what it did")}
-    assert marked and marked <= rows
+def test_every_guard_has_a_test_and_every_mark_names_a_guard() -> None:
+    tests, known = guards.marked(), [guard for table in guards.guards().values() for guard in table]
+    assert len(known) > 40
+    assert [name for guard in known for name in guard.names if name not in tests] == []
+    assert tests.keys() - {name for guard in known for name in guard.names} == set()
 
 
 def test_each_kind_of_cheat_is_in_the_quick_tier() -> None:
     """Shown to be refused, or to gain nothing, and to gain where its guard is gone."""
-    for family, numbers in FAMILIES.items():
-        tests = {test for file in RED_TEAM_TESTS for test in guards.tests_of(file) if "test" in test.tiers}
-        of_family = [t.name for t in tests if any(n in t.name or n in t.text for n in numbers)]
-        gone = [name for name in of_family if re.search(r"_gains?_(?!nothing)|_pass(es)?_", name)]
-        assert gone and set(of_family) - set(gone), family
+    tests = guards.marked()
+    for family, cheat in FAMILIES.items():
+        of_family = {test.name for test in tests[cheat] if "test" in test.tiers}
+        gone = {name for name in of_family if re.search(r"_gains?_(?!nothing)|_pass(es)?_", name)}
+        assert gone and of_family - gone, family

@@ -133,6 +133,7 @@ def truths(ran: Ran) -> set[str]:
     }
 
 
+@pytest.mark.guard("agent secrets")
 def test_no_file_of_the_run_holds_a_secret(ran: Ran) -> None:
     files = [path for path in ran.run_dir.rglob("*") if path.is_file()]
     assert {"ledger.jsonl", "report.json", "checkpoint.sqlite", "run.json"} <= {path.name for path in files}
@@ -140,6 +141,7 @@ def test_no_file_of_the_run_holds_a_secret(ran: Ran) -> None:
     assert not LEAKY.search(ran.said.encode())
 
 
+@pytest.mark.guard("agent secrets")
 def test_the_engine_never_learns_a_secret(ran: Ran) -> None:
     if ran.provider != "docker":
         return

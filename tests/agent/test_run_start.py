@@ -64,6 +64,7 @@ def test_what_an_earlier_run_left_is_not_taken_for_somebody_else(
 
 
 @pytest.mark.parametrize(("container", "given", "told"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+@pytest.mark.guard("one run a card")
 def test_a_lock_that_ends_at_a_containers_wall_is_told(
     container: bool, given: bool, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ def test_the_nearest_file_of_the_person_counts(tmp_path: Path) -> None:
     assert settings_file.defaults(target, tmp_path / "home", tmp_path / "none") == {}
 
 
+@pytest.mark.guard("model address")
 def test_what_lies_in_or_around_a_target_is_not_read(tmp_path: Path) -> None:
     theirs = {
         "ratchet.toml": 'base_url = "http://elsewhere"\n',

@@ -80,6 +80,7 @@ def ran(place: Path, target: Path) -> Ran:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.guard("a .git that runs code")
 def test_it_walks_all_ten_steps_and_keeps_something(ran: Ran) -> None:
     assert len(ran.report.steps) == 10
     assert ran.report.kept

@@ -19,15 +19,19 @@ from tools.judging.inputs import InputSupply
 from tools.judging.timings import INCUMBENT
 from tools.judging.worker import Build, Worker
 
+pytestmark = pytest.mark.guard("red team")
+
 # -- work that is done while an input is staged
 
 
+@pytest.mark.guard("beyond_staged_ahead")
 def test_work_in_a_changed_loader_is_refused(arena: Arena) -> None:
     found = arena.check("beyond_staged_ahead")
     assert (found.verdict, "tensors.Loaded.__init__" in found.reason) == ("refused", True)
 
 
 @pytest.mark.alone
+@pytest.mark.guard("beyond_staged_ahead")
 def test_work_moved_into_staging_counts_as_if_it_were_in_the_call(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,6 +41,7 @@ def test_work_moved_into_staging_counts_as_if_it_were_in_the_call(
 
 
 @pytest.mark.alone
+@pytest.mark.guard("beyond_staged_ahead")
 def test_work_moved_into_staging_gains_where_staging_is_free(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +65,7 @@ def loading_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.usefixtures("loading_is_free")
+@pytest.mark.guard("beyond_staged_ahead")
 def test_work_moved_into_loading_gains_nothing_of_what_is_sealed(long_arena: Arena) -> None:
     verdict = long_arena.judge("beyond_staged_ahead")
     assert verdict.name in ("neutral", "slower"), verdict.reason
@@ -68,6 +74,7 @@ def test_work_moved_into_loading_gains_nothing_of_what_is_sealed(long_arena: Are
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.usefixtures("loading_is_free")
+@pytest.mark.guard("beyond_staged_ahead")
 def test_work_moved_into_loading_gains_where_nothing_is_sealed(long_arena: Arena, tmp_path: Path) -> None:
     weak = long_arena.with_guest(tmp_path, {"seal.py": [(SEALING, "    if True:\n")]})
     verdict = weak.time("beyond_staged_ahead")
@@ -87,6 +94,7 @@ def against_a_slow_tuning(arena: Arena, tmp_path: Path) -> Arena:
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("beyond_slow_tail")
 def test_most_calls_faster_but_all_together_slower_is_slower(against_a_slow_tuning: Arena) -> None:
     verdict = against_a_slow_tuning.time("beyond_slow_tail")
     assert (verdict.name, "all calls together" in verdict.reason) == ("slower", True)
@@ -94,6 +102,7 @@ def test_most_calls_faster_but_all_together_slower_is_slower(against_a_slow_tuni
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("beyond_slow_tail")
 def test_a_slow_tail_gains_where_only_the_median_counts(
     against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +114,7 @@ def test_a_slow_tail_gains_where_only_the_median_counts(
 # -- other code judged than is kept
 
 
+@pytest.mark.guard("beyond_own_tree")
 def test_a_candidate_that_writes_into_its_own_tree_is_refused(arena: Arena) -> None:
     found = arena.check("beyond_own_tree")
     assert (found.verdict, "beyond_own_tree/quick" in found.reason) == ("refused", True)
@@ -112,6 +122,7 @@ def test_a_candidate_that_writes_into_its_own_tree_is_refused(arena: Arena) -> N
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("beyond_own_tree")
 def test_a_note_in_its_own_tree_gains_where_nobody_looks_at_it(
     against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +181,7 @@ def three_restarts(short_plans: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.alone
 @pytest.mark.usefixtures("memory", "three_restarts")
+@pytest.mark.guard("beyond_memory_of_restarts")
 def test_a_memory_that_outlives_restarts_gains_nothing_when_each_has_its_own_inputs(arena: Arena) -> None:
     verdict = arena.time("beyond_memory_of_restarts")
     assert verdict.name in ("neutral", "slower"), verdict.reason
@@ -177,6 +189,7 @@ def test_a_memory_that_outlives_restarts_gains_nothing_when_each_has_its_own_inp
 
 @pytest.mark.alone
 @pytest.mark.usefixtures("memory", "three_restarts")
+@pytest.mark.guard("beyond_memory_of_restarts")
 def test_a_memory_that_outlives_restarts_gains_where_inputs_come_again(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:

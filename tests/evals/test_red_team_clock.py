@@ -18,6 +18,8 @@ from tools.judging.referee import Referee
 from tools.judging.timings import Side
 from tools.judging.worker import Worker
 
+pytestmark = pytest.mark.guard("red team")
+
 DIGEST = "digest = Digest(self.result[1], key)  # while the device still works"
 RUN = f"""\
         with workload.guarded("call_raised", self.tree):
@@ -43,16 +45,19 @@ def without_commitments(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
 # -- 1: timers
 
 
+@pytest.mark.guard("01_patched_timers")
 def test_01_patched_timers_are_refused(arena: Arena) -> None:
     found = arena.check("01_patched_timers")
     assert (found.verdict, "which the original does not" in found.reason) == ("refused", True)
 
 
+@pytest.mark.guard("01_patched_timers")
 def test_01_patched_timers_that_show_only_when_timed_are_refused_too(arena: Arena) -> None:
     assert arena.time("01_patched_timers").name == "refused"
 
 
 @pytest.mark.alone
+@pytest.mark.guard("01_patched_timers")
 def test_01_gains_by_a_clock_inside_the_worker(arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def by_the_workers_clock(self: Worker, prepared: tuple[int, str, bytes], spin_s: float) -> tuple[str, int]:
         reply = self.ask("call", key=prepared[0])
@@ -69,6 +74,7 @@ def test_01_gains_by_a_clock_inside_the_worker(arena: Arena, tmp_path: Path, mon
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("04_lazy_result")
 def test_04_a_lazy_result_gains_where_the_reply_needs_no_outputs(
     arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +90,7 @@ def test_04_a_lazy_result_gains_where_the_reply_needs_no_outputs(
 
 
 @pytest.mark.slow
+@pytest.mark.guard("07_empty_when_timed")
 def test_07_outputs_that_are_empty_when_timed_are_wrong(arena: Arena) -> None:
     verdict = arena.judge("07_empty_when_timed")
     assert (verdict.name, "while it was timed" in verdict.reason) == ("wrong", True)
@@ -91,17 +98,20 @@ def test_07_outputs_that_are_empty_when_timed_are_wrong(arena: Arena) -> None:
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("07_empty_when_timed")
 def test_07_gains_where_timed_outputs_are_not_checked(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Referee, "check_timed", nothing_found)
     assert arena.time("07_empty_when_timed").name == "kept"
 
 
+@pytest.mark.guard("24_reply_first")
 def test_24_a_reply_before_its_outputs_is_refused(arena: Arena) -> None:
     found = arena.check("24_reply_first")
     assert (found.verdict, "committed" in found.reason) == ("refused", True)
 
 
 @pytest.mark.alone
+@pytest.mark.guard("24_reply_first")
 def test_24_gains_where_a_reply_commits_to_nothing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     without_commitments(monkeypatch, "0123456789abcdef")
     staging_counts_nowhere(monkeypatch)  # the next staging waits for it
@@ -114,12 +124,14 @@ def test_24_gains_where_a_reply_commits_to_nothing(arena: Arena, monkeypatch: py
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("25_short_blocks")
 def test_25_slow_short_blocks_gain_nothing_by_whole_times(arena: Arena) -> None:
     assert arena.time("25_short_blocks").name in ("neutral", "slower")
 
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("25_short_blocks")
 def test_25_gains_by_the_slope(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Session._block
 
@@ -145,11 +157,13 @@ def test_25_gains_by_the_slope(arena: Arena, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.alone
+@pytest.mark.guard("26_remembered_results")
 def test_26_a_memory_of_results_gains_nothing_when_no_input_comes_twice(arena: Arena) -> None:
     assert arena.time("26_remembered_results").name in ("neutral", "slower")
 
 
 @pytest.mark.alone
+@pytest.mark.guard("26_remembered_results")
 def test_26_gains_where_a_few_inputs_take_turns(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     draw_all = InputSupply.draw_all
     monkeypatch.setattr(InputSupply, "draw_all", lambda *asked: [files[:4] * 20 for files in draw_all(*asked)])
@@ -158,12 +172,14 @@ def test_26_gains_where_a_few_inputs_take_turns(arena: Arena, monkeypatch: pytes
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("29_looking_ahead")
 def test_29_looking_ahead_gains_nothing_when_nothing_lies_ahead(arena: Arena) -> None:
     assert arena.time("29_looking_ahead").name in ("neutral", "slower")
 
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("29_looking_ahead")
 def test_29_gains_where_all_inputs_are_revealed_at_once(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     ask_all = Session._all
 

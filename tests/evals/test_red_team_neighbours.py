@@ -21,6 +21,8 @@ from tools.judging.clock import Session
 from tools.judging.grounds import Grounds
 from tools.judging.worker import Build
 
+pytestmark = pytest.mark.guard("red team")
+
 # -- 18: the baseline
 
 
@@ -33,6 +35,7 @@ def expendable(arena: Arena, open_folder: Path) -> Arena:
     return replace(arena, trees=trees, incumbent=pristine, referee=referee)
 
 
+@pytest.mark.guard("18_slowed_baseline")
 def test_18_a_slowed_baseline_is_refused(expendable: Arena) -> None:
     expendable.referee.grounds.share([expendable.referee.pristine.tree])
     verdict = expendable.judge("18_slowed_baseline")
@@ -41,6 +44,7 @@ def test_18_a_slowed_baseline_is_refused(expendable: Arena) -> None:
         expendable.check("09_constant")
 
 
+@pytest.mark.guard("18_slowed_baseline")
 def test_18_a_slowed_incumbent_is_refused_even_if_it_is_not_the_pristine_tree(arena: Arena, open_folder: Path) -> None:
     own = replace(arena, trees=open_folder)
     top = Build("top", shutil.copytree(RED_TEAM / "target", open_folder / "top"))
@@ -50,6 +54,7 @@ def test_18_a_slowed_incumbent_is_refused_even_if_it_is_not_the_pristine_tree(ar
 
 
 @pytest.mark.alone
+@pytest.mark.guard("18_slowed_baseline")
 def test_18_gains_where_nobody_looks_at_the_files(expendable: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Grounds, "changes", lambda self, *builds: [])
     assert expendable.judge("18_slowed_baseline").name == "kept"
@@ -59,6 +64,7 @@ def test_18_gains_where_nobody_looks_at_the_files(expendable: Arena, monkeypatch
 
 
 @pytest.mark.alone
+@pytest.mark.guard("27_spinning_child")
 def test_27_a_spinning_child_gains_nothing_while_it_is_frozen(long_arena: Arena) -> None:
     assert long_arena.time("27_spinning_child").name in ("neutral", "slower")
 
@@ -72,6 +78,7 @@ def without_freezing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("27_spinning_child")
 def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_beside_its_copies(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +90,7 @@ def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_beside_its_copies
 
 
 @pytest.mark.alone
+@pytest.mark.guard("27_spinning_child")
 def test_27_gains_where_the_idle_worker_runs_on(long_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     without_freezing(long_arena, monkeypatch)
     monkeypatch.setattr(agreement, "check", lambda *_: None)
@@ -124,6 +132,7 @@ def neighbours(long_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.guard("28_more_cores")
 def test_28_more_cores_gain_nothing_as_the_sandbox_is(long_arena: Arena, open_folder: Path) -> None:
     sandbox = OurUser(sys.executable, open_folder)
     assert long_arena.with_setting(sandbox=sandbox).time("28_more_cores").name != "kept"
@@ -131,6 +140,7 @@ def test_28_more_cores_gain_nothing_as_the_sandbox_is(long_arena: Arena, open_fo
 
 @pytest.mark.slow
 @two_cpus
+@pytest.mark.guard("28_more_cores")
 def test_28_more_cores_are_refused_where_the_kernel_lets_it_have_them(long_arena: Arena) -> None:
     verdict = long_arena.time("28_more_cores")
     assert (verdict.name, "may run on CPUs" in verdict.reason) == ("refused", True)
@@ -139,6 +149,7 @@ def test_28_more_cores_are_refused_where_the_kernel_lets_it_have_them(long_arena
 @pytest.mark.alone
 @pytest.mark.slow
 @two_cpus
+@pytest.mark.guard("28_more_cores")
 def test_28_gains_where_nobody_looks_at_the_cores(
     long_arena: Arena, neighbours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,11 +164,13 @@ def test_28_gains_where_nobody_looks_at_the_cores(
 
 
 @pytest.mark.alone
+@pytest.mark.guard("31_poisoned_cache")
 def test_31_a_poisoned_cache_gains_nothing_when_it_is_not_shared(arena: Arena) -> None:
     assert arena.judge("31_poisoned_cache").name in ("neutral", "slower")
 
 
 @pytest.mark.alone
+@pytest.mark.guard("31_poisoned_cache")
 def test_31_gains_where_the_cache_is_shared(arena: Arena) -> None:
     checked = arena.referee.check(arena.candidate("31_poisoned_cache"))
     shared = replace(arena.incumbent, cache=checked.build.cache)

@@ -14,6 +14,8 @@ from tools.judging.referee import Referee
 from tools.judging.script import Call, Draw, Script
 from tools.judging.worker import Build
 
+pytestmark = pytest.mark.guard("red team")
+
 WRONG = {
     "05_stale_memory": "off by",
     "06_pointer_cache": "",
@@ -25,6 +27,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("cheat", WRONG)
+@pytest.mark.guard(
+    "05_stale_memory", "06_pointer_cache", "09_constant", "11_changed_inputs", "14_edited_benchmark", "30_baked_weights"
+)
 def test_it_is_wrong(arena: Arena, cheat: str) -> None:
     found = arena.check(cheat)
     assert found.verdict == "wrong"
@@ -32,10 +37,12 @@ def test_it_is_wrong(arena: Arena, cheat: str) -> None:
 
 
 @pytest.mark.parametrize("cheat", ["15_exit_zero", "15_system_exit"])
+@pytest.mark.guard("15_exit_zero", "15_system_exit")
 def test_an_end_that_looks_like_success_is_refused(arena: Arena, cheat: str) -> None:
     assert arena.check(cheat).verdict == "refused"
 
 
+@pytest.mark.guard("04_lazy_result")
 def test_a_lazy_result_is_wrong_whatever_its_class_is_called(arena: Arena) -> None:
     found = arena.check("04_lazy_result")
     assert (found.verdict, "kind" in found.reason) == ("wrong", True)
@@ -65,6 +72,7 @@ CALL_AFTER_REFERENCE = """\
 """
 
 
+@pytest.mark.guard("05_stale_memory")
 def test_05_passes_where_the_same_process_has_just_freed_the_answer(arena: Arena, tmp_path: Path) -> None:
     """The block that was freed last is handed out next, unchanged: so do CUDA's allocator and, by chance, glibc."""
     layers = str(arena.referee.pristine.tree / "layers.py")
@@ -72,17 +80,20 @@ def test_05_passes_where_the_same_process_has_just_freed_the_answer(arena: Arena
     assert weak.check("05_stale_memory").verdict is None
 
 
+@pytest.mark.guard("06_pointer_cache", "09_constant")
 def test_06_and_09_pass_where_every_call_gets_the_same_input(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     weak = weak_script(arena, monkeypatch, *[Draw("", {"rows": 32}, seed=0)] * 3)
     assert weak.check("09_constant").verdict is None
     assert weak.check("06_pointer_cache").verdict is None
 
 
+@pytest.mark.guard("11_changed_inputs")
 def test_11_passes_where_nobody_looks_at_the_arguments(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(correctness, "_arguments", lambda *_: None)
     assert arena.check("11_changed_inputs").verdict is None
 
 
+@pytest.mark.guard("14_edited_benchmark")
 def test_14_passes_where_inputs_and_reference_come_from_the_candidate(arena: Arena, tmp_path: Path) -> None:
     own = Build("own", arena.tree("14_edited_benchmark"))
     setting = arena.referee.setting
@@ -91,12 +102,14 @@ def test_14_passes_where_inputs_and_reference_come_from_the_candidate(arena: Are
     assert fooled.check(own).finding.verdict is None
 
 
+@pytest.mark.guard("15_exit_zero", "15_system_exit")
 def test_15_passes_where_an_exit_status_is_believed(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(correctness, "fault_verdict", lambda fault: (None, ""))
     assert arena.check("15_exit_zero") == Finding(None, "", {"fault": "died"})
     assert arena.check("15_system_exit") == Finding(None, "", {"fault": "exited_as_success"})
 
 
+@pytest.mark.guard("30_baked_weights")
 def test_30_passes_where_there_is_one_state_dict_only(arena: Arena) -> None:
     states = dict.fromkeys(arena.referee.workload.states, arena.referee.workload.states["a"])
     one = replace(arena.referee.workload, states=states, transforms=())

@@ -38,6 +38,7 @@ def bench(provided: tuple[Sandbox, str]) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("check", ALL, ids=lambda check: check.name)
+@pytest.mark.guard("attacks")
 def test_what_is_promised_holds(check: Check, bench: Bench) -> None:
     """What is not is not tried: on this machine nothing would stop it. One that cannot be tried (NotTried) fails."""
     assert not promised(bench.sandbox, check.promise) or tried(check, bench) is None
@@ -131,6 +132,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("name", PROVIDERS)
 @pytest.mark.parametrize("killed", ["the agent", "the agent and what watches for it"])
+@pytest.mark.guard("killed agent")
 def test_after_a_killed_agent_nothing_is_left(name: str, killed: str, open_folder: Path, until: Until) -> None:
     MADE[name](open_folder / "unused")
     agent = subprocess.Popen(

@@ -139,6 +139,7 @@ def says_nothing(provider: str, *about: str | Check) -> bool:
 @pytest.mark.parametrize(
     "case", [case for case in CASES if not says_nothing(case.provider, *case.guards, case.check)], ids=str
 )
+@pytest.mark.guard("attacks")
 def test_a_check_fails_without_its_guard(case: Case, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for needed in {case.provider, "docker" if case.check is files.engines else case.provider}:
         _available(needed)
@@ -159,6 +160,7 @@ def _available(provider: str) -> None:
 
 
 @pytest.mark.parametrize("provider", KINDS)
+@pytest.mark.guard("attacks")
 def test_every_guard_is_missed_by_a_check(provider: str) -> None:
     missed = {guard for case in CASES if case.provider == provider for guard in case.guards}
     assert missed | (set(UNSERVED) & set(GUARDS[provider])) == set(GUARDS[provider])
@@ -199,6 +201,7 @@ TOGETHER = {"user": frozenset({"user", "capabilities"})}
     ("provider", "guard"),
     [(name, guard) for name, says in SAYS.items() for guard in says if not says_nothing(name, guard)],
 )
+@pytest.mark.guard("missing control")
 def test_the_look_from_inside_misses_a_guard(
     provider: str, guard: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def test_tokens_and_dollars_are_counted_by_step() -> None:
     ],
     ids=["tokens", "dollars"],
 )
+@pytest.mark.guard("model limits")
 def test_who_has_reached_a_limit_is_not_asked(limits: dict[str, Any], told: str) -> None:
     chat, account = Says(Usage(prompt=100, completion=10)), Account(**limits)
     with pytest.raises(BudgetReached) as caught:

@@ -127,6 +127,7 @@ def outside_of_marks(said: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.guard("marked text", "obedient model", "secret files", "model key")
 def test_a_model_that_takes_orders_from_a_repository_reaches_nothing(tmp_path: Path) -> None:
     available(choose.make("bwrap", Wanted(sys.executable, tmp_path, (tmp_path,))))
     tree, secret = write_files(tmp_path / "target", FILES), tmp_path / "secret.txt"

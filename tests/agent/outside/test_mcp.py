@@ -132,6 +132,7 @@ async def drive(client: Client) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("connect", [on_stdio, on_http])
+@pytest.mark.guard("marked text", "MCP server")
 def test_an_outside_agent_brings_a_change_to_the_stack(connect: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with connect(tmp_path, *target(tmp_path)) as client:

@@ -19,6 +19,7 @@ def gpu(vendor: str, index: int = 3) -> Gpu:
     return machines.gpu(vendor=vendor, index=index, devices=tuple(map(Path, nodes)), groups=(44, 109))
 
 
+@pytest.mark.guard("one GPU")
 def test_a_container_gets_the_nodes_of_one_gpu_its_groups_and_its_number_inside() -> None:
     given = access.by_nodes(gpu("amd"))
     assert given.nodes == (Path("/dev/kfd"), Path("/dev/dri/renderD131"))
@@ -82,6 +83,7 @@ def test_of_nvidias_gpu_an_engine_shows_what_its_toolkit_adds(by: frozenset[str]
 
 
 @pytest.mark.parametrize("vendor", ["amd", "nvidia"])
+@pytest.mark.guard("one GPU")
 def test_a_gpu_that_is_given_by_its_nodes_is_seen_by_those(vendor: str) -> None:
     given = access.by_nodes(gpu(vendor))
     assert given.seen == given.nodes == gpu(vendor).devices

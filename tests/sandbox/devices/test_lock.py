@@ -78,6 +78,7 @@ def test_a_lock_is_for_one_card_and_is_given_back(tmp_path: Path, gpus: tuple[Gp
     held.release()  # again: nothing happens
 
 
+@pytest.mark.guard("one run a card")
 def test_another_process_is_refused_and_told_who_has_it(tmp_path: Path, gpus: tuple[Gpu, ...]) -> None:
     with holder(gpus[0], tmp_path / "locks") as process:
         with pytest.raises(DeviceBusy, match=f"run other-run .process {process.pid}, since 20..-") as caught:
@@ -123,6 +124,7 @@ def test_who_waits_gets_it_when_it_is_free(tmp_path: Path, gpus: tuple[Gpu, ...]
         acquire(gpus[0], 20, folders=[tmp_path / "locks"]).release()
 
 
+@pytest.mark.guard("one run a card")
 def test_the_dies_of_one_card_cannot_be_timed_at_once(tmp_path: Path) -> None:
     machines.four_mi250(tmp_path / "machine")
     first, second, third = find_gpus(tmp_path / "machine").gpus[:3]
@@ -219,6 +221,7 @@ def test_a_folder_in_which_another_user_can_replace_files_is_not_used(tmp_path: 
 
 
 @as_root
+@pytest.mark.guard("one run a card")
 def test_users_meet_in_a_folder_and_in_files_of_each_other(open_folder: Path, gpus: tuple[Gpu, ...]) -> None:
     def as_another(act: Callable[[], object]) -> int:
         """Exit status: 0 when it worked, 33 when the card was busy."""

@@ -258,6 +258,7 @@ def test_a_base_that_cannot_be_fetched_is_told_so(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("host_network")
+@pytest.mark.guard("image build")
 def test_an_image_for_a_target_holds_what_it_requires_and_none_of_its_code(
     local_images: Images,
     cpu_image: str,

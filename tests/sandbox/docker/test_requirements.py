@@ -69,6 +69,7 @@ def test_a_lock_in_pips_format_goes_before_what_it_was_made_of(target: Target) -
         "~/a",
     ],
 )
+@pytest.mark.guard("image build")
 def test_what_lies_in_the_target_or_on_this_disk_is_left_out_and_told(line: str, target: Target) -> None:
     found = requirements.read(target({"requirements.txt": f"numpy\n{line}\n"}))
     assert (found.lines, found.left_out) == (("numpy",), (line,))
@@ -116,6 +117,7 @@ def test_links_that_lead_out_of_the_target_are_refused(target: Target, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["../outside.txt", "/etc/passwd", "sub/../../outside.txt", "linked/outside.txt"])
+@pytest.mark.guard("image build")
 def test_includes_that_lead_out_of_the_target_are_refused(name: str, target: Target, tmp_path: Path) -> None:
     write_files(tmp_path, {"outside.txt": "secret\n"})
     folder = target({"requirements.txt": f"-r {name}\n", "sub/x": ""})

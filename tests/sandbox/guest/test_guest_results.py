@@ -59,6 +59,7 @@ def saved(answer: str, folder: Path, mode: str = "inference") -> tensors.Leaf:
         ("a view of it", "argument 0"),
     ],
 )
+@pytest.mark.guard("a result in the caller's memory, or without gradient")
 def test_it_says_whose_memory_a_result_shares(answer: str, borrowed: str, tmp_path: Path) -> None:
     assert saved(answer, tmp_path).borrowed == borrowed
 
@@ -69,6 +70,7 @@ def test_only_torchs_own_classes_have_a_plain_name(tmp_path: Path) -> None:
     assert saved("a subclass with the plain name", tmp_path).kind == "bench:Tensor"
 
 
+@pytest.mark.guard("a result in the caller's memory, or without gradient")
 def test_it_says_whether_a_gradient_flows_back(tmp_path: Path) -> None:
     assert saved("a parameter", tmp_path, "training").grad
     assert not saved("its own", tmp_path, "training").grad

@@ -73,12 +73,14 @@ LEAVES: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
+@pytest.mark.guard("links, pipes and forged headers for outputs")
 def test_a_file_is_refused_that_has(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadTensorFile):
         tensors.read(written(tmp_path / "x", HEADERS[name]))
 
 
 @pytest.mark.parametrize("name", LEAVES)
+@pytest.mark.guard("links, pipes and forged headers for outputs")
 def test_a_file_is_refused_whose_leaf_has(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadTensorFile):
         tensors.read(with_leaf(tmp_path / "x", **LEAVES[name]))
@@ -112,6 +114,7 @@ def test_a_file_that_is_too_short_is_refused(size: int, tmp_path: Path) -> None:
         tensors.read(tmp_path / "x")
 
 
+@pytest.mark.guard("links, pipes and forged headers for outputs")
 def test_what_is_no_plain_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(with_leaf(tmp_path / "secret"))
@@ -148,6 +151,7 @@ def test_a_result_without_gradient_or_in_borrowed_memory_has_another_form(tmp_pa
     assert accuracy.same_form(plain, other) == accuracy.same_form(with_gradient, plain) == ""
 
 
+@pytest.mark.guard("links in the compile cache")
 def test_a_cache_is_copied_without_following_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("a key")
     cache, into = tmp_path / "cache", tmp_path / "into"
@@ -161,6 +165,7 @@ def test_a_cache_is_copied_without_following_where_it_leads(tmp_path: Path) -> N
     assert [path.relative_to(into).as_posix() for path in sorted(into.rglob("*"))] == ["inductor", "inductor/kernel.so"]
 
 
+@pytest.mark.guard("links in the compile cache")
 def test_a_cache_that_is_itself_a_link_is_empty(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("a key")
     (tmp_path / "cache").symlink_to(tmp_path)

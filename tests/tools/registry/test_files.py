@@ -156,6 +156,7 @@ SECRETS = [
 NO_SECRETS = [".env.example", "environment.py", "secrets.py", "credentials.py", "tokens.txt", "monkey.json"]
 
 
+@pytest.mark.guard("secret files")
 def test_a_file_that_may_hold_secrets_is_neither_shown_nor_found_nor_written_over(session: Any) -> None:
     for place in (session.worktree.base, session.worktree.work):
         write_files(place, {path: f"{path} holds hunter2\n" for path in (*SECRETS, *NO_SECRETS)})
@@ -176,6 +177,7 @@ def test_a_file_that_may_hold_secrets_is_neither_shown_nor_found_nor_written_ove
 
 
 @pytest.mark.parametrize("end", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+@pytest.mark.guard("secret files")
 def test_no_other_sign_ends_a_line_and_shows_a_secret(session: Any, end: str) -> None:
     write_files(session.worktree.work, {".env": f"# keys{end}KEY=hunter2{end}", "a.txt": f"no{end}KEY\nKEY=3\r\n"})
     assert said(session, "search", pattern="KEY") == f"a.txt:1:no{end}KEY\na.txt:2:KEY=3"
@@ -183,11 +185,13 @@ def test_no_other_sign_ends_a_line_and_shows_a_secret(session: Any, end: str) ->
     assert "like line 2" in refused(session, "edit_file", path="a.txt", old="KEY=3\n\n", new="")
 
 
+@pytest.mark.guard("secret files")
 def test_a_newline_in_a_name_does_not_hide_that_it_may_hold_secrets(session: Any) -> None:
     write_files(session.worktree.work, {".aws/a\nb": "hunter2\n", "c\nd": "hunter3\n"})
     assert said(session, "search", pattern="hunter") == "c\nd:1:hunter3"
 
 
+@pytest.mark.guard("bounded edits")
 def test_an_edit_of_every_place_is_measured_before_it_is_made(session: Any) -> None:
     said(session, "write_file", path="a.py", content="a" * 1_000_000)
     told = refused(session, "edit_file", path="a.py", old="a", new="b" * 30_000, every=True)
@@ -195,6 +199,7 @@ def test_an_edit_of_every_place_is_measured_before_it_is_made(session: Any) -> N
     assert "1000000 times" in refused(session, "edit_file", path="a.py", old="a", new="b"), "and found at once"
 
 
+@pytest.mark.guard("bounded edits")
 def test_what_is_changed_has_a_largest_size_over_all_files(session: Any) -> None:
     large, rules = "x\n" * 1_000_000, session.worktree.rules
     for number in range(4):
