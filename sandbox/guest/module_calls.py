@@ -11,12 +11,9 @@ class ModuleCalls:
     Where the call raises, the result is None. What a `torch.compile` made before is not looked into.
     """
 
-    def __init__(self, before, after):
-        self._before, self._after = before, after
-
     def __enter__(self):
-        before, after = self._before, self._after
-        plain = self._plain = torch.nn.Module.__call__
+        before, after = self.before, self.after
+        plain = self._plain_call = torch.nn.Module.__call__
 
         def called(module, *args, **kwargs):
             before(module)
@@ -31,4 +28,10 @@ class ModuleCalls:
         return self
 
     def __exit__(self, *error):
-        torch.nn.Module.__call__ = self._plain
+        torch.nn.Module.__call__ = self._plain_call
+
+    def before(self, module):
+        """To be replaced where it matters that a call begins."""
+
+    def after(self, module, args, kwargs, result):
+        """To be replaced."""

@@ -26,27 +26,29 @@ from . import (
 from .observe_modules import ModuleTimes, describe_classes
 from .observe_norms import NormProbe
 from .observe_ops import OpTimes
+from .observe_rows import Seen
 from .observe_trace import Trace
 from .observe_where import Where
 from .on_device import synchronize
 from .repeated import Repeating
 
 MAX_ROWS, MAX_NOTES = 200, 64  # of any one table, and of all
-WITH_PLACES = (
-    "linear_groups",
-    "norms",
-    "add_norms",
-    "rotary",
-    "topk",
-    "activated",
-    "gated",
-    "attention",
-    "repeats",
-    "copies",
-    "zeros",
-    "constants",
-    "again",
-)
+WITH_PLACES = {
+    "linear_groups": observe_projections.groups,
+    "norms": lambda seen: seen.norms.found(seen.times),
+    "add_norms": observe_fused.add_norms,
+    "rotary": observe_fused.rotary,
+    "topk": observe_fused.topk,
+    "activated": observe_fused.activated,
+    "gated": observe_projections.gated,
+    "attention": observe_attention.found,
+    "repeats": observe_copies.repeats,
+    "copies": observe_copies.copies,
+    "zeros": observe_copies.zeros,
+    "constants": observe_constants.found,
+    "again": observe_again.found,
+}
+TABLES = {"classes": describe_classes, **WITH_PLACES, "host_reads": observe_constants.host_reads}
 
 
 class _Looking(TorchFunctionMode):
@@ -80,35 +82,17 @@ class Observer(Repeating):
                 with trace:
                     self._run()
                 traces.append(trace)
-        report = _bounded(self._summary(where, times, norms, traces, ops, call_us))
+        report = _bounded(self._summary(Seen(traces, where, times, norms), ops, call_us))
         report["padding"], report["notes"] = padding, list(dict.fromkeys(self._notes))[:MAX_NOTES]
         return {**report, "sources": overlay.sources(_libraries(report))}
 
-    def _summary(self, where, times, norms, traces, ops, call_us):
-        seen = traces, where, sum(trace.total_s for trace in traces) or 1.0
-        tables = {
-            "classes": lambda: describe_classes(where, times),
-            "linear_groups": lambda: observe_projections.groups(*seen),
-            "norms": lambda: norms.found(times),
-            "add_norms": lambda: observe_fused.add_norms(traces, where, norms.formula, seen[-1]),
-            "rotary": lambda: observe_fused.rotary(*seen),
-            "topk": lambda: observe_fused.topk(*seen),
-            "activated": lambda: observe_fused.activated(*seen),
-            "gated": lambda: observe_projections.gated(*seen),
-            "attention": lambda: observe_attention.found(*seen),
-            "repeats": lambda: observe_copies.repeats(*seen),
-            "copies": lambda: observe_copies.copies(*seen),
-            "zeros": lambda: observe_copies.zeros(*seen),
-            "constants": lambda: observe_constants.found(*seen),
-            "again": lambda: observe_again.found(*seen),
-            "host_reads": lambda: observe_constants.host_reads(traces, where),
-        }
+    def _summary(self, seen, ops, call_us):
         return {
-            "callable": where.describe_callable(self.built),
+            "callable": seen.where.describe_callable(self.built),
             "call_us": call_us,
             "ops": ops.table(),
-            **{name: self._made(name, make) for name, make in tables.items()},
-            "truncated": any(trace.truncated for trace in traces),
+            **{name: self._made(name, lambda make=make: make(seen)) for name, make in TABLES.items()},
+            "truncated": any(trace.truncated for trace in seen.traces),
         }
 
     def _made(self, table, make):

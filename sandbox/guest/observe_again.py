@@ -6,30 +6,19 @@ something outside, draws random numbers, or whose result is written to afterward
 
 from __future__ import annotations
 
+from .observe_rows import Rows
 from .observe_trace import CONSTANT, PARAMETER, RANDOM
 
 
-def found(traces, where, total_s):
+def found(seen):
     """By the place of the call and the module that is called; "share" is what need not be computed."""
-    rows = {}
-    for trace in traces:
+    rows = Rows(seen)
+    for trace in seen.traces:
         for call, constant in _outermost(_again(trace)):
-            key = call.frames, call.attribute
-            row = rows.setdefault(key, {"class": type(call.module).__qualname__, "count": 0, "seconds": 0.0})
-            row["count"] += 1
-            row["seconds"] += sum(op.seconds for op in trace.ops[call.start : call.end])
+            facts = {"class": type(call.module).__qualname__, "attribute": call.attribute}
+            row = rows.add((call.frames, call.attribute), call.frames, call.seconds(trace), **facts)
             row["constant"] = constant
-    return [
-        {
-            "class": row["class"],
-            "attribute": attribute,
-            "constant": row["constant"],
-            "count": row["count"],
-            "frames": where.describe_frames(frames),
-            "share": row["seconds"] / total_s,
-        }
-        for (frames, attribute), row in sorted(rows.items(), key=lambda item: -item[1]["seconds"])
-    ]
+    return rows.table(longest_first=True)
 
 
 def _again(trace):
@@ -41,9 +30,8 @@ def _again(trace):
         read = _read(trace, call)
         if read is None:
             continue
-        flags = {trace.flags(tag) for tag in read}
         key = id(call.module), tuple(sorted(tag for tag in read if trace.flags(tag) & ~PARAMETER))
-        if all(not each & ~(PARAMETER | CONSTANT) for each in flags):
+        if not any(trace.flags(tag) & ~(PARAMETER | CONSTANT) for tag in read):
             yield call, True
         elif key in known:
             yield call, False

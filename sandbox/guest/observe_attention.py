@@ -8,42 +8,26 @@ from __future__ import annotations
 
 import math
 
+from .observe_rows import Rows
+
 _VIEWS = frozenset(("transpose", "permute", "mT", "swapaxes", "swapdims", "unsqueeze", "expand"))
 _SHAPES = frozenset(("view", "reshape", "flatten", "unflatten"))
 _SAME = _SHAPES | {"to", "float", "half", "bfloat16", "type", "type_as", "contiguous", "clone", "detach"}
 _PRODUCTS = frozenset(["matmul", "bmm", "einsum", "baddbmm"])
-_DROPOUT = frozenset(("dropout", "feature_dropout"))
+_MASKING = ("add", "masked_fill", "sub")
 _STEPS = 12
 
 
-def found(traces, where, total_s):
-    rows = {}
-    for trace in traces:
-        for op in trace.ops:
-            row = None
-            if op.name == "softmax":
-                row = _by_hand(trace, op)
-            elif op.name == "scaled_dot_product_attention":
-                row = _fused(trace, op)
-            if row is None:
-                continue
-            seconds, frames = row.pop("seconds"), op.frames
-            key = (frames[:1], row["fused"])
-            old = rows.setdefault(key, {"cases": [], "count": 0, "seconds": 0.0, "frames": frames})
-            old["count"] += 1
-            old["seconds"] += seconds
-            if row not in old["cases"]:
-                old["cases"].append(row)
-    return [
-        {
-            "fused": fused,
-            "frames": where.describe_frames(row["frames"]),
-            "count": row["count"],
-            "share": row["seconds"] / total_s,
-            "cases": row["cases"][:16],
-        }
-        for (_, fused), row in rows.items()
-    ]
+def found(seen):
+    rows = Rows(seen)
+    for trace, op in seen.ops("softmax", "scaled_dot_product_attention"):
+        fused = op.name != "softmax"
+        case = (_fused if fused else _by_hand)(trace, op)
+        if case is not None:
+            row = rows.add((op.frames[:1], fused), op.frames, case.pop("seconds"), fused=fused, cases=[])
+            if case not in row["cases"]:
+                row["cases"].append(case)
+    return [{**row, "cases": row["cases"][:16]} for row in rows.table()]
 
 
 def _by_hand(trace, softmax):
@@ -91,7 +75,7 @@ def _back_to_scores(trace, tag, seconds):
                 return None
             scale = scale * factor if op.name == "mul" else scale / factor
             tag = operands[0]
-        elif op.name in ("add", "masked_fill", "where", "sub") and operands:
+        elif op.name in (*_MASKING, "where") and operands:
             if scale != 1.0:
                 return None  # scaled after masking: not what a fused call does
             tag, mask = _split_mask(trace, op)
@@ -120,15 +104,12 @@ def _split_mask(trace, op):
 def _comes_from_product(trace, tag):
     for _ in range(_STEPS):
         op = trace.producer(tag)
-        if op is None:
-            return False
-        if op.name in _PRODUCTS:
-            return True
+        if op is None or op.name in _PRODUCTS:
+            return op is not None
         operands = op.operands()
-        if (op.name in (*_SAME, "mul", "div") and len(operands) == 1) or op.name in ("add", "masked_fill", "sub"):
-            tag = operands[0]
-        else:
+        if not (op.name in (*_SAME, "mul", "div") and len(operands) == 1) and op.name not in _MASKING:
             return False
+        tag = operands[0]
     return False
 
 
@@ -143,7 +124,7 @@ def _forward_to_values(trace, tag, seconds):
         if op.name in _PRODUCTS:
             return (op, dropout) if op.operands()[0] == tag else None
         seconds.append(op.seconds)
-        if op.name in _DROPOUT:
+        if op.name in ("dropout", "feature_dropout"):
             active = op.kwargs.get("training", op.args[2] if len(op.args) > 2 else True)
             dropout = op.kwargs.get("p", op.args[1] if len(op.args) > 1 else 0.5) if active else 0.0
         elif op.name not in _SAME:

@@ -5,29 +5,19 @@ A constant is reported where it is made, with every frame of the target above it
 
 from __future__ import annotations
 
+from .observe_rows import Rows
 
-def found(traces, where, total_s):
+
+def found(seen):
     """Operations whose operands all come from shapes, by place. "mutated": written to after data had used it."""
-    rows = {}
-    for trace in traces:
-        for op in trace.ops:
-            if not op.outs or not op.frames or any(trace.flags(tag) for tag in (*op.outs, *op.operands())):
-                continue
-            row = rows.setdefault(op.frames, {"count": 0, "seconds": 0.0, "mutated": False, "operations": set()})
-            row["count"] += 1
-            row["seconds"] += op.seconds
-            row["mutated"] |= any(_changed_after_use(trace, tag) for tag in op.outs)
-            row["operations"].add(op.name)
-    return [
-        {
-            "frames": where.describe_frames(frames),
-            "count": row["count"],
-            "share": row["seconds"] / total_s,
-            "mutated": row["mutated"],
-            "operations": sorted(row["operations"])[:16],
-        }
-        for frames, row in sorted(rows.items(), key=lambda item: -item[1]["seconds"])
-    ]
+    rows = Rows(seen)
+    for trace, op in seen.ops():
+        if not op.frames or any(trace.flags(tag) for tag in (*op.outs, *op.operands())):
+            continue
+        row = rows.add(op.frames, op.frames, op.seconds, mutated=False, operations=set())
+        row["mutated"] |= any(_changed_after_use(trace, tag) for tag in op.outs)
+        row["operations"].add(op.name)
+    return rows.table(longest_first=True)
 
 
 def _changed_after_use(trace, tag):
@@ -39,21 +29,12 @@ def _changed_after_use(trace, tag):
     return first is not None and max(changes) > first
 
 
-def host_reads(traces, where):
+def host_reads(seen):
     """Places where Python waits for a value of a tensor: they stop the device and break graphs."""
-    rows = {}
-    for trace in traces:
+    rows = Rows(seen)
+    for trace in seen.traces:
         for op in trace.ops:
             if op.read and op.frames:
-                row = rows.setdefault((op.name, op.frames[:1]), {"count": 0, "frames": op.frames, "fixed": True})
-                row["count"] += 1
+                row = rows.add((op.name, op.frames[:1]), op.frames, op.seconds, operation=op.name, fixed=True)
                 row["fixed"] &= not any(trace.flags(tag) for tag in op.read)
-    return [
-        {
-            "operation": name,
-            "fixed": row["fixed"],
-            "frames": where.describe_frames(row["frames"]),
-            "count": row["count"],
-        }
-        for (name, _), row in rows.items()
-    ]
+    return rows.table()

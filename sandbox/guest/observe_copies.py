@@ -7,44 +7,27 @@ Whether a copy was needed is judged by what happened to it and to its source in 
 from __future__ import annotations
 
 from .observe_attention import reaches_attention
-
-_ZEROS = frozenset(["zeros", "zeros_like", "new_zeros"])
-_WRITES = frozenset(["copy_", "__setitem__"])
-_COPIES = frozenset(["contiguous", "clone"])
+from .observe_rows import Rows
 
 
-def repeats(traces, where, total_s):
+def repeats(seen):
     """expand + reshape (or repeat_interleave) that copies heads, whose result goes into attention."""
-    rows = {}
-    for trace in traces:
-        for op in trace.ops:
-            spread = _spread(trace, op)
-            if spread is None or not reaches_attention(trace, op.outs[0]):
-                continue
-            row = rows.setdefault(op.frames, {"count": 0, "seconds": 0.0, "factor": spread})
-            row["count"] += 1
-            row["seconds"] += op.seconds
-    return [
-        {
-            "frames": where.describe_frames(frames),
-            "count": row["count"],
-            "factor": row["factor"],
-            "share": row["seconds"] / total_s,
-        }
-        for frames, row in rows.items()
-    ]
+    rows = Rows(seen)
+    for trace, op in seen.ops("reshape", "contiguous", "flatten", "clone", "repeat_interleave"):
+        factor = _spread(trace, op)
+        if factor is not None and reaches_attention(trace, op.outs[0]):
+            rows.add(op.frames, op.frames, op.seconds, factor=factor)
+    return rows.table()
 
 
 def _spread(trace, op):
     """How often this operation repeats each head, None when it does not."""
     operands = op.operands()
-    if not op.outs or not operands or not op.copied:
+    if not operands or not op.copied:
         return None
     out, given = trace.values[op.outs[0]].shape, trace.values[operands[0]].shape
     if op.name == "repeat_interleave":
         return out[1] // given[1] if len(out) == len(given) == 4 and out[1] > given[1] > 0 else None
-    if op.name not in ("reshape", "contiguous", "flatten", "clone"):
-        return None
     before = trace.producer(operands[0])
     if before is None or before.name not in ("expand", "broadcast_to", "expand_as"):
         return None
@@ -57,52 +40,27 @@ def _spread(trace, op):
     return wide[2] if grown == [2] and len(wide) == 5 and out[1] == wide[1] * wide[2] else None
 
 
-def copies(traces, where, total_s):
+def copies(seen):
     """Copies by place: how many changed nothing ("same"), how many copied, whether any copy was needed."""
-    rows = {}
-    for trace in traces:
-        for op in trace.ops:
-            if op.name not in _COPIES or not op.outs or not op.operands():
-                continue
-            key = (op.name, op.frames[:1])
-            row = rows.setdefault(
-                key, {"count": 0, "same": 0, "seconds": 0.0, "needed": False, "users": set(), "frames": op.frames}
-            )
-            row["count"] += 1
-            row["same"] += op.outs[0] == op.operands()[0]
-            row["seconds"] += op.seconds
-            row["needed"] |= _needed(trace, op)
-            row["users"] |= {user.name for user in trace.consumers(op.outs[0])}
-    return [
-        {
-            "operation": name,
-            "frames": where.describe_frames(row["frames"]),
-            "count": row["count"],
-            "same": row["same"],
-            "needed": row["needed"],
-            "users": sorted(row["users"])[:16],
-            "share": row["seconds"] / total_s,
-        }
-        for (name, _), row in rows.items()
-    ]
+    rows = Rows(seen)
+    for trace, op in seen.ops("contiguous", "clone"):
+        if not op.operands():
+            continue
+        facts = {"operation": op.name, "same": 0, "needed": False, "users": set()}
+        row = rows.add((op.name, op.frames[:1]), op.frames, op.seconds, **facts)
+        row["same"] += op.outs[0] == op.operands()[0]
+        row["needed"] |= _needed(trace, op)
+        row["users"] |= {user.name for user in trace.consumers(op.outs[0])}
+    return rows.table()
 
 
-def zeros(traces, where, total_s):
+def zeros(seen):
     """Tensors of zeros by place, all of which the next operation on them wrote to, whenever they were made."""
-    rows = {}
-    for trace in traces:
-        for op in trace.ops:
-            if op.name not in _ZEROS or not op.outs:
-                continue
-            row = rows.setdefault(op.frames[:1], {"count": 0, "seconds": 0.0, "frames": op.frames, "unread": True})
-            row["count"] += 1
-            row["seconds"] += op.seconds
-            row["unread"] &= _is_written_over(trace, op)
-    return [
-        {"frames": where.describe_frames(row["frames"]), "count": row["count"], "share": row["seconds"] / total_s}
-        for row in rows.values()
-        if row["unread"]
-    ]
+    rows = Rows(seen)
+    for trace, op in seen.ops("zeros", "zeros_like", "new_zeros"):
+        row = rows.add(op.frames[:1], op.frames, op.seconds, unread=True)
+        row["unread"] &= _is_written_over(trace, op)
+    return [row for row in rows.table() if row["unread"]]
 
 
 def _is_written_over(trace, op):
@@ -113,7 +71,7 @@ def _is_written_over(trace, op):
         operands = later.operands()
         if not any(trace.values[tag].root == root for tag in operands):
             continue
-        if later.changed != root or (later.name not in _WRITES and "out" not in later.kwargs):
+        if later.changed != root or (later.name not in ("copy_", "__setitem__") and "out" not in later.kwargs):
             return False
         return sum(trace.values[tag].root == root for tag in operands) == 1  # what is written does not come from it
     return False

@@ -8,40 +8,31 @@ from __future__ import annotations
 
 import torch
 
+from .observe_rows import Rows
+
 _IN_A_PRODUCT = ("relu", "gelu_tanh")  # what the libraries' products can apply before they write
 _SLICES = frozenset(["getitem", "chunk", "split", "narrow", "unbind", "select", "tensor_split"])
 
 
-def add_norms(traces, where, formula, total_s):
-    """a + b, given to a norm that its function calls. `formula(class)` is that of `NormProbe`."""
-    rows = {}
-    for trace in traces:
-        for call in trace.calls:
-            known = formula(type(call.module)) if call.attribute and call.frames else None
-            added = None if known is None else _added(trace, call)
-            if added is None:
-                continue
-            if str(trace.values[added.outs[0]].dtype) != f"torch.{known['dtype']}":
-                continue  # its numbers were seen in another
-            cls = type(call.module)
-            row = rows.setdefault(
-                (call.frames, added.frames[0], call.attribute),
-                {
-                    **known,
-                    "class": f"{cls.__module__}.{cls.__qualname__}",
-                    "attribute": call.attribute,
-                    "count": 0,
-                    "add_line": added.frames[0][1],
-                    "hooked": bool(call.module._forward_hooks or call.module._forward_pre_hooks),
-                    "seconds": 0.0,
-                },
-            )
-            row["count"] += 1
-            row["seconds"] += added.seconds + sum(op.seconds for op in trace.ops[call.start : call.end])
-    return [
-        {**row, "frames": where.describe_frames(frames), "share": row["seconds"] / total_s}
-        for (frames, _, _), row in rows.items()
-    ]
+def add_norms(seen):
+    """a + b, given to a norm that its function calls."""
+    rows = Rows(seen)
+    for trace, call in seen.calls():
+        cls = type(call.module)
+        known = seen.norms.formula(cls)
+        added = None if known is None else _added(trace, call)
+        if added is None or str(trace.values[added.outs[0]].dtype) != f"torch.{known['dtype']}":
+            continue  # its numbers were seen in another
+        rows.add(
+            (call.frames, added.frames[0], call.attribute),
+            call.frames,
+            added.seconds + call.seconds(trace),
+            **{**known, "class": f"{cls.__module__}.{cls.__qualname__}"},
+            attribute=call.attribute,
+            add_line=added.frames[0][1],
+            hooked=bool(call.module._forward_hooks or call.module._forward_pre_hooks),
+        )
+    return rows.table()
 
 
 def _added(trace, call):
@@ -57,27 +48,16 @@ def _added(trace, call):
     return None
 
 
-def rotary(traces, where, total_s):
+def rotary(seen):
     """x * cos + cat(-x2, x1) * sin, where x1 and x2 are the halves of x."""
-    rows = {}
-    for trace in traces:
-        for op in trace.ops:
-            parts = _turned(trace, op) if op.name == "add" and op.frames else None
-            if parts is None:
-                continue
-            value = trace.values[op.outs[0]]
-            row = rows.setdefault(
-                op.frames,
-                {
-                    "count": 0,
-                    "seconds": 0.0,
-                    "shape": list(value.shape),
-                    "dtype": str(value.dtype).removeprefix("torch."),
-                },
-            )
-            row["count"] += 1
-            row["seconds"] += op.seconds + sum(part.seconds for part in parts)
-    return _described(rows, where, total_s)
+    rows = Rows(seen)
+    for trace, op in seen.ops("add"):
+        parts = _turned(trace, op) if op.frames else None
+        if parts is not None:
+            value, seconds = trace.values[op.outs[0]], op.seconds + sum(part.seconds for part in parts)
+            dtype = str(value.dtype).removeprefix("torch.")
+            rows.add(op.frames, op.frames, seconds, shape=list(value.shape), dtype=dtype)
+    return rows.table()
 
 
 def _turned(trace, op):
@@ -101,58 +81,39 @@ def _turned(trace, op):
     return None
 
 
-def topk(traces, where, total_s):
+def topk(seen):
     """topk over the last dimension of a softmax in float32 that nothing else reads."""
-    rows = {}
-    for trace in traces:
-        for op in trace.ops:
-            if op.name != "topk" or not op.operands() or not op.frames or len(op.outs) != 2:
-                continue
-            made = trace.producer(op.operands()[0])
-            if made is None or made.name != "softmax" or trace.consumers(made.outs[0]) != [op]:
-                continue
-            before, after = trace.values[made.outs[0]], trace.values[op.outs[0]]
-            same = made.frames[:1] and made.frames[0][0] is op.frames[0][0]
-            if not same or str(before.dtype) != "torch.float32" or before.shape[:-1] != after.shape[:-1]:
-                continue
-            row = rows.setdefault(
-                op.frames, {"count": 0, "seconds": 0.0, "shape": list(before.shape), "taken": after.shape[-1]}
-            )
-            row["count"] += 1
-            row["seconds"] += op.seconds + made.seconds
-    return _described(rows, where, total_s)
+    rows = Rows(seen)
+    for trace, op in seen.ops("topk"):
+        made = trace.producer(op.operands()[0]) if op.operands() and op.frames and len(op.outs) == 2 else None
+        if made is None or made.name != "softmax" or trace.consumers(made.outs[0]) != [op]:
+            continue
+        before, after = trace.values[made.outs[0]], trace.values[op.outs[0]]
+        same = made.frames[:1] and made.frames[0][0] is op.frames[0][0]
+        if same and before.dtype == torch.float32 and before.shape[:-1] == after.shape[:-1]:
+            shape, taken = list(before.shape), after.shape[-1]
+            rows.add(op.frames, op.frames, op.seconds + made.seconds, shape=shape, taken=taken)
+    return rows.table()
 
 
-def activated(traces, where, total_s):
+def activated(seen):
     """act(linear(x)), both called in one function, where nothing else reads what the layer gives."""
-    rows = {}
-    for trace in traces:
-        for call in trace.calls:
-            layer = call.module
-            if type(layer) is not torch.nn.Linear or layer.bias is None or not call.attribute or not call.frames:
-                continue
-            after = _activation_after(trace, call)
-            if after is None:
-                continue
+    rows = Rows(seen)
+    for trace, call in seen.calls():
+        plain = type(call.module) is torch.nn.Linear and call.module.bias is not None
+        after = _activation_after(trace, call) if plain else None
+        if after is not None:
             activation, attribute, frames, seconds = after
-            row = rows.setdefault(
+            rows.add(
                 (call.frames[0], frames[0], call.attribute),
-                {
-                    "frames": call.frames,
-                    "attribute": call.attribute,
-                    "activation": activation,
-                    "activation_attribute": attribute,
-                    "activation_line": frames[0][1],
-                    "count": 0,
-                    "seconds": 0.0,
-                },
+                call.frames,
+                seconds,
+                attribute=call.attribute,
+                activation=activation,
+                activation_attribute=attribute,
+                activation_line=frames[0][1],
             )
-            row["count"] += 1
-            row["seconds"] += seconds
-    return [
-        {**row, "frames": where.describe_frames(row["frames"]), "share": row["seconds"] / total_s}
-        for row in rows.values()
-    ]
+    return rows.table()
 
 
 def _activation_after(trace, call):
@@ -166,9 +127,8 @@ def _activation_after(trace, call):
         if inside and other.attribute and other.frames and other.frames[0][0] is call.frames[0][0]:
             if type(other.module) not in (torch.nn.ReLU, torch.nn.GELU):
                 return None
-            spent_s = sum(op.seconds for op in trace.ops[other.start : other.end])
             kind = activation_of(users[0])
-            return (kind, other.attribute, other.frames, spent_s) if kind in _IN_A_PRODUCT else None
+            return (kind, other.attribute, other.frames, other.seconds(trace)) if kind in _IN_A_PRODUCT else None
     op = users[0]
     if len(users) > 1 or not op.frames or op.frames[0][0] is not call.frames[0][0] or op.operands() != call.outs:
         return None
@@ -181,10 +141,3 @@ def activation_of(op):
     if op.name == "gelu":
         return {"none": "gelu", "tanh": "gelu_tanh"}.get(str(op.kwargs.get("approximate", "none")))
     return op.name if op.name in ("relu", "silu") else None
-
-
-def _described(rows, where, total_s):
-    return [
-        {**row, "frames": where.describe_frames(frames), "share": row["seconds"] / total_s}
-        for frames, row in rows.items()
-    ]

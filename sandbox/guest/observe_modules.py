@@ -6,6 +6,7 @@ Host time with a synchronisation at every boundary: it says where to look and is
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import torch
 
@@ -14,68 +15,58 @@ from .observe_where import MAX_PATHS, plain_attributes
 from .on_device import synchronize
 
 
-class ModuleTimes:
-    """A context manager; the times of all modules that ran inside it."""
+class ModuleTimes(ModuleCalls):
+    """The times of all modules that ran inside it."""
 
     def __init__(self, where):
         self.where = where
-        self.calls, self.inclusive_s, self.self_s = {}, {}, {}
-        self.total_s, self._stack, self._called = 0.0, [], ModuleCalls(self._before, self._after)
+        self.calls, self.inclusive_s, self.self_s = Counter(), Counter(), Counter()  # by the id of a module
+        self.total_s, self._stack = 0.0, []
 
-    def __enter__(self):
-        self._called.__enter__()
-        return self
-
-    def __exit__(self, *error):
-        self._called.__exit__(*error)
-
-    def _before(self, module):
+    def before(self, module):
         synchronize()
-        self._stack.append([module, time.perf_counter(), 0.0])
+        self._stack.append([time.perf_counter(), 0.0])
 
-    def _after(self, module, *_):
+    def after(self, module, args, kwargs, result):
         synchronize()
-        _, start, inner_s = self._stack.pop()
+        start, inner_s = self._stack.pop()
         spent_s = time.perf_counter() - start
-        key = id(module)
         self.where.path(module)
-        self.calls[key] = self.calls.get(key, 0) + 1
-        self.inclusive_s[key] = self.inclusive_s.get(key, 0.0) + spent_s
-        self.self_s[key] = self.self_s.get(key, 0.0) + spent_s - inner_s
+        self.calls[id(module)] += 1
+        self.inclusive_s[id(module)] += spent_s
+        self.self_s[id(module)] += spent_s - inner_s
         if self._stack:
-            self._stack[-1][2] += spent_s
+            self._stack[-1][1] += spent_s
         else:
             self.total_s += spent_s
 
     def share(self, modules):
         """Share of the time spent in these modules and what they call."""
-        return sum(self.inclusive_s.get(id(m), 0.0) for m in modules) / self.total_s if self.total_s else 0.0
+        return sum(self.inclusive_s[id(m)] for m in modules) / self.total_s if self.total_s else 0.0
 
 
-def describe_classes(where, times):
+def describe_classes(seen):
     """One row for each class: where it is written, where it occurs, and its share of the time."""
-    rows = {}
+    where, times, by_class = seen.where, seen.times, {}
     for path, module in where.modules.values():
-        row = rows.setdefault(type(module), {"modules": [], "paths": []})
-        row["modules"].append(module)
-        row["paths"].append(path)
+        by_class.setdefault(type(module), []).append((path, module))
     total_s = times.total_s or 1.0
-    described = []
-    for cls, row in rows.items():
-        ids = [id(m) for m in row["modules"]]
-        described.append(
+    rows = []
+    for cls, found in by_class.items():
+        modules, first = [module for _, module in found], found[0][1]
+        rows.append(
             {
                 **where.describe_class(cls),
-                "paths": row["paths"][:MAX_PATHS],
-                "count": len(row["paths"]),
-                "calls": sum(times.calls.get(i, 0) for i in ids),
-                "parameters": sum(p.numel() for m in row["modules"] for p in m.parameters(recurse=False)),
-                "inclusive_share": sum(times.inclusive_s.get(i, 0.0) for i in ids) / total_s,
-                "self_share": sum(times.self_s.get(i, 0.0) for i in ids) / total_s,
-                "plain_attributes": plain_attributes(row["modules"][0]),
-                "children": {n: type(c).__qualname__ for n, c in list(row["modules"][0].named_children())[:MAX_PATHS]},
+                "paths": [path for path, _ in found[:MAX_PATHS]],
+                "count": len(found),
+                "calls": sum(times.calls[id(m)] for m in modules),
+                "parameters": sum(p.numel() for m in modules for p in m.parameters(recurse=False)),
+                "inclusive_share": sum(times.inclusive_s[id(m)] for m in modules) / total_s,
+                "self_share": sum(times.self_s[id(m)] for m in modules) / total_s,
+                "plain_attributes": plain_attributes(first),
+                "children": {n: type(c).__qualname__ for n, c in list(first.named_children())[:MAX_PATHS]},
                 "configured": cls.__init__ is not torch.nn.Module.__init__,
-                "hooked": any(m._forward_hooks or m._forward_pre_hooks for m in row["modules"]),
+                "hooked": any(m._forward_hooks or m._forward_pre_hooks for m in modules),
             }
         )
-    return sorted(described, key=lambda r: -r["self_share"])
+    return sorted(rows, key=lambda r: -r["self_share"])

@@ -24,22 +24,15 @@ _EPS = (1e-5, 1e-6, 1e-8, 1e-12)
 _ORDERS = ("cast_then_weight", "weight_then_cast")
 
 
-class NormProbe:
-    """A context manager that remembers which modules could be one and with what they were called."""
+class NormProbe(ModuleCalls):
+    """Remembers which modules could be one and with what they were called."""
 
     def __init__(self, where):
-        self.where, self._called = where, ModuleCalls(lambda module: None, self._look)
+        self.where = where
         self._seen = {}  # class -> (module, shape, dtype, device)
         self._modules, self._formulas = {}, {}
 
-    def __enter__(self):
-        self._called.__enter__()
-        return self
-
-    def __exit__(self, *error):
-        self._called.__exit__(*error)
-
-    def _look(self, module, args, kwargs, out):
+    def after(self, module, args, kwargs, out):
         x = _only(module, args, kwargs)
         if x is None or not isinstance(out, torch.Tensor) or x.is_nested or out.is_nested:
             return

@@ -9,36 +9,29 @@ from __future__ import annotations
 import torch
 
 from .observe_fused import activation_of
+from .observe_rows import Rows
 from .observe_where import MAX_PATHS
 
 
-def groups(traces, where, total_s):
+def groups(seen):
     """nn.Linear below one parent that received the same tensor, by the parent's class and the names of the layers."""
-    rows = {}
-    for trace in traces:
+    rows, where = Rows(seen), seen.where
+    for trace in seen.traces:
         for (parent, *_), ops in _by_input(trace, where).items():
             names = tuple(dict.fromkeys(name for name, _, _ in ops))
             if len(names) < 2 or len(names) != len(ops):
                 continue
-            row = rows.setdefault(
-                (type(parent), names), {"parents": {}, "seconds": 0.0, "layers": None, "frames": None}
-            )
+            layers = [_describe_linear(name, layer) for name, layer, _ in ops]
+            seconds, frames = sum(op.seconds for _, _, op in ops), ops[0][2].frames
+            row = rows.add((type(parent), names), frames, seconds, names=list(names), layers=layers, parents={})
             row["parents"][id(parent)] = parent
-            row["seconds"] += sum(op.seconds for _, _, op in ops)
-            row["frames"] = row["frames"] or ops[0][2].frames
-            row["layers"] = row["layers"] or [_describe_linear(name, layer) for name, layer, _ in ops]
-    return [
-        {
-            **where.describe_class(cls),
-            "names": list(names),
-            "layers": row["layers"],
-            "paths": [where.path(p) for p in list(row["parents"].values())[:MAX_PATHS]],
-            "count": len(row["parents"]),
-            "frames": where.describe_frames(row["frames"]),
-            "share": row["seconds"] / total_s,
-        }
-        for (cls, names), row in rows.items()
-    ]
+            row["frames"] = row["frames"] or frames
+    found = rows.table()
+    for row in found:
+        parents = list(row.pop("parents").values())
+        row |= where.describe_class(type(parents[0]))
+        row["count"], row["paths"] = len(parents), [where.path(parent) for parent in parents[:MAX_PATHS]]
+    return found
 
 
 def _by_input(trace, where):
@@ -88,31 +81,17 @@ def _describe_linear(name, layer):
     }
 
 
-def gated(traces, where, total_s):
+def gated(seen):
     """act(a) * b: the activation's result is used once, in a product with another tensor of its shape."""
-    rows = {}
-    for trace in traces:
-        for op in trace.ops:
-            activation = activation_of(op) if op.outs else None
-            product = _product(trace, op) if activation is not None else None
-            if product is None:
-                continue
-            key = (activation, product.frames[:1])
-            row = rows.setdefault(key, {"count": 0, "seconds": 0.0, "op": op, "frames": product.frames, "trace": trace})
-            row["count"] += 1
-            row["seconds"] += op.seconds + product.seconds
-            row["attribute"] = where.below(op.module, product.module) if op.module and product.module else ""
-    return [
-        {
-            "activation": name,
-            "attribute": row["attribute"],
-            "frames": where.describe_frames(row["frames"]),
-            "count": row["count"],
-            "share": row["seconds"] / total_s,
-            "shape": list(row["trace"].values[row["op"].outs[0]].shape),
-        }
-        for (name, _), row in rows.items()
-    ]
+    rows = Rows(seen)
+    for trace, op in seen.ops():
+        activation = activation_of(op)
+        product = _product(trace, op) if activation is not None else None
+        if product is not None:
+            facts = {"activation": activation, "shape": list(trace.values[op.outs[0]].shape)}
+            row = rows.add((activation, product.frames[:1]), product.frames, op.seconds + product.seconds, **facts)
+            row["attribute"] = seen.where.below(op.module, product.module) if op.module and product.module else ""
+    return rows.table()
 
 
 def _product(trace, op):

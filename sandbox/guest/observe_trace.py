@@ -97,8 +97,11 @@ class ModuleCall:
 
     __slots__ = ("attribute", "end", "frames", "module", "outs", "start")
 
+    def seconds(self, trace):
+        return sum(op.seconds for op in trace.ops[self.start : self.end])
 
-class Trace(TorchFunctionMode):
+
+class Trace(ModuleCalls, TorchFunctionMode):
     def __init__(self, where, inputs, synchronize, constants=()):
         super().__init__()
         self.where, self.synchronize = where, synchronize
@@ -107,20 +110,20 @@ class Trace(TorchFunctionMode):
         self.mutated = {}  # root -> [op index]
         self.truncated, self.total_s = False, 0.0  # of the operations alone, without what tracing them costs
         self._told = 0  # flags of what Python was given numbers of
-        self._modules, self._starts, self._called = [], [], ModuleCalls(self._before, self._after)
+        self._modules, self._starts = [], []
         self._known = {id(t) for _, m in where.modules.values() for t in (*_own(m.parameters), *_own(m.buffers))}
         constants = {id(tensor) for tensor in constants}
         for tensor in inputs:
             self._tag(tensor, CONSTANT if id(tensor) in constants else INPUT, None, None)
 
     def __enter__(self):
-        self._called.__enter__()
-        return super().__enter__()
+        ModuleCalls.__enter__(self)
+        return TorchFunctionMode.__enter__(self)
 
     def __exit__(self, *error):
         self.total_s = sum(op.seconds for op in self.ops)
-        self._called.__exit__(*error)
-        return super().__exit__(*error)
+        ModuleCalls.__exit__(self)
+        return TorchFunctionMode.__exit__(self, *error)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -141,11 +144,11 @@ class Trace(TorchFunctionMode):
 
     # -- recording
 
-    def _before(self, module):
+    def before(self, module):
         self._modules.append(module)
         self._starts.append(len(self.ops))
 
-    def _after(self, module, args, kwargs, result):
+    def after(self, module, args, kwargs, result):
         self._modules.pop()
         call = ModuleCall()
         call.module, call.start, call.end = module, self._starts.pop(), len(self.ops)

@@ -70,34 +70,31 @@ class Profiler(Repeating):
                 number += 1
 
 
-class ModuleMarks:
+class ModuleMarks(ModuleCalls):
     """Marks in the trace which module is running; a context manager. Without a `where` it marks nothing."""
 
     def __init__(self, where):
         self.where = where
         self._names, self._counts = {}, {}
-        self._open, self._calls = [], ModuleCalls(self._before, self._after)
+        self._open = []
 
     def __enter__(self):
-        if self.where is None:
-            return self
-        self._calls.__enter__()
-        return self
+        return self if self.where is None else super().__enter__()
 
     def __exit__(self, *error):
         if self.where is not None:
-            self._calls.__exit__(*error)
+            super().__exit__(*error)
 
     def instances(self):
         """How many there are of each class that ran."""
         return dict(self._counts)
 
-    def _before(self, module):
+    def before(self, module):
         mark = record_function(self._name(module))
         mark.__enter__()
         self._open.append(mark)
 
-    def _after(self, module, *_):
+    def after(self, module, args, kwargs, result):
         self._open.pop().__exit__(None, None, None)
 
     def _name(self, module):

@@ -33,8 +33,15 @@ class Raises(nn.Module):
 def test_each_call_is_seen_with_its_result_and_without_one_where_it_raised() -> None:
     seen = list[Any]()
     model = nn.Sequential(StepsAside(), Raises())
-    looking = ModuleCalls(seen.append, lambda module, args, kwargs, result: seen.append((module, len(args), result)))
-    with pytest.raises(KeyError), looking:
+
+    class Looking(ModuleCalls):
+        def before(self, module: nn.Module) -> None:
+            seen.append(module)
+
+        def after(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+            seen.append((module, len(args), result))
+
+    with pytest.raises(KeyError), Looking():
         model(torch.ones(2))
     assert seen[:2] == [model, model[0]]
     assert seen[2][:2] == (model[0], 1) and seen[2][2].tolist() == [1.0, 1.0]

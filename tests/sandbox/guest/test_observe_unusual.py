@@ -110,7 +110,7 @@ def test_a_table_that_cannot_be_made_is_empty_and_a_note_says_why(
     def fails(*_: object) -> None:
         raise KeyError("nobody thought of it")
 
-    monkeypatch.setattr(guest.module("observe_attention"), "found", fails)
+    monkeypatch.setitem(guest.module("observe").TABLES, "attention", fails)
     monkeypatch.setattr(guest.module("observe_padding"), "probe", fails)
     seen = observe(tmp_path, "return self.a(x) + self.b(x)")
     assert seen.attention == [] and seen.padding == []
