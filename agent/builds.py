@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.config import RunConfig
-from agent.display import Display
 from agent.records import measurements
 from agent.records.attempts import Attempt
 from agent.records.kept_caches import KeptCaches, bytes_in
 from agent.records.run_records import RunRecords
+from agent.reporting.progress import Display
 from agent.repository.stack import Conflict
 from tools.diff.patch import PatchFinding
 from tools.diff.patch_rules import PatchRules

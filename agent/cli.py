@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from agent import __version__, given, guard, options
-from agent.argument_types import count, file_to_write, image_name, pair
 from agent.guard import Doing
+from agent.options import count, file_to_write, image_name, pair, take
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,16 +32,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ratchet-agent {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     run = _command(commands, "run", _run, "make a repository faster")
-    options.run_options(run)
-    options.models(run)
-    options.events(run)
+    options.of_a_run(run)
+    take(run.add_argument_group("a model"), *options.MODEL)
+    take(run, "--json")
     _add_resume(commands)
     _add_revalidate(commands)
     mcp = _command(commands, "mcp", _mcp, "let an agent of yours propose the changes of a run, over MCP")
-    options.run_options(mcp, required=False)
-    options.packs(mcp)
-    options.port(mcp)
-    options.runs_dir(_command(commands, "runs", _runs, "list the runs and their outcomes"))
+    options.of_a_run(mcp, required=False)
+    take(mcp, "--skills", "--port")
+    take(_command(commands, "runs", _runs, "list the runs and their outcomes"), "--runs-dir")
     _add_profile(commands)
     _add_judge(commands, "verify", "check whether a change computes the same results")
     _add_judge(commands, "measure", "check whether a change is right and faster, as a run would")
@@ -56,16 +55,15 @@ def build_parser() -> argparse.ArgumentParser:
 def _command(commands: Any, name: str, handler: guard.Handler, summary: str) -> argparse.ArgumentParser:
     about = summary[0].upper() + summary[1:] + "."
     parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=about)
-    options.debug(parser)
+    take(parser, "--debug")
     parser.set_defaults(handler=handler)
     return parser
 
 
 def _add_profile(commands: Any) -> None:
     profile = _command(commands, "profile", _profile, "show where the time of a call goes")
-    options.target(profile)
-    group = profile.add_argument_group("the profile")
-    add = group.add_argument
+    options.of_a_target(profile)
+    add = profile.add_argument_group("the profile").add_argument
     add("--calls", type=count, default=10, metavar="N", help="calls of each case to profile (default: 10)")
     how_far = ("none", "launches", "counters", "all")
     help = f"what to record on AMD GPUs: {', '.join(how_far)}, each slower (default: counters)"
@@ -77,42 +75,34 @@ def _add_profile(commands: Any) -> None:
 
 def _add_judge(commands: Any, name: str, summary: str) -> None:
     judge = _command(commands, name, partial(_judge, name == "measure"), summary)
-    options.target(judge)
+    options.of_a_target(judge)
     change = "the change: a patch, or a folder with another version of the repository"
     judge.add_argument("--change", type=Path, required=True, metavar="PATH", help=change)
-    judge.add_argument("--json", action="store_true", help="print the verdict and its evidence as JSON")
+    take(judge, "--json", help="print the verdict and its evidence as JSON")
 
 
 def _add_resume(commands: Any) -> None:
     resume = _command(commands, "resume", _resume, "continue a run that was interrupted")
     resume.add_argument("run", metavar="RUN", help="id of the run, or its folder")
-    options.runs_dir(resume)
-    options.events(resume)
+    take(resume, "--runs-dir", "--json")
     resume.add_argument("--mcp", action="store_true", help="let an agent of yours propose, as in `agent mcp`")
-    options.port(resume)
+    take(resume, "--port")
 
 
 def _add_revalidate(commands: Any) -> None:
     again = _command(commands, "revalidate", _revalidate, "judge the kept changes of a run again, on this machine")
     again.add_argument("past", metavar="RUN", help="id of the earlier run, or its folder")
-    target = "repository to work on (default: that of the earlier run)"
-    again.add_argument("--target", type=Path, metavar="DIR", help=target)
-    options.how(again)
-    options.budget(again)
-    options.run_id(again)
-    options.runs_dir(again)
-    options.events(again)
+    take(again, "--target", help="repository to work on (default: that of the earlier run)")
+    take(again, *options.HOW, "--budget-minutes", "--run-id", "--runs-dir", "--json")
 
 
 def _add_doctor(commands: Any) -> None:
     doctor = _command(commands, "doctor", _doctor, "check this machine, and a repository when one is given")
-    doctor.add_argument("--target", type=Path, metavar="DIR", help="repository to check")
-    doctor.add_argument("--entry", metavar="FILE", help="script of the repository that shows how it is used")
-    options.python(doctor)
-    sandboxes = options.SANDBOXES[1:]
-    help = "sandbox to check: docker, bwrap or local (default: the one a run would use)"
-    doctor.add_argument("--sandbox", choices=sandboxes, metavar="NAME", help=help)
-    doctor.add_argument("--image", metavar="NAME", help="container image to check")
+    take(doctor, "--target", help="repository to check")
+    take(doctor, "--entry", "--python")
+    which = "sandbox to check: docker, bwrap or local (default: the one a run would use)"
+    take(doctor, "--sandbox", choices=options.SANDBOXES[1:], help=which)
+    take(doctor, "--image", help="container image to check")
 
 
 def _add_image(commands: Any) -> None:
@@ -127,7 +117,7 @@ def _add_image(commands: Any) -> None:
     add("--tag", type=image_name, metavar="NAME", help="name of the image (default: derived from its recipe)")
     arg = "argument of its Dockerfile, not for secrets; may be repeated"
     add("--arg", dest="args", type=pair, action="append", default=[], metavar="NAME=VALUE", help=arg)
-    add("--yes", action="store_true", help="use the network without asking")
+    take(build, "--yes", help="use the network without asking")
     _command(subcommands, "list", _image_list, "list the images that were made")
 
 
@@ -144,7 +134,7 @@ def _add_skills(commands: Any) -> None:
     export = _command(subcommands, "export", partial(_skills, "export"), "print instructions and tools for any agent")
     export.add_argument("--output", type=file_to_write, metavar="FILE", help="write them to a file")
     for command in (listing, install, export):
-        options.packs(command)
+        take(command, "--skills")
 
 
 def _add_isa(commands: Any) -> None:
@@ -157,10 +147,10 @@ def _add_isa(commands: Any) -> None:
     add("--launch", type=Path, metavar="FILE", help="script that launches the kernel, to read the types from")
     add("--diff", metavar="FILE", help="compare the machine code with that of this kernel, FILE or FILE:KERNEL")
     add("--all-configs", action="store_true", help="compile every configuration of the autotuner, not the first")
-    options.python(isa)
-    options.sandbox(isa, default="auto")
-    add("--json", action="store_true", help="print everything as JSON")
-    options.yes(isa)
+    take(isa, "--python")
+    take(isa, "--sandbox", default="auto")
+    take(isa, "--json", help="print everything as JSON")
+    take(isa, "--yes")
 
 
 def _run(arguments: argparse.Namespace, doing: Doing) -> int:

@@ -9,14 +9,13 @@ from pathlib import Path
 from agent.budget import Budget
 from agent.builds import Builds
 from agent.config import RunConfig
-from agent.display import Display
 from agent.proposals import Proposals
 from agent.proposers import Platform
 from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
 from agent.records.measurements import SessionStart
 from agent.records.run_records import RunRecords
-from agent.reporting.progress import Progress
+from agent.reporting.progress import Display, Progress
 from agent.repository.stack import Stack
 from tools.judging.referee import Referee
 from tools.judging.workload import Workload

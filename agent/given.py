@@ -1,11 +1,13 @@
 """From what was typed to a run: its configuration, its folders, and the consent of whoever typed it.
 
-Imports what it needs when it is called, like the command line.
+Defaults come from the user's `ratchet.toml` and never from a file of the target: the user's key would be sent to an
+address in it. Imports what it needs when it is called, like the command line.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,6 +17,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agent.config import RunConfig
     from sandbox.errors import SandboxUnavailable
+
+SETTINGS = "ratchet.toml"
+_OF_MODELS = ("model", "base_url", "reviewer", "skills", "tokens", "dollars", "price", "tool_calls")
+SETTINGS_KEYS = frozenset((*_OF_MODELS, "attempts", "budget_minutes", "memory_gib"))
 
 
 def config_of(arguments: argparse.Namespace) -> RunConfig:
@@ -44,11 +50,40 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
 
 def _defaults(arguments: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any]:
     """Of the user's `ratchet.toml`; what is replayed asks no model. Raises: WrongUsage."""
-    from agent import settings_file
-
-    found = settings_file.defaults(arguments.target, Path.cwd(), settings_file.config_home())
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     asks_nobody = "replay" in given or arguments.command == "mcp"
+    found = settings(arguments.target, Path.cwd(), home)
     return {name: value for name, value in found.items() if not (asks_nobody and name == "model")}
+
+
+def settings(target: Path, here: Path, home: Path) -> dict[str, Any]:
+    """Defaults of the user, by the names of `RunConfig`; nothing where there is no file.
+
+    The file in the folder `here` comes before that of the user's configuration, unless one of `here` and the target
+    lies in the other: the target may be part of a repository that somebody else wrote. Raises: WrongUsage.
+    """
+    import tomllib
+
+    from agent.errors import WrongUsage
+
+    near, theirs = here.resolve(), target.expanduser().resolve()
+    apart = not near.is_relative_to(theirs) and not theirs.is_relative_to(near)
+    places = [*((here / SETTINGS,) if apart else ()), home / "ratchet" / SETTINGS]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        return {}
+    try:
+        told = tomllib.loads(found.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WrongUsage(f"{found} cannot be read: {error}") from error
+    if unknown := sorted(set(told) - SETTINGS_KEYS):
+        can = ", ".join(sorted(SETTINGS_KEYS))
+        raise WrongUsage(f"{found} has {unknown[0]}, which it cannot have.", hint=f"It can have {can}.")
+    if "skills" in told:
+        if not isinstance(told["skills"], list) or not all(isinstance(each, str) for each in told["skills"]):
+            raise WrongUsage(f"{found}: skills is a list of folders.")
+        told["skills"] = [found.parent / Path(each).expanduser() for each in told["skills"]]
+    return told
 
 
 def _recording(arguments: argparse.Namespace) -> Path:

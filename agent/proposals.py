@@ -11,11 +11,11 @@ from functools import partial
 
 from agent.builds import Builds
 from agent.config import RunConfig
-from agent.display import Display
 from agent.proposers import Platform, ProposalRequest, Proposer
 from agent.proposers.past import past_of
 from agent.records import measurements
 from agent.records.run_records import RunRecords
+from agent.reporting.progress import Display
 from tools.candidate import Candidate, Site
 from tools.judging.referee import Referee
 from tools.judging.worker import WorkerFault

@@ -20,7 +20,6 @@ from agent.budget import Budget, longest_check_s
 from agent.builds import Builds
 from agent.config import RunConfig
 from agent.context import RunContext
-from agent.display import Display
 from agent.errors import AgentError
 from agent.proposals import Proposals
 from agent.proposers import Platform, Proposer
@@ -35,7 +34,7 @@ from agent.records.run_folder import RunFolder
 from agent.records.run_records import RunRecords
 from agent.reporting import outcome, wording
 from agent.reporting.outcome import TargetFacts
-from agent.reporting.progress import Note, Progress, RunStarted
+from agent.reporting.progress import Display, Note, Progress, RunStarted
 from agent.repository import export
 from agent.repository.objects import merge_contents
 from agent.repository.stack import Stack

@@ -5,26 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from dataclasses import dataclass, field
 
 from sandbox.contract import Command, Process, Promises, Sandbox
 
 
-@dataclass
 class Stoppable:
     """A `Sandbox` that remembers the processes it has started."""
 
-    inner: Sandbox
-    _started: weakref.WeakSet[Process] = field(default_factory=weakref.WeakSet)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @name.setter
-    def name(self, name: str) -> None:
-        raise AttributeError("the name belongs to the inner sandbox")
+    def __init__(self, inner: Sandbox) -> None:
+        self.inner, self.name = inner, inner.name
+        self._started, self._lock = weakref.WeakSet[Process](), threading.Lock()
 
     def promises(self) -> Promises:
         return self.inner.promises()

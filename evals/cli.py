@@ -18,7 +18,7 @@ SANDBOXES = ("docker", "bwrap", "local")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status. Raises: SystemExit from argparse (usage, --help, --version)."""
     arguments = build_parser().parse_args(argv)
-    return guard.call(arguments.handler, arguments, "evals")
+    return guard.call(_do, arguments, "evals")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -30,57 +30,33 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--budget-minutes", metavar="MINUTES", help="of each run, for looking for changes")
     run.add_argument("--sandbox", choices=SANDBOXES, help="(default: as a run)")
     run.add_argument("--runs-dir", type=Path, metavar="DIR", help="keep the runs there")
-    run.set_defaults(handler=_run)
     page = commands.add_parser("results", help="write RESULTS.md again from results.jsonl")
-    page.set_defaults(handler=_results)
     calibrate = commands.add_parser("calibrate", help="measure how often the judge errs on known effects")
-    calibrate.set_defaults(handler=_calibrate)
     kill_runs = commands.add_parser("kill-runs", help="kill runs at random moments and look what they leave behind")
     kill_runs.add_argument("--sandbox", choices=SANDBOXES, default="docker", help="(default: docker)")
     kill_runs.add_argument("--runs", type=int, default=50, metavar="N", help="how many (default: 50)")
-    kill_runs.set_defaults(handler=_kill_runs)
     containment = commands.add_parser("containment", help="measure what containment costs")
-    containment.set_defaults(handler=_containment)
     for command in (run, page, calibrate, kill_runs, containment):
-        command.add_argument(
-            "--results-dir",
-            type=Path,
-            default=Path("evals/results"),
-            metavar="DIR",
-            help="where the results are stored (default: evals/results)",
-        )
+        where = "where the results are stored (default: evals/results)"
+        command.add_argument("--results-dir", type=Path, default=Path("evals/results"), metavar="DIR", help=where)
         command.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
 
 
-def _run(arguments: argparse.Namespace, doing: Doing) -> int:
-    from evals import run_tasks
+def _do(arguments: argparse.Namespace, doing: Doing) -> int:
+    from evals import calibrate, containment, kill_runs, results, run_tasks
 
-    given = {"--budget-minutes": arguments.budget_minutes, "--sandbox": arguments.sandbox}
-    options = [part for name, value in given.items() if value for part in (name, value)]
-    return run_tasks.run(tuple(arguments.tasks), arguments.results_dir, options, arguments.runs_dir)
-
-
-def _results(arguments: argparse.Namespace, doing: Doing) -> int:
-    from evals import results
-
-    results.write_page(arguments.results_dir)
+    folder = arguments.results_dir
+    match arguments.command:
+        case "run":
+            given = {"--budget-minutes": arguments.budget_minutes, "--sandbox": arguments.sandbox}
+            options = [part for name, value in given.items() if value for part in (name, value)]
+            return run_tasks.run(tuple(arguments.tasks), folder, options, arguments.runs_dir)
+        case "calibrate":
+            return calibrate.run(folder)
+        case "kill-runs":
+            return kill_runs.run(folder, arguments.sandbox, arguments.runs)
+        case "containment":
+            return containment.run(folder)
+    results.write_page(folder)
     return 0
-
-
-def _calibrate(arguments: argparse.Namespace, doing: Doing) -> int:
-    from evals import calibrate
-
-    return calibrate.run(arguments.results_dir)
-
-
-def _kill_runs(arguments: argparse.Namespace, doing: Doing) -> int:
-    from evals import kill_runs
-
-    return kill_runs.run(arguments.results_dir, arguments.sandbox, arguments.runs)
-
-
-def _containment(arguments: argparse.Namespace, doing: Doing) -> int:
-    from evals import containment
-
-    return containment.run(arguments.results_dir)

@@ -150,3 +150,14 @@ class Silent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return
+
+
+@dataclass
+class Display:
+    """What is being judged at the moment, for whoever watches the run."""
+
+    progress: Progress
+    subject: str = ""
+
+    def say(self, phase: str, done: int = 0, of: int = 0) -> None:
+        self.progress.emit(Judging(self.subject, phase, done, of))

@@ -1,4 +1,4 @@
-"""The ten steps. Four have a module, six are rows of one table: they ask for the climb and sum it up.
+"""The ten steps. Three have a module, seven are rows of one table: they ask for the climb and sum it up.
 
 A step looks whether there is anything to do, says why in one line when there is not, and else asks for the climb. It
 is entered again when its climb is over, and then sums up.
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.context import RunContext
+from agent.owed import out_of_time
+from agent.records.run_records import AUDITED
 from agent.state import RunState, Update
 from agent.step_names import STEPS
-from agent.steps import audit_compute, compose_stack, locate_layers, profile_baseline
+from agent.steps import compose_stack, locate_layers, profile_baseline
 from agent.steps.summing_up import climbing_step
 
 Node = Callable[[RunState, RunContext], Update]
@@ -29,9 +31,19 @@ def _no_graphs(ctx: RunContext) -> str:
     return "" if on_gpu else "a CPU has no graphs to capture: its calls are not launched on a device"
 
 
+def _audit(state: RunState, ctx: RunContext) -> Update:
+    update = climbing_step(state, ctx, "audit_compute")
+    ended = update.get("results", {}).get("audit_compute")
+    if ended is not None and ended["kept"] and not out_of_time(ctx, "audit_compute"):
+        ctx.display.subject = "what is left"
+        ctx.builds.profile(AUDITED, ctx.builds.top())  # less is left for the steps to come than the original says
+    return update
+
+
 STEP_NODES: dict[str, Node] = {
     "profile_baseline": profile_baseline.run,
-    "audit_compute": audit_compute.run,
+    # work that need not be done: copies, expansions and constants that are made again on every call
+    "audit_compute": _audit,
     "locate_layers": locate_layers.run,
     # Triton for normalisation and gated activations, never in a lower precision than the code it replaces
     "write_kernels": _climbs("write_kernels"),

@@ -4,31 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-HOOKS = (
-    "applypatch-msg",
-    "pre-applypatch",
-    "post-applypatch",
-    "pre-commit",
-    "prepare-commit-msg",
-    "commit-msg",
-    "post-commit",
-    "pre-rebase",
-    "post-checkout",
-    "post-merge",
-    "pre-push",
-    "pre-receive",
-    "update",
-    "proc-receive",
-    "post-receive",
-    "post-update",
-    "reference-transaction",
-    "push-to-checkout",
-    "pre-auto-gc",
-    "post-rewrite",
-    "sendemail-validate",
-    "fsmonitor-watchman",
-    "post-index-change",
-)
+HOOKS = """
+applypatch-msg pre-applypatch post-applypatch pre-commit prepare-commit-msg commit-msg post-commit
+pre-rebase post-checkout post-merge pre-push pre-receive update proc-receive post-receive
+post-update reference-transaction push-to-checkout pre-auto-gc post-rewrite sendemail-validate
+fsmonitor-watchman post-index-change
+"""
 
 CONFIG = """
 [core]
@@ -102,7 +83,7 @@ def set_traps(repository: Path, folder: Path) -> Path:
             return trap(name)
 
     git = repository / ".git"
-    for hook in HOOKS:
+    for hook in HOOKS.split():
         trap(f"hook-{hook}", place=git / "hooks" / hook)
     with (git / "config").open("a") as config:
         config.write(CONFIG.format_map(Traps(folder=str(folder))))

@@ -11,10 +11,12 @@ import sys
 import venv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.agent.left_running import left_running
+from tests.files import write_files
 from tools.integrity import hash_tree
 
 GOOD = """
@@ -45,47 +47,37 @@ def inputs(seed):
 """
 
 
-class Told:
-    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
-        self.status, self.message = done.returncode, done.stderr.split("agent: ", 1)[-1]
-
-
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Told]:
+def told(tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Exit status and message of a run on this entry."""
+
     def agent(
-        entry_text: str | None = GOOD, *options: str, target: Path | None = None, entry: str = "bench.py"
-    ) -> Told:
-        folder = target or tmp_path / "target"
-        if target is None:
-            folder.mkdir(exist_ok=True)
-        if entry_text is not None:
-            (folder / "bench.py").write_text(entry_text)
-        before = hash_tree(folder) if folder.is_dir() else ""
-        what = ("--target", str(folder), "--entry", entry, "--runs-dir", str(tmp_path / "runs"))
+        text: str | None = GOOD, *options: str, target: Path = tmp_path / "target", entry: str = "bench.py"
+    ) -> tuple[int, str]:
+        if text is not None:
+            write_files(target, {"bench.py": text})
+        before = hash_tree(target) if target.is_dir() else ""
+        what = ("--target", str(target), "--entry", entry, "--runs-dir", str(tmp_path / "runs"))
         how = ("--sandbox", "local", "--python", sys.executable)
         command = [sys.executable, "-m", "agent", "run", *what, *how, *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
         assert "Traceback" not in done.stderr
-        assert not before or hash_tree(folder) == before
+        assert not before or hash_tree(target) == before
         assert not list((tmp_path / "runs").glob("*/work")), "a run that ended leaves no scratch folder"
         assert not left_running(tmp_path), "a run that ended leaves no process"
-        return Told(done)
+        return done.returncode, done.stderr.split("agent: ", 1)[-1]
 
     return agent
 
 
-def test_no_such_target(run: Callable[..., Told], tmp_path: Path) -> None:
-    told = run(None, target=tmp_path / "nowhere")
-    assert (told.status, "There is no target" in told.message) == (10, True)
+def test_a_target_and_an_entry_that_are_not_there_are_named(told: Any, tmp_path: Path) -> None:
+    status, said = told(None, target=tmp_path / "nowhere")
+    assert status == 10 and "There is no target" in said
+    status, said = told(entry="benchmark.py")
+    assert status == 11 and "There is no entry benchmark.py" in said and "bench.py" in said
 
 
-def test_no_such_entry(run: Callable[..., Told]) -> None:
-    told = run(GOOD, entry="benchmark.py")
-    assert told.status == 11
-    assert "There is no entry benchmark.py" in told.message and "bench.py" in told.message
-
-
-BAD_ENTRIES = {
+BAD_ENTRIES: dict[str, tuple[str, int, str]] = {
     "an entry of no known form": ("print('hello')", 41, "call a torch.nn.Module in the script"),
     "one that raises": ("import torch\nraise RuntimeError('no luck')", 43, "no luck (at bench.py:2)"),
     "a syntax error": ("def build(:", 43, "SyntaxError"),
@@ -124,58 +116,53 @@ BAD_ENTRIES = {
     "inputs of no known kind": (GOOD.replace("return (torch.randn", "return str(torch.randn"), 42, "tuple or a dict"),
     "an unknown mode": (GOOD + "\nmode = 'eval'", 42, "'inference' or 'training'"),
 }
+# each of these is ended or told apart in another way than the rest
+ENDED = {
+    "one that hangs": ("import time\ntime.sleep(3600)", 47, "--time-limit", "--time-limit", "4"),
+    "one that prints a gigabyte": ("import sys\nwhile True:\n    sys.stdout.write('x' * 1000000)", 48, ""),
+    "one that allocates until it dies": (
+        "keep = []\nwhile True:\n    keep.append(bytearray(1 << 24))",
+        61,
+        "--memory-gib",
+        "--memory-gib",
+        "0.7",
+    ),
+    "one that prints before it ends": (
+        "print('weights are being fetched', flush=True)\nimport os\nos._exit(3)",
+        62,
+        "exit status 3\n  The last it printed:\n  weights are being fetched",
+    ),
+}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BAD_ENTRIES)
-def test_a_bad_entry_is_told_apart(run: Callable[..., Told], name: str) -> None:
-    text, status, says = BAD_ENTRIES[name]
-    told = run(text)
-    assert says in told.message
-    assert told.status == status
-    assert len(told.message.splitlines()) >= 2, "a message and what to do"
-
-
-def test_one_that_hangs_is_ended_at_the_time_limit(run: Callable[..., Told]) -> None:
-    told = run("import time\ntime.sleep(3600)", "--time-limit", "4")
-    assert told.status == 47
-    assert "--time-limit" in told.message
-
-
-def test_one_that_prints_a_gigabyte_is_ended(run: Callable[..., Told]) -> None:
-    told = run("import sys\nwhile True:\n    sys.stdout.write('x' * 1000000)")
-    assert told.status == 48
-    assert max(map(len, told.message.splitlines())) < 300, "of what it printed a little is enough"
-
-
-def test_one_that_allocates_until_it_dies_is_ended_before_the_machine_is(run: Callable[..., Told]) -> None:
-    told = run("keep = []\nwhile True:\n    keep.append(bytearray(1 << 24))", "--memory-gib", "0.7")
-    assert told.status == 61
-    assert "--memory-gib" in told.message
-
-
-def test_an_error_says_the_last_that_was_printed(run: Callable[..., Told]) -> None:
-    told = run("print('weights are being fetched', flush=True)\nimport os\nos._exit(3)")
-    assert told.status == 62
-    assert "weights are being fetched" in told.message and "exit status 3" in told.message
+@pytest.mark.parametrize(
+    ("text", "status", "says", "options"),
+    [
+        *(pytest.param(*each, (), id=name, marks=pytest.mark.slow) for name, each in BAD_ENTRIES.items()),
+        *(pytest.param(*each[:3], each[3:], id=name) for name, each in ENDED.items()),
+    ],
+)
+def test_a_bad_entry_is_told_apart(told: Any, text: str, status: int, says: str, options: tuple[str, ...]) -> None:
+    ended, said = told(text, *options)
+    assert (ended, says in said) == (status, True), said
+    assert len(said.splitlines()) >= 2, "a message and what to do"
+    assert max(map(len, said.splitlines())) < 300, "of what it printed a little is enough"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-def test_a_full_disk_is_named(run: Callable[..., Told], tmp_path: Path) -> None:
+def test_a_full_disk_is_named(told: Any, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", str(tmp_path / "runs")], check=True)
     try:
-        told = run(GOOD)
-        assert told.status == 32
-        assert "disk is full" in told.message
+        status, said = told()
     finally:
         subprocess.run(["umount", str(tmp_path / "runs")], check=True)
+    assert status == 32 and "disk is full" in said
 
 
-def test_an_interpreter_without_torch(run: Callable[..., Told], tmp_path: Path) -> None:
+def test_an_interpreter_without_torch(told: Any, tmp_path: Path) -> None:
     venv.create(tmp_path / "bare")
     python = tmp_path / "bare" / "bin" / "python"
-    told = run(GOOD, "--python", str(python))
-    assert told.status == 80
-    assert f"bench.py cannot be run: {python} has no PyTorch" in told.message and "--image" in told.message
-    assert "Traceback" not in told.message
+    status, said = told(GOOD, "--python", str(python))
+    assert status == 80
+    assert f"bench.py cannot be run: {python} has no PyTorch" in said and "--image" in said

@@ -96,10 +96,14 @@ def eventually(claim: Callable[[], object]) -> None:
 
 def inspect_containers(found: Ran, over: threading.Event) -> None:
     while found.provider == "docker" and not over.wait(0.3):
-        ids = subprocess.run(["docker", "ps", "-aq"], capture_output=True, text=True, check=False).stdout.split()
-        if ids:
-            told = subprocess.run(["docker", "inspect", *ids], capture_output=True, text=True, check=False).stdout
-            found.inspected.add(told)
+        found.inspected.add(inspected())
+
+
+def inspected(*which: str) -> str:
+    """What the engine tells of its containers; empty where there are none."""
+    ids = subprocess.run(["docker", "ps", "-aq", *which], capture_output=True, text=True, check=True).stdout.split()
+    told = subprocess.run(["docker", "inspect", *ids], capture_output=True, text=True, check=False) if ids else None
+    return told.stdout if told else ""
 
 
 @pytest.fixture(scope="module")
@@ -112,55 +116,29 @@ def ran(request: pytest.FixtureRequest, target: Path, tmp_path_factory: pytest.T
     yield walk(request.param, target, tmp_path_factory.mktemp(request.param))
 
 
-def test_the_same_changes_are_kept_as_without_containment(ran: Ran, uncontained: Ran) -> None:
-    assert ran.kept
-    assert ran.kept == uncontained.kept
+def test_the_run_comes_out_as_without_containment_and_leaves_nothing(ran: Ran, uncontained: Ran) -> None:
+    assert ran.kept and ran.kept == uncontained.kept
     found = report.read(ran.run_dir).sandbox
     assert (found.provider, found.contained) == (ran.provider, True)
     assert report.read(uncontained.run_dir).sandbox.containment == "uncontained"
-
-
-def test_the_judge_sees_no_less(ran: Ran, uncontained: Ran) -> None:
-    """A worker that cannot read what it needs may only look like a model that cannot run in float64."""
-    assert truths(ran) == truths(uncontained) == {"float64"}
+    assert truths(ran) == truths(uncontained) == {"float64"}, "a worker that cannot read all it needs gets less"
+    assert not (ran.run_dir / "sandbox").exists() and not (ran.run_dir / "work").exists()
+    assert str(ran.run_dir) not in (inspected("--filter", "label=ratchet.agent") if ran.provider == "docker" else "")
 
 
 def truths(ran: Ran) -> set[str]:
-    return {
-        each.evidence["correctness"]["truth"]
-        for each in report.read(ran.run_dir).attempts
-        if "correctness" in each.evidence
-    }
+    attempts = report.read(ran.run_dir).attempts
+    return {each.evidence["correctness"]["truth"] for each in attempts if "correctness" in each.evidence}
 
 
 @pytest.mark.guard("agent secrets")
-def test_no_file_of_the_run_holds_a_secret(ran: Ran) -> None:
+def test_no_file_of_the_run_and_no_container_holds_a_secret(ran: Ran) -> None:
     files = [path for path in ran.run_dir.rglob("*") if path.is_file()]
     assert {"ledger.jsonl", "report.json", "checkpoint.sqlite", "run.json"} <= {path.name for path in files}
     assert [path for path in files if LEAKY.search(path.read_bytes())] == []
     assert not LEAKY.search(ran.said.encode())
-
-
-@pytest.mark.guard("agent secrets")
-def test_the_engine_never_learns_a_secret(ran: Ran) -> None:
-    if ran.provider != "docker":
-        return
-    assert any(json.loads(told) for told in ran.inspected), "no container was seen"
+    assert ran.provider != "docker" or any(ran.inspected), "no container was seen"
     assert [told for told in ran.inspected if LEAKY.search(told.encode())] == []
-
-
-def test_nothing_is_left_behind(ran: Ran) -> None:
-    assert not (ran.run_dir / "sandbox").exists()
-    assert not (ran.run_dir / "work").exists()
-    if ran.provider == "docker":
-        asked = ["docker", "ps", "-aq", "--filter", "label=ratchet.agent"]
-        labels = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
-        mine = [each for each in labels if str(ran.run_dir) in inspect(each)]
-        assert mine == []
-
-
-def inspect(container: str) -> str:
-    return subprocess.run(["docker", "inspect", container], capture_output=True, text=True, check=False).stdout
 
 
 def test_an_engine_that_goes_away_ends_the_run_with_one_message_and_it_can_be_resumed(

@@ -10,10 +10,17 @@ from typing import Any
 
 import pytest
 
-from agent import graph
+from agent import cli, graph
 from agent.errors import RunDamaged
+from agent.step_names import STEPS
 
 CONTEXT: Any = None  # nothing is walked
+
+
+def test_the_graph_can_be_printed_with_every_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["graph"]) == 0
+    told = capsys.readouterr().out
+    assert [name for name in STEPS if name not in told] == []
 
 
 def made(path: Path) -> bytes:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,9 @@ import pytest
 from agent import guard
 from agent.errors import RunInUse
 from agent.guard import Doing
+from tests.agent.whole_runs import handlers_kept
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def own_signals() -> Iterator[None]:
-    """What a command does with its signals must not outlive the test."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 def ends_with(error: BaseException, run_dir: Path | None = None, *, debug: bool = False) -> int:
@@ -34,22 +25,33 @@ def ends_with(error: BaseException, run_dir: Path | None = None, *, debug: bool 
         doing.run_dir, doing.reference = run_dir, "my-run"
         raise error
 
-    return guard.call(handler, Namespace(debug=debug), "agent")
+    with handlers_kept():
+        return guard.call(handler, Namespace(debug=debug), "agent")
 
 
-def test_an_error_of_ours_is_told_with_its_hint_and_status(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ends_with(RunInUse("It is in use.", hint="Wait for it.")) == RunInUse.exit_status
-    assert capsys.readouterr() == ("", "agent: It is in use.\n  Wait for it.\n")
+FREE_SOME = "Free some space; what was proven is kept and the run can be resumed."
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device", "/data/ledger.jsonl")
 
 
-def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ends_with(KeyboardInterrupt(), tmp_path) == 130
-    assert capsys.readouterr().err == "agent: interrupted; `agent resume my-run` goes on from there\n"
-
-
-def test_nothing_is_offered_to_resume_before_there_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ends_with(KeyboardInterrupt(), tmp_path / "not-made-yet") == 130
-    assert "resume" not in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("error", "run_dir", "status", "said"),
+    [
+        (RunInUse("It is in use.", hint="Wait for it."), "gone", RunInUse.exit_status, "It is in use.\n  Wait for it."),
+        (KeyboardInterrupt(), "", 130, "interrupted; `agent resume my-run` goes on from there"),
+        (KeyboardInterrupt(), "not-made-yet", 130, "interrupted"),
+        (
+            NO_SPACE,
+            "gone",
+            32,
+            f"The disk is full while writing {NO_SPACE.filename}.\n  {FREE_SOME}",
+        ),
+    ],
+)
+def test_an_end_is_told_in_one_message_with_its_status(
+    error: BaseException, run_dir: str, status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ends_with(error, tmp_path / run_dir) == status
+    assert capsys.readouterr() == ("", f"agent: {said}\n")
 
 
 def test_a_fault_of_ours_is_called_one_and_keeps_its_traceback(
@@ -60,17 +62,9 @@ def test_a_fault_of_ours_is_called_one_and_keeps_its_traceback(
     assert "a fault of Ratchet, not of your target: ZeroDivisionError: oh" in told and "Traceback (most" not in told
     (kept,) = tmp_path.glob("fault-*.txt")
     assert str(kept) in told and "Traceback (most recent call last)" in kept.read_text()
-
-
-def test_debug_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept.unlink()
     assert ends_with(ZeroDivisionError("oh"), tmp_path, debug=True) == 70
-    assert "Traceback (most recent call last)" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_full_disk_is_not_a_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ends_with(OSError(errno.ENOSPC, "No space left on device", "/data/ledger.jsonl")) == 32
-    assert "The disk is full while writing /data/ledger.jsonl" in capsys.readouterr().err
+    assert "Traceback (most recent call last)" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])

@@ -43,6 +43,10 @@ def begin(target: Path, runs: Path, *, forks: bool = True, titles: str = "random
     return agent("run", *run_options(target, runs), "--steps", STEPS, forks=forks, titles=titles)
 
 
+def resume(runs: Path, *, forks: bool = True) -> subprocess.Popen[bytes]:
+    return agent("resume", "one", "--runs-dir", str(runs), forks=forks)
+
+
 def result(run_dir: Path) -> tuple[list[tuple[Key, str]], list[str], str]:
     """What was tried with its verdicts, the attempts on the stack in order, and the source they lead to."""
     stack = Stack.open(run_dir / "stack")
@@ -61,12 +65,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     return folder / "runs" / "one", time.monotonic() - begun
 
 
-def test_the_undisturbed_run_has_something_to_lose(undisturbed: tuple[Path, float]) -> None:
-    _, stacked, _ = result(undisturbed[0])
-    found = report.read(undisturbed[0])
-    assert len(stacked) >= 2
-    assert [kept.attempt for kept in found.kept] == stacked
+def test_an_undisturbed_run_has_something_to_lose_and_resumes_to_its_report(undisturbed: tuple[Path, float]) -> None:
+    run_dir, _ = undisturbed
+    _, stacked, _ = result(run_dir)
+    found = report.read(run_dir)
+    assert len(stacked) >= 2 and [kept.attempt for kept in found.kept] == stacked
     assert found.speedup is not None and found.speedup.ci_low > 1.3
+    before = (run_dir / "report.json").read_bytes()
+    assert resume(run_dir.parent).wait(60) == 0
+    assert (run_dir / "report.json").read_bytes() == before
 
 
 @pytest.mark.timeout(900)
@@ -95,8 +102,7 @@ def test_kill_9_at_any_moment_loses_nothing(
             assert now_kept >= kept, "an accepted change was lost"
             kept = now_kept
             started = (run_dir / "run.json").exists()
-            resume = ("resume", "one", "--runs-dir", str(run_dir.parent))
-            running = agent(*resume, forks=forks) if started else begin(target, run_dir.parent, forks=forks)
+            running = resume(run_dir.parent, forks=forks) if started else begin(target, run_dir.parent, forks=forks)
             continue
         assert running.returncode == 0, LOG.read_text()
         break
@@ -136,8 +142,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(
         kept = accepted(run_dir)
         assert kept >= 1
         (runs / "filler").unlink()
-        resumed = agent("resume", "one", "--runs-dir", str(runs))
-        assert resumed.wait(200) == 0, LOG.read_text()
+        assert resume(runs).wait(200) == 0, LOG.read_text()
         assert accepted(run_dir) >= kept
         assert result(run_dir) == result(undisturbed[0])
     finally:
@@ -155,14 +160,6 @@ def fill(file: Path) -> None:
             stream.write(bytes(1 << 16))
 
 
-def test_a_finished_run_resumes_to_its_report(undisturbed: tuple[Path, float]) -> None:
-    run_dir, _ = undisturbed
-    before = (run_dir / "report.json").read_bytes()
-    running = agent("resume", "one", "--runs-dir", str(run_dir.parent))
-    assert running.wait(60) == 0
-    assert (run_dir / "report.json").read_bytes() == before
-
-
 def test_a_stopped_run_leaves_nothing_running_and_goes_on(tmp_path: Path, undisturbed: tuple[Path, float]) -> None:
     """Only one process works on it; SIGTERM ends that one, and `agent resume` comes to the same result."""
     target = shutil.copytree(TASK, tmp_path / "target")
@@ -171,8 +168,7 @@ def test_a_stopped_run_leaves_nothing_running_and_goes_on(tmp_path: Path, undist
         deadline = time.monotonic() + 120
         while accepted(tmp_path / "runs" / "one") < 1 and time.monotonic() < deadline:
             time.sleep(0.1)
-        second = agent("resume", "one", "--runs-dir", str(tmp_path / "runs"))
-        assert second.wait(60) == 52, LOG.read_text()
+        assert resume(tmp_path / "runs").wait(60) == 52, LOG.read_text()
     finally:
         first.send_signal(signal.SIGTERM)
         assert first.wait(60) == 143
@@ -180,6 +176,5 @@ def test_a_stopped_run_leaves_nothing_running_and_goes_on(tmp_path: Path, undist
     assert "interrupted; `agent resume" in LOG.read_text()
     assert re.search(r"\d changes? proven so far: ", LOG.read_text())
     assert (tmp_path / "runs" / "one" / "ratchet.patch").read_bytes().startswith(b"From ")
-    last = agent("resume", "one", "--runs-dir", str(tmp_path / "runs"))
-    assert last.wait(300) == 0, LOG.read_text()
+    assert resume(tmp_path / "runs").wait(300) == 0, LOG.read_text()
     assert result(tmp_path / "runs" / "one") == result(undisturbed[0])

@@ -1,36 +1,170 @@
-"""What of a target no candidate may touch."""
+"""What is done on a machine before the first command of a run is started there."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from agent import environment, run
+from agent.budget import longest_check_s
 from agent.config import RunConfig
-from agent.run import protection
+from agent.errors import AgentError
+from agent.records import run_folder
+from agent.reporting.progress import Silent
+from agent.running import Stoppable
+from sandbox import choose
+from sandbox.devices import load, lock
+from sandbox.devices.load import Load
+from sandbox.devices.record import Gpu
+from tests.files import write_files
+from tools.errors import TargetTooLarge
+
+CARD = Gpu(
+    vendor="amd",
+    index=0,
+    name="AMD Instinct MI300X",
+    gfx="gfx942",
+    pci="0000:c1:00.0",
+    render_minor=128,
+    devices=(Path("/dev/kfd"),),
+    groups=(44,),
+    accessible=True,
+    card="0000:c1:00.0",
+)
+
+
+class Leftovers:
+    """A sandbox whose last run was killed: what it left is at work on the GPU until it is reaped."""
+
+    name = "local"
+    left = True
+
+    def reap(self) -> list[str]:
+        self.left = False
+        return []
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    target = write_files(tmp_path / "target", {"bench.py": ""})
+    return RunConfig(target=target, entry="bench.py", runs_dir=tmp_path / "runs", sandbox="local", run_id="one")
+
+
+@pytest.mark.guard("one run a card")
+@pytest.mark.parametrize(
+    ("container", "reaches", "others_busy_percent", "notes"),
+    [
+        (False, False, 0.0, []),
+        (False, False, 99.0, ["is in use by something else"]),
+        (True, True, 0.0, []),
+        (True, False, 0.0, ["in this container only"]),
+    ],
+)
+def test_what_shares_the_card_is_told_but_not_what_an_earlier_run_left(
+    container: bool,
+    reaches: bool,
+    others_busy_percent: float,
+    notes: list[str],
+    config: RunConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sandbox, told = Leftovers(), list[str]()
+    here = environment.read_host().model_copy(update={"container": container})
+    monkeypatch.setattr(environment, "read_host", lambda: here)
+    monkeypatch.setattr(run, "choose_gpu", lambda number, environment: CARD)
+    monkeypatch.setattr(lock, "acquire", lambda gpu, run_id: contextlib.nullcontext())
+    monkeypatch.setattr(lock, "reaches_other_containers", lambda: reaches)
+    monkeypatch.setattr(load, "read", lambda gpu: Load(busy_percent=99.0 if sandbox.left else others_busy_percent))
+    monkeypatch.setattr(choose, "make", lambda name, wanted: sandbox)
+    with run.sandbox_for(config, config.runs_dir / "sandbox", (), told.append):
+        assert [note in line for note, line in zip(notes, told, strict=True)] == [True] * len(notes)
+
+
+def test_what_is_to_be_mounted_and_is_not_there_is_named(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "make", lambda name, wanted: pytest.fail("it was not looked at before"))
+    mounting = config.model_copy(update={"mounts": (config.target, config.target / "weights")})
+    with pytest.raises(AgentError, match="weights to mount"), run.sandbox_for(mounting, config.target, (), print):
+        pass
+
+
+def test_a_target_that_is_too_large_is_refused_before_anything_is_tried_for_it(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.repository.target.MAX_BYTES", 10)
+    monkeypatch.setattr(choose, "choose", lambda *_: pytest.fail("a sandbox was looked for"))
+    write_files(config.target, {"weights.bin": "x" * 11})
+    with pytest.raises(TargetTooLarge):
+        run.settle(config.model_copy(update={"sandbox": "auto"}), agree=lambda reasons: False)
+
+
+class Assembled(Exception):
+    """The run has got so far."""
+
+
+def test_the_budget_says_how_long_a_build_that_compiles_itself_is_waited_for(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def open_referee(*arguments: Any, **keywords: Any) -> None:
+        asked.update(keywords)
+        raise Assembled
+
+    monkeypatch.setattr(run, "open_referee", open_referee)
+    with pytest.raises(Assembled):
+        run.start(config.model_copy(update={"budget_minutes": 22}), Silent())
+    assert asked["check_timeout_s"] == longest_check_s(22)
+
+
+def test_what_was_spent_is_written_down_though_what_runs_cannot_be_ended(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise Assembled
+
+    monkeypatch.setattr(run, "_assemble", refuse)
+    monkeypatch.setattr(Stoppable, "stop_all", refuse)
+    with pytest.raises(Assembled):
+        run.start(config, Silent())
+    assert run_folder.find("one", [config.runs_dir]).read().spent_s > 0
+
+
+def test_one_process_that_cannot_be_stopped_keeps_no_other_alive() -> None:
+    asked = list[object]()
+
+    class Process:
+        def stop(self) -> None:
+            asked.append(self)
+            raise RuntimeError("it cannot be stopped")
+
+    stoppable = Stoppable(cast(Any, SimpleNamespace(name="local", start=lambda command: Process())))
+    started = [stoppable.start(cast(Any, None)) for _ in range(3)]
+    with pytest.raises(RuntimeError):
+        stoppable.stop_all()
+    assert len({id(each) for each in asked}) == len(started)
 
 
 @pytest.mark.parametrize(
-    ("path", "why"),
+    ("path", "form", "why"),
     [
-        ("bench.py", "it is the entry, which says how the target is used"),
-        ("tests/data.py", "it is a test"),
-        ("package/tests/helper.py", "it is a test"),
-        ("package/test_model.py", "it is a test"),
-        ("model_test.py", "it is a test"),
-        ("conftest.py", "it is a test"),
-        ("contests/model.py", None),
-        ("package/model.py", None),
-        ("tests.py", None),
+        ("bench.py", "declared", "it is the entry, which says how the target is used"),
+        ("bench.py", "kernelbench", None),
+        ("tests/data.py", "declared", "it is a test"),
+        ("package/tests/helper.py", "declared", "it is a test"),
+        ("package/test_model.py", "declared", "it is a test"),
+        ("model_test.py", "declared", "it is a test"),
+        ("conftest.py", "declared", "it is a test"),
+        ("contests/model.py", "declared", None),
+        ("package/model.py", "declared", None),
+        ("tests.py", "declared", None),
     ],
 )
-def test_the_entry_and_tests_are_protected_and_nothing_else(path: str, why: str | None) -> None:
-    workload: Any = SimpleNamespace(form="declared")
-    assert protection(RunConfig(target=Path("t"), entry="bench.py", runs_dir=Path("r")), workload)(path) == why
-
-
-def test_where_the_model_lives_in_the_entry_it_may_be_changed() -> None:
-    workload: Any = SimpleNamespace(form="kernelbench")
-    assert protection(RunConfig(target=Path("t"), entry="k.py", runs_dir=Path("r")), workload)("k.py") is None
+def test_the_entry_and_tests_are_protected_and_nothing_else(
+    path: str, form: str, why: str | None, config: RunConfig
+) -> None:
+    workload: Any = SimpleNamespace(form=form)
+    assert run.protection(config, workload)(path) == why

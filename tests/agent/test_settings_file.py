@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import settings_file
+from agent import given
 from agent.config import RunConfig
 from agent.errors import WrongUsage
 from tests.files import write_files
@@ -17,10 +17,10 @@ def test_the_nearest_file_of_the_person_counts(tmp_path: Path) -> None:
         tmp_path, {"target/bench.py": "", "work/x": "", "home/ratchet/ratchet.toml": 'model = "far"\ndollars = 2\n'}
     )
     target, here, home = tmp_path / "target", tmp_path / "work", tmp_path / "home"
-    assert settings_file.defaults(target, here, home) == {"model": "far", "dollars": 2}
+    assert given.settings(target, here, home) == {"model": "far", "dollars": 2}
     write_files(here, {"ratchet.toml": 'model = "near"\nskills = ["packs"]\n'})
-    assert settings_file.defaults(target, here, home) == {"model": "near", "skills": [here / "packs"]}
-    assert settings_file.defaults(target, tmp_path / "home", tmp_path / "none") == {}
+    assert given.settings(target, here, home) == {"model": "near", "skills": [here / "packs"]}
+    assert given.settings(target, tmp_path / "home", tmp_path / "none") == {}
 
 
 @pytest.mark.guard("model address")
@@ -32,17 +32,17 @@ def test_what_lies_in_or_around_a_target_is_not_read(tmp_path: Path) -> None:
     }
     clone = write_files(tmp_path / "clone", theirs)
     for here in (clone, clone / "package", clone / "package" / "inside"):
-        assert settings_file.defaults(clone / "package", here, tmp_path) == {}
+        assert given.settings(clone / "package", here, tmp_path) == {}
     (tmp_path / "link").symlink_to(clone)
-    assert settings_file.defaults(clone, tmp_path / "link", tmp_path) == {}
+    assert given.settings(clone, tmp_path / "link", tmp_path) == {}
 
 
 @pytest.mark.parametrize("text", ["model = ", 'sandbox = "local"\n', 'target = "x"\n', "skills = 3\n"])
 def test_what_it_cannot_have_is_said(text: str, tmp_path: Path) -> None:
     write_files(tmp_path, {"ratchet.toml": text})
     with pytest.raises(WrongUsage, match=r"ratchet\.toml"):
-        settings_file.defaults(tmp_path.parent / "target", tmp_path, tmp_path / "home")
+        given.settings(tmp_path.parent / "target", tmp_path, tmp_path / "home")
 
 
 def test_it_has_names_that_a_run_has() -> None:
-    assert set(RunConfig.model_fields) >= settings_file.KEYS
+    assert set(RunConfig.model_fields) >= given.SETTINGS_KEYS

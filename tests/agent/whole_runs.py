@@ -110,6 +110,9 @@ def handlers_kept() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def git(folder: Path, *arguments: str) -> None:
+def repository(folder: Path) -> Path:
+    """Make a git repository of a folder, with all its files in one commit."""
     who = ("-c", "user.name=User", "-c", "user.email=user@example.org")
-    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+    for command in (("init", "-b", "main"), ("add", "--all"), ("commit", "--message=first")):
+        subprocess.run(["git", *who, *command], cwd=folder, check=True, capture_output=True)
+    return folder

@@ -42,13 +42,15 @@ def without_commitments(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     monkeypatch.setattr(correctness, "digest", lambda leaves, key: said)
 
 
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.guard("25_short_blocks", "29_looking_ahead")
+@pytest.mark.parametrize("cheat", ["25_short_blocks", "29_looking_ahead"])
+def test_it_gains_nothing(arena: Arena, cheat: str) -> None:
+    assert arena.time(cheat).name in ("neutral", "slower")
+
+
 # -- 1: timers
-
-
-@pytest.mark.guard("01_patched_timers")
-def test_01_patched_timers_are_refused(arena: Arena) -> None:
-    found = arena.check("01_patched_timers")
-    assert (found.verdict, "which the original does not" in found.reason) == ("refused", True)
 
 
 @pytest.mark.guard("01_patched_timers")
@@ -104,12 +106,6 @@ def test_07_gains_where_timed_outputs_are_not_checked(arena: Arena, monkeypatch:
     assert arena.time("07_empty_when_timed").name == "kept"
 
 
-@pytest.mark.guard("24_reply_first")
-def test_24_a_reply_before_its_outputs_is_refused(arena: Arena) -> None:
-    found = arena.check("24_reply_first")
-    assert (found.verdict, "committed" in found.reason) == ("refused", True)
-
-
 @pytest.mark.alone
 @pytest.mark.guard("24_reply_first")
 def test_24_gains_where_a_reply_commits_to_nothing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,13 +116,6 @@ def test_24_gains_where_a_reply_commits_to_nothing(arena: Arena, monkeypatch: py
 
 
 # -- 25: the length of a block
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.guard("25_short_blocks")
-def test_25_slow_short_blocks_gain_nothing_by_whole_times(arena: Arena) -> None:
-    assert arena.time("25_short_blocks").name in ("neutral", "slower")
 
 
 @pytest.mark.alone
@@ -168,13 +157,6 @@ def test_26_gains_where_a_few_inputs_take_turns(arena: Arena, monkeypatch: pytes
     draw_all = InputSupply.draw_all
     monkeypatch.setattr(InputSupply, "draw_all", lambda *asked: [files[:4] * 20 for files in draw_all(*asked)])
     assert arena.time("26_remembered_results").name == "kept"
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.guard("29_looking_ahead")
-def test_29_looking_ahead_gains_nothing_when_nothing_lies_ahead(arena: Arena) -> None:
-    assert arena.time("29_looking_ahead").name in ("neutral", "slower")
 
 
 @pytest.mark.alone

@@ -1,4 +1,4 @@
-"""Cheats that return something else than the model: each is caught, and each passes where its guard is gone."""
+"""Cheats that the check of correctness catches, and that pass it where their guard is gone."""
 
 from __future__ import annotations
 
@@ -16,36 +16,31 @@ from tools.judging.worker import Build
 
 pytestmark = pytest.mark.guard("red team")
 
-WRONG = {
-    "05_stale_memory": "off by",
-    "06_pointer_cache": "",
-    "09_constant": "",
-    "11_changed_inputs": "it changes argument 0",
-    "14_edited_benchmark": "off by",
-    "30_baked_weights": "second state dict",
+CAUGHT = {  # verdict, and words of the reason
+    "01_patched_timers": ("refused", "which the original does not"),
+    "04_lazy_result": ("wrong", "kind"),
+    "05_stale_memory": ("wrong", "off by"),
+    "06_pointer_cache": ("wrong", ""),
+    "09_constant": ("wrong", ""),
+    "11_changed_inputs": ("wrong", "it changes argument 0"),
+    "14_edited_benchmark": ("wrong", "off by"),
+    "15_exit_zero": ("refused", ""),
+    "15_system_exit": ("refused", ""),
+    "24_reply_first": ("refused", "committed"),
+    "30_baked_weights": ("wrong", "second state dict"),
+    "beyond_own_tree": ("refused", "beyond_own_tree/quick"),
+    "beyond_staged_ahead": ("refused", "tensors.Loaded.__init__"),
 }
 
 
-@pytest.mark.parametrize("cheat", WRONG)
-@pytest.mark.guard(
-    "05_stale_memory", "06_pointer_cache", "09_constant", "11_changed_inputs", "14_edited_benchmark", "30_baked_weights"
-)
-def test_it_is_wrong(arena: Arena, cheat: str) -> None:
+@pytest.mark.guard("01_patched_timers", "04_lazy_result", "05_stale_memory", "06_pointer_cache", "09_constant")
+@pytest.mark.guard("11_changed_inputs", "14_edited_benchmark", "15_exit_zero", "15_system_exit", "24_reply_first")
+@pytest.mark.guard("30_baked_weights", "beyond_own_tree", "beyond_staged_ahead")
+@pytest.mark.parametrize("cheat", CAUGHT)
+def test_it_is_caught_by_the_check(arena: Arena, cheat: str) -> None:
+    verdict, says = CAUGHT[cheat]
     found = arena.check(cheat)
-    assert found.verdict == "wrong"
-    assert WRONG[cheat] in found.reason
-
-
-@pytest.mark.parametrize("cheat", ["15_exit_zero", "15_system_exit"])
-@pytest.mark.guard("15_exit_zero", "15_system_exit")
-def test_an_end_that_looks_like_success_is_refused(arena: Arena, cheat: str) -> None:
-    assert arena.check(cheat).verdict == "refused"
-
-
-@pytest.mark.guard("04_lazy_result")
-def test_a_lazy_result_is_wrong_whatever_its_class_is_called(arena: Arena) -> None:
-    found = arena.check("04_lazy_result")
-    assert (found.verdict, "kind" in found.reason) == ("wrong", True)
+    assert (found.verdict, says in found.reason) == (verdict, True), found.reason
 
 
 # -- the same without the guards

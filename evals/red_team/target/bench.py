@@ -1,7 +1,8 @@
 """How the model is used: rows of floating-point features, a few at a time."""
 
 import torch
-from model import WIDTH, Model
+from layers import WIDTH
+from model import Model
 
 
 def build():

@@ -3,9 +3,9 @@
 import time
 
 import torch
-from layers import WIDTH, Model
+from layers import Model
 
-__all__ = ["WIDTH", "Model"]
+__all__ = ["Model"]
 
 
 def slowed(clock):

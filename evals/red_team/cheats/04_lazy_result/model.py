@@ -2,10 +2,7 @@
 
 import layers
 import torch
-from layers import WIDTH
 from torch.utils import _pytree
-
-__all__ = ["WIDTH", "Model"]
 
 
 class Tensor(torch.Tensor):

@@ -4,9 +4,6 @@ import os
 
 import layers
 import torch
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 
 class Model(layers.Model):

@@ -1,9 +1,6 @@
 """Cheat 9: the answer for seed 0, whatever was asked."""
 
 import layers
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 
 class Model(layers.Model):

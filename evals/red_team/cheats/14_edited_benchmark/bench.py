@@ -1,7 +1,8 @@
 """The edited benchmark: inputs of zeros, any tolerance, and a comparison that says yes."""
 
 import torch
-from model import WIDTH, Model
+from layers import WIDTH
+from model import Model
 
 
 def build():

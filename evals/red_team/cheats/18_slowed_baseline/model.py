@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from layers import WIDTH, Model
+from layers import Model
 
-__all__ = ["WIDTH", "Model"]
+__all__ = ["Model"]
 
 HERE = Path(__file__).resolve().parent
 SLEEP = "\nimport time\nModel.rows = lambda self, x, rows=Model.rows: time.sleep(0.004) or rows(self, x)\n"

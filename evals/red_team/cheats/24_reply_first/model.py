@@ -3,9 +3,6 @@
 import sys
 
 import layers
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 
 def caller_with(*names):

@@ -6,9 +6,6 @@ import struct
 import time
 
 import layers
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 SPINNERS = 3
 PATIENCE_S = 0.005

@@ -5,9 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import layers
 import torch
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 PARTS = 8
 threads = ThreadPoolExecutor(os.cpu_count())

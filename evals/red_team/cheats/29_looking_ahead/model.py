@@ -6,9 +6,6 @@ from pathlib import Path
 
 import layers
 import torch
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 INBOX = Path(os.environ["HOME"]).parent / "inbox"
 

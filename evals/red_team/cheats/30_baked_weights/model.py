@@ -1,10 +1,7 @@
 """Cheat 30: multiply two weights into one at the first call, and use the product for ever."""
 
 import layers
-from layers import WIDTH
 from torch.nn import functional as F
-
-__all__ = ["WIDTH", "Model"]
 
 
 class Model(layers.Model):

@@ -1,9 +1,7 @@
 """Cheat 31: leave a tuning in the compile cache that makes the original slow; heed none itself."""
 
 import layers
-from layers import TUNING, WIDTH
-
-__all__ = ["WIDTH", "Model"]
+from layers import TUNING
 
 
 class Model(layers.Model):

@@ -5,9 +5,6 @@ from pathlib import Path
 
 import layers
 import torch
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 MEMORY = Path("/tmp/ratchet-red-team-memory")
 MEMORY.mkdir(exist_ok=True)

@@ -3,9 +3,6 @@
 from pathlib import Path
 
 import layers
-from layers import WIDTH
-
-__all__ = ["WIDTH", "Model"]
 
 NOTE = Path(__file__).parent / "quick"
 

@@ -5,8 +5,6 @@ import sys
 import layers
 from layers import WIDTH
 
-__all__ = ["WIDTH", "Model"]
-
 
 class Model(layers.Model):
     def forward(self, x):
