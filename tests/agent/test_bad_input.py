@@ -130,7 +130,7 @@ ENDED = {
     "one that prints before it ends": (
         "print('weights are being fetched', flush=True)\nimport os\nos._exit(3)",
         62,
-        "exit status 3\n  The last it printed:\n  weights are being fetched",
+        "exit status 3\nThe last it printed:\nweights are being fetched",
     ),
 }
 
