@@ -89,7 +89,7 @@ def _source(arguments: argparse.Namespace, text: str) -> Source:
 
 def _signature(path: Path) -> dict[str, Any]:
     try:
-        return Description.model_validate_json(path.read_bytes()).said()
+        return Description.model_validate_json(path.read_bytes()).model_dump(exclude_unset=True)
     except OSError as error:
         raise WrongUsage(f"--signature: {path} cannot be read ({error.strerror}).") from error
     except ValidationError as error:

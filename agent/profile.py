@@ -16,9 +16,8 @@ from agent.records.atomic_file import write_atomically
 from agent.repository.target import find_entry, find_target, import_target
 from sandbox.errors import SandboxUnavailable
 from tools.profiler import page, text
-from tools.profiler.collect import Depth
+from tools.profiler.collect import Depth, Options, profile_tree
 from tools.profiler.result import Profile
-from tools.profiler.session import Options, profile_tree
 
 Agree = Callable[[list[SandboxUnavailable]], bool]
 

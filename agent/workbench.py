@@ -27,14 +27,13 @@ from tools.judging.measure import Request
 from tools.judging.verdict import Verdict
 from tools.judging.worker import WorkerFault
 from tools.profiler.result import Profile
-from tools.registry import Registry, ToolFault, files, judging, learning, trying
+from tools.registry import Registry, ToolFault, files, judging, trying
 from tools.registry.judging import Tried
-from tools.registry.secret_names import may_hold_secrets
-from tools.registry.worktree import Worktree
+from tools.registry.worktree import Worktree, may_hold_secrets
 from tools.tree_removal import remove_tree
 
 QUICK_RESTARTS = 3
-REGISTRY = Registry([*files.TOOLS, *judging.TOOLS, *trying.TOOLS, *learning.TOOLS])
+REGISTRY = Registry([*files.TOOLS, *judging.TOOLS, *trying.TOOLS])
 
 
 @dataclass

@@ -19,11 +19,8 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Registers:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What all devices of one instruction set have in common."""
+    """What all devices of one instruction set have in common. Sources: [A], [D]."""
 
     name: str  # as compilers call it: gfx942, sm_90
     registers: Registers
@@ -55,7 +52,6 @@ class Architecture:
     simds: int = 4  # of one compute unit
     matrix: str = "mfma"  # how its matrix instructions are called
     lds_granule: int = 512  # bytes; LDS is handed out in multiples of it. Source: [D]
-    source: str = "[A], [D]"
 
 
 _CDNA = Registers(512, 8, 8)
@@ -79,34 +75,17 @@ class Device:
     """One device as a program sees it. Peaks are of dense products, in TFLOP/s by data type, at the highest clock."""
 
     name: str
+    names: tuple[str, ...]  # what tells it from others of its architecture, in lower case
     architecture: str
     compute_units: int
     memory_gbps: float
-    l2_bytes: int
     peak_tflops: Mapping[str, float]
-    vector_tflops: float  # float32 outside the matrix units
     source: str
     dies: int = 1  # XCDs, among which workgroups are dealt out in turns
-    infinity_cache_bytes: int = 0
-    names: tuple[str, ...] = field(default=())  # what tells it from others of its architecture, in lower case
-
-    def peak(self, dtype: str) -> float | None:
-        """TFLOP/s; None where the device has no fast way for it, or no figure is known."""
-        return self.peak_tflops.get(dtype)
-
-    def ridge(self, dtype: str) -> float | None:
-        """FLOP per byte from which on it is not memory that limits."""
-        peak = self.peak(dtype)
-        return None if peak is None else 1e3 * peak / self.memory_gbps
-
-
-def _device(infinity_cache_mib: int = 0, *, l2_mib: int, names: list[str], **figures: Any) -> Device:
-    caches: dict[str, Any] = {"l2_bytes": l2_mib << 20, "infinity_cache_bytes": infinity_cache_mib << 20}
-    return Device(names=tuple(names), **caches, **figures)
 
 
 _TABLE = Path(__file__).with_name("devices.toml")
-DEVICES = tuple(_device(**figures) for figures in tomllib.loads(_TABLE.read_text())["device"])
+DEVICES = tuple(Device(**figures) for figures in tomllib.loads(_TABLE.read_text())["device"])
 # Cards of the same name with fewer units, lower clocks or slower memory ([E] has columns of their own), and slices.
 _OTHER_KINDS = frozenset({"pcie", "nvl", "mig"})
 

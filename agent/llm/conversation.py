@@ -18,8 +18,7 @@ from agent.llm.opinions import Reviewer
 from agent.proposers import PastAttempt
 from agent.proposers.past import verdict_on
 from tools.candidate import Candidate
-from tools.registry import Answer, Registry, Request, Result, Tool, ToolFault
-from tools.registry.files import Text
+from tools.registry import Answer, Registry, Request, Tool, ToolFault
 from tools.registry.marks import END_OF_DATA, as_data, marked
 
 STUMBLES = 3  # answers in a row that call no tool, or are cut off
@@ -48,7 +47,7 @@ class GiveUp(Request):
     """What you looked at, and why it does not help."""
 
 
-HANDING_IN = (Tool.only_described("submit", Submit), Tool.only_described("give_up", GiveUp))
+HANDING_IN = (Tool("submit", Submit), Tool("give_up", GiveUp))
 
 
 class Bench(Protocol):
@@ -212,15 +211,15 @@ class Conversation:
         if self._stumbles >= STUMBLES:
             self.ended = f"{STUMBLES} answers in a row called no tool or were cut off"
 
-    def _submit(self, bench: Any, request: Submit) -> Result:
+    def _submit(self, bench: Any, request: Submit) -> str:
         try:
             found = self.bench.candidate(request.title, request.rationale, request.predicted_gain, request.enables)
         except ValidationError as error:
             raise ToolFault(f"That is no candidate: {error.errors()[0]['msg']}") from error
         self._submitted = found.model_copy(update={"tokens": self._tokens, "dollars": self._dollars})
         self._tokens, self._dollars = 0, 0.0
-        return Text(said="handed in; the verdict follows")
+        return "handed in; the verdict follows"
 
-    def _give_up(self, bench: Any, request: GiveUp) -> Result:
+    def _give_up(self, bench: Any, request: GiveUp) -> str:
         self.ended = f"the model gave up: {request.reason}"
-        return Text(said="the step is over")
+        return "the step is over"

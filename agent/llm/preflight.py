@@ -25,7 +25,7 @@ class Opinion(BaseModel):
     ready: bool
 
 
-READY = Tool.only_described("ready", Ready)
+READY = Tool("ready", Ready)
 
 
 def calls_tools(chat: Chat, account: Account, heard: Heard) -> None:

@@ -90,7 +90,7 @@ def serve(
     if first is None and port is not None:
         raise WrongUsage("--port needs --target and --entry.", hint="On stdio the outside agent can say which.")
     desk = Desk()
-    tools = OFFERED if first is not None else (Tool.only_described("begin", Begin), *OFFERED)
+    tools = OFFERED if first is not None else (Tool("begin", Begin), *OFFERED)
     told = rules(Packs.of(packs if first is None else first.config.skills))
     serving = Serving(desk, made(desk, tools, told))
     if port is None:

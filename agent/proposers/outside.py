@@ -20,8 +20,7 @@ from agent.proposers import ProposalRequest, Proposer
 from agent.proposers.past import verdict_on
 from agent.workbench import REGISTRY, Workbench
 from tools.candidate import Candidate
-from tools.registry import Answer, Registry, Request, Result, Tool, ToolFault
-from tools.registry.files import Text
+from tools.registry import Answer, Registry, Request, Tool, ToolFault
 from tools.registry.marks import as_data, marked
 
 LOOK_S = 2.0  # how often it is looked whether there is time left
@@ -38,7 +37,7 @@ class Finish(Request):
     """Why nothing more is to be tried."""
 
 
-_OWN = (*HANDING_IN, Tool.only_described("finish", Finish), Tool.only_described("where", Where))
+_OWN = (*HANDING_IN, Tool("finish", Finish), Tool("where", Where))
 OFFERED = (*REGISTRY.tools.values(), *_OWN)
 
 
@@ -107,23 +106,23 @@ class Outside(Proposer):
         return None
 
     def _registry(self, name: str, step: _Step, submitted: list[Candidate]) -> Registry:
-        def submit(bench: Workbench, request: Submit) -> Result:
+        def submit(bench: Workbench, request: Submit) -> str:
             found = bench.candidate(request.title, request.rationale, request.predicted_gain, request.enables)
             submitted.append(found)
-            return Text(said="handed in")
+            return "handed in"
 
-        def give_up(bench: Workbench, request: GiveUp) -> Result:
+        def give_up(bench: Workbench, request: GiveUp) -> str:
             step.ended = f"the outside agent gave up: {request.reason}"
-            return Text(said=step.ended)
+            return step.ended
 
-        def finish(bench: Workbench, request: Finish) -> Result:
+        def finish(bench: Workbench, request: Finish) -> str:
             self.finished = step.ended = f"the outside agent has finished: {request.reason}"
-            return Text(said=self.finished)
+            return self.finished
 
-        def where(bench: Workbench, request: Where) -> Result:
-            return Text(said=self.told(name))
+        def where(bench: Workbench, request: Where) -> str:
+            return self.told(name)
 
-        does: dict[type[Request], Callable[..., Result]] = {
+        does: dict[type[Request], Callable[..., str]] = {
             Submit: submit,
             GiveUp: give_up,
             Finish: finish,
@@ -159,6 +158,6 @@ class Outside(Proposer):
 def _answered(registry: Registry, bench: Workbench, asked: Asked) -> Answer:
     """Marked as data; but for `where`, which has its marks inside, and is whole, so that none of them is cut off."""
     answer = registry.call(bench, asked.name, asked.arguments)
-    if asked.name == "where" and answer.result is not None:
-        return replace(answer, text=answer.result.text())
+    if asked.name == "where" and answer.worked:
+        return replace(answer, text=answer.whole)
     return replace(answer, text=as_data(asked.name if asked.name in registry.tools else "unknown", answer.text))

@@ -98,14 +98,14 @@ def _page(one: Compiled, triton: str) -> Iterator[str]:
     )
     if seen.steps:
         yield from _line("", seen.next_step())
-    yield from _line("loads", f"{_widths(every.loads)}{_loops(inside, _widths(inside.loads))}")
-    yield from _line("stores", f"{_widths(every.stores)}{_loops(inside, _widths(inside.stores))}")
-    yield from _line("LDS reads", f"{_widths(every.lds_loads)}{_loops(inside, _widths(inside.lds_loads))}")
-    yield from _line(
-        "LDS writes",
-        f"{_widths(every.lds_stores)}{_loops(inside, _widths(inside.lds_stores))}"
-        + (f"; {every.into_lds} loads go straight into LDS" if every.into_lds else ""),
-    )
+    for topic, widths, looped in (
+        ("loads", every.loads, inside.loads),
+        ("stores", every.stores, inside.stores),
+        ("LDS reads", every.lds_loads, inside.lds_loads),
+        ("LDS writes", every.lds_stores, inside.lds_stores),
+    ):
+        straight = f"; {every.into_lds} loads go straight into LDS" if topic == "LDS writes" and every.into_lds else ""
+        yield from _line(topic, f"{_widths(widths)}{_loops(inside, _widths(looped))}{straight}")
     yield from _line("matrix", f"{_matrix(every.matrix)}{_loops(inside, _matrix(inside.matrix))}")
     yield from _line("waits", f"{_waits(every)}{_loops(inside, _waits(inside))}")
     yield from _line(

@@ -1,11 +1,33 @@
-"""A driver for Triton that has no device: it names an architecture, and refuses to load or launch anything."""
+"""A driver for Triton without a device, and one way to compile a kernel with it.
 
+The driver names an architecture, and refuses to load or launch anything.
+"""
+
+import contextlib
 import os
 import sys
+from dataclasses import dataclass, field
 
-from .isa_refusal import Refusal, in_one_line
+from .isa_kernels import Refusal, in_one_line
 
 _OLDEST = (3, 5)  # older ones need a linker of ROCm, and launch in another form
+
+# what a launch may say to the AMD backend; others are for other devices or follow from these
+OPTIONS = (
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "waves_per_eu",
+    "matrix_instr_nonkdim",
+    "kpack",
+    "schedule_hint",
+    "allow_flush_denorm",
+    "enable_fp_fusion",
+    "llvm_fn_attrs",
+    "wgp_cu_mode",
+)
+_DIVISIBLE = ["tt.divisibility", 16]
+_LONGEST = 80  # characters of one constant
 
 
 class _Utils:
@@ -91,3 +113,50 @@ def gpu_target(target):
     from triton.backends.compiler import GPUTarget
 
     return GPUTarget("hip", target["name"], target["wave_size"])
+
+
+@dataclass
+class Variant:
+    jit: object
+    signature: dict  # parameter -> type
+    constants: dict  # path into the arguments -> value
+    known: dict  # path -> letters of Triton's: D divisible by 16, S within 2 GiB; or its attributes
+    options: dict
+    config: str = ""  # which of an autotuner's it is
+    notes: list = field(default_factory=list)
+
+    def compile(self, target):
+        import triton
+        from triton.compiler import ASTSource
+
+        wanted = gpu_target(target)
+        backend = triton.compiler.make_backend(wanted)
+        attributes = {
+            path: backend.parse_attr(known) if isinstance(known, str) else known for path, known in self.known.items()
+        }
+        source = ASTSource(self.jit, dict(self.signature), dict(self.constants), attributes)
+        with contextlib.redirect_stdout(None):
+            return triton.compile(source, target=wanted, options=dict(self.options))
+
+    def described(self):
+        names = list(self.signature)
+        code = self.jit.fn.__code__
+        return {
+            "kernel": self.jit.fn.__name__,
+            "file": code.co_filename,
+            "line": code.co_firstlineno,
+            "config": self.config,
+            "signature": {name: str(kind) for name, kind in self.signature.items()},
+            "aligned": [names[path[0]] for path, known in self.known.items() if "D" in known or _DIVISIBLE in known],
+            "constants": {
+                names[path[0]] + "".join(f"[{part}]" for part in path[1:]): _said(value)
+                for path, value in self.constants.items()
+            },
+            "options": {name: _said(value) for name, value in self.options.items()},
+            "notes": self.notes,
+        }
+
+
+def _said(value):
+    named = getattr(value, "__name__", None) or getattr(value, "name", None)
+    return str(named if isinstance(named, str) else value)[:_LONGEST]

@@ -1,19 +1,58 @@
 """Find the Triton kernels of a file: functions under `triton.jit`, also below `autotune` and `heuristics`.
 
-Does not guess which one is meant. A function that others of the file call is a part of them and no kernel.
+Does not guess which one is meant. A function that others of the file call is a part of them and no kernel. Why there is
+none is a `Refusal`, in words for the user and never a traceback.
 """
 
 import ast
 import importlib
 import importlib.util
 import os
+import re
 import sys
+import traceback
 import types
 from dataclasses import dataclass, field
 
-from .isa_refusal import Refusal, in_one_line, place_in
-
+MOST_NAMES = 40
+LONGEST = 600  # characters
 _BESIDE = "_ratchet_kernels"  # the package of a file that is in none
+
+
+class Refusal(Exception):
+    """`kind` is one of those in `tools/isa/answer.py`; `names` are the kernels or parameters that it is about."""
+
+    def __init__(self, kind, message="", names=()):
+        super().__init__(message)
+        self.kind, self.message, self.names = kind, message, list(names)
+
+    def said(self):
+        return {"kind": self.kind, "message": self.message[:LONGEST], "names": self.names[:MOST_NAMES]}
+
+
+def in_one_line(error):
+    """The type, the place and the reason of an error. A compiler quotes source in between, which is left out."""
+    reason, first = error, ""
+    while reason is not None:
+        lines = [line.strip() for line in str(reason).splitlines() if line.strip(" ^")]
+        if lines:
+            place = re.match(r"at \d+:\d+", lines[0])
+            first = first or (place.group() + ": " if place else "")
+            said = f"{type(reason).__name__}: {first}{lines[-1] if place else ' '.join(lines)}"
+        else:
+            said = type(reason).__name__
+        if reason.__cause__ is None:
+            break
+        reason = reason.__cause__
+    return re.sub(r"\s+", " ", said)[:LONGEST]
+
+
+def place_in(path, error):
+    """` (line 12)` of the innermost frame in this file, or nothing."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    if isinstance(error, SyntaxError) and error.filename == path:
+        lines.append(error.lineno)
+    return f" (line {lines[-1]})" if lines else ""
 
 
 @dataclass

@@ -3,14 +3,15 @@
 Does not run a kernel: outputs hold what was in memory, and a script that checks them fails after its launches.
 """
 
+import contextlib
 import filecmp
 import os
 import runpy
 import sys
+import types
 
-from .isa_pretend import pretending
-from .isa_refusal import Refusal, in_one_line, place_in
-from .isa_variant import OPTIONS, Variant
+from .isa_driver import OPTIONS, Variant
+from .isa_kernels import Refusal, in_one_line, place_in
 
 MOST = 32  # different launches
 
@@ -24,7 +25,7 @@ def captured(script, file, wanted, target):
     sys.path.insert(0, os.path.dirname(script))
     sys.meta_path.insert(0, _WithoutOurs)
     launches, failed = [], None
-    with _recording(launches), pretending(target):
+    with _recording(launches), _pretending(target):
         try:
             _run(script)
         except (Exception, SystemExit) as error:
@@ -69,31 +70,16 @@ def _run(script):
         call(**inputs) if isinstance(inputs, dict) else call(*inputs)
 
 
-class _recording:
-    """Keeps each compilation that a launch asks for, and lets none happen: so there is nothing to launch, either."""
+@contextlib.contextmanager
+def _recording(launches):
+    """Keeps each compilation that a launch asks for, and lets none happen, so that there is nothing to launch."""
+    from triton.runtime.jit import JITFunction
 
-    def __init__(self, launches):
-        self.launches, self.seen = launches, set()
+    if not hasattr(JITFunction, "_do_compile"):
+        raise Refusal("no_triton", "launches of this Triton cannot be captured; describe the kernel in a JSON file")
+    seen = set()
 
-    def __enter__(self):
-        from triton.runtime.jit import JITFunction
-
-        if not hasattr(JITFunction, "_do_compile"):
-            raise Refusal("no_triton", "launches of this Triton cannot be captured; describe the kernel in a JSON file")
-        self.original = JITFunction._do_compile
-        recording = self
-
-        def keep(jit, key, signature, device, constexprs, options, attrs, *_, **__):
-            recording.keep(jit, signature, constexprs, options, attrs)
-
-        JITFunction._do_compile = keep
-
-    def __exit__(self, *_):
-        from triton.runtime.jit import JITFunction
-
-        JITFunction._do_compile = self.original
-
-    def keep(self, jit, signature, constexprs, options, attrs):
+    def keep(jit, key, signature, device, constexprs, options, attrs, *_, **__):
         defaults = {name: getattr(type(options), name, None) for name in OPTIONS}
         said = {
             name: getattr(options, name)
@@ -101,9 +87,84 @@ class _recording:
             if getattr(options, name, None) not in (None, "", (), defaults[name])
         }
         said.pop("enable_fp_fusion", None)  # follows from the environment, and is worked out again
-        variant = Variant(jit, signature, constexprs, attrs, said)
         mark = str((id(jit), signature, constexprs, attrs, sorted(said.items())))
-        if mark not in self.seen and len(self.seen) < MOST:
-            self.seen.add(mark)
-            variant.config = f"launch {len(self.seen)}"
-            self.launches.append(variant)
+        if mark not in seen and len(seen) < MOST:
+            seen.add(mark)
+            launches.append(Variant(jit, signature, constexprs, attrs, said, f"launch {len(seen)}"))
+
+    original, JITFunction._do_compile = JITFunction._do_compile, keep
+    try:
+        yield
+    finally:
+        JITFunction._do_compile = original
+
+
+@contextlib.contextmanager
+def _pretending(target):
+    """Torch, where there is one, says that it is for ROCm and has this GPU, while all tensors are on the CPU.
+
+    So a script takes its way through its kernels. What needs a real GPU fails.
+    """
+    try:
+        import torch
+        from torch.overrides import TorchFunctionMode
+    except ImportError:
+        yield
+        return
+    answers = {
+        torch.Tensor.is_cuda.__get__: True,
+        torch.Tensor.is_cpu.__get__: False,
+        torch.Tensor.device.__get__: torch.device("cuda", 0),
+    }
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function, _, args=(), kwargs=None):
+            if function in answers:
+                return answers[function]
+            if function == torch.Tensor.cuda:
+                return args[0]
+            kwargs = {name: moved(value) for name, value in (kwargs or {}).items()}
+            return function(*map(moved, args), **kwargs)
+
+    def moved(value):
+        if isinstance(value, torch.device):
+            return torch.device("cpu") if value.type == "cuda" else value
+        return "cpu" if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")) else value
+
+    said = _said(target)
+    kept, hip = {name: getattr(torch.cuda, name) for name in said}, torch.version.hip
+    torch.version.hip = hip or "7.0"
+    for name, value in said.items():
+        setattr(torch.cuda, name, lambda *_, value=value, **__: value)
+    try:
+        with Mode():
+            yield
+    finally:
+        torch.version.hip = hip
+        for name, value in kept.items():
+            setattr(torch.cuda, name, value)
+
+
+def _said(target):
+    """What functions of `torch.cuda` answer."""
+    properties = types.SimpleNamespace(
+        name=f"AMD {target['name']}",
+        gcnArchName=target["name"],
+        multi_processor_count=target["compute_units"],
+        warp_size=target["wave_size"],
+        total_memory=1 << 37,
+        shared_memory_per_block=target["lds_bytes"],
+        max_threads_per_multi_processor=2048,
+        major=9,
+        minor=4,
+    )
+    nothing = ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all")
+    return {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_name": properties.name,
+        "get_device_properties": properties,
+        "get_device_capability": (9, 4),
+        **dict.fromkeys(nothing),
+    }

@@ -8,54 +8,21 @@ Triton takes a bare `*bf16` for the type of every launch; with a number behind i
 
 The JSON: {"signature": {name: type, or null for None}, "constexprs": {name: value}, "aligned": [names] in place of all
 pointers, "large": [names of tensors above 2 GiB], "values": {name: number} for heuristics, "num_warps": 4, ...}.
-Does not guess a type or a constant: what is missing is said by name.
+Does not guess a type or a constant: what is missing is said by name. The host has checked the keys.
 """
 
 import re
 
-from .isa_refusal import Refusal, in_one_line
-from .isa_variant import OPTIONS, Variant
+from .isa_driver import OPTIONS, Variant
+from .isa_kernels import Refusal, in_one_line
 
-_SHORT = {
-    "bool": "i1",
-    "int1": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "float16": "fp16",
-    "half": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float": "fp32",
-    "float64": "fp64",
-    "f16": "fp16",
-    "f32": "fp32",
-    "float8e4nv": "fp8e4nv",
-    "float8e5": "fp8e5",
-    "float8e4b8": "fp8e4b8",
-    "float8e5b16": "fp8e5b16",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-    "float8_e4m3fnuz": "fp8e4b8",
-    "float8_e5m2fnuz": "fp8e5b16",
-}
-_TYPES = {*_SHORT.values(), "u1"}
+_TYPES = {"i1", "u1", "bf16", "fp16", "fp32", "fp64", "fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16"}
+_TYPES |= {f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)}
 _FORM = re.compile(r"(const )?(\**)(k?)(?:tl\.|torch\.)?(\w+)(?::(16|1))?")
-_OTHER_KEYS = ("signature", "constexprs", "aligned", "large", "values")
 
 
 def variants(kernel, given, every_config):
     """One for each configuration of the autotuner, or the first alone. Raises: Refusal."""
-    given = given or {}
-    unknown = [name for name in given if name not in (*_OTHER_KEYS, *OPTIONS)]
-    if unknown:
-        raise Refusal("bad_signature", "these keys mean nothing here", unknown)
     strange = [
         name
         for key in ("signature", "constexprs", "aligned", "large")
@@ -76,32 +43,32 @@ def _variant(kernel, given, config):
     tuned.update(given.get("constexprs", {}))
     options = {name: value for name, value in tuned.items() if name in OPTIONS}
     options.update({name: given[name] for name in OPTIONS if name in given})
+    types = given.get("signature", {})
     signature, constants, known, missing = {}, {}, {}, []
-    defaults = _values(kernel, given, tuned)
+    values = {p.name: p.default for p in kernel.jit.params if p.has_default}  # what a heuristic gets
+    values.update(tuned, **given.get("values", {}))
     for number, parameter in enumerate(kernel.jit.params):
         name, path = parameter.name, (number,)
-        if parameter.is_constexpr or name in tuned or given.get("signature", {}).get(name, "") is None:
+        if parameter.is_constexpr or name in tuned or types.get(name, "") is None:
             signature[name] = "constexpr"
-            if name in tuned or name in given.get("signature", {}):
+            if name in tuned or name in types:
                 constants[path] = _constant(tuned.get(name))
             elif name in kernel.heuristics:
-                constants[path] = defaults[name] = _computed(kernel, name, defaults)
+                constants[path] = values[name] = _computed(kernel, name, values)
             elif parameter.has_default:
                 constants[path] = parameter.default
             else:
                 missing.append(name)
             continue
-        kind, hint = _type(given.get("signature", {}).get(name) or parameter._param.annotation, parameter)
+        kind, hint = _type(types.get(name) or parameter._param.annotation, parameter)
         if kind is None:
             missing.append(name)
-            continue
-        if hint == "1":
+        elif hint == "1":
             signature[name], constants[path] = "constexpr", 1
-            continue
-        signature[name] = kind
-        letters = _known(name, kind, hint, given)
-        if letters:
-            known[path] = letters
+        else:
+            signature[name] = kind
+            if letters := _known(name, kind, hint, given):
+                known[path] = letters
     if missing:
         raise Refusal("no_signature", kernel.name, missing)
     return Variant(kernel.jit, signature, constants, known, options, _called(kernel, config))
@@ -119,16 +86,22 @@ def _type(said, parameter):
     """The type in Triton's words, and `16`, `1` or nothing; None when this is no type."""
     if isinstance(said, type):
         said = said.__name__
-    match = _FORM.fullmatch(str(said).strip("'\" "))
-    if match:
+    if match := _FORM.fullmatch(str(said).strip("'\" ")):
         const, stars, k, name, hint = match.groups()
-        kind = _SHORT.get(name, name)
+        kind = _short(name)
         if kind not in _TYPES and k == "" and name.startswith("k"):
-            kind = _SHORT.get(name[1:], name[1:])
-            k = "k"
+            k, kind = "k", _short(name[1:])
         if kind in _TYPES:
             return stars + ("k" if stars and (const or k) else "") + kind, hint or ""
     return (parameter.annotation_type or None) if said is parameter._param.annotation else None, ""
+
+
+def _short(name):
+    from triton._utils import type_canonicalisation_dict
+
+    if name in ("bool", "int1"):
+        return "i1"
+    return name if name in _TYPES else {"f16": "fp16", "f32": "fp32"}.get(name, type_canonicalisation_dict.get(name))
 
 
 def _known(name, kind, hint, given):
@@ -141,12 +114,6 @@ def _known(name, kind, hint, given):
     if kind.startswith("*") and knobs.amd.use_buffer_ops and name not in given.get("large", ()):
         letters += "S"
     return letters
-
-
-def _values(kernel, given, tuned):
-    """What a heuristic is given for the arguments: what is known of them."""
-    defaults = {p.name: p.default for p in kernel.jit.params if p.has_default}
-    return {**defaults, **tuned, **given.get("values", {})}
 
 
 def _computed(kernel, name, values):

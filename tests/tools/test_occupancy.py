@@ -14,60 +14,30 @@ def found(architecture: str, vgprs: int, lds_bytes: int, waves: int, *, both_uni
     return occupancy(ARCHITECTURES[architecture], Need(vgprs, lds_bytes, waves, both_units))
 
 
-def test_170_registers_and_32_kib_leave_two_waves_of_eight() -> None:
-    seen = found("gfx942", 170, 32768, 4)
-    assert (seen.waves, seen.workgroups, seen.percent) == (2, 2, 25)
-    assert seen.limits == ("registers", "LDS")
-
-
-def test_fewer_registers_do_not_help_where_lds_limits() -> None:
-    seen = found("gfx942", 168, 32768, 4)
-    assert (seen.waves, seen.by_registers, seen.limits) == (2, 3, ("LDS",))
-    assert seen.next_step() == "21504 LDS bytes instead of 32768: 3 waves instead of 2"
-
-
-def test_on_gfx950_the_same_kernel_has_room_for_a_third_wave() -> None:
-    seen = found("gfx950", 168, 32768, 4)
-    assert (seen.waves, seen.limits) == (3, ("registers",))
-
-
-def test_a_wave_is_lost_to_rounding_when_workgroups_have_eight() -> None:
-    seen = found("gfx942", 168, 0, 8)
-    assert (seen.waves, seen.workgroups) == (2, 1)
-    assert "rounding" in seen.limit()
-
-
-@pytest.mark.parametrize(("architecture", "waves"), [("gfx942", 2), ("gfx950", 4)])
-def test_64_kib_of_lds_in_workgroups_of_eight(architecture: str, waves: int) -> None:
-    assert found(architecture, 128, 65536, 8).waves == waves
-
-
-def test_gfx950_hands_out_lds_in_larger_pieces() -> None:
-    assert found("gfx950", 32, 32768, 4).by_lds == 4  # 160 KiB would hold five, were it not for the granule of 1280
-
-
-def test_the_next_step_names_the_number_to_fall_to() -> None:
-    assert found("gfx942", 136, 0, 4).next_step() == "128 registers instead of 136: 4 waves instead of 3"
-
-
-def test_a_kernel_without_lds_is_not_limited_by_it() -> None:
-    assert found("gfx942", 64, 0, 4).by_lds is None
-
-
-def test_nothing_is_to_be_done_at_the_most_the_hardware_holds() -> None:
-    seen = found("gfx942", 64, 0, 4)
-    assert (seen.waves, seen.limit(), seen.next_step()) == (8, "hardware", "")
-
-
-@pytest.mark.parametrize(("vgprs", "lds_bytes"), [(600, 0), (32, 70_000)])
-def test_a_kernel_that_does_not_fit_has_no_waves_and_says_what_would_fit(vgprs: int, lds_bytes: int) -> None:
-    seen = found("gfx942", vgprs, lds_bytes, 4)
-    assert seen.waves == 0
-    assert seen.next_step().endswith("1 wave instead of 0")
-
-
-def test_few_large_workgroups_may_leave_less_than_a_wave_for_each_simd() -> None:
-    assert found("gfx942", 32, 65536, 2).waves == 0.5
+@pytest.mark.parametrize(
+    ("architecture", "vgprs", "lds_bytes", "waves", "held", "limit", "step"),
+    [
+        # worked examples of AMD's guide: 170 registers and 32 KiB leave two waves of eight
+        ("gfx942", 170, 32768, 4, 2, "registers and LDS", "168 registers instead of 170 and 21504 LDS bytes"),
+        ("gfx942", 168, 32768, 4, 2, "LDS", "21504 LDS bytes instead of 32768: 3 waves instead of 2"),
+        ("gfx950", 168, 32768, 4, 3, "registers", "128 registers instead of 168"),
+        ("gfx942", 168, 0, 8, 2, "registers and rounding to whole workgroups", "128 registers instead of 168"),
+        ("gfx942", 136, 0, 4, 3, "registers", "128 registers instead of 136: 4 waves instead of 3"),
+        ("gfx942", 128, 65536, 8, 2, "LDS", ""),
+        ("gfx950", 128, 65536, 8, 4, "registers and LDS", ""),
+        ("gfx950", 32, 32768, 4, 4, "LDS", ""),  # 160 KiB would hold five, were it not for the granule of 1280
+        ("gfx942", 64, 0, 4, 8, "hardware", ""),
+        ("gfx942", 600, 0, 4, 0, "registers", "512 registers instead of 600: 1 wave instead of 0"),
+        ("gfx942", 32, 70_000, 4, 0, "LDS", "65536 LDS bytes instead of 70000: 1 wave instead of 0"),
+        ("gfx942", 32, 65536, 2, 0.5, "LDS", ""),  # few large workgroups leave SIMDs empty
+    ],
+)
+def test_registers_and_lds_limit_the_waves(
+    architecture: str, vgprs: int, lds_bytes: int, waves: int, held: float, limit: str, step: str
+) -> None:
+    seen = found(architecture, vgprs, lds_bytes, waves)
+    assert (seen.waves, seen.limit()) == (held, limit)
+    assert seen.next_step().startswith(step) if held < seen.most else seen.next_step() == ""
 
 
 def test_a_work_group_processor_shares_its_lds_among_four_simds() -> None:

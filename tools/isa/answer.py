@@ -1,6 +1,6 @@
-"""What the guest is asked and what it answers when kernels are compiled, and what its refusals mean to a person.
+"""Pydantic models of what a user describes and the guest answers when kernels are compiled, and what refusals mean.
 
-Refuses answers of another form, and longer ones than a compiler has reason to give: the guest runs a stranger's code.
+Answers of another form are refused, and longer ones than a compiler has reason to give: the guest runs untrusted code.
 """
 
 from __future__ import annotations
@@ -33,17 +33,8 @@ class _Wire(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Target(_Wire):
-    """An architecture, in the guest's words."""
-
-    name: str
-    wave_size: int
-    lds_bytes: int
-    compute_units: int
-
-
 class Description(BaseModel):
-    """What a person says of a kernel in a JSON file; `sandbox/guest/isa_signature.py` tells what it means."""
+    """A kernel's description in a JSON file; `sandbox/guest/isa_signature.py` says what it means."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -63,22 +54,6 @@ class Description(BaseModel):
     enable_fp_fusion: bool = True
     llvm_fn_attrs: str = ""
     wgp_cu_mode: str = "wgp"
-
-    def said(self) -> dict[str, Any]:
-        """Only what was said: the rest is for annotations and for Triton's defaults."""
-        return self.model_dump(exclude_unset=True)
-
-
-class Request(_Wire):
-    file: str
-    kernel: str | None
-    launch: str | None  # script to capture launches from
-    signature: dict[str, Any] | None  # see `sandbox/guest/isa_signature.py`
-    every_kernel: bool
-    every_config: bool
-    targets: list[Target]
-    out: str
-    skip: list[tuple[int, str]]  # variants and architectures that are done with
 
 
 class Refusal(_Wire):

@@ -6,9 +6,8 @@ only a sandbox that broke is an exception.
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,10 +23,11 @@ from tools.errors import UnknownArchitecture
 from tools.hardware import ARCHITECTURES, DEVICES, Architecture
 from tools.isa import layouts, machine_code, sources
 from tools.isa.advice import Advice, Facts, advise
-from tools.isa.answer import Doing, Outcome, Plan, Refusal, Request, Target, Variant
+from tools.isa.answer import Doing, Outcome, Plan, Refusal, Variant
 from tools.isa.layouts import Layouts
 from tools.isa.machine_code import MachineCode
 from tools.judging.open_referee import copy_guest
+from tools.judging.tensors import BadTensorFile, opened
 from tools.occupancy import Need, Occupancy, occupancy
 from tools.plain_text import plain
 from tools.program_environment import environment
@@ -38,6 +38,7 @@ _LOOK_S = 0.25
 LONGEST_TEXT = 16 << 20
 _LONGEST_JSON = 4 << 20
 _Answer = TypeVar("_Answer", bound=BaseModel)
+_Key = tuple[int, str]  # number of the variant, architecture
 
 
 @dataclass(frozen=True)
@@ -84,18 +85,8 @@ class Compiled:
         return occupancy(self.architecture, need)
 
     def advice(self) -> tuple[Advice, ...]:
-        outcome = self.outcome
-        return advise(
-            Facts(
-                self.architecture,
-                self.code,
-                self.layouts,
-                self.occupancy,
-                self.lds_bytes,
-                outcome.num_warps,
-                outcome.num_stages,
-            )
-        )
+        warps, stages = self.outcome.num_warps, self.outcome.num_stages
+        return advise(Facts(self.architecture, self.code, self.layouts, self.occupancy, self.lds_bytes, warps, stages))
 
 
 @dataclass(frozen=True)
@@ -130,21 +121,20 @@ class Compiler:
     def _compile(self, source: Source, wanted: list[Architecture], place: Path) -> Compilations:
         guest = copy_guest(place / "guest")
         copied = sources.copy(source.file, source.launch, place / "source")
-        out, skip, died = place / "out", list[tuple[int, str]](), dict[tuple[int, str], str]()
+        out, skip, died = place / "out", list[_Key](), dict[_Key, str]()
         out.mkdir()
+        request = {
+            "file": str(copied.file),
+            "launch": str(copied.launch) if copied.launch else None,
+            "kernel": source.kernel,
+            "signature": source.signature,
+            "every_kernel": source.every_kernel,
+            "every_config": source.every_config,
+            "targets": [_target(one) for one in wanted],
+            "out": str(out),
+        }
         while True:
-            request = Request(
-                file=str(copied.file),
-                kernel=source.kernel,
-                launch=str(copied.launch) if copied.launch else None,
-                signature=source.signature,
-                every_kernel=source.every_kernel,
-                every_config=source.every_config,
-                targets=[_target(one) for one in wanted],
-                out=str(out),
-                skip=skip,
-            )
-            ended = self._run(request, guest, place, copied.root)
+            ended = self._run({**request, "skip": skip}, guest, place, copied.root)
             plan = _read(out / "plan.json", Plan)
             if plan is None:
                 return Compilations(refusal=Refusal(kind="died", message=_how(ended)))
@@ -156,37 +146,31 @@ class Compiler:
             if not left or doing is None or (doing.variant, doing.arch) not in left:
                 break
             # the compiler crashed over this one: go on with the others
-            died[(doing.variant, doing.arch)] = f"the compiler died: {_how(ended)}"
+            died[doing.variant, doing.arch] = f"the compiler died: {_how(ended)}"
             skip = [key for key in asked if key not in left or key in died]
             if len(skip) == len(asked):
                 break
-        results = [
-            _result(out, plan.variants[number], known(name), died.get((number, name)), (number, name))
-            for number, name in asked
-        ]
+        results = [_result(out, plan.variants[key[0]], known(key[1]), died.get(key), key) for key in asked]
         return Compilations(tuple(results), plan.triton)
 
-    def _run(self, request: Request, guest: Path, place: Path, source: Path) -> Ended:
-        home, inbox = Path(tempfile.mkdtemp(prefix="home-", dir=place)), place / "inbox"
+    def _run(self, request: dict[str, Any], guest: Path, place: Path, source: Path) -> Ended:
+        """`source` is where the copied files are, and `place` a folder for ours."""
+        home, inbox, out = Path(tempfile.mkdtemp(prefix="home-", dir=place)), place / "inbox", Path(request["out"])
         inbox.mkdir(exist_ok=True)
-        (inbox / "request.json").write_text(request.model_dump_json())
+        (inbox / "request.json").write_text(json.dumps(request))
+        triton = {"PYTHONWARNINGS": "ignore", "TRITON_HOME": str(home), "TRITON_CACHE_DIR": str(home / "triton")}
         command = Command(
             argv=(self.python, str(guest / "isa.py"), str(inbox / "request.json")),
             cwd=source,
             role="isa",
-            env={
-                **environment(home),
-                "PYTHONWARNINGS": "ignore",
-                "TRITON_HOME": str(home),
-                "TRITON_CACHE_DIR": str(home / "triton"),
-            },
+            env={**environment(home), **triton},
             readable=(guest, source, inbox),
-            writable=(home, Path(request.out)),
+            writable=(home, out),
             limits=Limits(file_bytes=1 << 30, disk_bytes=4 << 30),
         )
         process = self.sandbox.start(command)
         try:
-            self._wait(process, Path(request.out) / "doing.json")
+            self._wait(process, out / "doing.json")
         finally:
             ended = process.stop()
         shutil.rmtree(home, ignore_errors=True)
@@ -213,14 +197,13 @@ def known(name: str) -> Architecture:
     return found
 
 
-def _target(one: Architecture) -> Target:
+def _target(one: Architecture) -> dict[str, Any]:
+    """As the guest takes it."""
     units = max((device.compute_units for device in DEVICES if device.architecture == one.name), default=1)
-    return Target(name=one.name, wave_size=one.wave_size, lds_bytes=one.lds_bytes, compute_units=units)
+    return {"name": one.name, "wave_size": one.wave_size, "lds_bytes": one.lds_bytes, "compute_units": units}
 
 
-def _result(
-    out: Path, variant: Variant, architecture: Architecture, died: str | None, key: tuple[int, str]
-) -> Compiled:
+def _result(out: Path, variant: Variant, architecture: Architecture, died: str | None, key: _Key) -> Compiled:
     outcome = _read(out / _name(key), Outcome)
     if died or outcome is None:
         return Compiled(variant, architecture, Outcome(error=died or "it was not reached"))
@@ -232,35 +215,30 @@ def _result(
     return Compiled(variant, architecture, outcome, assembly, ttgir or "")
 
 
-def _name(key: tuple[int, str], ending: str = "json") -> str:
+def _name(key: _Key, ending: str = "json") -> str:
     return f"{key[0]}.{key[1]}.{ending}"
 
 
 def _how(ended: Ended) -> str:
-    how = (
-        "it took too long" if ended.reason == "stopped" else f"signal {ended.signal}" if ended.signal else ended.reason
-    )
+    stopped = "it took too long" if ended.reason == "stopped" else ""
+    how = stopped or (f"signal {ended.signal}" if ended.signal else ended.reason)
     said = [line for line in plain(ended.output_tail[-2000:]).strip().splitlines() if line.strip()]
     return f"{how}{': ' + said[-1][:200] if said else ''}"
 
 
 def _read(path: Path, model: type[_Answer]) -> _Answer | None:
     """None when there is no such file, or not one of this form."""
-    text = _text(path, _LONGEST_JSON)
-    if text is None:
-        return None
     try:
-        return model.model_validate_json(text)
+        return model.model_validate_json(_text(path, _LONGEST_JSON) or "")
     except ValidationError:
         return None
 
 
 def _text(path: Path, longest: int) -> str | None:
-    """Of a regular file, which a stranger may have put there; None for anything else, and for a longer one."""
+    """Of a plain file, which untrusted code may have written; None for anything else, and for a longer one."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        with opened(path) as file:
+            content = file.read(longest + 1)
+    except (OSError, BadTensorFile):
         return None
-    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
-        status = os.fstat(descriptor)
-        return file.read(longest) if stat.S_ISREG(status.st_mode) and status.st_size <= longest else None
+    return content.decode(errors="replace") if len(content) <= longest else None

@@ -1,16 +1,15 @@
 """The gate for Triton candidates: every kernel compiles for every architecture, and without spills or scratch.
 
 A candidate's kernels are described by their launches when the entry runs, else by their annotations. What neither
-describes is not refused: it is said that it was not looked at.
+describes is not refused: the result lists it as not looked at.
 
-Does not judge speed. It is no wall, either: a file that is loaded can change what its own compiler says of it, so
+Does not judge speed, and is no security boundary: a file that is loaded can change what its own compiler says of it, so
 passing only means that an honest kernel has no such fault.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,31 +19,8 @@ from tools.isa.compile import Compilations, Compiled, Compiler, Source
 
 
 @dataclass(frozen=True)
-class Check:
-    """`reasons` say why it does not pass, one line each; `compiled` is what was looked at."""
-
-    passed: bool
-    reasons: tuple[str, ...] = ()
-    compiled: tuple[Compiled, ...] = ()
-
-
-def check(compiler: Compiler, source: Source, architectures: Sequence[str]) -> Check:
-    """Raises: UnknownArchitecture, KernelNotCompiled when the file's folder is too large, SandboxError, OSError."""
-    found = compiler.compile(source, architectures)
-    if found.refusal is not None:
-        return Check(False, (found.refusal.told(),))
-    faults = [(one, fault) for one in found.results for fault in faults_of(one)]
-    reasons = tuple(f"{one.variant.kernel} on {one.architecture.name}: {fault}" for one, fault in faults)
-    return Check(
-        bool(found.results) and not reasons,
-        reasons or (() if found.results else ("nothing was compiled",)),
-        found.results,
-    )
-
-
-@dataclass(frozen=True)
 class Looked:
-    """At the kernels of a candidate: `faults` keep it from being used, `looked_at` is what had none."""
+    """The kernels of a candidate: `faults` keep it from being used, `looked_at` are those without any."""
 
     faults: tuple[str, ...] = ()
     looked_at: tuple[str, ...] = ()
@@ -63,48 +39,37 @@ class Gate:
     architectures: tuple[str, ...]
 
     def look(self, tree: Path, entry: str, diff: str) -> Looked:
-        """At every file of kernels that the diff adds or changes in the tree.
+        """At every Python file with kernels that the diff adds or changes in the tree.
 
         Raises: UnknownArchitecture, SandboxError, OSError.
         """
-        found = Looked()
-        for name in _changed(diff):
-            if _holds_kernels(tree / name):
-                found = self._look_at(found, name, Source(tree / name, launch=tree / entry, every_kernel=True))
-        return found
-
-    def _look_at(self, found: Looked, name: str, source: Source) -> Looked:
-        try:
-            compiled = self.compiler.compile(source, self.architectures)
+        # each once: launches of one kernel that differ may have the same faults
+        faults, fine, unseen = dict[str, None](), dict[str, None](), list[str]()
+        for name in changed_paths(diff):
+            if not (name.endswith(".py") and _holds_kernels(tree / name)):
+                continue
+            try:
+                compiled = self._compiled(Source(tree / name, launch=tree / entry, every_kernel=True))
+            except KernelNotCompiled as error:
+                unseen.append(f"{name}: {error.message}")
+                continue
             if compiled.refusal is not None:
-                compiled = self.compiler.compile(replace(source, launch=None), self.architectures)
-        except KernelNotCompiled as error:
-            return replace(found, not_looked_at=(*found.not_looked_at, f"{name}: {error.message}"))
-        if compiled.refusal is not None:
-            said = f"{name}: {compiled.refusal.told()}"
-            return replace(found, not_looked_at=(*found.not_looked_at, said))
-        faults, fine = _told(name, compiled)
-        return replace(found, faults=(*found.faults, *faults), looked_at=(*found.looked_at, *fine))
+                unseen.append(f"{name}: {compiled.refusal.told()}")
+            for one in compiled.results:
+                what = f"{one.variant.kernel} ({name}) on {one.architecture.name}"
+                wrong = faults_of(one)
+                faults |= dict.fromkeys(f"{what}: {fault}" for fault in wrong)
+                if not wrong:
+                    numbers = f"{one.code.vgprs} registers, {one.lds_bytes} bytes of LDS"
+                    fine[f"{what}: {numbers}, {one.occupancy.waves:g} waves on a SIMD"] = None
+        return Looked(tuple(faults), tuple(fine), tuple(unseen))
 
-
-def _told(name: str, compiled: Compilations) -> tuple[list[str], list[str]]:
-    """Each once: launches of one kernel that differ may have the same to say."""
-    faults, fine = dict[str, None](), dict[str, None]()
-    for one in compiled.results:
-        what = f"{one.variant.kernel} ({name}) on {one.architecture.name}"
-        wrong = faults_of(one)
-        faults |= dict.fromkeys(f"{what}: {fault}" for fault in wrong)
-        if not wrong:
-            fine[
-                f"{what}: {one.code.vgprs} registers, {one.lds_bytes} bytes of LDS, "
-                f"{one.occupancy.waves:g} waves on a SIMD"
-            ] = None
-    return list(faults), list(fine)
-
-
-def _changed(diff: str) -> list[str]:
-    """Python files; those that are gone afterwards hold no kernels."""
-    return [path for path in changed_paths(diff) if path.endswith(".py")]
+    def _compiled(self, source: Source) -> Compilations:
+        """By launches, else by annotations."""
+        found = self.compiler.compile(source, self.architectures)
+        return (
+            found if found.refusal is None else self.compiler.compile(replace(source, launch=None), self.architectures)
+        )
 
 
 def _holds_kernels(file: Path) -> bool:
@@ -113,7 +78,7 @@ def _holds_kernels(file: Path) -> bool:
         text = file.read_text(encoding="utf-8")
         tree = ast.parse(text)
     except (OSError, ValueError, SyntaxError, RecursionError):
-        return False  # what is no Python is refused by who runs it
+        return False  # the worker refuses what is no Python
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     return "triton" in text and any(
         isinstance(part, ast.Name | ast.Attribute) and "jit" in (getattr(part, "id", ""), getattr(part, "attr", ""))

@@ -1,23 +1,20 @@
-"""Make a profile of a trace: rows by kernel, module and category, what holds each back, what each step could gain.
-
-Does not promise: a step's ceiling is what is left when everything that it works on takes no more time than memory and
-arithmetic need. No change can gain more, most gain less.
-"""
+"""Make a profile of a trace: rows by kernel, module and category, what holds each back, what each step could gain."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import fmean, median
 from typing import TypeVar
 
-from tools.profiler import causes, ceilings, timeline, work
-from tools.profiler.categories import CATEGORIES, category_of
+from tools.profiler import causes, ceilings, work
+from tools.profiler.categories import CATEGORIES, Category, category_of
 from tools.profiler.result import Bound, CaseRow, CategoryShare, Ceilings, KernelRow, Launch, ModuleRow, Profile, Span
 from tools.profiler.trace import Launch as Launched
-from tools.profiler.trace import Module, Trace
+from tools.profiler.trace import Module, Op, Trace
 
 _T = TypeVar("_T")
 MOST_SPANS = 20_000
@@ -67,61 +64,59 @@ def _tell_cases_apart(whole: Profile, trace: Trace, subject: Subject) -> None:
     if not parts:
         whole.notes.append("the cases of the workload cannot be told apart in the trace: what is said is of all")
         return
-    found = {
-        name: _of(part, replace(subject, cases={name: call_us}))
+    found = [
+        _of(part, replace(subject, cases={name: call_us}))
         for (name, call_us), part in zip(subject.cases.items(), parts, strict=True)
-    }
-    whole.cases = [_case(name, each) for name, each in found.items()]
-    whole.other_path = whole.other_path or any(each.other_path for each in found.values())
-    whole.steps = ceilings.over_cases(list(found.values()))
+    ]
+    whole.cases = [
+        CaseRow(
+            name=name,
+            call_us=each.call_us,
+            busy_us=each.busy_us,
+            idle_share=each.idle_share,
+            launches=each.launches,
+            bottleneck=each.primary_bottleneck_type,
+        )
+        for name, each in zip(subject.cases, found, strict=True)
+    ]
+    whole.other_path = whole.other_path or any(each.other_path for each in found)
+    whole.steps = ceilings.over_cases(found)
     causes.recommend_for_cases(whole)
 
 
 def _by_case(trace: Trace, count: int) -> list[Trace]:
     """The same number of calls of each, one case after the other; nothing where launches do not tell their call."""
     each, rest = divmod(trace.calls, count)
-    if not each or rest or any(launch.call is None for launch in trace.launches):
+    calls = [launch.call for launch in trace.launches]
+    if not each or rest or any(call is None or call >= trace.calls for call in calls):
         return []
     parts = [Trace(calls=each, on_device=trace.on_device) for _ in range(count)]
     for launch in trace.launches:
         index, call = divmod(launch.call or 0, each)
-        if index >= count:
-            return []
         parts[index].launches.append(replace(launch, call=call))
     return parts
 
 
-def _case(name: str, found: Profile) -> CaseRow:
-    return CaseRow(
-        name=name,
-        call_us=found.call_us,
-        busy_us=found.busy_us,
-        idle_share=found.idle_share,
-        launches=found.launches,
-        bottleneck=found.primary_bottleneck_type,
-    )
-
-
 def _of(trace: Trace, subject: Subject) -> Profile:
-    calls = max(trace.calls, 1)
-    if not trace.on_device:
-        trace = replace(trace, launches=_steadied(trace.launches))
-    times = timeline.of(trace.launches, calls)
-    scale, notes, busy_us = 1.0, list(trace.notes), times.busy_us
-    if not trace.on_device:
+    calls, launches = max(trace.calls, 1), trace.launches
+    scale, notes = 1.0, list(trace.notes)
+    if trace.on_device:
+        busy_us = sum(end - start for start, end in _worked(launches)) / calls
+    else:
         # operations of a CPU do not overlap, though they seem to once each lasts as long as the median of its like
-        busy_us = sum(launch.duration_us for launch in trace.launches) / calls
+        launches = _steadied(launches)
+        busy_us = sum(launch.duration_us for launch in launches) / calls
         if busy_us > subject.call_us > 0:
             scale = subject.call_us / busy_us
             notes.append(_SCALED)
+    span_us, gap_us = _span_and_gap(launches, calls)
     other_path = busy_us > (_SLOWED_DEVICE if trace.on_device else _SLOWED_CPU) * subject.call_us > 0
-    rows, alike = _rows(trace.launches, calls, scale, subject)
+    rows, alike = _rows(launches, calls, scale, subject)
     if not trace.on_device and (seen := _reached(rows, subject.ceilings)):
         peaks = {**subject.ceilings.peak_tflops, **seen}
         subject = replace(subject, ceilings=subject.ceilings.model_copy(update={"peak_tflops": peaks}))
-        rows, alike = _rows(trace.launches, calls, scale, subject)
+        rows, alike = _rows(launches, calls, scale, subject)
         notes.append(_RAISED)
-    index = {row.name: number for number, row in enumerate(rows)}
     busy_us *= scale
     found = Profile(
         entry=subject.entry,
@@ -132,21 +127,51 @@ def _of(trace: Trace, subject: Subject) -> Profile:
         call_us=subject.call_us,
         busy_us=busy_us,
         # on a CPU nobody can tell waiting from the profiler's own work between two operations
-        span_us=max(times.span_us, busy_us) if trace.on_device else busy_us,
+        span_us=max(span_us, busy_us) if trace.on_device else busy_us,
         idle_share=max(0.0, 1.0 - busy_us / subject.call_us) if subject.call_us > 0 else 0.0,
-        gap_us=times.gap_us if trace.on_device else None,
-        launches=times.launches,
+        gap_us=gap_us if trace.on_device else None,
+        launches=len(launches) / calls,
         ceilings=subject.ceilings,
         categories=_categories(rows),
         kernels=rows,
-        modules=_modules(trace.launches, calls, scale),
-        timeline=list(_spans(trace.launches, index, scale)),
+        modules=_modules(launches, calls, scale),
+        timeline=_spans(launches, [row.name for row in rows], scale),
         other_path=other_path,
         notes=notes,
     )
     causes.judge(found, alike)
     found.steps = ceilings.of(found)
     return found
+
+
+def _worked(launches: Iterable[Launched]) -> list[tuple[float, float]]:
+    """From when to when something ran: launches that overlap, on whatever streams, are one."""
+    found: list[tuple[float, float]] = []
+    for each in sorted(launches, key=lambda each: each.start_us):
+        start, end = each.start_us, each.start_us + each.duration_us
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def _span_and_gap(launches: Sequence[Launched], calls: int) -> tuple[float, float | None]:
+    """The mean time from a call's first start to its last end, and the median gap between launches in µs.
+
+    Where no launch tells its call, all are taken for one series of `calls`.
+    """
+    by_call: dict[int | None, list[Launched]] = defaultdict(list)
+    for launch in launches:
+        by_call[launch.call].append(launch)
+    told = [found for call, found in by_call.items() if call is not None]
+    worked = [_worked(found) for found in told or by_call.values()]
+    if not worked:
+        return 0.0, None
+    gaps = [after[0] - before[1] for found in worked for before, after in pairwise(found)]
+    single = len(worked) == 1 and len(by_call) == 1
+    span_us = sum(found[-1][1] - found[0][0] for found in worked) / (calls if single else len(worked))
+    return span_us, median(gaps) if gaps else None
 
 
 def _reached(rows: Iterable[KernelRow], reach: Ceilings) -> dict[str, float]:
@@ -170,25 +195,20 @@ def _steadied(launches: Sequence[Launched]) -> list[Launched]:
 def _rows(
     launches: Sequence[Launched], calls: int, scale: float, subject: Subject
 ) -> tuple[list[KernelRow], dict[str, list[KernelRow]]]:
-    """By kernel, the largest first; and of each the parts that were launched alike, as rows of their own."""
+    """By kernel, the largest first; and of each kernel rows for launches of the same shapes in the same module."""
     by_name: dict[str, list[Launched]] = defaultdict(list)
-    for launch in launches:
-        by_name[launch.name].append(launch)
+    alike: dict[str, dict[object, list[Launched]]] = defaultdict(lambda: defaultdict(list))
+    for each in launches:
+        by_name[each.name].append(each)
+        key = each.op and (each.op.name, each.op.shapes), each.module and each.module.name
+        alike[each.name][key].append(each)
     total_us = sum(launch.duration_us for launch in launches) or 1.0
 
     def row(name: str, found: Sequence[Launched]) -> KernelRow:
         return _row(name, found, calls, scale, total_us, subject)
 
     rows = sorted((row(name, found) for name, found in by_name.items()), key=lambda each: -each.time_us)
-    return rows, {name: [row(name, part) for part in _alike(found)] for name, found in by_name.items()}
-
-
-def _alike(launches: Sequence[Launched]) -> list[list[Launched]]:
-    """Of one kernel: launches for the same shapes, in the same module. One that is large here may be tiny there."""
-    parts: dict[tuple[object, ...], list[Launched]] = defaultdict(list)
-    for each in launches:
-        parts[each.op and (each.op.name, each.op.shapes), each.module and each.module.name].append(each)
-    return list(parts.values())
+    return rows, {name: [row(name, part) for part in parts.values()] for name, parts in alike.items()}
 
 
 def _row(
@@ -199,7 +219,7 @@ def _row(
     known = [each for each in needs if each.bytes is not None]
     row = KernelRow(
         name=name,
-        category=category_of(name if launches[0].op is None else _best_name(name, launches[0].op.name)),
+        category=_category(name, launches[0].op),
         calls=len(launches) / calls,
         time_us=scale * time_us / calls,
         share=time_us / total_us,
@@ -218,11 +238,12 @@ def _row(
     return row
 
 
-def _best_name(kernel: str, op: str) -> str:
-    """A kernel's own name tells best; where it tells nothing, that of the operation that launched it."""
-    return (
-        op if category_of(kernel) in ("unclassified", "other Triton") and category_of(op) != "unclassified" else kernel
-    )
+def _category(kernel: str, op: Op | None) -> Category:
+    """By the kernel's own name; where that says nothing, by the operation that launched it."""
+    found = category_of(kernel)
+    if found not in ("unclassified", "other Triton") or op is None or category_of(op.name) == "unclassified":
+        return found
+    return category_of(op.name)
 
 
 def _against_ceilings(row: KernelRow, subject: Subject) -> None:
@@ -260,24 +281,18 @@ def _launch(launches: Sequence[Launched]) -> Launch:
 
 def _most(values: Iterable[_T]) -> _T | None:
     """What occurs most often; None when there is nothing."""
-    counts: dict[_T, int] = defaultdict(int)
-    for value in values:
-        counts[value] += 1
-    return max(counts, key=lambda value: counts[value]) if counts else None
+    found = Counter(values).most_common(1)
+    return found[0][0] if found else None
 
 
 def _categories(rows: Sequence[KernelRow]) -> list[CategoryShare]:
     """The largest first; the unclassified share always, also when it is none."""
-    found = []
-    for category in CATEGORIES:
-        mine = [row for row in rows if row.category == category]
-        if mine or category == "unclassified":
-            found.append(
-                CategoryShare(
-                    category=category, time_us=sum(row.time_us for row in mine), share=sum(row.share for row in mine)
-                )
-            )
-    return sorted(found, key=lambda each: -each.share)
+    found = {name: CategoryShare(category=name, time_us=0.0, share=0.0) for name in CATEGORIES}
+    for row in rows:
+        found[row.category].time_us += row.time_us
+        found[row.category].share += row.share
+    seen = {"unclassified", *(row.category for row in rows)}
+    return sorted((each for each in found.values() if each.category in seen), key=lambda each: -each.share)
 
 
 def _modules(launches: Sequence[Launched], calls: int, scale: float) -> list[ModuleRow]:
@@ -301,14 +316,17 @@ def _modules(launches: Sequence[Launched], calls: int, scale: float) -> list[Mod
     return sorted(rows, key=lambda row: -row.time_us)
 
 
-def _spans(launches: Sequence[Launched], index: dict[str, int], scale: float) -> Iterator[Span]:
+def _spans(launches: Sequence[Launched], names: list[str], scale: float) -> list[Span]:
     """Of the first call; of the first launches where no launch tells its call."""
-    first = [each for each in launches if each.call == 0] or list(launches)
+    index = {name: number for number, name in enumerate(names)}
+    first = [each for each in launches if each.call == 0] or launches
     begun = min((each.start_us for each in first), default=0.0)
-    for each in first[:MOST_SPANS]:
-        yield Span(
+    return [
+        Span(
             start_us=scale * (each.start_us - begun),
             duration_us=scale * each.duration_us,
             kernel=index[each.name],
             stream=each.stream,
         )
+        for each in first[:MOST_SPANS]
+    ]

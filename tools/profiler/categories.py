@@ -27,6 +27,7 @@ Category = Literal[
     "unclassified",
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
+PRODUCTS: frozenset[Category] = frozenset({"gemm", "convolution", "attention"})  # on the matrix units
 
 # Kernels of ROCm's and CUDA's libraries, of Inductor and of vLLM and aiter; and the operations of ATen for a CPU.
 _TABLE: tuple[tuple[Category, str], ...] = (

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from tools.occupancy import Occupancy
-from tools.profiler.categories import Category
+from tools.profiler.categories import PRODUCTS, Category
 from tools.profiler.result import Cause, KernelRow, Profile
 from tools.profiler.rocprof.counters import Hardware
 
@@ -27,8 +27,6 @@ LDS_CONFLICTS = 0.20  # of the LDS's working cycles; a conflict of two in every 
 LDS_STALLS = 0.05  # of the kernel's cycles besides: where the LDS is used little, its conflicts cost little
 ACTIVE_LANES = 0.50  # of a wave; half of them idle is what one branch that splits a wave costs
 REQUEST_USED = 0.25  # of a line of the L2: requests of half a line are usual, of 32 bytes in 128 a waste
-# matrix kernels run fast with few waves
-_FEW_WAVES_ARE_FINE: frozenset[Category] = frozenset({"gemm", "convolution", "attention"})
 # each byte is read or written once, so that bytes over requests tell how full a request is
 _STREAMS: frozenset[Category] = frozenset(
     {"norm", "copy and fill", "activation and elementwise", "quantization", "cache", "softmax and reduction"}
@@ -89,17 +87,14 @@ def of_kernel(row: KernelRow, launch_us: float | None, compute_units: int | None
     if launch.scratch_bytes:
         return "register pressure", f"it spills {launch.scratch_bytes} bytes of every lane to memory"
     if light is not None and light >= BOUND:
-        if row.bound == "compute":
-            return "compute-bound", f"{light:.0%} of the peak of {row.dtype}"
-        cached = ": its data comes out of the cache" if light > CACHED else ""
-        return "memory-bound", f"{light:.0%} of the memory's bandwidth{cached}"
+        return _bound(row, light, f"the peak of {row.dtype}", "the memory's bandwidth")
     if row.mean_us < max(SHORT_US, 2 * (launch_us or 0.0)) and (moved := _little(row)):
         return "launch-bound", f"{moved} in {row.mean_us:.1f} us: the launch is what is paid for"
     if launch.workgroups is not None and compute_units and launch.workgroups < compute_units:
         return "under-filled grid", f"{launch.workgroups} workgroups for {compute_units} compute units"
     if launch.registers is not None and launch.registers >= MANY_REGISTERS:
         return "register pressure", f"{launch.registers} registers a lane"
-    if launch.occupancy is not None and launch.occupancy < LOW_OCCUPANCY and (light is None or light < BOUND):
+    if launch.occupancy is not None and launch.occupancy < LOW_OCCUPANCY:
         return "low occupancy", f"{launch.occupancy:.0%} of the waves that a SIMD holds"
     return "unknown", "" if light is None else f"{light:.0%} of what the device can reach"
 
@@ -129,7 +124,7 @@ def of_counters(row: KernelRow, hardware: Hardware, occupancy: Occupancy | None)
     units, workgroups = hardware.compute_units, launch.workgroups
     if units is not None and workgroups is not None and workgroups < units:
         found.append(("under-filled grid", f"{workgroups} workgroups for {units} compute units"))
-    if occupancy and occupancy.share < LOW_OCCUPANCY and row.category not in _FEW_WAVES_ARE_FINE:
+    if occupancy and occupancy.share < LOW_OCCUPANCY and row.category not in PRODUCTS:  # which run fast with few waves
         by_lds = "LDS" in occupancy.limits
         why = f"{occupancy.waves:g} waves fit on a SIMD, by {occupancy.limit()}"
         found.append(("low occupancy" if by_lds else "register pressure", why))
@@ -150,13 +145,16 @@ def _little(row: KernelRow) -> str:
 def _on_cpu(row: KernelRow) -> tuple[Cause, str]:
     light = row.speed_of_light
     if light is not None and light >= BOUND:
-        if row.bound == "compute":
-            return "compute-bound", f"{light:.0%} of what the library's large products reach here"
-        cached = ": its data comes out of the cache" if light > CACHED else ""
-        return "memory-bound", f"{light:.0%} of what copying reaches here{cached}"
+        return _bound(row, light, "what the library's large products reach here", "what copying reaches here")
     if row.mean_us < SHORT_US and row.bytes is not None and row.bytes < LITTLE_BYTES:
         return "launch-bound", f"{row.bytes:.0f} bytes in {row.mean_us:.1f} us: calling it is what is paid for"
     return "unknown", "" if light is None else f"{light:.0%} of what was measured as the peak here"
+
+
+def _bound(row: KernelRow, light: float, peak: str, bandwidth: str) -> tuple[Cause, str]:
+    if row.bound == "compute":
+        return "compute-bound", f"{light:.0%} of {peak}"
+    return "memory-bound", f"{light:.0%} of {bandwidth}{': its data comes out of the cache' if light > CACHED else ''}"
 
 
 def _recommendations(profile: Profile) -> Iterator[str]:

@@ -12,24 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from tools.profiler.categories import Category
+from tools.profiler.categories import CATEGORIES, PRODUCTS, Category
 from tools.profiler.result import KernelRow, Profile, StepCeiling
 
-_PRODUCTS: frozenset[Category] = frozenset({"gemm", "convolution", "attention"})
-_LIGHT: frozenset[Category] = frozenset(
-    {
-        "activation and elementwise",
-        "norm",
-        "softmax and reduction",
-        "copy and fill",
-        "quantization",
-        "cache",
-        "other Triton",
-        "moe and sorting",
-        "compiled code",
-        "unclassified",
-    }
-)
+_LIGHT: frozenset[Category] = frozenset(CATEGORIES) - PRODUCTS - {"communication"}
 _ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)  # in the name of a module
 
 
@@ -89,7 +75,7 @@ def of(profile: Profile) -> list[StepCeiling]:
         speedup = _speedup(share) if aim.bounded else None
         found.append(StepCeiling(step=aim.step, speedup=speedup, reason=reason, if_free=_speedup(all_of_it)))
     # products of batches may be those of scores, which fused attention does in part or not at all
-    products = (row for row in profile.kernels if row.category in _PRODUCTS and "bmm" not in row.op)
+    products = (row for row in profile.kernels if row.category in PRODUCTS and "bmm" not in row.op)
     share = 1.0 - sum(_arithmetic_us(row, profile) for row in products) / profile.call_us
     reason = f"{share:.0%} of a call could go: all but the arithmetic of products and attention"
     return [*found, StepCeiling(step="compose_stack", speedup=_speedup(share), reason=reason)]
@@ -173,7 +159,7 @@ def _beside_attention(row: KernelRow) -> bool:
 def _routing_us(profile: Profile) -> float:
     """Of modules that choose and sort rows, what is no product: a loop over experts goes away with its copies."""
     routing = {row.module for row in profile.kernels if row.category == "moe and sorting"}
-    return sum(row.time_us for row in profile.kernels if row.module in routing and row.category not in _PRODUCTS)
+    return sum(row.time_us for row in profile.kernels if row.module in routing and row.category not in PRODUCTS)
 
 
 def _speedup(share: float) -> float:

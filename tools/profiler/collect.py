@@ -1,7 +1,7 @@
-"""Profile a build in the sandbox: run it under torch.profiler there, take the trace out, and make a profile of it.
+"""Profile a build, or a tree from nothing: run it in the sandbox under torch.profiler, and make a profile of its trace.
 
-Does not believe the guest beyond its trace, which is read as untrusted text. A build that fails under the profiler is
-a note in the profile, with what is known without it.
+The trace is read as untrusted text. A build that fails under the profiler is a note in the profile, with what is known
+without it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StrictBool, StrictFloat
 
+from sandbox.contract import Sandbox
 from sandbox.errors import DiskFull, means_disk_full
 from tools.judging.described import MOST_CASES
+from tools.judging.open_referee import open_referee
 from tools.judging.tensors import BadTensorFile, opened
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
-from tools.profiler import analysis, closer_look, trace
+from tools.profiler import analysis, closer_look, reach
+from tools.profiler import trace as traces
 from tools.profiler.analysis import Subject
 from tools.profiler.result import Ceilings, Made, Profile
-from tools.profiler.rocprof import calls as rocprof_calls
-from tools.profiler.rocprof import tool as rocprof
+from tools.profiler.rocprof import running, tool
 from tools.profiler.rocprof.merge import merge
 from tools.profiler.trace import Trace
 
@@ -64,16 +66,16 @@ class Collector:
         names = unique([case.name for case in self.workload.cases])
         subject = Subject(
             entry=self.setting.entry,
-            device=str(self.workload.environment.get("gpu_name") or self.workload.device),
+            device=str(told.get("gpu_name") or self.workload.device),
             cases=dict(zip(names, call_us if len(call_us) == len(names) else known, strict=True)),
-            architecture=str(self.workload.environment.get("gfx") or ""),
+            architecture=str(told.get("gfx") or ""),
             compute_units=told.get("compute_units"),
             ceilings=self.ceilings,
         )
         profile = analysis.profile(found, subject)
         profile.notes = [*notes, *profile.notes]
-        torch, triton, platform = (str(told.get(name) or "") for name in ("torch", "triton", "hip"))
-        platform = f"HIP {platform}" if platform else f"CUDA {told['cuda']}" if told.get("cuda") else ""
+        torch, triton, hip, cuda = (str(told.get(name) or "") for name in ("torch", "triton", "hip", "cuda"))
+        platform = f"HIP {hip}" if hip else f"CUDA {cuda}" if cuda else ""
         profile.made = Made(date=datetime.now(UTC), torch=torch, triton=triton, platform=platform)
         return profile
 
@@ -82,13 +84,13 @@ class Collector:
         profile.deeper = closer_look.commands_for(profile, self.workload)
         if not self.workload.environment.get("gfx") or depth == "none":
             return profile
-        with rocprof_calls.job(self.setting, self.workload, build, self.calls) as job:
-            tools = rocprof.find_tools(job)
+        with running.job(self.setting, self.workload, build, self.calls) as job:
+            tools = tool.find_tools(job)
             profile.notes += tools.notes
-            recorded = rocprof.record(job, tools, profile.architecture, counters=depth != "launches")
+            recorded = tool.record(job, tools, profile.architecture, counters=depth != "launches")
             profile = merge(profile, recorded, "rocprofv3")
             if depth == "all":
-                profile = merge(profile, rocprof.record_compute(job, tools), "rocprof-compute")
+                profile = merge(profile, tool.record_compute(job, tools), "rocprof-compute")
         return profile
 
     def _run(self, build: Build, keep: Path) -> tuple[list[float], Trace, list[str]]:
@@ -106,7 +108,7 @@ class Collector:
             worker.stop()
             _take(left, keep)
         notes = [] if said.modules else ["compiled code runs in no module: kernels are not led back to one"]
-        return said.call_us, trace.read(keep), notes
+        return said.call_us, traces.read(keep), notes
 
 
 def unique(names: Sequence[str]) -> list[str]:
@@ -123,7 +125,7 @@ def _take(left: Path, keep: Path) -> None:
             copied = 0
             while part := source.read(1 << 20):
                 copied += len(part)
-                if copied > trace.MOST_BYTES:
+                if copied > traces.MOST_BYTES:
                     break
                 into.write(part)
     except BadTensorFile as error:
@@ -133,3 +135,44 @@ def _take(left: Path, keep: Path) -> None:
         if means_disk_full(error.errno):
             raise DiskFull(f"The disk is full: the trace could not be written to {keep}.") from error
         raise
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a tree is profiled."""
+
+    calls: int = CALLS
+    """Of each case of the workload."""
+    depth: Depth = "none"
+    """How far AMD's own tools look."""
+    threads: int = 1
+    start_timeout_s: float = 120.0
+    original: Path | None = None
+    """Where the user has what the tree is a copy of."""
+
+
+def profile_tree(
+    sandbox: Sandbox, tree: Path, entry: str, *, python: str, scratch: Path, trace: Path, options: Options
+) -> Profile:
+    """`scratch` is a folder of ours that exists; the trace is left at `trace`, packed where that ends in `.gz`.
+
+    Raises: WorkloadError, SandboxError, OSError.
+    """
+    referee = open_referee(
+        tree,
+        entry,
+        python=python,
+        sandbox=sandbox,
+        scratch=scratch,
+        threads=options.threads,
+        start_timeout_s=options.start_timeout_s,
+        original=options.original,
+    )
+    try:
+        ceilings, notes = reach.ceilings(referee.setting, referee.workload.environment)
+        collector = Collector(referee.setting, referee.workload, ceilings, options.calls)
+        found = collector.profile(referee.pristine, trace)
+        found.notes += notes
+        return collector.look_closer(found, referee.pristine, options.depth)
+    finally:
+        referee.close()

@@ -21,9 +21,8 @@ from sandbox.choose import Name, Wanted
 from sandbox.contract import Sandbox
 from sandbox.devices import lock
 from sandbox.devices.gpus import choose_gpu, find_gpus
-from tools.profiler.collect import CALLS, Depth
+from tools.profiler.collect import CALLS, Depth, Options, profile_tree
 from tools.profiler.result import Profile
-from tools.profiler.session import Options, profile_tree
 from tools.tree_removal import remove_tree
 
 

@@ -166,7 +166,8 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
     else:
         device, causes = ops, list[_Event | None](ops)
         anchors = causes
-        durations = _self_times(ops)
+        own = _Nesting(ops).own_times()
+        durations = [max(0.0, own[id(event)]) for event in ops]
     of_each: dict[int, float] = defaultdict(float)
     for cause, duration in zip(causes, durations, strict=True):
         of_each[id(cause)] += duration
@@ -242,23 +243,6 @@ def _product(value: object) -> int | None:
     return math.prod(parts) if parts else None
 
 
-def _self_times(ops: Sequence[_Event]) -> list[float]:
-    """What each took without the operations that it called, on the same thread."""
-    own = {id(event): event.duration for event in ops}
-    by_thread: dict[tuple[Any, Any], list[_Event]] = defaultdict(list)
-    for event in ops:
-        by_thread[event.thread].append(event)
-    for found in by_thread.values():
-        open_ones: list[_Event] = []
-        for event in sorted(found, key=lambda each: (each.start, -each.duration)):
-            while open_ones and open_ones[-1].end < event.end:
-                open_ones.pop()
-            if open_ones:
-                own[id(open_ones[-1])] -= event.duration
-            open_ones.append(event)
-    return [max(0.0, own[id(event)]) for event in ops]
-
-
 class _Nesting:
     """Finds the innermost of some spans that another lies in, on the same thread."""
 
@@ -286,6 +270,15 @@ class _Nesting:
         """The span that holds it, on whatever thread; for spans that do not overlap."""
         index = bisect_right(self._spans, moment, key=lambda each: each.start) - 1
         return self._spans[index] if index >= 0 and self._spans[index].end >= moment else None
+
+    def own_times(self) -> dict[int, float]:
+        """By the `id` of each span: what it took without those directly inside it."""
+        own = {id(span): span.duration for span in self._spans}
+        for thread, spans in self._by_thread.items():
+            for span, outer in zip(spans, self._outer[thread], strict=True):
+                if outer >= 0:
+                    own[id(spans[outer])] -= span.duration
+        return own
 
 
 def _outer(spans: Sequence[_Event]) -> list[int]:

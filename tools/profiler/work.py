@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tools.profiler.trace import Op
@@ -106,39 +106,25 @@ def _product(name: str, op: Op) -> Product | None:
         return _attention(op.shapes, _value(op, _CAUSAL[name]))
     if name in _WINDOWS:
         return _convolution(op, *_WINDOWS[name])
-    return _PRODUCTS[name](op.shapes) if name in _PRODUCTS else None
+    return _matmul(name, op.shapes)
 
 
-def _mm(shapes: Sequence[Shape]) -> Product | None:
-    match shapes:
-        case [(m, k), (other, n), *_] if k == other:
-            return 2.0 * m * n * k, m * k + k * n + m * n
-    return None
-
-
-def _addmm(shapes: Sequence[Shape]) -> Product | None:
-    found = _mm(shapes[1:])
-    return None if found is None else (found[0], found[1] + math.prod(shapes[0]))
-
-
-def _bmm(shapes: Sequence[Shape]) -> Product | None:
-    match shapes:
-        case [(b, m, k), (also, other, n), *_] if (b, k) == (also, other):
-            return 2.0 * b * m * n * k, b * (m * k + k * n + m * n)
-    return None
-
-
-def _baddbmm(shapes: Sequence[Shape]) -> Product | None:
-    found = _bmm(shapes[1:])
-    return None if found is None else (found[0], found[1] + math.prod(shapes[0]))
-
-
-def _linear(shapes: Sequence[Shape]) -> Product | None:
-    match shapes:
-        case [(*rows, k), (n, other), *_] if k == other:
-            m = math.prod(rows)
-            return 2.0 * m * n * k, m * k + k * n + m * n
-    return None
+def _matmul(name: str, shapes: Sequence[Shape]) -> Product | None:
+    added = 0
+    if name in ("addmm", "baddbmm") and shapes:
+        added, shapes, name = math.prod(shapes[0]), shapes[1:], "bmm" if name == "baddbmm" else "mm"
+    match name, shapes:
+        case "linear", [(*rows, k), (n, other), *_]:
+            batch, also, m = 1, 1, math.prod(rows)
+        case "mm", [(m, k), (other, n), *_]:
+            batch = also = 1
+        case "bmm", [(batch, m, k), (also, other, n), *_]:
+            pass
+        case _:
+            return None
+    if (batch, k) != (also, other):
+        return None
+    return 2.0 * batch * m * n * k, batch * (m * k + k * n + m * n) + added
 
 
 def _attention(shapes: Sequence[Shape], causal: str) -> Product | None:
@@ -184,13 +170,6 @@ def _numbers(text: str, count: int) -> list[int]:
     return found * count if len(found) == 1 else found
 
 
-_PRODUCTS: dict[str, Callable[[Sequence[Shape]], Product | None]] = {
-    "mm": _mm,
-    "addmm": _addmm,
-    "bmm": _bmm,
-    "baddbmm": _baddbmm,
-    "linear": _linear,
-}
 # the places of a convolution's stride, padding, dilation and `transposed` among its arguments
 _WINDOWS = {
     "convolution": (3, 4, 5, 6),
@@ -213,48 +192,35 @@ _VIEWS = _names("""
     view reshape _unsafe_view transpose t permute expand squeeze unsqueeze slice select as_strided unbind split chunk
     narrow detach alias unfold empty empty_strided empty_like resize size _reshape_alias
 """)
+
+
+def _each(names: dict[float, str]) -> dict[str, float]:
+    return {name: flops for flops, found in names.items() for name in found.split()}
+
+
 # FLOP of each element of the first operand. A function such as exp, sin or rsqrt counts as one, a comparison as none.
-_FLOP_EACH = {
-    **dict.fromkeys(
-        _names("""
-        clone contiguous _to_copy to repeat tril triu flip roll sort topk argmax argmin any all logical_not bitwise_not
-    """),
-        0.0,
-    ),
-    **dict.fromkeys(
-        _names("""
-        sum mean amax amin max min prod cumsum relu tanh exp log sqrt rsqrt neg abs sin cos pow erf reciprocal
-    """),
-        1.0,
-    ),
-    "norm": 2.0,
-    "sigmoid": 3.0,
-    "silu": 4.0,
-    "gelu": 5.0,
-    "var": 4.0,
-    "std": 4.0,
-    "logsumexp": 4.0,
-    "rms_norm": 4.0,
-    "_fused_rms_norm": 4.0,
-    "native_batch_norm": 4.0,
-    "softmax": 5.0,
-    "_softmax": 5.0,
-    "log_softmax": 5.0,
-    "_log_softmax": 5.0,
-    "layer_norm": 7.0,
-    "native_layer_norm": 7.0,
-    "native_group_norm": 7.0,
-}
+_FLOP_EACH = _each(
+    {
+        0.0: "clone contiguous _to_copy to repeat tril triu flip roll sort topk argmax argmin any all logical_not "
+        "bitwise_not",
+        1.0: "sum mean amax amin max min prod cumsum relu tanh exp log sqrt rsqrt neg abs sin cos pow erf reciprocal",
+        2.0: "norm",
+        3.0: "sigmoid",
+        4.0: "silu var std logsumexp rms_norm _fused_rms_norm native_batch_norm",
+        5.0: "gelu softmax _softmax log_softmax _log_softmax",
+        7.0: "layer_norm native_layer_norm native_group_norm",
+    }
+)
 # what is written is small beside what is read
 _REDUCING = _names("sum mean amax amin max min any all var std prod argmax argmin norm logsumexp topk")
 _COMPARING = _names("eq ne lt gt le ge logical_and logical_or")  # their result is of one byte
-_POINTWISE = {
-    **dict.fromkeys(_COMPARING | _names("where masked_fill bitwise_and bitwise_or"), 0.0),
-    **dict.fromkeys(_names("add sub mul div rsub maximum minimum clamp remainder fmod atan2"), 1.0),
-    "lerp": 3.0,
-    "addcmul": 3.0,
-    "addcdiv": 3.0,
-}
+_POINTWISE = _each(
+    {
+        0.0: "eq ne lt gt le ge logical_and logical_or where masked_fill bitwise_and bitwise_or",
+        1.0: "add sub mul div rsub maximum minimum clamp remainder fmod atan2",
+        3.0: "lerp addcmul addcdiv",
+    }
+)
 
 
 def _broadcast(shapes: Sequence[Shape]) -> Shape:

@@ -1,7 +1,7 @@
-"""Tools of a run: one definition each, offered to models, to MCP clients and to people.
+"""Tools of a run: one definition each, offered to models and to MCP clients.
 
-A tool is a request, a result and a function on a session. Whoever calls one is told what to do when it does not work;
-a fault of ours is raised, and never told as the caller's.
+A tool is a request and a function on a session that answers in text. When a call does not work, the answer says what
+to do; a fault of ours is raised, and never told as the caller's.
 """
 
 from __future__ import annotations
@@ -21,19 +21,9 @@ _SHOWN_ERRORS = 5
 
 
 class Request(BaseModel):
-    """What a tool is asked. The docstrings of its fields are what a model is told of them."""
+    """What a tool is asked. A model sees the docstrings of its fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Result(BaseModel):
-    """What a tool answers."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-    def text(self) -> str:
-        """As a model or a person reads it; `cut` where it may be long."""
-        raise NotImplementedError
 
 
 class ToolFault(Exception):
@@ -45,22 +35,14 @@ class ToolFault(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """`function(session, request)` gives a `Result`, or raises ToolFault."""
+    """`function(session, request)` gives the answer, or raises ToolFault."""
 
     name: str
     request: type[Request]
-    function: Callable[[Any, Any], Result]
+    function: Callable[[Any, Any], str] | None = None
+    """None for a listing, where other code answers the calls."""
     looks_only: bool = False
     """It leaves the candidate as it is, so that only who reads the answer needs it."""
-
-    @classmethod
-    def only_described(cls, name: str, request: type[Request]) -> Tool:
-        """For a listing; somebody else answers its calls."""
-
-        def function(session: object, request: Request) -> Result:
-            raise AssertionError(f"{name} is only described here")
-
-        return cls(name, request, function)
 
     @property
     def description(self) -> str:
@@ -80,11 +62,10 @@ class Tool:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call came to."""
-
     text: str
     worked: bool = True
-    result: Result | None = None
+    whole: str = ""
+    """The text before it was cut, of a call that worked."""
 
 
 class Registry:
@@ -101,7 +82,7 @@ class Registry:
     def without_looking(self) -> Registry:
         """The same, but what only looks says nothing: for a caller whose next call is known already."""
 
-        def nothing(session: object, request: Request) -> Result:
+        def nothing(session: object, request: Request) -> str:
             raise ToolFault("Not looked again: nobody reads what a replay would see.")
 
         tools = self.tools.values()
@@ -114,19 +95,15 @@ class Registry:
     def call(self, session: Any, name: str, arguments: str | Mapping[str, Any]) -> Answer:
         """Call one tool with arguments as a model writes them. Raises what is a fault of ours."""
         tool = self.tools.get(name)
-        if tool is None:
-            return _failed(f"There is no tool {one_line(name, 80)}.", f"There are {', '.join(self.tools)}.")
         try:
-            request = tool.request.model_validate(_read(arguments))
-        except ValidationError as error:
-            return _failed(_what_is_wrong(error), f"{name} takes {json.dumps(tool.parameters())}")
+            if tool is None:
+                raise ToolFault(f"There is no tool {one_line(name, 80)}.", f"There are {', '.join(self.tools)}.")
+            request = _request(tool, arguments)
+            assert tool.function is not None, f"{name} is only described here"
+            whole = tool.function(session, request)
+            return Answer(cut(whole), whole=whole)
         except ToolFault as fault:
             return Answer(cut(str(fault)), worked=False)
-        try:
-            result = tool.function(session, request)
-        except ToolFault as fault:
-            return Answer(cut(str(fault)), worked=False)
-        return Answer(cut(result.text()), result=result)
 
 
 def cut(text: str, longest: int = LONGEST, more: str = "") -> str:
@@ -139,8 +116,9 @@ def cut(text: str, longest: int = LONGEST, more: str = "") -> str:
 
 
 def paged(lines: Sequence[str], first: int, most: int | None, *, what: str, tool: str) -> str:
-    """The lines from the `first` on, counted from 1, that fit into an answer, and how `tool` shows the rest. Raises:
-    ToolFault when `what` has no such line.
+    """The lines from the `first` on, counted from 1, that fit into an answer, and how `tool` shows the rest.
+
+    Raises: ToolFault when `what` has no such line.
     """
     if first > max(1, len(lines)):
         raise ToolFault(f"{what} has {len(lines)} lines.", "Read from an earlier line.")
@@ -157,25 +135,20 @@ def paged(lines: Sequence[str], first: int, most: int | None, *, what: str, tool
     return "\n".join(shown) + more
 
 
-def _read(arguments: str | Mapping[str, Any]) -> Any:
-    if not isinstance(arguments, str):
-        return dict(arguments)
+def _request(tool: Tool, arguments: str | Mapping[str, Any]) -> Request:
+    """Raises: ToolFault."""
     try:
-        return json.loads(arguments or "{}")
+        read = json.loads(arguments or "{}") if isinstance(arguments, str) else dict(arguments)
+        return tool.request.model_validate(read)
+    except ValidationError as error:
+        lines = [
+            one_line(f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}", 300)
+            for each in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        message, hint = "\n".join(lines[:_SHOWN_ERRORS]), f"{tool.name} takes {json.dumps(tool.parameters())}"
+        raise ToolFault(message, hint) from error
     except (ValueError, RecursionError) as error:  # also numbers and nests beyond what Python reads
         raise ToolFault(f"The arguments are no JSON: {error}.", "Send one JSON object.") from error
-
-
-def _what_is_wrong(error: ValidationError) -> str:
-    lines = [
-        f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}"
-        for each in error.errors(include_url=False, include_context=False, include_input=False)
-    ]
-    return "\n".join(one_line(line, 300) for line in lines[:_SHOWN_ERRORS])
-
-
-def _failed(message: str, hint: str) -> Answer:
-    return Answer(cut(f"{message}\n{hint}"), worked=False)
 
 
 def _without_titles(schema: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Protocol
 from pydantic import Field
 
 from tools.diff.hunks import split_lines
-from tools.registry import Request, Result, Tool, ToolFault, cut, paged
+from tools.registry import Request, Tool, ToolFault, cut, paged
 from tools.registry.worktree import MAX_LISTED, Worktree
 
 _LINES = 400
@@ -23,15 +23,6 @@ class HasWorktree(Protocol):
     def reset(self) -> None: ...
 
 
-class Text(Result):
-    """An answer that is text already."""
-
-    said: str
-
-    def text(self) -> str:
-        return self.said
-
-
 class ListFiles(Request):
     """List the files of the repository (as the stack left them, with what you changed)."""
 
@@ -39,10 +30,10 @@ class ListFiles(Request):
     """A folder, relative to the top; empty for all."""
 
 
-def list_files(session: HasWorktree, request: ListFiles) -> Result:
+def list_files(session: HasWorktree, request: ListFiles) -> str:
     found = session.worktree.files(request.path)
     more = f"\n[… {len(found) - MAX_LISTED} more; name a folder …]" if len(found) > MAX_LISTED else ""
-    return Text(said="\n".join(found[:MAX_LISTED]) + more or "there are no files")
+    return "\n".join(found[:MAX_LISTED]) + more or "there are no files"
 
 
 class ReadFile(Request):
@@ -56,11 +47,11 @@ class ReadFile(Request):
     """How many lines."""
 
 
-def read_file(session: HasWorktree, request: ReadFile) -> Result:
+def read_file(session: HasWorktree, request: ReadFile) -> str:
     lines = [line.rstrip("\r\n") for line in split_lines(session.worktree.read(request.path))]
     every = [f"{number}: {line}" for number, line in enumerate(lines, 1)]
     shown = paged(every, request.first_line, request.lines, what=request.path, tool="read_file")
-    return Text(said=shown or "the file is empty")
+    return shown or "the file is empty"
 
 
 class Search(Request):
@@ -74,12 +65,12 @@ class Search(Request):
     """Take the pattern as it is."""
 
 
-def search(session: HasWorktree, request: Search) -> Result:
+def search(session: HasWorktree, request: Search) -> str:
     found = session.worktree.search(request.pattern, request.path, literal=request.literal)
     lines = [cut(line, _COLUMNS) for line in found[:_MATCHES]]
     if len(found) > _MATCHES:
         lines.append(f"[… {len(found) - _MATCHES} more; search for something rarer, or in a folder …]")
-    return Text(said="\n".join(lines) or "no line matches")
+    return "\n".join(lines) or "no line matches"
 
 
 class EditFile(Request):
@@ -95,7 +86,7 @@ class EditFile(Request):
     """Replace all places where it occurs."""
 
 
-def edit_file(session: HasWorktree, request: EditFile) -> Result:
+def edit_file(session: HasWorktree, request: EditFile) -> str:
     text = session.worktree.read(request.path)
     old, new = request.old, request.new
     if 0 < text.count("\r\n") == text.count("\n"):
@@ -111,7 +102,7 @@ def edit_file(session: HasWorktree, request: EditFile) -> Result:
         )
     session.worktree.allow_size(request.path, len(text) + count * (len(new) - len(old)))  # before it is made
     session.worktree.write(request.path, text.replace(old, new))
-    return Text(said=f"replaced in {request.path}" + (f", {count} times" if count > 1 else ""))
+    return f"replaced in {request.path}" + (f", {count} times" if count > 1 else "")
 
 
 def _places(text: str, part: str, most: int) -> list[int]:
@@ -140,9 +131,9 @@ class WriteFile(Request):
     """All of the text."""
 
 
-def write_file(session: HasWorktree, request: WriteFile) -> Result:
+def write_file(session: HasWorktree, request: WriteFile) -> str:
     session.worktree.write(request.path, request.content)
-    return Text(said=f"wrote {request.path}, {len(request.content.splitlines())} lines")
+    return f"wrote {request.path}, {len(request.content.splitlines())} lines"
 
 
 class RemoveFile(Request):
@@ -152,10 +143,10 @@ class RemoveFile(Request):
     """Relative to the top of the repository."""
 
 
-def remove_file(session: HasWorktree, request: RemoveFile) -> Result:
+def remove_file(session: HasWorktree, request: RemoveFile) -> str:
     session.worktree.read(request.path)
     session.worktree.write(request.path, None)
-    return Text(said=f"removed {request.path}")
+    return f"removed {request.path}"
 
 
 class Diff(Request):
@@ -165,18 +156,18 @@ class Diff(Request):
     """The first line to show, from 1."""
 
 
-def diff(session: HasWorktree, request: Diff) -> Result:
+def diff(session: HasWorktree, request: Diff) -> str:
     lines = session.worktree.diff().split("\n")
-    return Text(said=paged(lines, request.first_line, None, what="It", tool="diff") or "nothing is changed yet")
+    return paged(lines, request.first_line, None, what="It", tool="diff") or "nothing is changed yet"
 
 
 class Reset(Request):
     """Take all your changes back: the files are those of the top of the stack again."""
 
 
-def reset(session: HasWorktree, request: Reset) -> Result:
+def reset(session: HasWorktree, request: Reset) -> str:
     session.reset()
-    return Text(said="all changes are taken back")
+    return "all changes are taken back"
 
 
 TOOLS = [

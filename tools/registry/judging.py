@@ -1,11 +1,12 @@
 """Tools that ask the referee, before anything is submitted, and tools that show what is known.
 
-What they answer is for the one who asks: a verdict is made afresh from what is submitted.
+Their answers are hints: what is submitted is judged from the start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pydantic import Field
@@ -15,13 +16,13 @@ from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
 from tools.profiler import text as profile_text
 from tools.profiler.result import Profile
-from tools.registry import Request, Result, Tool, cut, paged
-from tools.registry.files import Text
+from tools.registry import Request, Tool, cut, paged
 
 _ROWS = 40
 
 
-class Tried(Result):
+@dataclass(frozen=True)
+class Tried:
     """An attempt of this run."""
 
     step: str
@@ -30,7 +31,7 @@ class Tried(Result):
     reason: str
     speedup: SpeedupInterval | None = None
 
-    def text(self) -> str:
+    def __str__(self) -> str:
         gain = f", {self.speedup}" if self.speedup else ""
         return f"- {self.step}: {self.title}: {self.verdict}{gain}. {self.reason}"
 
@@ -49,6 +50,10 @@ class Judging(Protocol):
 
     def attempts(self) -> Sequence[Tried]: ...
 
+    def skill(self, name: str) -> str:
+        """A list for an empty name."""
+        ...
+
 
 class Verify(Request):
     """Check whether your candidate computes what the original computes: with other inputs, weights and shapes, called
@@ -56,24 +61,12 @@ class Verify(Request):
     """
 
 
-class Verified(Result):
-    right: bool
-    verdict: str = ""
-    """Where it is not right: `wrong`, `broken` or `refused`."""
-    reason: str = ""
-    checked: list[str] = Field(default_factory=list)
-    """What was asked."""
-
-    def text(self) -> str:
-        if self.right:
-            return f"right: it passes the whole check ({', '.join(self.checked)}), by whichever of its paths it took"
-        return f"{self.verdict}: {self.reason}\nNothing like it will be kept; mend it, or change something else."
-
-
-def verify(session: Judging, request: Verify) -> Result:
+def verify(session: Judging, request: Verify) -> str:
     found = session.verify()
-    checked = [str(each) for each in found.evidence.get("checked") or []]
-    return Verified(right=found.verdict is None, verdict=found.verdict or "", reason=found.reason, checked=checked)
+    if found.verdict is not None:
+        return f"{found.verdict}: {found.reason}\nNothing like it will be kept; mend it, or change something else."
+    checked = ", ".join(map(str, found.evidence.get("checked") or []))
+    return f"right: it passes the whole check ({checked}), by whichever of its paths it took"
 
 
 class Measure(Request):
@@ -82,34 +75,18 @@ class Measure(Request):
     """
 
 
-class Measured(Result):
-    speedup: SpeedupInterval | None = None
-    """Over the top of the stack; None when it failed."""
-    failed: str = ""
-    stack_us: list[float] = Field(default_factory=list)
-    """A call of the top of the stack, by case, in microseconds."""
-    candidate_us: list[float] = Field(default_factory=list)
-
-    def text(self) -> str:
-        if self.speedup is None:
-            return f"it cannot be timed: {self.failed}"
-        cases = "; ".join(
-            f"case {number}: {before:.1f} us, with your candidate {after:.1f} us"
-            for number, (before, after) in enumerate(zip(self.stack_us, self.candidate_us, strict=True), 1)
-        )
-        delta = self.speedup.noise_floor
-        return f"{self.speedup} over the top of the stack ({cases}); below {delta:.1%} a gain cannot be shown"
-
-
-def measure(session: Judging, request: Measure) -> Result:
+def measure(session: Judging, request: Measure) -> str:
     found = session.measure()
     if found.failed:
-        return Measured(failed=found.failed)
-    return Measured(
-        speedup=found.interval(session.noise_floor),
-        stack_us=found.median_us("incumbent"),
-        candidate_us=found.median_us("candidate"),
+        return f"it cannot be timed: {found.failed}"
+    cases = "; ".join(
+        f"case {number}: {before:.1f} us, with your candidate {after:.1f} us"
+        for number, (before, after) in enumerate(
+            zip(found.median_us("incumbent"), found.median_us("candidate"), strict=True), 1
+        )
     )
+    speedup = found.interval(session.noise_floor)
+    return f"{speedup} over the top of the stack ({cases}); below {speedup.noise_floor:.1%} a gain cannot be shown"
 
 
 class ShowProfile(Request):
@@ -123,9 +100,9 @@ class ShowProfile(Request):
     """The first line to show, from 1."""
 
 
-def show_profile(session: Judging, request: ShowProfile) -> Result:
+def show_profile(session: Judging, request: ShowProfile) -> str:
     lines = profile_text.render(session.profile(request.which), most_kernels=request.kernels).splitlines()
-    return Text(said=paged(lines, request.first_line, None, what="It", tool="show_profile"))
+    return paged(lines, request.first_line, None, what="It", tool="show_profile")
 
 
 class ShowLedger(Request):
@@ -135,10 +112,26 @@ class ShowLedger(Request):
     """Of one step; empty for all."""
 
 
-def show_ledger(session: Judging, request: ShowLedger) -> Result:
-    found = [each.text() for each in session.attempts() if request.step in ("", each.step)]
+def show_ledger(session: Judging, request: ShowLedger) -> str:
+    found = [str(each) for each in session.attempts() if request.step in ("", each.step)]
     more = [f"[… {len(found) - _ROWS} before these; name a step …]"] if len(found) > _ROWS else []
-    return Text(said=cut("\n".join([*more, *found[-_ROWS:]])) or "nothing was tried yet")
+    return cut("\n".join([*more, *found[-_ROWS:]])) or "nothing was tried yet"
+
+
+class Skill(Request):
+    """Read a file of a skill pack: instructions and references on AMD GPUs, Triton, profiling and measuring, and code
+    that works there.
+    """
+
+    name: str = ""
+    """`pack` for its main file, or `pack/references/file.md`; empty for a list of all."""
+    first_line: int = Field(default=1, ge=1)
+    """The first line to read, from 1."""
+
+
+def skill(session: Judging, request: Skill) -> str:
+    lines = session.skill(request.name).splitlines()
+    return paged(lines, request.first_line, None, what="It", tool="skill")
 
 
 TOOLS = [
@@ -146,4 +139,5 @@ TOOLS = [
     Tool("measure", Measure, measure, looks_only=True),
     Tool("show_profile", ShowProfile, show_profile, looks_only=True),
     Tool("show_ledger", ShowLedger, show_ledger, looks_only=True),
+    Tool("skill", Skill, skill, looks_only=True),
 ]

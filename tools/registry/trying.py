@@ -8,8 +8,7 @@ from typing import Protocol
 from pydantic import Field
 
 from tools.command import Ran
-from tools.registry import LONGEST, Request, Result, Tool, cut, paged
-from tools.registry.files import Text
+from tools.registry import LONGEST, Request, Tool, cut, paged
 
 LONGEST_RUN_S = 300
 
@@ -35,10 +34,10 @@ class Run(Request):
     """Then it is ended."""
 
 
-def run(session: Trying, request: Run) -> Result:
+def run(session: Trying, request: Run) -> str:
     ran = session.run(request.command, float(request.seconds))
     said = cut(ran.output.strip(), LONGEST - 200, "write less, or filter it") or "it wrote nothing"
-    return Text(said=f"{ran.how}\n{said}")
+    return f"{ran.how}\n{said}"
 
 
 class Isa(Request):
@@ -57,9 +56,9 @@ class Isa(Request):
     """The first line of the answer to show, from 1."""
 
 
-def isa(session: Trying, request: Isa) -> Result:
+def isa(session: Trying, request: Isa) -> str:
     lines = session.isa(request.file, request.kernel, request.launch, request.architectures).splitlines()
-    return Text(said=paged(lines, request.first_line, None, what="It", tool="isa"))
+    return paged(lines, request.first_line, None, what="It", tool="isa")
 
 
 TOOLS = [Tool("run", Run, run, looks_only=True), Tool("isa", Isa, isa, looks_only=True)]

@@ -1,7 +1,7 @@
 """The tree that one candidate is written in: a copy of the top of the stack, with copies of library modules.
 
-Paths lead nowhere else, and what no candidate may change cannot be changed here either, so that nobody learns it from
-a verdict. It refuses files that are no text, and to show what may hold secrets of the target's owner.
+Paths lead nowhere else. What no candidate may change cannot be changed here either, and files that are no text, or may
+hold secrets of the target's owner by their names, are not shown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 from tools.diff.patch import make_diff
 from tools.diff.patch_rules import PatchRules, never_allowed
 from tools.registry import ToolFault
-from tools.registry.secret_names import may_hold_secrets
 from tools.rewrite import overlay
 
 MAX_FILE_BYTES = 2 << 20
@@ -26,6 +25,18 @@ MAX_LISTED = 500
 SEARCH_S = 20.0
 FOUND_BYTES = 1 << 20  # of matching lines
 _NOT_SHOWN = {".git", "__pycache__", ".ratchet"}
+_SECRET_FOLDERS = {".ssh", ".aws", ".azure", ".gnupg", ".kube"}
+_SECRET_NAMES = re.compile(
+    r"(.+)?\.env|\.env\.(?!(example|sample|template|dist)$).+|\.?_?netrc|\.pgpass|\.pypirc|\.npmrc|\.htpasswd"
+    r"|\.?(git-)?credentials(\.(json|toml|ya?ml|ini))?|\.?secrets?(\.(json|toml|ya?ml|ini))?"
+    r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(pem|key|p12|pfx|ppk|jks|keystore|kdbx)"
+)
+
+
+def may_hold_secrets(path: str) -> bool:
+    """By its name, relative to the top of a tree, with `/`; code is never meant, since changes are made to it."""
+    *folders, name = path.lower().rstrip("/").split("/")
+    return bool(_SECRET_FOLDERS.intersection(folders)) or _SECRET_NAMES.fullmatch(name) is not None
 
 
 @dataclass

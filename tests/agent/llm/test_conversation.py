@@ -14,8 +14,7 @@ from agent.llm.account import Account, Price
 from agent.llm.conversation import KEPT_WHOLE, REPEATS, STUMBLES, Conversation
 from agent.proposers import PastAttempt
 from tools.candidate import Candidate
-from tools.registry import Registry, Request, Result, Tool, ToolFault
-from tools.registry.files import Text
+from tools.registry import Registry, Request, Tool, ToolFault
 from tools.registry.marks import as_data
 
 
@@ -25,10 +24,10 @@ class Echo(Request):
     text: str
 
 
-def echo(session: Any, request: Echo) -> Result:
+def echo(session: Any, request: Echo) -> str:
     if request.text == "fails":
         raise ToolFault("It does not work.", "Say something else.")
-    return Text(said=request.text)
+    return request.text
 
 
 class Note(Request):
@@ -37,8 +36,8 @@ class Note(Request):
     text: str
 
 
-def note(session: Any, request: Note) -> Result:
-    return Text(said=f"wrote {request.text}")
+def note(session: Any, request: Note) -> str:
+    return f"wrote {request.text}"
 
 
 class Bench:

@@ -105,13 +105,12 @@ def test_the_json_has_the_last_word(loaded: ModuleType) -> None:
         ({}, "no_signature", ["mask_ptr"]),
         ({"signature": {"mask_ptr": "*i1", "n": "f99"}}, "no_signature", ["n"]),
         ({"signature": {"no_such": "i32"}}, "bad_signature", ["no_such"]),
-        ({"warps": 4}, "bad_signature", ["warps"]),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(
     loaded: ModuleType, given: dict[str, Any], kind: str, names: list[str]
 ) -> None:
-    with pytest.raises(module("isa_refusal").Refusal) as raised:
+    with pytest.raises(module("isa_kernels").Refusal) as raised:
         variant(loaded.scale, given)
     assert (raised.value.kind, raised.value.names) == (kind, names)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tools.profiler import analysis, ceilings, timeline, work
+from tools.profiler import analysis, ceilings, work
 from tools.profiler.analysis import Subject
 from tools.profiler.result import Ceilings, KernelRow, Profile
 from tools.profiler.trace import Launch as Launched
@@ -33,19 +33,13 @@ def row(profile: Profile, name: str) -> KernelRow:
     return next(each for each in profile.kernels if each.name == name)
 
 
-def test_two_streams_at_once_are_busy_once() -> None:
-    found = timeline.of([launch("a", 0, 10), launch("b", 5, 10, stream=1), launch("c", 20, 5)], 1)
+def test_two_streams_at_once_are_busy_once_and_calls_are_averaged() -> None:
+    found = profiled(launch("a", 0, 10), launch("b", 5, 10, stream=1), launch("c", 20, 5))
     assert (found.busy_us, found.span_us, found.gap_us, found.launches) == (20, 25, 5, 3)
-    assert timeline.of([], 3) == timeline.Timeline(0.0, 0.0, None, 0.0)
-
-
-def test_calls_are_averaged() -> None:
-    found = timeline.of([launch("a", 100 * call, 10, call=call) for call in range(4)], 4)
+    found = profiled(*(launch("a", 100 * call, 10, call=call) for call in range(4)), calls=4)
     assert (found.busy_us, found.span_us, found.gap_us, found.launches) == (10, 10, None, 1)
-
-
-def test_where_no_launch_tells_its_call_all_are_one_series() -> None:
-    found = timeline.of([launch("a", 100 * index, 10, call=None) for index in range(4)], 4)
+    # where no launch tells its call, all are one series
+    found = profiled(*(launch("a", 100 * index, 10, call=None) for index in range(4)), calls=4)
     assert (found.busy_us, found.span_us, found.gap_us) == (10, 77.5, 90)
 
 

@@ -13,6 +13,7 @@ import torch
 from tools.judging.workload import Case
 from tools.profiler import closer_look
 from tools.profiler.result import KernelRow, Profile
+from tools.profiler.rocprof.counters import passes
 
 BENCH = """
 import torch
@@ -134,7 +135,6 @@ def test_a_function_is_called_on_inputs_of_the_first_shape(
     ("kernel", "name"),
     [
         ("void gemmSN_TN_kernel<float, 128, 16>(cublasGemmParams)", "gemmSN_TN_kernel"),
-        ("void copy_kernel(float*)", "copy_kernel"),
         ("void at::native::(anonymous namespace)::norm<float, 4>(int, at::Tensor)", "norm"),
         ("nvjet_tst_128x64", "nvjet_tst_128x64"),
     ],
@@ -142,6 +142,26 @@ def test_a_function_is_called_on_inputs_of_the_first_shape(
 def test_a_kernel_is_asked_for_by_its_bare_name(kernel: str, name: str) -> None:
     argv = told(workload("observed", Case("", {})), kernel)[1]
     assert argv[argv.index("--kernel-name") + 1] == name and argv[-2:] == ["python", "bench.py"]
+
+
+PROGRAM = ("python", "bench.py", "a b")
+
+
+@pytest.mark.parametrize(
+    "kernel", ["", "f<int>", "$(reboot)", "'; reboot; '", "`x`\n", "ns::(anonymous namespace)::k<1>(int)"]
+)
+def test_commands_of_amds_tools_can_be_pasted_and_take_a_name_for_no_pattern(kernel: str) -> None:
+    lines = closer_look.deeper(PROGRAM, "gfx942:xnack-", kernel)
+    for line in lines:
+        purpose, _, command = line.partition(": ")
+        assert purpose and "reboot" not in [word.strip() for word in shlex.split(command)]
+        assert "avail" in command or "analyze" in command or shlex.split(command)[-4:] == ["--", *PROGRAM]
+    counted = [shlex.split(line.partition(": ")[2]) for line in lines if "--pmc" in line]
+    assert len(counted) == len(passes("gfx942"))
+    assert any("--pc-sampling-method" in line for line in lines) and any("rocprof-sys-run" in line for line in lines)
+    if kernel.startswith("ns::"):
+        assert counted[0][counted[0].index("--kernel-include-regex") + 1] == r"ns::\(anonymous\ namespace\)::k"
+    assert not any("--pmc" in line or "--pc-sampling" in line for line in closer_look.deeper(PROGRAM, "gfx1100"))
 
 
 def test_on_a_cpu_there_is_nothing_to_run() -> None:

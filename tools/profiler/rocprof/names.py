@@ -89,6 +89,11 @@ def parse(name: str) -> Name:
     return Name(text) if arguments is None else Name(text[:arguments], None, text[arguments:])
 
 
+def plain_part(kernel: str) -> str:
+    """The name without what its spellings differ in."""
+    return parse(kernel).base.replace("'anonymous'", _ANONYMOUS)
+
+
 def _with_lambdas(text: str) -> str:
     """With all lambdas in LLVM's spelling, those inside others first. From memory; not checked on hardware."""
 

@@ -1,15 +1,17 @@
-"""Run one command of a profiler in the sandbox, with a folder for its results that is read and removed again.
+"""What AMD's tools profile, some calls of a build without an agent to talk to, and how one of their commands is run.
 
-Does not raise for anything that the command, the sandbox or the disk does: it is told in the result. Hardware
-counters are asked for only by a command that reads them.
+A fault of the command, the sandbox or the disk is no exception but a note in the result. Only a command that reads
+hardware counters is started with the right to.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -17,12 +19,16 @@ from typing import Literal
 from sandbox.contract import Command, Ended, Limits, Sandbox
 from sandbox.errors import SandboxError
 from tools.judging import taking
+from tools.judging.worker import Build, Setting
+from tools.judging.workload import Workload
 from tools.plain_text import plain
 from tools.profiler.rocprof.recorded import Recorded
+from tools.program_environment import environment
 from tools.tree_removal import remove_tree
 
 MOST_DISK_BYTES = 4 << 30  # of one command's results
 ROCM = "/opt/rocm/bin"  # last on the search path
+RESULTS = "@results@"  # in a command
 _LONGEST_SAID = 200
 Outcome = Literal["ended", "failed", "hung", "refused"]
 
@@ -60,41 +66,92 @@ class Ran:
     output: str = ""
 
 
+@contextlib.contextmanager
+def job(setting: Setting, workload: Workload, build: Build, calls: int) -> Iterator[Job]:
+    """`calls` of each case of the workload, after the build; its folder is removed afterwards. Raises: OSError."""
+    folder = Path(tempfile.mkdtemp(prefix="calls-", dir=setting.scratch))
+    try:
+        folder.chmod(0o755)  # separate users pass through
+        requests = folder / "requests.json"
+        requests.write_text(json.dumps(_requests(_Shown(folder), workload, build, calls)))
+        requests.chmod(0o644)
+        original = [str(setting.original)] if setting.original else []
+        yield Job(
+            sandbox=setting.sandbox,
+            python=setting.python,
+            argv=(str(setting.guest / "bootstrap.py"), "profiler", str(build.tree), setting.entry, *original),
+            cwd=(build.tree / setting.entry).parent,
+            scratch=setting.scratch,
+            env={**environment(None, threads=setting.threads), "RATCHET_REQUESTS": str(requests)},
+            readable=(setting.guest, build.tree, folder),
+            limits=setting.limits,
+            cache=build.cache,
+        )
+    finally:
+        remove_tree(folder)
+
+
+class _Shown:
+    """Files of ours where the program may read them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._count = folder, 0
+
+    def reveal(self, source: Path) -> str:
+        self._count += 1
+        shown = self._folder / f"input-{self._count}"
+        shutil.copyfile(source, shown)
+        shown.chmod(0o644)
+        return str(shown)
+
+
+def _requests(shown: _Shown, workload: Workload, build: Build, calls: int) -> list[dict[str, object]]:
+    cases = [
+        {"path": shown.reveal(path), "phase": case.phase, "constants": list(workload.constants)}
+        for path, case in zip(workload.inputs, workload.cases, strict=True)
+    ]
+    requests: list[dict[str, object]] = [
+        {"op": "build", "compile_options": build.compile_options, **workload.build_arguments(shown)}
+    ]
+    if workload.states:
+        requests.append({"op": "load_state", "path": shown.reveal(workload.states["a"])})
+    return [*requests, {"op": "repeat", "cases": cases, "calls": calls}]
+
+
 def run(
     job: Job,
     what: str,
-    argv: Callable[[Path], tuple[str, ...]],
+    argv: Sequence[str],
     read: Callable[[Path], Recorded] | None = None,
     *,
     limit_s: float | None = None,
     counters: bool = False,
 ) -> Ran:
-    """`argv` is given the folder for results, and `read` what is in it afterwards, however the command ended."""
+    """`RESULTS` in `argv` stands for the folder that `read` reads afterwards, however the command ended."""
+    home: Path | None = None
     try:
         job.scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
         home = Path(tempfile.mkdtemp(prefix="rocprof-", dir=job.scratch))
-    except OSError as error:
-        return Ran("refused", [f"{what} was not started: {error.strerror}"])
-    try:
         into = home / "results"
         into.mkdir()
         if job.cache is not None:
             taking.copy_folder(job.cache, home / "cache")
-        ran = _run(job, what, _command(job, home, argv(into), counters), limit_s or job.time_limit_s)
+        ran = _run(job, what, _command(job, home, argv, counters), limit_s or job.time_limit_s)
         if read is not None and ran.outcome != "refused":
             ran.recorded = read(into)
         return ran
     except OSError as error:
         return Ran("refused", [f"{what} was not started: {error.strerror}"])
     finally:
-        with contextlib.suppress(OSError):  # what is left goes with the scratch folder
-            remove_tree(home)
+        if home is not None:
+            with contextlib.suppress(OSError):  # what is left goes with the scratch folder
+                remove_tree(home)
 
 
-def _command(job: Job, home: Path, argv: tuple[str, ...], counters: bool) -> Command:
+def _command(job: Job, home: Path, argv: Sequence[str], counters: bool) -> Command:
     path = job.env.get("PATH", os.defpath)
     return Command(
-        argv=argv,
+        argv=tuple(str(home / "results") if part == RESULTS else part for part in argv),
         cwd=job.cwd,
         role="profiler",
         env={

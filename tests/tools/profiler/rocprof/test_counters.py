@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tools.hardware import ARCHITECTURES, find_device
-from tools.profiler.rocprof import counters
 from tools.profiler.rocprof.counters import METRICS, Hardware, derive, passes
 
 MI300X = Hardware(ARCHITECTURES["gfx942"], find_device("AMD Instinct MI300X", "gfx942"))
@@ -26,6 +27,10 @@ FULL = {
     "WRITE_SIZE": 1.0,
 }
 
+# what a pass holds of each block of the hardware, and what counters that the tool derives take
+ROOM = {"SQ": 8, "GRBM": 2, "TA": 2, "TCP": 4, "TCC": 4}
+TAKES = {"FETCH_SIZE": ["TCC"] * 3, "WRITE_SIZE": ["TCC"] * 2}
+
 
 def test_each_figure_follows_its_formula() -> None:
     found, impossible = derive(FULL, MI300X)
@@ -45,13 +50,11 @@ def test_each_figure_follows_its_formula() -> None:
     assert impossible == []
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_figure_needs_all_its_counters_and_names_them_in_its_formula(metric: counters.Metric) -> None:
-    assert all(counter in metric.formula for counter in metric.counters)
-    assert metric.unit and metric.source.startswith("[")
-    for counter in metric.counters:
-        without = {name: value for name, value in FULL.items() if name != counter}
-        assert metric.name not in derive(without, MI300X)[0]
+def test_a_figure_needs_all_its_counters() -> None:
+    for metric in METRICS:
+        for counter in metric.counters:
+            without = {name: value for name, value in FULL.items() if name != counter}
+            assert metric.name not in derive(without, MI300X)[0]
 
 
 def test_more_than_there_can_be_is_no_figure() -> None:
@@ -69,21 +72,14 @@ def test_nothing_counted_and_no_device_are_no_fault() -> None:
 
 @pytest.mark.parametrize("architecture", ["gfx908", "gfx90a", "gfx942:sramecc+:xnack-", "gfx950"])
 def test_every_counter_is_in_one_pass_that_the_hardware_holds(architecture: str) -> None:
-    found = passes(architecture)
-    read = [counter for one in found for counter in one]
-    assert len(read) == len(set(read))
+    read = [counter for one in passes(architecture) for counter in one]
     wanted = {counter for metric in METRICS for counter in metric.counters}
+    assert len(read) == len(set(read))
     assert wanted - set(read) == ({"SQ_VALU_MFMA_BUSY_CYCLES"} if architecture == "gfx908" else set())
-    assert all(counters._fit(list(one)) for one in found)
-    # of the compute units in one, of the caches and of memory in three
-    assert len(found) == 4
+    for one in passes(architecture):
+        used = Counter(block for counter in one for block in TAKES.get(counter, [counter.partition("_")[0]]))
+        assert all(number <= ROOM[block] for block, number in used.items()), one
 
 
-def test_what_does_not_fit_together_is_seen() -> None:
-    assert not counters._fit(["TCC_HIT_sum", "TCC_MISS_sum", "FETCH_SIZE"])
-    assert not counters._fit([f"SQ_{number}" for number in range(9)])
-
-
-@pytest.mark.parametrize("architecture", ["gfx1100", "gfx1201", "sm_90", ""])
-def test_of_other_hardware_no_counters_are_known(architecture: str) -> None:
-    assert passes(architecture) == []
+def test_of_other_hardware_no_counters_are_known() -> None:
+    assert not any(passes(architecture) for architecture in ("gfx1100", "gfx1201", "sm_90", ""))
