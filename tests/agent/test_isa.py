@@ -99,8 +99,7 @@ def test_two_sources_of_one_machine_code_end_the_attempt(folder: Path, capsys: p
         (("reduction.py",), 76, "Name one of them: reduction.py:sum_of_squares"),
         (("reduction.py:no_such",), 76, "holds no kernel no_such; it holds sum_of_squares, scale"),
         (("nowhere.py",), 76, "There is no file"),
-        (("matmul.py", "--arch", "gfx940"), 78, "Known are gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1201."),
-        (("matmul.py", "--arch", "sm_90,gfx942"), 78, "sm_90 is no architecture that is known here"),
+        (("matmul.py", "--arch", "sm_90,gfx942"), 78, "Known are gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1201."),
         (("matmul.py", "--signature", "nowhere.json"), 2, "--signature: nowhere.json cannot be read"),
         (("matmul.py", "--launch", "nowhere.py"), 2, "--launch: there is no file"),
         (("matmul.py", "--launch", str(KERNELS / "softmax.py"), "--diff", str(KERNELS / "softmax.py")), 2, "--diff"),
@@ -117,10 +116,7 @@ def test_what_is_asked_for_wrongly_is_said_in_one_message(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("[]", "object"),
         ("{", "JSON"),
-        ('{"signature": ["x_ptr"]}', "signature"),
-        ('{"num_warps": "many"}', "num_warps"),
         ('{"warps": 4}', "warps"),
     ],
 )
@@ -132,26 +128,21 @@ def test_a_description_of_another_form_is_refused(
     assert "--signature" in (said := capsys.readouterr().err) and says in said
 
 
-def test_files_without_kernels_and_kernels_that_nobody_describes_are_told(
+def test_what_is_no_kernel_is_not_described_or_does_not_compile_is_told(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_files(folder, {"empty.py": "x = 1\n", "broken.py": "import nothing_like_it\n"})
-    assert isa(folder / "empty.py") == 76
-    assert "empty.py holds no Triton kernel." in capsys.readouterr().err
-    assert isa(folder / "kernels.py") == 77
-    said = capsys.readouterr().err
+    def told(*arguments: object) -> str:
+        assert isa(*arguments) == (76 if "empty" in str(arguments[0]) else 77)
+        return capsys.readouterr().err
+
+    described = json.dumps({**SIGNATURE, "constexprs": {"BLOCK": 1000}})
+    write_files(folder, {"empty.py": "x = 1\n", "broken.py": "import nothing_like_it\n", "signature.json": described})
+    assert "empty.py holds no Triton kernel." in told(folder / "empty.py")
+    said = told(folder / "kernels.py")
     assert "Of scale it is not known what these are: x_ptr, n, by, BLOCK." in said and "--signature" in said
-    assert isa(folder / "broken.py") == 77
-    assert "broken.py cannot be loaded: ModuleNotFoundError" in capsys.readouterr().err
-
-
-def test_a_kernel_that_does_not_compile_ends_with_the_compilers_words(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = {**SIGNATURE, "constexprs": {"BLOCK": 1000}}
-    write_files(folder, {"signature.json": json.dumps(given)})
-    assert isa(folder / "kernels.py", "--signature", folder / "signature.json") == 77
-    assert "scale does not compile for gfx942" in (said := capsys.readouterr().err) and "power of 2" in said
+    assert "broken.py cannot be loaded: ModuleNotFoundError" in told(folder / "broken.py")
+    said = told(folder / "kernels.py", "--signature", folder / "signature.json")
+    assert "scale does not compile for gfx942" in said and "power of 2" in said
 
 
 def test_a_python_without_triton_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

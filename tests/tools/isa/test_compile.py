@@ -11,8 +11,7 @@ import pytest
 
 from agent.reporting import isa_page
 from tests.tools.isa.conftest import ASSETS, KERNELS, SOURCES, Compile, one
-from tools.errors import KernelNotCompiled, UnknownArchitecture
-from tools.hardware import ARCHITECTURES
+from tools.errors import KernelNotCompiled
 from tools.isa.compile import Compilations, Compiler, Source
 
 ADD = """
@@ -33,21 +32,18 @@ def refused(compiler: Compiler, path: Path, **given: object) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_kernel_compiles_for_every_architecture(name: str, compiled: Compile) -> None:
+def test_a_kernel_compiles_for_every_architecture_with_the_waves_that_llvm_counts(name: str, compiled: Compile) -> None:
     for each in compiled(name).results:
         assert not each.error
         assert each.code.vgprs > 0
         assert each.code.everywhere.instructions > 10
         assert each.code.everywhere.stores or each.code.everywhere.atomics
         assert f"hip:{each.architecture.name}" in each.ttgir
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_registers_allow_the_waves_that_llvm_counts(name: str, compiled: Compile) -> None:
-    for each in compiled(name).results:
         told = re.search(r"^; Occupancy: (\d+)", each.assembly, re.MULTILINE)
         assert told is not None
         assert each.architecture.registers.waves(each.code.given_vgprs) == int(told[1]), each.architecture.name
+        if SOURCES[name].file.parent == ASSETS:  # ours spill nowhere
+            assert not each.code.spills and not each.code.scratch_bytes, each.architecture.name
 
 
 def test_a_kernel_that_asks_for_few_waves_has_no_more(compiled: Compile) -> None:
@@ -57,13 +53,6 @@ def test_a_kernel_that_asks_for_few_waves_has_no_more(compiled: Compile) -> None
     assert any("given 169 registers" in each.text for each in asked.advice())
     page = " ".join(" ".join(isa_page.lines(Compilations((asked,)))).split())
     assert "padded to 169 by waves_per_eu=2" in page
-
-
-@pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if source.file.parent == ASSETS])
-def test_our_own_kernels_spill_nowhere(name: str, compiled: Compile) -> None:
-    assert [
-        each.architecture.name for each in compiled(name).results if each.code.spills or each.code.scratch_bytes
-    ] == []
 
 
 @pytest.mark.parametrize("name", ["matmul", "attention"])
@@ -89,51 +78,38 @@ def test_the_width_of_loads_follows_from_the_elements_of_a_lane(compiled: Compil
         assert {access.bits for access in found.layouts.accesses if not access.store} == {bits}, name
 
 
-def test_atomics_and_loops_are_seen(compiled: Compile) -> None:
+def test_atomics_loops_and_ways_through_lds_are_seen(compiled: Compile) -> None:
     for each in compiled("histogram").results:
         assert each.code.in_loops.atomics and each.code.loops >= 1
-    assert one(compiled("elementwise"), "gfx942").code.loops == 0
-
-
-def test_turning_data_round_goes_through_lds(compiled: Compile) -> None:
     for each in compiled("transpose").results:
         assert each.lds_bytes and each.layouts.round_trips and each.code.everywhere.lds_loads
     for each in compiled("elementwise").results:
-        assert not each.lds_bytes and not each.layouts.round_trips
+        assert not each.code.loops and not each.lds_bytes and not each.layouts.round_trips
 
 
-def test_of_an_autotuner_the_first_configuration_is_taken_and_said(compiled: Compile) -> None:
+def test_of_an_autotuner_the_first_configuration_is_taken_and_said_or_all(
+    compiled: Compile, compiler: Compiler
+) -> None:
     variant = one(compiled("tuned"), "gfx942").variant
     assert variant.config == "configuration 1: ROWS=1, num_warps=1, num_stages=3"
     assert variant.constants["BLOCK"] == "1024"  # a heuristic, of the default of `columns`
     assert variant.notes == ["the first of 2 autotuning configurations"]
-
-
-def test_all_configurations_are_compiled_on_request(compiler: Compiler) -> None:
     found = compiler.compile(Source(KERNELS / "tuned.py", every_config=True), ["gfx942"])
     assert [each.outcome.num_warps for each in found.results] == [1, 4]
 
 
-def test_a_function_that_others_call_is_no_kernel(compiled: Compile) -> None:
+def test_a_function_that_others_call_is_no_kernel_and_several_are_told_apart(
+    compiled: Compile, compiler: Compiler
+) -> None:
     assert one(compiled("layer_norm"), "gfx942").variant.kernel == "layer_norm"
-
-
-def test_several_kernels_must_be_told_apart(compiler: Compiler) -> None:
-    kind, said = refused(compiler, KERNELS / "reduction.py")
-    assert kind == "several_kernels"
-    assert "sum_of_squares, scale" in said and "reduction.py:sum_of_squares" in said
+    assert refused(compiler, KERNELS / "reduction.py")[0] == "several_kernels"
     every = compiler.compile(Source(KERNELS / "reduction.py", every_kernel=True), ["gfx942"])
     assert [each.variant.kernel for each in every.results] == ["sum_of_squares", "scale"]
 
 
 def test_what_is_missing_is_said_by_name(compiler: Compiler, kernel_file: File) -> None:
-    kind, said = refused(compiler, kernel_file("def nothing(): pass"))
-    assert kind == "no_kernel" and "holds no Triton kernel" in said
     kind, said = refused(compiler, kernel_file(ADD), kernel="sub")
     assert kind == "no_such_kernel" and "no kernel sub; it holds add" in said
-    bare = ADD.replace(': "*fp32"', "").replace(" = 256", "")
-    kind, said = refused(compiler, kernel_file(bare))
-    assert kind == "no_signature" and "x_ptr, BLOCK" in said
     kind, said = refused(compiler, kernel_file(ADD), signature={"signature": {"y_ptr": "*fp32"}})
     assert kind == "bad_signature" and "y_ptr" in said
 
@@ -145,23 +121,12 @@ def test_what_is_missing_is_said_by_name(compiler: Compiler, kernel_file: File) 
         ("import no_such_module", "No module named 'no_such_module'"),
         ("def f(:", "SyntaxError"),
         ("raise SystemExit(3)", "SystemExit"),
+        ("import os\nos.abort()", "signal 6"),
     ],
 )
 def test_a_file_that_cannot_be_loaded_says_why(compiler: Compiler, kernel_file: File, source: str, says: str) -> None:
     kind, said = refused(compiler, kernel_file(source))
-    assert kind == "not_loadable" and says in said
-
-
-def test_a_file_that_kills_its_process_is_told(compiler: Compiler, kernel_file: File) -> None:
-    kind, said = refused(compiler, kernel_file("import os\nos.abort()"))
-    assert kind == "died" and "signal 6" in said
-
-
-def test_what_does_not_compile_is_a_result_with_its_line(compiler: Compiler, kernel_file: File) -> None:
-    path = kernel_file(ADD.replace("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK - 1)"))
-    found = compiler.compile(Source(path), ["gfx942", "gfx90a"])
-    for each in found.results:
-        assert "power of 2" in each.error and "\n" not in each.error
+    assert kind == ("died" if "abort" in source else "not_loadable") and says in said
 
 
 CRASHES = """
@@ -205,13 +170,6 @@ def test_nobodys_own_cache_is_read_or_written(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     assert not compiler.compile(Source(kernel_file(ADD)), ["gfx942"]).results[0].error
     assert not (tmp_path / "home").exists() and not (tmp_path / "cache").exists()
-
-
-def test_an_unknown_architecture_is_refused_with_the_known(compiler: Compiler) -> None:
-    with pytest.raises(UnknownArchitecture) as raised:
-        compiler.compile(Source(KERNELS / "matmul.py"), ["gfx940"])
-    assert raised.value.exit_status == 78
-    assert all(name in raised.value.hint for name in ARCHITECTURES)
 
 
 def test_a_folder_that_is_too_large_is_not_copied(

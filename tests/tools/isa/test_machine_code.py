@@ -53,11 +53,8 @@ def test_registers_spills_and_sizes_are_those_of_the_metadata() -> None:
     assert code.both_units and code.spills and code.given_vgprs == 140
     assert read(METADATA.replace("next_free_vgpr 140", "next_free_vgpr 169")).given_vgprs == 169
     assert read(METADATA + "; NumVGPRsForWavesPerEU: 257\n").given_vgprs == 257
-
-
-def test_without_comments_the_offset_of_accumulators_tells_the_kinds_apart() -> None:
     bare = "\n".join(line for line in METADATA.splitlines() if not line.startswith(";"))
-    assert read(bare).arch_vgprs == 44
+    assert read(bare).arch_vgprs == 44  # by the offset of accumulators
 
 
 def test_what_lies_in_loops_is_told_apart() -> None:
@@ -66,49 +63,33 @@ def test_what_lies_in_loops_is_told_apart() -> None:
     assert code.everywhere.loads == {16: 2, 128: 1}
     assert code.in_loops.loads == {16: 1, 128: 1}
     assert code.in_loops.matrix == {"mfma_f32_16x16x16_bf16": 1}
+    assert code.narrow == (Narrow("k.py:7", 16, False, 1, False), Narrow("k.py:9", 16, False, 1, True))
+    assert read(LOOP + '\t.section\t.debug_str,"MS"\n\ts_nop 0\n').everywhere.instructions == 7
 
 
-def test_narrow_accesses_are_at_the_line_of_the_kernel_that_makes_them() -> None:
-    assert read(LOOP).narrow == (Narrow("k.py:7", 16, False, 1, False), Narrow("k.py:9", 16, False, 1, True))
+WIDTHS = {
+    ("loads", 128): "global_load_dwordx4 buffer_load_b128 ds_read_b128 ds_load_b128 ds_read2st64_b64 ds_load_2addr_b64 "
+    "global_load_lds_dwordx4",
+    ("loads", 96): "global_load_b96 buffer_load_dwordx3",
+    ("loads", 64): "flat_load_dwordx2 ds_read2_b32 ds_read_b64_tr_b16",
+    ("loads", 32): "global_load_b32",
+    ("loads", 16): "global_load_ushort buffer_load_short_d16_hi global_load_d16_b16 buffer_load_u16 ds_read_u16 "
+    "ds_read_u16_d16_hi",
+    ("loads", 8): "global_load_sbyte buffer_load_u8",
+    ("stores", 128): "ds_store_2addr_stride64_b64",
+    ("stores", 64): "global_store_b64 ds_write2st64_b32",
+    ("stores", 32): "buffer_store_dword",
+    ("stores", 16): "ds_write_b16",
+    ("stores", 8): "global_store_byte",
+    ("", 32): "ds_add_u32",
+    ("", 0): "global_atomic_add_f32",
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "bits", "direction"),
-    [
-        ("global_load_dwordx4", 128, "loads"),
-        ("buffer_load_b128", 128, "loads"),
-        ("global_load_b96", 96, "loads"),
-        ("buffer_load_dwordx3", 96, "loads"),
-        ("flat_load_dwordx2", 64, "loads"),
-        ("global_store_b64", 64, "stores"),
-        ("buffer_store_dword", 32, "stores"),
-        ("global_load_b32", 32, "loads"),
-        ("global_load_ushort", 16, "loads"),
-        ("buffer_load_short_d16_hi", 16, "loads"),
-        ("global_load_d16_b16", 16, "loads"),
-        ("buffer_load_u16", 16, "loads"),
-        ("global_load_sbyte", 8, "loads"),
-        ("buffer_load_u8", 8, "loads"),
-        ("global_store_byte", 8, "stores"),
-        ("ds_read_b128", 128, "loads"),
-        ("ds_load_b128", 128, "loads"),
-        ("ds_read_u16", 16, "loads"),
-        ("ds_read_u16_d16_hi", 16, "loads"),
-        ("ds_read2_b32", 64, "loads"),
-        ("ds_read2st64_b64", 128, "loads"),
-        ("ds_load_2addr_b64", 128, "loads"),
-        ("ds_write_b16", 16, "stores"),
-        ("ds_write2st64_b32", 64, "stores"),
-        ("ds_store_2addr_stride64_b64", 128, "stores"),
-        ("ds_read_b64_tr_b16", 64, "loads"),
-        ("global_load_lds_dwordx4", 128, "loads"),
-        ("ds_add_u32", 32, ""),
-        ("global_atomic_add_f32", 0, ""),
-    ],
-)
-def test_the_width_of_an_access_is_in_its_name(name: str, bits: int, direction: str) -> None:
-    assert access(name) == direction
-    assert not direction or width(name) == bits
+def test_the_width_of_an_access_is_in_its_name() -> None:
+    for (direction, bits), names in WIDTHS.items():
+        for name in names.split():
+            assert access(name) == direction and (not direction or width(name) == bits), name
 
 
 @pytest.mark.parametrize(
@@ -154,10 +135,6 @@ def test_loads_straight_into_lds_moves_between_lanes_and_matrix_instructions_are
     assert (found.into_lds, found.lane_moves, found.dots, found.moves_of_accumulators) == (1, 1, 1, 1)
     assert found.matrix == {"wmma_f32_16x16x16_bf16": 1, "mfma_f32_32x32x8bf16_1k": 1}
     assert (found.flat, found.atomics) == (1, 2)
-
-
-def test_debug_information_after_the_code_is_none() -> None:
-    assert read(LOOP + '\t.section\t.debug_str,"MS"\n\ts_nop 0\n').everywhere.instructions == 7
 
 
 _LINES = ["\tglobal_load_", ".LBB0_1:", "\ts_branch .LBB0_1\n", ".vgpr_count: ", "\t.loc ", "; NumVgprs: x", "@[ "]

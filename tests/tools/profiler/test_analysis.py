@@ -58,7 +58,9 @@ def test_a_product_near_its_peak_is_bound_by_arithmetic_and_a_sum_by_memory() ->
     assert product.tflops == pytest.approx(2 * 4096**3 / 200 / 1e6)
     assert (product.cause, product.category, product.module) == ("compute-bound", "gemm", "MLP")
     assert added.gbps == pytest.approx(3 * 2 * 4096**2 / 30 / 1e3)
-    assert added.cause == "memory-bound" and "%" in added.why
+    assert added.cause == "memory-bound" and "84% of the memory's bandwidth" in added.why
+    cached = row(profiled(launch("elementwise_add", 0, 20, ADD)), "elementwise_add").why
+    assert "126% of the memory's bandwidth: its data comes out of the cache" in cached
     assert (product.bound, added.bound) == ("compute", "memory")
     assert found.primary_bottleneck_component == "MLP"
 
@@ -72,12 +74,8 @@ def test_what_a_product_reaches_on_a_cpu_the_machine_reaches() -> None:
     assert H200.peak_tflops["bfloat16"] == 800.0
     on_device = profiled(launch("nvjet_gemm", 0, 100, GEMM))
     assert on_device.ceilings == H200  # a GPU is measured by itself, and has a datasheet
-
-
-def test_two_kernels_of_one_product_are_no_faster_than_the_product() -> None:
-    found = profiled(launch("splitK", 0, 150, GEMM, part=0.75), launch("reduce", 150, 50, GEMM, part=0.25))
-    peak = 2 * 4096**3 / 200 / 1e6
-    assert [each.tflops for each in found.kernels] == [pytest.approx(peak)] * 2
+    halves = profiled(launch("splitK", 0, 150, GEMM, part=0.75), launch("reduce", 150, 50, GEMM, part=0.25))
+    assert [each.tflops for each in halves.kernels] == [pytest.approx(peak / 2)] * 2  # of a product of 200 us
 
 
 def test_many_tiny_launches_are_what_is_paid_for() -> None:
@@ -111,6 +109,10 @@ def test_on_a_cpu_the_profilers_own_time_is_taken_out() -> None:
     found = profiled(launch("aten::mm", 0, 300, GEMM), launch("aten::add", 300, 100, ADD), call_us=200.0, device="cpu")
     assert found.busy_us == 200 and [each.time_us for each in found.kernels] == [150, 50]
     assert any("scaled" in note for note in found.notes)
+    # each taken as long as its like, these would reach into those after them
+    series = [launch("a", 0, 10), launch("a", 20, 30), launch("a", 60, 30), launch("b", 22, 8)]
+    found = profiled(*series, call_us=200.0, device="cpu")
+    assert found.busy_us == pytest.approx(98) == pytest.approx(sum(row.time_us for row in found.kernels))
 
 
 @pytest.mark.parametrize(("device", "most_us"), [("cpu", 800.0), ("NVIDIA H200", 300.0)])
@@ -228,9 +230,8 @@ def test_cases_are_told_apart_and_ceilings_are_their_geometric_mean() -> None:
     ]
     assert found.cases[0].idle_share == pytest.approx(0.95)
     assert (found.call_us, found.busy_us) == (155, 102.5)
-    audit, capture = (
-        next(each for each in found.steps if each.step == step) for step in ("audit_compute", "capture_graph")
-    )
+    steps = {each.step: each for each in found.steps}
+    audit, capture = steps["audit_compute"], steps["capture_graph"]
     assert audit.speedup is None
     assert audit.reason.startswith("any work may turn out to be needless: 5% to 100% of a call, by case, are copies")
     assert capture.speedup == pytest.approx((100 / 5 * 210 / 200) ** 0.5)
@@ -263,12 +264,6 @@ def test_a_kernel_that_is_large_in_one_place_and_tiny_in_another_is_what_takes_i
     assert (found.primary_bottleneck_component, found.primary_bottleneck_type) == ("MLP", "memory-bound")
 
 
-def test_what_comes_out_of_the_cache_is_said_to() -> None:
-    found = profiled(launch("elementwise_add", 0, 20, ADD))
-    assert "126% of the memory's bandwidth" in row(found, "elementwise_add").why
-    assert "cache" in row(found, "elementwise_add").why
-
-
 def needed(found: Profile, name: str) -> float:
     return ceilings.needed_us(row(found, name))
 
@@ -286,7 +281,7 @@ LAUNCHES = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(LAUNCHES, st.integers(0, 4), st.floats(0, 1e6), st.sampled_from(["cpu", "NVIDIA H200"]))
 @example(
     [launch("gemm", 0.0, 1.0, Op("aten::add", ((17, 16), (17, 16)), ("c10::BFloat16",) * 2))], 0, 0.0, "NVIDIA H200"
@@ -302,10 +297,3 @@ def test_whatever_is_in_a_trace_shares_add_up(
     assert 0.0 <= found.idle_share <= 1.0
     assert all(each.speedup is None or each.speedup >= 1.0 for each in found.steps)
     assert Profile.model_validate_json(found.model_dump_json()) == found
-
-
-def test_a_cpu_is_busy_for_as_long_as_its_operations_take_together() -> None:
-    """Each taken as long as its like, they would reach into those after them."""
-    series = [launch("a", 0, 10), launch("a", 20, 30), launch("a", 60, 30), launch("b", 22, 8)]
-    found = analysis.profile(Trace(series, calls=1), Subject("bench.py", "cpu", {"call": 200.0}))
-    assert found.busy_us == pytest.approx(98) == pytest.approx(sum(row.time_us for row in found.kernels))

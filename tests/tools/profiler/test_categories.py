@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tools.profiler.categories import CATEGORIES, category_of
 
 # names as profilers print them, of ROCm, CUDA, Inductor, vLLM and aiter, and of ATen's operations
 NAMES = [
     ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*, unsigned long)", "communication"),
-    ("rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)", "communication"),
     ("_ZN5aiter24fmha_fwd_hd128_bf16_rtneE", "attention"),
     ("attn_fwd", "attention"),
     ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64>>", "attention"),
@@ -19,9 +16,7 @@ NAMES = [
     ("_ZN5aiter18MoeSortingKernelE", "moe and sorting"),
     ("void at::native::(anonymous namespace)::topk::gatherTopK<float, unsigned int, 1>", "moe and sorting"),
     ("aten::topk", "moe and sorting"),
-    ("aten::sort", "moe and sorting"),
     ("Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1", "gemm"),
-    ("Custom_Cijk_Alik_Bljk_F8BS_BH", "gemm"),
     ("nvjet_tst_128x128_64x6_2x1_v_bz_TNT", "gemm"),
     ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute", "gemm"),
     ("triton_tem_fused_addmm_3", "gemm"),
@@ -30,7 +25,6 @@ NAMES = [
     ("void wvSplitK_hf_<__half, 64, 4>", "gemm"),
     ("miopenSp3AsmConv_v30_3_1_gfx9", "convolution"),
     ("aten::convolution", "convolution"),
-    ("aten::miopen_convolution", "convolution"),
     ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt256x256x32_wt32x32x8", "convolution"),
     ("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64", "convolution"),
     (
@@ -52,7 +46,6 @@ NAMES = [
     ("triton_tem_fused_flex_attention_0", "attention"),
     ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1", "attention"),
     ("MIOpenBatchNormFwdInferSpatialEst", "norm"),
-    ("MIOpenBatchNormFwdTrainSpatial", "norm"),
     ("aten::miopen_batch_norm", "norm"),
     ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>", "norm"),
     ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0", "norm"),
@@ -63,7 +56,6 @@ NAMES = [
     ("aten::mean", "softmax and reduction"),
     ("aten::empty_strided", "copy and fill"),
     ("Torch-Compiled Region: 0/0", "compiled code"),
-    ("TorchDynamo Cache Lookup", "compiled code"),
     ("AOTDispatcher Runtime Wrapper Prologue", "compiled code"),
     ("void vllm::dynamic_per_token_scaled_fp8_quant_kernel", "quantization"),
     ("void vllm::reshape_and_cache_flash_kernel", "cache"),
@@ -86,14 +78,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "category"), NAMES)
-def test_a_name_has_the_category_of_what_it_does(name: str, category: str) -> None:
-    assert category_of(name) == category
-
-
-def test_every_category_has_a_name_that_is_one_of_it() -> None:
+def test_a_name_has_the_category_of_what_it_does() -> None:
+    assert {name: category_of(name) for name, _ in NAMES} == dict(NAMES)
     assert {category for _, category in NAMES} == set(CATEGORIES)
-
-
-def test_a_name_without_end_takes_no_time() -> None:
-    assert category_of("<" * 10_000_000 + "gemm") == "unclassified"
+    assert category_of("<" * 10_000_000 + "gemm") == "unclassified"  # in no time

@@ -36,10 +36,3 @@ def test_a_script_that_does_not_work_is_told_and_nothing_is_left(
     with pytest.raises(WorkloadError, match="raises when it is loaded"):
         GenericProfiler(sandbox="local").profile("raise ValueError('no')", "../../broken")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_there_is_nothing_else_in_it() -> None:
-    import tools.profiler
-
-    with pytest.raises(AttributeError, match="no attribute 'profiler'"):
-        _ = tools.profiler.profiler  # type: ignore[attr-defined]

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
 
@@ -22,7 +21,6 @@ EVERY = (
     sample_profile.cpu_decoder,
     sample_profile.nothing_seen,
     sample_profile.hostile,
-    sample_profile.many_spans,
 )
 
 
@@ -59,15 +57,10 @@ class Reader(HTMLParser):
         return found
 
 
-@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
-def test_the_markup_is_the_same_whatever_is_in_the_profile(sample: Callable[[], Profile]) -> None:
-    tags = [(tag, attributes) for tag, attributes in Reader(page.render(sample())).tags]
-    assert (
-        tags
-        == Reader(
-            page.render(Profile(entry="", device="", calls=0, call_us=0, busy_us=0, span_us=0, idle_share=0))
-        ).tags
-    )
+def test_the_markup_is_the_same_whatever_is_in_the_profile() -> None:
+    empty = Profile(entry="", device="", calls=0, call_us=0, busy_us=0, span_us=0, idle_share=0)
+    for sample in EVERY:
+        assert Reader(page.render(sample())).tags == Reader(page.render(empty)).tags
 
 
 @pytest.mark.parametrize("name", sample_profile.HOSTILE)
@@ -79,13 +72,10 @@ def test_no_name_ends_the_data(name: str) -> None:
     assert read["kernels"][0]["name"] == clean == read["entry"]
 
 
-def test_a_name_that_is_a_placeholder_is_not_filled_in() -> None:
+def test_a_name_that_is_a_placeholder_is_not_filled_in_and_the_title_is_text() -> None:
     shown = page.render(_with_name("@@POLICY@@ @@PROFILE@@"))
     assert "@@POLICY@@ @@PROFILE@@" in Reader(shown).data["profile"]["entry"]
     assert shown.count("default-src") == 1
-
-
-def test_the_title_is_text() -> None:
     assert Reader(page.render(_with_name("</title><svg onload=alert(1)>"))).title.startswith("</title><svg onload")
 
 
@@ -121,21 +111,10 @@ def test_a_number_that_is_none_is_null() -> None:
 def test_the_timeline_is_in_columns_and_what_is_cut_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = sample_profile.h200_decoder()
     monkeypatch.setattr(page, "MOST_SPANS", 200)
-    columns = json.loads(page.as_json(profile))["timeline"]
+    columns, span = json.loads(page.as_json(profile))["timeline"], profile.timeline[1]
     assert columns["cut"] == 43
-    first = profile.timeline[1]
-    assert [columns[name][1] for name in ("start", "duration", "kernel", "stream")] == [
-        first.start_us,
-        first.duration_us,
-        first.kernel,
-        first.stream,
-    ]
-
-
-def test_20_000_launches_fit_in_half_a_megabyte() -> None:
-    shown = page.render(sample_profile.many_spans(20_000))
-    assert len(shown) < 500_000
-    assert len(Reader(shown).data["timeline"]["start"]) == 20_000
+    shown = [columns[name][1] for name in ("start", "duration", "kernel", "stream")]
+    assert shown == [span.start_us, span.duration_us, span.kernel, span.stream]
 
 
 def test_every_category_has_a_look_of_its_own() -> None:
@@ -144,19 +123,6 @@ def test_every_category_has_a_look_of_its_own() -> None:
     assert table
     looks = dict(re.findall(r'"([^"]+)": (\[[^]]*\])', table[1]))
     assert set(looks) == set(CATEGORIES) and len(set(looks.values())) == len(CATEGORIES)
-
-
-def test_the_same_profile_gives_the_same_page() -> None:
-    assert page.render(sample_profile.hostile()) == page.render(sample_profile.hostile())
-
-
-@pytest.mark.parametrize("broken", ["no placeholder", "@@TITLE@@ @@TITLE@@ @@POLICY@@ @@PROFILE@@ @@MORE@@"])
-def test_a_template_that_does_not_fit_is_refused(broken: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    template = tmp_path / "page.html"
-    template.write_text(broken)
-    monkeypatch.setattr(page, "_TEMPLATE", template)
-    with pytest.raises(ValueError, match="placeholders"):
-        page.render(sample_profile.nothing_seen())
 
 
 def _with_name(name: str) -> Profile:

@@ -15,39 +15,31 @@ SETTING: Any = SimpleNamespace(threads=1)
 MEASURED = Ceilings(memory_gbps=10.0, source="measured")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def measurements(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every measurement that was asked for; each has the same result."""
     asked: list[Any] = []
-
-    def measure(setting: Any) -> tuple[Ceilings, list[str]]:
-        asked.append(setting)
-        return MEASURED.model_copy(), []
-
-    monkeypatch.setattr(reach, "_measure", measure)
+    monkeypatch.setattr(reach, "_measure", lambda setting: (asked.append(setting), (MEASURED.model_copy(), []))[1])
     return asked
 
 
-def test_a_cache_that_cannot_be_made_keeps_nothing(tmp_path: Path, measurements: list[Any]) -> None:
+def test_where_no_cache_can_be_written_every_run_measures_and_nothing_is_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measurements: list[Any]
+) -> None:
     (tmp_path / "file").touch()
+    assert reach.ceilings(SETTING, {}, cache=tmp_path / "file" / "cache") == (MEASURED, [])
     for _ in range(2):
-        assert reach.ceilings(SETTING, {}, cache=tmp_path / "file" / "cache") == (MEASURED, [])
-    assert len(measurements) == 2
+        assert reach.ceilings(SETTING, {}, cache=tmp_path / "cache") == (MEASURED, [])
+    (kept,) = (tmp_path / "cache").iterdir()
+    assert len(measurements) == 2, "the second finds what the first kept"
+    kept.unlink()
+    kept.mkdir()
+    assert reach.ceilings(SETTING, {}, cache=tmp_path / "cache") == (MEASURED, [])
+    assert [*(tmp_path / "cache").iterdir()] == [kept] and len(measurements) == 3
 
-
-def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", homeless)
     assert reach.ceilings(SETTING, {}) == (MEASURED, [])
-
-
-def test_a_file_that_cannot_be_replaced_leaves_nothing_half_written(tmp_path: Path, measurements: list[Any]) -> None:
-    reach.ceilings(SETTING, {}, cache=tmp_path)
-    (kept,) = tmp_path.iterdir()
-    kept.unlink()
-    kept.mkdir()
-    assert reach.ceilings(SETTING, {}, cache=tmp_path) == (MEASURED, [])
-    assert [*tmp_path.iterdir()] == [kept] and len(measurements) == 2

@@ -14,18 +14,10 @@ from tools.profiler.trace import Trace
 
 
 def event(kind: str, name: str, start: float, duration: float, thread: int = 1, **args: Any) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "cat": kind,
-        "name": name,
-        "pid": 7,
-        "tid": thread,
-        "ts": start,
-        "dur": duration,
-        "args": {
-            key.replace("_", " ") if key != "External_id" else "External id": value for key, value in args.items()
-        },
-    }
+    """`args` with `_` for a space; `External_id` is `External id`."""
+    spelled = {key.replace("_", " "): value for key, value in args.items()}
+    given = {"cat": kind, "name": name, "pid": 7, "tid": thread, "ts": start, "dur": duration, "args": spelled}
+    return {"ph": "X", **given}
 
 
 GPU = [
@@ -36,24 +28,20 @@ GPU = [
     event("cpu_op", "aten::mm", 4, 10, External_id=2, Input_Dims=[[8, 16], [16, 4]], Input_type=["float", "float"]),
     event("cuda_runtime", "hipLaunchKernel", 5, 2, correlation=50, External_id=2),
     event("cpu_op", "aten::add", 50, 5, External_id=3),
-    {
-        "ph": "X",
-        "cat": "kernel",
-        "name": "Cijk_Ailk",
-        "pid": 0,
-        "tid": 3,
-        "ts": 20,
-        "dur": 12.5,
-        "args": {
-            "External id": 2,
-            "correlation": 50,
-            "stream": 3,
-            "grid": [4, 2, 1],
-            "block": [256, 1, 1],
-            "registers per thread": 64,
-            "shared memory": 32768,
-        },
-    },
+    event(
+        "kernel",
+        "Cijk_Ailk",
+        20,
+        12.5,
+        thread=3,
+        External_id=2,
+        correlation=50,
+        stream=3,
+        grid=[4, 2, 1],
+        block=[256, 1, 1],
+        registers_per_thread=64,
+        shared_memory=32768,
+    ),
     event("kernel", "add_kernel", 60, 1.5, thread=3, External_id=3),
     event("kernel", "of_a_graph", 70, 1.0, thread=3, correlation=51),
     event("cuda_runtime", "hipGraphLaunch", 41, 1, correlation=51),
@@ -98,26 +86,19 @@ def test_kernels_of_one_operation_share_what_it_does_by_their_time(tmp_path: Pat
     }
 
 
-def test_what_runs_between_calls_is_none_of_them(tmp_path: Path) -> None:
+def test_what_runs_between_calls_is_none_of_them_and_what_autograd_launches_is(tmp_path: Path) -> None:
     between = [
         event("cpu_op", "aten::copy_", 120, 5, External_id=4),
         event("gpu_memcpy", "of an input for the next call", 121, 3, thread=3, External_id=4),
-    ]
-    assert len(trace.read(written(tmp_path, [*GPU, *between])).launches) == 4
-    unmarked = [each for each in [*GPU, *between] if each.get("cat") != "user_annotation"]
-    assert len(trace.read(written(tmp_path, unmarked)).launches) == 5  # there nobody can tell
-
-
-def test_what_autograd_launches_on_its_own_thread_belongs_to_the_call(tmp_path: Path) -> None:
-    backward = [
         event("cpu_op", "MmBackward0", 55, 9, thread=2, External_id=5),
         event("kernel", "product_of_gradients", 66, 20, thread=3, External_id=5),
         event("cpu_op", "aten::fill_", 130, 5, thread=2, External_id=6),
         event("kernel", "after_the_call", 131, 3, thread=3, External_id=6),
     ]
-    found = trace.read(written(tmp_path, [*GPU, *backward]))
-    calls = {launch.name: launch.call for launch in found.launches}
-    assert calls["product_of_gradients"] == 0 and "after_the_call" not in calls
+    calls = {launch.name: launch.call for launch in trace.read(written(tmp_path, [*GPU, *between])).launches}
+    assert calls["product_of_gradients"] == 0 and len(calls) == 5
+    unmarked = [each for each in [*GPU, *between] if each.get("cat") != "user_annotation"]
+    assert len(trace.read(written(tmp_path, unmarked)).launches) == 7  # there nobody can tell
 
 
 def test_without_a_device_operations_have_their_own_time(tmp_path: Path) -> None:
@@ -146,7 +127,7 @@ def test_a_real_trace_of_a_real_model(tmp_path: Path) -> None:
     assert all(launch.duration_us >= 0 for launch in found.launches)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.2, 0.9, 0.999])
 def test_a_trace_that_is_cut_off_is_read_as_far_as_it_goes(share: float, tmp_path: Path) -> None:
     path = written(tmp_path, GPU)
     text = path.read_text()
@@ -156,19 +137,10 @@ def test_a_trace_that_is_cut_off_is_read_as_far_as_it_goes(share: float, tmp_pat
     assert share == 0.999 or "the trace is cut off" in found.notes
 
 
-NO_TRACES = [
-    "",
-    "{}",
-    "[]",
-    "null",
-    '{"traceEvents": []}',
-    '{"traceEvents": 7}',
-    "\x00\xff",
-    '{"traceEvents": [' + "[" * 9000,
-]
-
-
-@pytest.mark.parametrize("text", NO_TRACES)
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "null", '{"traceEvents": []}', '{"traceEvents": 7}', "\x00\xff", '{"traceEvents": [' + "[" * 9000],
+)
 def test_what_is_no_trace_holds_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text(text)
     found = trace.read(tmp_path / "trace.json")

@@ -76,7 +76,6 @@ KNOWN = [
         2 * (2 * 8 * 64 + 2 * 64),
         7 * 8 * 64,
     ),
-    (op("aten::silu", ((8, 64), BF16)), 2 * 2 * 8 * 64, 4 * 8 * 64),
     # what chooses is of one byte, and what is chosen of four
     (op("aten::where", ((8, 64), "bool"), ((8, 64), F32), ((), F32)), 8 * 64 * (1 + 4 + 4) + 4, 0),
     (op("aten::eq", ((8, 64), F32), ((8, 64), F32)), 8 * 64 * (4 + 4 + 1), 0),
@@ -108,7 +107,6 @@ def test_a_convolution_of_cudnn_tells_whether_it_may_use_tf32() -> None:
         None,
         op("aten::mm", ((128, 64), BF16), ((63, 32), BF16)),  # they do not go together
         op("aten::mm", ((128, 64), "of another world"), ((64, 32), "of another world")),
-        op("aten::mm"),
         op("mine::special", ((8, 8), F32)),
         op("aten::linear", ((), F32), ((32, 64), F32)),
         op("aten::_scaled_dot_product_flash_attention", *HEADS),  # nor whether it is causal

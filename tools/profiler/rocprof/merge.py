@@ -1,6 +1,6 @@
 """Merge what AMD's tools recorded into the kernels of a profile: how they were built and launched, and their counters.
 
-Does not change times and shares, which are the profile's own, or guess which kernel is meant. A kernel that was
+Times and shares stay the profile's own, and a kernel that could be one of several gets nothing. A kernel that was
 launched in several shapes is described by the one that took most of its time. The tools also see how the model is
 built: of each kernel the last launches count, as many as the profile has.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tools.hardware import find_architecture, find_device
 from tools.occupancy import Need, Occupancy, occupancy
 from tools.profiler import causes
-from tools.profiler.result import KernelRow, Launch, Profile
+from tools.profiler.result import KernelRow, Profile
 from tools.profiler.rocprof import names
 from tools.profiler.rocprof.counters import Hardware, Metric, derive
 from tools.profiler.rocprof.recorded import Dispatch, Reading, Recorded, Shape
@@ -26,13 +26,35 @@ _LONGEST_SHOWN = 80
 
 @dataclass
 class Seen:
-    """One kernel as the tool names it."""
+    """One kernel as the tool names it, in the order in which it ran."""
 
-    launches: int = 0
-    time_ns: int = 0
-    shape: Shape = field(default_factory=Shape)
-    values: dict[str, float] = field(default_factory=dict)
-    """Of each counter, of one launch on average."""
+    dispatches: list[Dispatch] = field(default_factory=list)
+    readings: dict[str, list[Reading]] = field(default_factory=lambda: defaultdict(list))
+    """By counter."""
+
+    @property
+    def time_ns(self) -> int:
+        return sum(each.duration_ns for each in self.dispatches)
+
+    def last(self, count: int) -> Seen:
+        return Seen(self.dispatches[-count:], {name: read[-count:] for name, read in self.readings.items()})
+
+    def is_fewer_than(self, count: int) -> bool:
+        return 0 < len(self.dispatches) < count or any(len(read) < count for read in self.readings.values())
+
+    @property
+    def shape(self) -> Shape:
+        """A pass of counters runs kernels one by one, so that the launches of a trace count where there are any."""
+        times: Counter[Shape] = Counter()
+        for each in self.dispatches:
+            times[each.shape] += each.duration_ns + 1
+        found = times or Counter(reading.shape for read in self.readings.values() for reading in read)
+        return found.most_common(1)[0][0] if found else Shape()
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Of each counter, of one launch on average."""
+        return {name: sum(each.value for each in read) / len(read) for name, read in self.readings.items()}
 
 
 def merge(profile: Profile, recorded: Recorded, tool: str = "rocprofv3") -> Profile:
@@ -40,126 +62,87 @@ def merge(profile: Profile, recorded: Recorded, tool: str = "rocprofv3") -> Prof
     architecture = find_architecture(profile.architecture)
     device = find_device(profile.device, profile.architecture, profile.compute_units)
     hardware = Hardware(architecture, device, profile.compute_units) if architecture else None
-    kernels, notes = summarise(recorded), [f"{tool}: {note}" for note in recorded.notes]
+    kernels, notes = by_kernel(recorded), list(recorded.notes)
     matches = names.match([row.name for row in profile.kernels], kernels)
-    launches = {
-        matches.found[row.name]: max(1, round(row.calls * max(profile.calls, 1)))
-        for row in profile.kernels
-        if row.name in matches.found
-    }
-    in_calls, fewer = _in_calls(recorded, launches)
-    kernels |= summarise(in_calls)
+    trusted = not _registers_doubtful(profile.architecture, kernels.values())
+    rows, fewer, impossible = list[KernelRow](), list[str](), Counter[Metric]()
+    for row in profile.kernels:
+        name = matches.found.get(row.name)
+        if name is not None:
+            count = max(1, round(row.calls * max(profile.calls, 1)))
+            if kernels[name].is_fewer_than(count):
+                fewer.append(name)
+            row = _merged(row, kernels[name].last(count), hardware, trusted, impossible)
+        rows.append(row)
     if fewer:
         notes.append(
-            f"{tool}: {len(fewer)} kernels were launched less often than in the profile, so that those of "
-            f"building the model may be among them: {_named(fewer)}"
+            f"{len(fewer)} kernels were launched less often than in the profile, so that those of building the model "
+            f"may be among them: {_named(fewer)}"
         )
-    trusted = not _registers_doubtful(profile.architecture, kernels)
     if not trusted:
         notes.append(
-            f"{tool}: no kernel has accumulation registers; old versions do not know those of gfx950, so "
-            "that neither registers nor occupancy are told"
+            "no kernel has accumulation registers; old versions do not know those of gfx950, so that neither registers "
+            "nor occupancy are told"
         )
     if architecture is None and kernels:
         notes.append(
-            f"{tool}: {profile.architecture or 'this architecture'} is not in the table of devices; no "
-            "occupancy and no meaning of counters are told"
+            f"{profile.architecture or 'this architecture'} is not in the table of devices; no occupancy and no "
+            "meaning of counters are told"
         )
-    impossible: Counter[Metric] = Counter()
-    rows = [
-        _merged(row, kernels[matches.found[row.name]], hardware, trusted, impossible)
-        if row.name in matches.found
-        else row
-        for row in profile.kernels
-    ]
     notes += [
-        f"{tool}: {metric.name} is left out for {count} kernels: {metric.formula} gives more than there can be"
+        f"{metric.name} is left out for {count} kernels: {metric.formula} gives more than there can be"
         for metric, count in impossible.items()
     ]
-    notes += [f"{tool}: {note}" for note in (*_on_names(matches, kernels, profile), *_on_records(recorded))]
-    return profile.model_copy(update={"kernels": rows, "notes": [*profile.notes, *notes]})
+    notes += [*_on_names(matches, kernels, profile), *_on_records(recorded)]
+    found = [*profile.notes, *(f"{tool}: {note}" for note in notes)]
+    return profile.model_copy(update={"kernels": rows, "notes": found})
 
 
-def _in_calls(recorded: Recorded, launches: Mapping[str, int]) -> tuple[Recorded, list[str]]:
-    """The last so many launches of these kernels, or all where there are fewer; and of which there are fewer."""
-    dispatches: dict[str, list[Dispatch]] = defaultdict(list)
-    for launch in sorted(recorded.dispatches, key=lambda each: each.start_ns):
-        dispatches[launch.kernel].append(launch)
-    readings: dict[tuple[str, str], list[Reading]] = defaultdict(list)
-    for reading in sorted(recorded.readings, key=lambda each: each.order):
-        readings[reading.kernel, reading.counter].append(reading)
-    kept, fewer = Recorded(), dict[str, None]()
-    for kernel, count in launches.items():
-        found = dispatches.get(kernel, [])
-        kept.dispatches += found[-count:]
-        if 0 < len(found) < count:
-            fewer[kernel] = None
-    for (kernel, _), read in readings.items():
-        count = launches.get(kernel, 0)
-        kept.readings += read[-count:] if count else []
-        if len(read) < count:
-            fewer[kernel] = None
-    return kept, list(fewer)
-
-
-def summarise(recorded: Recorded) -> dict[str, Seen]:
+def by_kernel(recorded: Recorded) -> dict[str, Seen]:
     """By name; when there are too many, those with most launches."""
     often = Counter(each.kernel for each in recorded.dispatches)
     often.update({each.kernel: 0 for each in recorded.readings})
     kept = {name: Seen() for name, _ in often.most_common(MOST_KERNELS)}
-    times: dict[str, Counter[Shape]] = defaultdict(Counter)
-    for each in recorded.dispatches:
-        if each.kernel in kept:
-            kept[each.kernel].launches += 1
-            kept[each.kernel].time_ns += each.duration_ns
-            times[each.kernel][each.shape] += each.duration_ns + 1
-    sums: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    shapes: dict[str, Counter[Shape]] = defaultdict(Counter)
-    for reading in recorded.readings:
+    for launch in sorted(recorded.dispatches, key=lambda each: each.start_ns):
+        if launch.kernel in kept:
+            kept[launch.kernel].dispatches.append(launch)
+    for reading in sorted(recorded.readings, key=lambda each: each.order):
         if reading.kernel in kept:
-            sums[reading.kernel][reading.counter].append(reading.value)
-            shapes[reading.kernel][reading.shape] += 1
-    for name, seen in kept.items():
-        # a pass of counters runs kernels one by one, so that the launches of a trace count where there are any
-        found = times.get(name) or shapes.get(name)
-        seen.shape = found.most_common(1)[0][0] if found else Shape()
-        seen.values = {counter: sum(values) / len(values) for counter, values in sums[name].items()}
+            kept[reading.kernel].readings[reading.counter].append(reading)
     return kept
 
 
 def _merged(
     row: KernelRow, seen: Seen, hardware: Hardware | None, trusted: bool, impossible: Counter[Metric]
 ) -> KernelRow:
-    shape, before = seen.shape, row.launch
-    registers = shape.registers if trusted else None
-    accumulators = shape.accumulators if trusted else None
-    derived, strange = derive(seen.values, hardware) if hardware else ({}, [])
+    shape, values = seen.shape, seen.values
+    registers, accumulators = (shape.registers, shape.accumulators) if trusted else (None, None)
+    derived, strange = derive(values, hardware) if hardware else ({}, [])
     impossible.update(strange)
     fits = _occupancy(shape, hardware) if hardware and trusted else None
-    launch = Launch(
-        workgroups=_either(shape.workgroups, before.workgroups),
-        workgroup_size=_either(shape.workgroup_size, before.workgroup_size),
-        registers=before.registers if registers is None else registers + (accumulators or 0),
-        accumulators=_either(accumulators, before.accumulators),
-        lds_bytes=_either(shape.lds_bytes, before.lds_bytes),
-        scratch_bytes=_either(shape.scratch_bytes, before.scratch_bytes),
-        occupancy=before.occupancy if fits is None else fits.share,
-        counters={**before.counters, **seen.values, **derived},
-    )
-    merged = row.model_copy(update={"launch": launch})
-    found = causes.of_counters(merged, hardware, fits) if hardware else []
-    if not found:
+    found: dict[str, object] = {
+        "workgroups": shape.workgroups,
+        "workgroup_size": shape.workgroup_size,
+        "registers": None if registers is None else registers + (accumulators or 0),
+        "accumulators": accumulators,
+        "lds_bytes": shape.lds_bytes,
+        "scratch_bytes": shape.scratch_bytes,
+        "occupancy": None if fits is None else fits.share,
+        "counters": {**row.launch.counters, **values, **derived},
+    }
+    known = {name: value for name, value in found.items() if value is not None}
+    merged = row.model_copy(update={"launch": row.launch.model_copy(update=known)})
+    seen_causes = causes.of_counters(merged, hardware, fits) if hardware else []
+    if not seen_causes:
         return merged
-    told = [why for _, why in found if why not in row.why]  # by the tool that was merged before
-    cause = found[0][0] if row.cause == "unknown" else row.cause
+    told = [why for _, why in seen_causes if why not in row.why]  # by the tool that was merged before
+    cause = seen_causes[0][0] if row.cause == "unknown" else row.cause
     return merged.model_copy(update={"cause": cause, "why": "; ".join([row.why, *told] if row.why else told)})
 
 
 def _occupancy(shape: Shape, hardware: Hardware) -> Occupancy | None:
     """None where it is not known, and for what does not fit, and so was not launched like this."""
-    if shape.workgroup_size is None or shape.registers is None or shape.lds_bytes is None:
-        return None
-    if shape.workgroup_size <= 0:
+    if not shape.workgroup_size or shape.registers is None or shape.lds_bytes is None:
         return None
     architecture, accumulators = hardware.architecture, shape.accumulators or 0
     apart = architecture.registers.accumulators_apart
@@ -169,14 +152,12 @@ def _occupancy(shape: Shape, hardware: Hardware) -> Occupancy | None:
     return found if found.workgroups else None
 
 
-def _either(found: int | None, before: int | None) -> int | None:
-    return before if found is None else found
-
-
-def _registers_doubtful(architecture: str, kernels: Mapping[str, Seen]) -> bool:
+def _registers_doubtful(architecture: str, kernels: Collection[Seen]) -> bool:
     """Old versions compute accumulation registers of gfx90a and gfx94x alone (ROCm's `rocprofiler` code)."""
-    told = [seen.shape for seen in kernels.values() if seen.shape.registers is not None]
-    return architecture.startswith("gfx950") and bool(told) and not any(shape.accumulators for shape in told)
+    if not architecture.startswith("gfx950"):
+        return False
+    told = [shape for seen in kernels if (shape := seen.shape).registers is not None]
+    return bool(told) and not any(shape.accumulators for shape in told)
 
 
 def _on_names(matches: names.Matches, kernels: Mapping[str, Seen], profile: Profile) -> list[str]:

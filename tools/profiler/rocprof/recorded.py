@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,27 +85,40 @@ def read_rocprofv3(folder: Path) -> Recorded:
     for path in find(
         folder, lambda name: name.endswith(("kernel_trace.csv", "counter_collection.csv")), recorded.notes
     ):
-        read = _launches if path.name.endswith("kernel_trace.csv") else _counters
-        read(Table(path, recorded.notes), recorded)
+        table = Table(path, recorded.notes)
+        if path.name.endswith("kernel_trace.csv"):
+            _launches(table, (_NAME, _START, _END), (_LDS, _SCRATCH, _REGISTERS, _ACCUMULATORS), recorded)
+        else:
+            _counters(table, recorded)
     return recorded
 
 
 def read_rocprof_compute(folder: Path) -> Recorded:
     """All `pmc_perf.csv` below a folder: a row for each launch, with a column for each counter that is known here."""
     recorded = Recorded()
+    wanted = (_START, _END, _REGISTERS, ("grid_size",), ("workgroup_size",))
     for path in find(folder, _PERF.fullmatch, recorded.notes):
-        _launches_with_counters(Table(path, recorded.notes), recorded)
+        _launches(Table(path, recorded.notes), (_NAME,), wanted, recorded)
     return recorded
 
 
-def _launches(table: Table, into: Recorded) -> None:
+def _launches(table: Table, needed: Sequence[Spellings], wanted: Sequence[Spellings], into: Recorded) -> None:
+    """A row for each launch; one without times still has its counters, where the file need not have times."""
     wrong = 0
-    for row in table.rows((_NAME, _START, _END), (_LDS, _SCRATCH, _REGISTERS, _ACCUMULATORS)):
-        name, span = row.name(*_NAME), _span(row)
-        if name is None or span is None:
+    columns: dict[str, list[str]] | None = None
+    for row in table.rows(needed, wanted):
+        name, agent, shape, span = row.name(*_NAME), _agent(row), _shape(row), _span(row)
+        if name is None or (span is None and _START in needed):
             wrong += 1
-        else:
-            into.dispatches.append(Dispatch(name, *span, _agent(row), _shape(row)))
+            continue
+        if span is not None:
+            into.dispatches.append(Dispatch(name, *span, agent, shape))
+        columns = _columns(table.header) if columns is None else columns
+        for counter, spelled in columns.items():
+            values = [row.number(column) for column in spelled]
+            if None not in values:  # empty where another pass read it
+                value = sum(each or 0.0 for each in values)
+                into.readings.append(Reading(name, counter, value, agent, shape, span[0] if span else 0))
     _tell(table, wrong)
 
 
@@ -123,25 +137,6 @@ def _counters(table: Table, into: Recorded) -> None:
         order = row.whole(*_START, "dispatch_id", "correlation_id") or 0
         found[key] = Reading(name, counter, before + value, _agent(row), _shape(row), order)
     into.readings += found.values()
-    _tell(table, wrong)
-
-
-def _launches_with_counters(table: Table, into: Recorded) -> None:
-    wrong = 0
-    columns: dict[str, list[str]] = {}
-    for row in table.rows((_NAME,), (_START, _END, _REGISTERS, ("grid_size",), ("workgroup_size",))):
-        columns = columns or _columns(table.header)
-        name, agent, shape, span = row.name(*_NAME), _agent(row), _shape(row), _span(row)
-        if name is None:
-            wrong += 1
-            continue
-        if span is not None:
-            into.dispatches.append(Dispatch(name, *span, agent, shape))
-        for counter, spelled in columns.items():
-            values = [row.number(column) for column in spelled]
-            if None not in values:  # empty where another pass read it
-                value = sum(each or 0.0 for each in values)
-                into.readings.append(Reading(name, counter, value, agent, shape, span[0] if span else 0))
     _tell(table, wrong)
 
 

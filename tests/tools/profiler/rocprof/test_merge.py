@@ -12,7 +12,7 @@ import pytest
 from tools.profiler.categories import category_of
 from tools.profiler.result import KernelRow, Launch, Profile
 from tools.profiler.rocprof import merge as merging
-from tools.profiler.rocprof.merge import merge, summarise
+from tools.profiler.rocprof.merge import by_kernel, merge
 from tools.profiler.rocprof.recorded import Dispatch, Reading, Recorded, Shape, read_rocprofv3
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -72,10 +72,10 @@ def test_kernels_get_how_they_were_built_and_what_was_counted() -> None:
 
 
 def test_the_shape_is_the_one_that_took_most_of_the_time() -> None:
-    assert summarise(recorded("new_kernel_trace"))[GEMM].shape.workgroups == 608
+    assert by_kernel(recorded("new_kernel_trace"))[GEMM].shape.workgroups == 608
     long = recorded("new_kernel_trace").dispatches[0]
     short = replace(long, end_ns=long.start_ns + 10, shape=Shape(7))
-    assert summarise(Recorded(dispatches=[short, long, short]))[GEMM].shape.workgroups == 608
+    assert by_kernel(Recorded(dispatches=[short, long, short]))[GEMM].shape.workgroups == 608
 
 
 def test_what_building_the_model_launched_is_none_of_the_calls() -> None:
@@ -142,29 +142,22 @@ def test_a_figure_that_cannot_be_is_left_out_for_all_and_told_once() -> None:
     assert [note for note in after.notes if "lds_conflict_share is left out for 2 kernels" in note]
 
 
-def test_several_devices_are_told() -> None:
-    found = Recorded(dispatches=[Dispatch("copy", 0, 1, agent) for agent in ("10", "2")])
+def test_several_devices_and_what_the_readers_noted_are_told() -> None:
+    found = Recorded([Dispatch("copy", 0, 1, agent) for agent in ("10", "2")], notes=["a.csv is empty"])
     notes = merge(profile(row("copy")), found).notes
+    assert notes[1] == "rocprofv3: a.csv is empty"
     assert "rocprofv3: kernels ran on agents 2, 10; all of them are taken together" in notes
-
-
-def test_the_readers_notes_come_along() -> None:
-    assert merge(profile(), Recorded(notes=["a.csv is empty"])).notes[1] == "rocprofv3: a.csv is empty"
 
 
 def test_names_without_end_are_cut_to_those_launched_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "MOST_KERNELS", 2)
     found = Recorded(dispatches=[Dispatch(name, 0, 1) for name in ("a", "b", "b", "c", "c")])
-    assert summarise(found).keys() == {"b", "c"}
+    assert by_kernel(found).keys() == {"b", "c"}
     assert "there are 3 kernels, of which 2 were looked at" in "\n".join(merge(profile(row("b")), found).notes)
 
 
-def test_what_two_tools_say_is_said_once() -> None:
+def test_what_two_tools_say_is_said_once_and_nothing_changes_nothing() -> None:
     once = merge(profile(row(POINTWISE)), recorded("new_kernel_trace"))
     assert once.kernels[0].why
     assert merge(once, recorded("new_kernel_trace"), "rocprof-compute").kernels == once.kernels
-
-
-def test_nothing_recorded_changes_nothing() -> None:
-    before = profile(row(GEMM))
-    assert merge(before, Recorded()) == before
+    assert merge(once, Recorded()).kernels == once.kernels

@@ -51,25 +51,22 @@ def test_other_kernels_do_not(ours: str, theirs: str) -> None:
     assert found.found == {} and found.missing == [ours]
 
 
-def test_what_could_be_several_is_told_and_not_guessed() -> None:
-    found = match(["f<int>(int)"], ["f<int>", "f"])
-    assert found.found == {} and found.ambiguous == ["f<int>(int)"]
-    found = match(["f<int>", "f<float>"], ["f"])
-    assert found.found == {} and found.ambiguous == ["f<int>", "f<float>"]
-    found = match(["void f<int>", "f< int >"], ["f<int>.kd"])
-    assert found.found == {} and len(found.ambiguous) == 2
-
-
-def test_an_equal_name_wins_over_one_that_could_be_it() -> None:
-    found = match(["f<int>", "f"], ["f", "f<int>"])
-    assert found.found == {"f": "f", "f<int>": "f<int>"} and found.ambiguous == []
-
-
-def test_what_is_left_over_is_not_matched_for_that_reason() -> None:
-    found = match(["f<int>", "f<float>"], ["f<int>", "f<double>"])
-    assert found.found == {"f<int>": "f<int>"} and found.missing == ["f<float>"]
-    found = match(["f<int>", "f<float>"], ["f<int>", "_Z1fIdEvT_"])
-    assert found.found == {"f<int>": "f<int>"} and found.ambiguous == ["f<float>"]
+@pytest.mark.parametrize(
+    ("ours", "theirs", "found", "ambiguous"),
+    [
+        (["f<int>(int)"], ["f<int>", "f"], {}, ["f<int>(int)"]),
+        (["f<int>", "f<float>"], ["f"], {}, ["f<int>", "f<float>"]),
+        (["void f<int>", "f< int >"], ["f<int>.kd"], {}, ["void f<int>", "f< int >"]),
+        (["f<int>", "f"], ["f", "f<int>"], {"f": "f", "f<int>": "f<int>"}, []),  # equal names win
+        (["f<int>", "f<float>"], ["f<int>", "f<double>"], {"f<int>": "f<int>"}, []),  # what is left over is no match
+        (["f<int>", "f<float>"], ["f<int>", "_Z1fIdEvT_"], {"f<int>": "f<int>"}, ["f<float>"]),
+    ],
+)
+def test_what_could_be_several_is_told_and_not_guessed(
+    ours: list[str], theirs: list[str], found: dict[str, str], ambiguous: list[str]
+) -> None:
+    matched = match(ours, theirs)
+    assert (matched.found, matched.ambiguous) == (found, ambiguous)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +94,8 @@ def test_the_plain_name_is_found_and_nonsense_is_its_own(name: str, base: str) -
 def test_names_without_end_take_no_time() -> None:
     names = ["<", "(", " ", "[clone ", " [clone x]", ".kd", "{lambda(", "_Z1a", "{lambda()#1}", "'", "<int> "]
     long = [(name * 2000)[:1999] + end for name in names for end in ("", "x", ")", "]")]
-    long.append("{lambda(" * 180 + "int" + ")#2}" * 180)
     start = time.process_time()
-    for name in long:
+    for name in [*long, "{lambda(" * 180 + "int" + ")#2}" * 180]:
         parse(name)
     assert (time.process_time() - start) / len(long) < 0.02
 

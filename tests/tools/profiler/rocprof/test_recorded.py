@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.files import write_files
 from tools.hardware import ARCHITECTURES, find_device
 from tools.profiler.rocprof.counters import Hardware, derive
-from tools.profiler.rocprof.merge import summarise
+from tools.profiler.rocprof.merge import by_kernel
 from tools.profiler.rocprof.recorded import Recorded, Shape, read_rocprof_compute, read_rocprofv3
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -53,7 +53,7 @@ def test_recorded_counters_of_a_copy_give_figures_of_a_copy(
     shutil.copy(SAMPLES / f"{folder}_pmc_perf.csv", tmp_path / "workloads/pmc_perf.csv")
     found = read_rocprof_compute(tmp_path)
     assert (len(found.dispatches), found.notes) == (3, [])
-    (seen,) = summarise(found).values()
+    (seen,) = by_kernel(found).values()
     assert (seen.shape.workgroups, seen.shape.workgroup_size, seen.shape.registers) == (4096, 256, registers)
     figures, impossible = derive(seen.values, Hardware(ARCHITECTURES[architecture], find_device(device, architecture)))
     assert impossible == [] and figures["active_lanes"] == 64
@@ -116,7 +116,7 @@ def test_partial_workgroups_count_in_each_dimension(tmp_path: Path) -> None:
     assert (second.shape.workgroups, second.shape.workgroup_size) == (None, None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(SAMPLES.glob("*.csv"))), st.integers(0), st.binary(max_size=40), st.integers(0, 60))
 def test_a_sample_with_anything_put_into_it_does_not_raise(file: Path, at: int, put: bytes, gone: int) -> None:
     content = file.read_bytes()
