@@ -21,7 +21,6 @@ from agent.errors import WrongUsage
 from agent.reporting import isa_page
 from sandbox import choose
 from sandbox.choose import Wanted
-from sandbox.contract import Sandbox
 from sandbox.errors import SandboxUnavailable
 from tools.errors import KernelNotCompiled, NoSuchKernel
 from tools.hardware import ARCHITECTURES
@@ -53,11 +52,7 @@ def run(arguments: argparse.Namespace, agree: Agree) -> int:
         found = _compiled(compiler, source, names)
         if other is not None:
             return _told_apart(found, _compiled(compiler, other, names), as_json=arguments.json)
-    if arguments.json:
-        print(json.dumps(isa_page.as_json(found), indent=1))
-    else:
-        for line in isa_page.lines(found):
-            print(line)
+    print(json.dumps(isa_page.as_json(found), indent=1) if arguments.json else "\n".join(isa_page.lines(found)))
     _all_compiled(found)
     return 0
 
@@ -105,15 +100,13 @@ def _compiler(arguments: argparse.Namespace, agree: Agree) -> Iterator[Compiler]
     with tempfile.TemporaryDirectory(prefix="ratchet-isa-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o711)  # the separate users of commands pass through
-        sandbox = _sandbox(arguments, Wanted(python, folder / "sandbox", (folder,)), agree)
+        wanted = Wanted(python, folder / "sandbox", (folder,))
+        automatic = arguments.sandbox == "auto"
+        sandbox = choose.choose(wanted, agree) if automatic else choose.make(arguments.sandbox, wanted)
         try:
             yield Compiler(sandbox, python, folder / "work")
         finally:
             sandbox.reap()
-
-
-def _sandbox(arguments: argparse.Namespace, wanted: Wanted, agree: Agree) -> Sandbox:
-    return choose.choose(wanted, agree) if arguments.sandbox == "auto" else choose.make(arguments.sandbox, wanted)
 
 
 def _compiled(compiler: Compiler, source: Source, names: list[str]) -> Compilations:
@@ -140,18 +133,17 @@ def _all_compiled(found: Compilations) -> None:
 def _told_apart(first: Compilations, second: Compilations, *, as_json: bool) -> int:
     _all_compiled(first)
     _all_compiled(second)
-    pairs = list(zip(_by_architecture(first), _by_architecture(second), strict=True))
+    pairs = zip(_by_architecture(first), _by_architecture(second), strict=True)
     said = {ours.architecture.name: difference(ours, theirs) for ours, theirs in pairs}
     if as_json:
         print(json.dumps({name: {"same": each.same, "counts": each.counts} for name, each in said.items()}, indent=1))
-        return 0
-    for line in isa_page.difference_lines(said):
-        print(line)
+    else:
+        print("\n".join(isa_page.difference_lines(said)))
     return 0
 
 
 def difference(ours: Compiled, theirs: Compiled) -> same_code.Difference:
-    launches = tuple((one.outcome.num_warps, one.outcome.shared) for one in (ours, theirs))
+    launches = [(one.outcome.num_warps, one.outcome.shared) for one in (ours, theirs)]
     return same_code.compare(ours.assembly, theirs.assembly, launch=(launches[0], launches[1]))
 
 

@@ -6,8 +6,6 @@ by annotations of ours; `tools/profiler/trace.py` reads them.
 
 from __future__ import annotations
 
-import os
-
 import torch
 import torch._dynamo  # before the target is on the path: it needs cProfile, and a target may have a profile.py
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -34,9 +32,8 @@ class Profiler(Repeating):
                 self._run_again()
             call_us.append(self._time(calls))
         where = Where(self.tree, self.built)
-        activities = [ProfilerActivity.CPU]
-        if on_gpu():
-            activities.append(ProfilerActivity.CUDA)
+        on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
         # a mark inside compiled code would break it up: what is profiled then would be something else
         marks = ModuleMarks(where if torch._dynamo.utils.counters["frames"]["ok"] == 0 else None)
         with marks:
@@ -46,12 +43,7 @@ class Profiler(Repeating):
                 self._mark(cases, calls)
                 synchronize()
         seen.export_chrome_trace(trace)
-        return {
-            "call_us": call_us,
-            "trace_bytes": os.path.getsize(trace),
-            "instances": marks.instances(),
-            "modules": marks.where is not None,
-        }
+        return {"call_us": call_us, "modules": marks.where is not None}
 
     def op_repeat(self, cases, calls):
         """Only the calls, for a tool that looks on from outside; what a reset does is among what it sees."""
@@ -85,10 +77,6 @@ class ModuleMarks(ModuleCalls):
         if self.where is not None:
             super().__exit__(*error)
 
-    def instances(self):
-        """How many there are of each class that ran."""
-        return dict(self._counts)
-
     def before(self, module):
         mark = record_function(self._name(module))
         mark.__enter__()
@@ -106,7 +94,3 @@ class ModuleMarks(ModuleCalls):
             place = f"{about.get('file') or ''}:{about.get('line') or ''}".strip(":").replace("|", "/")
             name = self._names[id(module)] = MARK + f"module|{kind}|{place}|{number}"
         return name
-
-
-def on_gpu():
-    return torch.cuda.is_available() and torch.cuda.is_initialized()

@@ -31,17 +31,17 @@ def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, fl
         idle_share=0.0,
         steps=[StepCeiling(step=step, speedup=most, reason="made up", if_free=most) for step, most in ceilings.items()],
     )
-    measurements.keep(profile, _made(measurements.profile_file(run_dir, "baseline")))
-    ledger = SimpleNamespace(
-        rows=[
-            SimpleNamespace(step=step, verdict=verdict, role="first", speedup=interval(gain, gain, gain))
-            for step, verdict, gain in rows
-        ]
-    )
+    place = measurements.profile_file(run_dir, "baseline")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    measurements.keep(profile, place)
+    found_rows = [
+        SimpleNamespace(step=step, verdict=verdict, role="first", speedup=interval(gain, gain, gain))
+        for step, verdict, gain in rows
+    ]
     config = RunConfig(target=run_dir / "t", entry="bench.py", runs_dir=run_dir / "r")
     found = one_context(
         run_dir=run_dir,
-        ledger=ledger,
+        ledger=SimpleNamespace(rows=found_rows),
         config=config,
         referee=SimpleNamespace(delta=0.03),
         budget=Budget(),
@@ -51,15 +51,10 @@ def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, fl
     return found
 
 
-def _made(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 def most(run_dir: Path, *rows: tuple[str, str, float]) -> float:
-    ctx = context(run_dir, {"compile_model": 1.25, "compose_stack": 4.0}, *rows)
-    found = ctx.at_most("compile_model")
-    return float(found.speedup)
+    return float(
+        context(run_dir, {"compile_model": 1.25, "compose_stack": 4.0}, *rows).at_most("compile_model").speedup
+    )
 
 
 def test_on_a_faster_stack_a_step_saves_the_same_time_of_a_shorter_call(tmp_path: Path) -> None:
@@ -69,6 +64,7 @@ def test_on_a_faster_stack_a_step_saves_the_same_time_of_a_shorter_call(tmp_path
     assert most(tmp_path, ("compile_model", "kept", 1.2), ("audit_compute", "kept", 2.0)) == pytest.approx(1.25)
     assert most(tmp_path, ("audit_compute", "kept", 3.9)) == pytest.approx(4 / 3.9)  # there is nothing more below
     assert most(tmp_path, ("audit_compute", "kept", 5.0)) == 1.0
+    assert context(tmp_path, {}).at_most("compile_model") is None
 
 
 def test_a_step_is_not_left_out_for_what_the_device_was_measured_to_reach(tmp_path: Path) -> None:
@@ -89,11 +85,6 @@ def test_what_is_left_after_an_audit_is_what_later_steps_work_on(tmp_path: Path)
     measurements.keep(profile, measurements.profile_file(tmp_path, AUDITED))
     assert ctx.at_most("compile_model").speedup == pytest.approx(1 / 0.6)
     assert ctx.at_most("audit_compute").speedup == pytest.approx(4.0)
-
-
-def test_without_a_profile_nothing_is_known(tmp_path: Path) -> None:
-    ctx = context(tmp_path, {})
-    assert ctx.at_most("compile_model") is None
 
 
 @pytest.mark.parametrize(

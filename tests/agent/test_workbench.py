@@ -76,17 +76,14 @@ def test_a_draft_is_checked_timed_profiled_and_becomes_a_candidate(bench: Workbe
     assert ctx.ledger.rows == () and "nothing was tried yet" in call(bench, "show_ledger").text
 
 
-def test_what_is_wrong_is_told_and_not_timed(bench: Workbench) -> None:
+def test_what_is_wrong_or_broken_or_no_change_is_told_and_not_timed(bench: Workbench) -> None:
+    for name in ("verify", "measure"):
+        assert "Nothing is changed yet." in call(bench, name).text
     call(bench, "edit_file", path="tail.py", old="x.clone()", new="x * 2")
     assert call(bench, "verify").text.startswith("wrong: ")
-    for name in ("measure", "show_profile"):
-        arguments = {"which": "candidate"} if name == "show_profile" else {}
-        answer = call(bench, name, **arguments)
+    for answer in (call(bench, "measure"), call(bench, "show_profile", which="candidate")):
         assert not answer.worked and "It is wrong" in answer.text
-
-
-def test_what_does_not_run_is_broken(bench: Workbench) -> None:
-    call(bench, "edit_file", path="tail.py", old="x.clone()", new="x.no_such_method()")
+    call(bench, "edit_file", path="tail.py", old="x * 2", new="x.no_such_method()")
     assert "no_such_method" in call(bench, "verify").text
 
 
@@ -129,19 +126,10 @@ def test_kernels_are_looked_at_as_they_are_when_a_candidate_is_judged(
     assert len(set(looked)) == len(looked) == 2
 
 
-def test_a_long_profile_says_how_to_see_more_of_it(bench: Workbench) -> None:
-    assert "[… " not in call(bench, "show_profile").text
+def test_the_entry_and_long_profiles_are_shown(bench: Workbench) -> None:
+    assert "class Model" in call(bench, "read_file", path="bench.py").text
+    for which in ("original", "stack"):
+        assert "[… " not in call(bench, "show_profile", which=which, kernels=3).text
     from_second = call(bench, "show_profile", first_line=2)
     assert from_second.worked and "Profile of" not in from_second.text
     assert "has " in call(bench, "show_profile", first_line=9999).text
-
-
-def test_without_a_change_there_is_nothing_to_ask_about(bench: Workbench) -> None:
-    for name in ("verify", "measure"):
-        assert "Nothing is changed yet." in call(bench, name).text
-
-
-def test_the_entry_and_the_original_are_shown(bench: Workbench) -> None:
-    assert "class Model" in call(bench, "read_file", path="bench.py").text
-    for which in ("original", "stack"):
-        assert call(bench, "show_profile", which=which, kernels=3).worked

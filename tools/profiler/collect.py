@@ -6,8 +6,8 @@ without it.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -131,7 +131,8 @@ def _take(left: Path, keep: Path) -> None:
     except BadTensorFile as error:
         raise WorkerFault("died", f"it left no trace: {error}") from error
     except OSError as error:
-        shutil.rmtree(keep, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            keep.unlink()
         if means_disk_full(error.errno):
             raise DiskFull(f"The disk is full: the trace could not be written to {keep}.") from error
         raise

@@ -12,7 +12,7 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -74,21 +74,18 @@ class GenericProfiler:
                 if gpu is not None:
                     held.enter_context(lock.acquire(gpu, run_id=f"{name}-{secrets.token_hex(4)}"))
                 wanted = Wanted(self.python, folder / "sandbox", (folder,), gpu=gpu)
-                sandbox = self._chosen(wanted)
+                if self.sandbox == "auto":
+                    sandbox = choose.choose(wanted, agree=lambda reasons: False)
+                else:
+                    sandbox = choose.make(self.sandbox, wanted)
                 held.callback(sandbox.reap)
                 yield sandbox, folder
         finally:
             remove_tree(folder)
-
-    def _chosen(self, wanted: Wanted) -> Sandbox:
-        if self.sandbox == "auto":
-            return choose.choose(wanted, agree=lambda reasons: False)
-        return choose.make(self.sandbox, wanted)
 
 
 def profile_module(
     script_content: str, module_name: str = "module", gpu_id: int | None = None, **options: object
 ) -> Profile:
     """One profile of a script; `options` are the other fields of `GenericProfiler`. Raises: as its `profile`."""
-    profiler = replace(GenericProfiler(gpu_id), **options)  # type: ignore[arg-type]
-    return profiler.profile(script_content, module_name)
+    return GenericProfiler(gpu_id, **options).profile(script_content, module_name)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""A profile as a page: one file that needs nothing else, made from what lies in `page_template/` beside this.
+"""A profile as a page: one file that needs nothing else, made from the template in `page_template/`.
 
-Does not let a name of the target's become markup or a script: the data is JSON that no sign can end, and the page's
-policy allows the template's own script and style by their hashes, and nothing else, not even a picture.
+A name of the target's cannot become markup or a script: the data is JSON that no sign can end, and the page's policy
+allows the template's own script and style by their hashes, and nothing else.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def render(profile: Profile) -> str:
     script = "\n".join(file.read_text(encoding="utf-8") for file in _SCRIPTS)
     parts = {
         "TITLE": html.escape(f"{one_line(profile.entry, 80)} on {one_line(profile.device, 80)}: profile"),
-        "POLICY": _policy(script=f"\n{script}", style=f"\n{style}"),
+        # everything is forbidden but the one script and the one style of the template
+        "POLICY": f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
+        "form-action 'none'",
         "STYLE": style,
         "SCRIPT": script,
         "PROFILE": as_json(profile),
@@ -77,13 +79,5 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _policy(*, script: str, style: str) -> str:
-    """Everything is forbidden but the one script and the one style of the template."""
-    return (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
-        "form-action 'none'"
-    )
-
-
 def _hash(block: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(block.encode()).digest()).decode()
+    return "sha256-" + base64.b64encode(hashlib.sha256(f"\n{block}".encode()).digest()).decode()

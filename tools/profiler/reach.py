@@ -1,6 +1,6 @@
 """What the device can reach: measured once on this machine, cached, and preferred to the datasheet.
 
-Does not take a measurement above the datasheet for one: that would be a fault of the measurement, or of the table.
+A measurement above the datasheet is not used: the measurement or the table is wrong.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -39,27 +40,27 @@ def device_of(environment: Mapping[str, Any]) -> Device | None:
 
 def ceilings(setting: Setting, environment: Mapping[str, Any], cache: Path | None = None) -> tuple[Ceilings, list[str]]:
     """The ceilings, and notes. `cache` is a folder of the user's; None takes the usual one, or none without a home."""
-    device = device_of(environment)
-    name = f"ceilings-{_key(setting, environment)}.json"
+    kept: Path | None = None
+    with contextlib.suppress(RuntimeError):
+        kept = (cache or cache_folder()) / f"ceilings-{_key(setting, environment)}.json"
+    notes: list[str] = []
     try:
-        kept = ((cache or cache_folder()) / name).read_bytes()
-        found, notes = Ceilings.model_validate_json(kept), list[str]()
-    except (OSError, RuntimeError, ValidationError):
+        found = Ceilings.model_validate_json(b"" if kept is None else kept.read_bytes())
+    except (OSError, ValidationError):
         found, notes = _measure(setting)
-        if found.memory_gbps is not None:
-            _keep(found, cache, name)
-    return _with_datasheet(found, device, notes), notes
+        if kept is not None and found.memory_gbps is not None:
+            _keep(found, kept)
+    return _with_datasheet(found, device_of(environment), notes), notes
 
 
-def _keep(found: Ceilings, cache: Path | None, name: str) -> None:
+def _keep(found: Ceilings, place: Path) -> None:
     """For the next run: all of it, or nothing where that cannot be written, which costs only time."""
-    with contextlib.suppress(OSError, RuntimeError):
-        folder = cache or cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".making-", dir=folder, ignore_cleanup_errors=True) as making:
-            made = Path(making) / name
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=place.parent, ignore_cleanup_errors=True) as making:
+            made = Path(making) / place.name
             made.write_text(found.model_dump_json(indent=1) + "\n")
-            made.replace(folder / name)
+            made.replace(place)
 
 
 def cache_folder() -> Path:
@@ -104,16 +105,14 @@ def _with_datasheet(measured: Ceilings, device: Device | None, notes: list[str])
     if device is None:
         return measured
     found = measured.model_copy(update={"peak_tflops": dict(device.peak_tflops) | measured.peak_tflops})
-    sheet: dict[str, float | None] = {"memory": device.memory_gbps, **device.peak_tflops}
-    got: dict[str, float | None] = {"memory": measured.memory_gbps, **measured.peak_tflops}
-    for name, value in got.items():
-        limit = sheet.get(name)
-        if value is not None and limit is not None and value > _ABOVE * limit:
-            notes.append(f"{name} was measured above the datasheet of {device.name}, whose figure is taken")
-            if name == "memory":
-                found.memory_gbps = limit
-            else:
-                found.peak_tflops[name] = limit
+    above = [
+        name for name, value in measured.peak_tflops.items() if value > _ABOVE * device.peak_tflops.get(name, math.inf)
+    ]
+    found.peak_tflops |= {name: device.peak_tflops[name] for name in above}
     if found.memory_gbps is None:
         found.memory_gbps, found.source = device.memory_gbps, f"datasheet of {device.name}"
+    elif found.memory_gbps > _ABOVE * device.memory_gbps:
+        found.memory_gbps = device.memory_gbps
+        above.insert(0, "memory")
+    notes += [f"{name} was measured above the datasheet of {device.name}, whose figure is taken" for name in above]
     return found

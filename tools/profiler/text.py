@@ -1,7 +1,7 @@
 """A profile for a terminal: what a call costs, where the time goes, what that could be at most, and what to do next.
 
-No wider than 100 columns, but for a command, which would be wrong if it were cut; and does not pass on a control
-character, because names of kernels are the target's. What is not known is a dash and never a zero.
+At most 100 columns wide, except for commands, which would be wrong if they were cut. No control character is passed on,
+because names of kernels are the target's. What is not known is a dash and never a zero.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from tools.plain_text import one_line, width_of
 from tools.profiler.categories import CATEGORIES
-from tools.profiler.result import CategoryShare, KernelRow, Made, Profile
+from tools.profiler.result import CategoryShare, KernelRow, ModuleRow, Profile
 
 WIDTH = 100
 _BAR = 32
@@ -22,6 +23,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _NOISE = ("(anonymous namespace)::", "at::native::", "at::cuda::", "c10::", "std::", "void ")
 _UNKNOWN = "–"
 _LONGEST = 400  # columns of a sentence
+_Row = TypeVar("_Row", KernelRow, ModuleRow)
 _WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")  # of a shell
 
 
@@ -30,20 +32,21 @@ def render(profile: Profile, *, most_kernels: int = 15, most_modules: int = 8, a
 
     `advice`: also what each step could gain, and what to do next.
     """
-    sections = (
+    sections = [
         _head(profile),
         _cases(profile),
         _categories(profile),
         _kernels(profile, most_kernels),
         _modules(profile, most_modules),
         _steps(profile) if advice else [],
-        _bottleneck(profile, advice),
-        _listed("Notes", profile.notes),
-    )
-    blocks = ["\n".join(_cut(line) for line in lines) for lines in sections if lines]
-    if advice:
-        blocks.insert(len(blocks) - bool(profile.notes), "\n".join(_commands(profile)))
-    return "\n\n".join(block for block in blocks if block) + "\n"
+        _bottleneck(profile),
+        _listed("What to do", profile.recommendations) if advice else [],
+    ]
+    blocks = [[_cut(line) for line in lines] for lines in sections]
+    if profile.deeper and advice:
+        blocks.append(["For a closer look", "", *itertools.chain(*map(_command, profile.deeper))])
+    blocks.append([_cut(line) for line in _listed("Notes", profile.notes)])
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
 
 def short_name(name: str, columns: int) -> str:
@@ -91,38 +94,23 @@ def time(us: float | None) -> str:
 def _head(profile: Profile) -> list[str]:
     device = one_line(profile.device) or "unknown device"
     architecture = f" ({one_line(profile.architecture)})" if profile.architecture else ""
-    rows = [
-        ("latency", f"{time(profile.call_us)} per call without the profiler, the {_middle(profile)}"),
-        ("busy", f"{time(profile.busy_us)} of a call, idle for {_share(profile.idle_share)} of it"),
-        (
-            "launches",
-            f"{_count(profile.launches)} per call; with the profiler {time(profile.span_us)} from the first "
-            f"to the last, median gap {time(profile.gap_us)}",
-        ),
-        ("at best", _ceilings(profile)),
-    ]
-    if profile.made is not None:
-        rows.append(("made", _made(profile.made)))
+    middle = f"mean of {len(profile.cases)} cases" if profile.cases else "median"
+    rows = {
+        "latency": f"{time(profile.call_us)} per call without the profiler, the {middle}",
+        "busy": f"{time(profile.busy_us)} of a call, idle for {_share(profile.idle_share)} of it",
+        "launches": f"{_count(profile.launches)} per call; with the profiler {time(profile.span_us)} from the first "
+        f"to the last, median gap {time(profile.gap_us)}",
+        "at best": _ceilings(profile),
+    }
+    if (made := profile.made) is not None:
+        named = [(f"{name} ", version) for name, version in (("torch", made.torch), ("Triton", made.triton))]
+        software = [f"{name}{one_line(version, 40)}" for name, version in [*named, ("", made.platform)] if version]
+        when = f"{made.date:%Y-%m-%d %H:%M} {made.date.tzname() or ''}"
+        rows["made"] = f"{when} with {', '.join(software) or 'unknown software'}"
     title = f"Profile of {one_line(profile.entry, 48) or '(no entry)'} on {device}{architecture}, "
     title += f"{profile.calls:,} {'call' if profile.calls == 1 else 'calls'}"
-    lines = [one_line(title, WIDTH), ""]
-    for name, text in rows:
-        lines += _wrapped(text, first=f"  {name:<9} ", rest=" " * 12)
-    return lines
-
-
-def _made(made: Made) -> str:
-    software = [
-        f"{name} {one_line(version, 40)}"
-        for name, version in (("torch", made.torch), ("Triton", made.triton))
-        if version
-    ]
-    software += [one_line(made.platform, 40)] if made.platform else []
-    return f"{made.date:%Y-%m-%d %H:%M} {made.date.tzname() or ''} with {', '.join(software) or 'unknown software'}"
-
-
-def _middle(profile: Profile) -> str:
-    return f"mean of {len(profile.cases)} cases" if profile.cases else "median"
+    lines = (_wrapped(text, first=f"  {name:<9} ", rest=" " * 12) for name, text in rows.items())
+    return [one_line(title, WIDTH), "", *itertools.chain(*lines)]
 
 
 def _cases(profile: Profile) -> list[str]:
@@ -140,9 +128,8 @@ def _cases(profile: Profile) -> list[str]:
 
 def _ceilings(profile: Profile) -> str:
     known = profile.ceilings
-    peaks = [f"{one_line(dtype, 20)} {_number(peak)} TFLOP/s" for dtype, peak in known.peak_tflops.items()]
     parts = [f"{_number(known.memory_gbps)} GB/s"] if known.memory_gbps is not None else []
-    parts += peaks
+    parts += [f"{one_line(dtype, 20)} {_number(peak)} TFLOP/s" for dtype, peak in known.peak_tflops.items()]
     if known.launch_us is not None:
         parts.append(f"one launch every {time(known.launch_us)}")
     if not parts:
@@ -155,46 +142,44 @@ def _categories(profile: Profile) -> list[str]:
     shown = {each.category: each for each in profile.categories}
     shown.setdefault("unclassified", CategoryShare(category="unclassified", time_us=0.0, share=0.0))
     rows = sorted(shown.values(), key=lambda each: (each.category == "unclassified", -_sortable(each.share)))
-    width = max(len(name) for name in CATEGORIES)
-    lines = ["Where the device's time goes", ""]
-    for row in rows:
-        lines.append(f"  {row.category:<{width}}  {_bar(row.share)}  {_share(row.share):>6}  {time(row.time_us):>8}")
-    return lines
+    width = max(map(len, CATEGORIES))
+    lines = (
+        f"  {row.category:<{width}}  {_bar(row.share)}  {_share(row.share):>6}  {time(row.time_us):>8}" for row in rows
+    )
+    return ["Where the device's time goes", "", *lines]
 
 
 def _kernels(profile: Profile, most: int) -> list[str]:
     if not profile.kernels:
         return ["Kernels", "", "  none were seen"]
-    order = sorted(profile.kernels, key=lambda kernel: -_sortable(kernel.share))
-    shown = order[:most]
+    shown, more = _largest(profile.kernels, most)
     cause = max(len("cause"), *(len(kernel.cause) for kernel in shown))
     head = f"{'#':>4} {'share':>6} {'calls':>6} {'mean':>8} {'GB/s':>6} {'TFLOP/s':>7} {'limit':>8} {'cause':<{cause}}"
     lines = [
         "Kernels by their share of the device's time",
         "(limit: how near to the speed of light, of memory or of arithmetic, whichever is nearer)",
         "",
+        f"{head} name",
     ]
-    lines.append(f"{head} name")
     for number, kernel in enumerate(shown, start=1):
+        limit = _share(kernel.speed_of_light, 0) + {"memory": " mem", "compute": " alu", None: ""}[kernel.bound]
         start = (
             f"{number:>4} {_share(kernel.share):>6} {_count(kernel.calls):>6} {time(kernel.mean_us):>8} "
-            f"{_number(kernel.gbps):>6} {_number(kernel.tflops):>7} {_limit(kernel):>8} "
+            f"{_number(kernel.gbps):>6} {_number(kernel.tflops):>7} {limit:>8} "
             f"{kernel.cause:<{cause}} "
         )
         lines.append(start + short_name(kernel.name, max(WIDTH - len(start), 20)))
-        origin = _origin(kernel)
-        if origin:
+        if origin := _origin(kernel):
             lines.append(f"{'':>5}{one_line(origin, WIDTH - 5)}")
-    if len(order) > len(shown):
-        rest = sum(_sortable(kernel.share) for kernel in order[most:])
-        lines.append(f"  and {len(order) - most:,} more, {_share(rest)} of the time together")
-    return lines
+    return lines + more
 
 
-def _limit(kernel: KernelRow) -> str:
-    """`83% mem`."""
-    which = {"memory": " mem", "compute": " alu", None: ""}[kernel.bound]
-    return _share(kernel.speed_of_light, 0) + which
+def _largest(rows: Sequence[_Row], most: int) -> tuple[list[_Row], list[str]]:
+    """The rows with the largest shares, and a line that counts the others."""
+    order = sorted(rows, key=lambda row: -_sortable(row.share))
+    rest = sum(_sortable(row.share) for row in order[most:])
+    more = [f"  and {len(order) - most:,} more, {_share(rest)} of the time together"] if len(order) > most else []
+    return order[:most], more
 
 
 def _origin(kernel: KernelRow) -> str:
@@ -209,19 +194,16 @@ def _origin(kernel: KernelRow) -> str:
 
 
 def _modules(profile: Profile, most: int) -> list[str]:
-    order = sorted(profile.modules, key=lambda module: -_sortable(module.share))
-    if not order:
+    if not profile.modules:
         return []
     lines = ["Modules, each without those inside it", ""]
-    for module in order[:most]:
+    shown, more = _largest(profile.modules, most)
+    for module in shown:
         count = f"{module.instances:,}×" if module.instances else ""
         start = f"  {_share(module.share):>6}  {time(module.time_us):>8}  {count:>6}  "
         where = f"  {one_line(module.where, 48)}" if module.where else ""
         lines.append(start + one_line(module.name, max(WIDTH - len(start) - width_of(where), 20)) + where)
-    if len(order) > most:
-        rest = sum(_sortable(module.share) for module in order[most:])
-        lines.append(f"  and {len(order) - most:,} more, {_share(rest)} of the time together")
-    return lines
+    return lines + more
 
 
 def _steps(profile: Profile) -> list[str]:
@@ -234,19 +216,10 @@ def _steps(profile: Profile) -> list[str]:
     return lines
 
 
-def _bottleneck(profile: Profile, advice: bool) -> list[str]:
+def _bottleneck(profile: Profile) -> list[str]:
     component, kind = one_line(profile.primary_bottleneck_component), one_line(profile.primary_bottleneck_type)
-    lines = []
-    if component or kind:
-        named = f"{component} ({kind})" if component and kind else component or kind
-        lines += ["", *_wrapped(named, first="Primary bottleneck: ", rest=" " * 20)]
-    if profile.recommendations and advice:
-        lines += ["", *_listed("What to do", profile.recommendations)]
-    return lines[1:]
-
-
-def _commands(profile: Profile) -> list[str]:
-    return ["For a closer look", "", *itertools.chain(*map(_command, profile.deeper))] if profile.deeper else []
+    named = f"{component} ({kind})" if component and kind else component or kind
+    return _wrapped(named, first="Primary bottleneck: ", rest=" " * 20) if named else []
 
 
 def _command(text: str) -> Iterator[str]:

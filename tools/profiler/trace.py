@@ -23,6 +23,7 @@ MARK = "ratchet|"  # begins the name of our own annotations: ratchet|call|3, rat
 MOST_BYTES = 1 << 30
 MOST_EVENTS = 2_000_000
 _LONGEST_NAME = 2000
+_BETWEEN = tuple(" \t\r\n,")
 _DEEPEST = 200  # modules in one another
 _LAUNCHING = ("_runtime", "_driver")  # the host's calls that launch: of a replayed graph, one for all its kernels
 _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
@@ -93,31 +94,25 @@ def read(path: Path) -> Trace:
         found = file.read(MOST_BYTES + 1)
     if len(found) > MOST_BYTES:
         return Trace(notes=[f"the trace is larger than {MOST_BYTES >> 20} MiB and was not read"])
-    text = found.decode(errors="replace")
     notes: list[str] = []
-    events = list(_events(text, notes))
-    return _assemble(events, notes)
+    return _assemble(list(_events(found.decode(errors="replace"), notes)), notes)
 
 
 def _events(text: str, notes: list[str]) -> Iterator[_Event]:
     """Event by event, so that what comes before a cut is of use."""
-    at = text.find("[", text.find('"traceEvents"')) if '"traceEvents"' in text else text.find("[")
+    start = text.find("[", max(text.find('"traceEvents"'), 0))
+    at = start + 1 or -1
     decoder, garbled, count = json.JSONDecoder(), 0, 0
     while at >= 0:
-        at += 1
-        while at < len(text) and text[at] in " \t\r\n,":
+        while text[at : at + 1] in _BETWEEN:
             at += 1
-        if at >= len(text):
-            notes.append("the trace is cut off")
-            break
-        if text[at] == "]":
+        if text.startswith("]", at):
             break
         try:
             found, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             notes.append("the trace is cut off")
             break
-        at -= 1
         count += 1
         if count > MOST_EVENTS:
             notes.append(f"only the first {MOST_EVENTS} events of the trace were read")
@@ -157,16 +152,14 @@ def _assemble(events: list[_Event], notes: list[str]) -> Trace:
     modules = _Nesting([event for event in marks if event.name.startswith(f"{MARK}module|")])
     device = [event for event in events if event.kind in _ON_DEVICE]
     on_device = bool(device)
-    anchors: list[_Event | None]
     if on_device:
         causes = _led_back(device, ops, "External id")
         launched = _led_back(device, [each for each in events if each.kind.endswith(_LAUNCHING)], "correlation")
         anchors = [cause or launch for cause, launch in zip(causes, launched, strict=True)]
         durations = [event.duration for event in device]
     else:
-        device, causes = ops, list[_Event | None](ops)
-        anchors = causes
-        own = _Nesting(ops).own_times()
+        device, own = ops, _Nesting(ops).own_times()
+        causes = anchors = list[_Event | None](ops)
         durations = [max(0.0, own[id(event)]) for event in ops]
     of_each: dict[int, float] = defaultdict(float)
     for cause, duration in zip(causes, durations, strict=True):

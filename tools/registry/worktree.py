@@ -128,13 +128,12 @@ class Worktree:
     def search(self, pattern: str, below: str = "", *, literal: bool = False) -> list[str]:
         """`path:line:text` of lines that the extended regular expression matches, FOUND_BYTES of them at most.
 
-        Files that may hold secrets are passed over without a word, from which they could be guessed. Raises: ToolFault.
+        Files that may hold secrets are passed over without a note, from which they could be guessed. Raises: ToolFault.
         """
         if "\0" in pattern:
             raise ToolFault("A pattern has no NUL.")
-        root = self._shown(below) if below else self.work
+        where = os.path.relpath(self._shown(below) if below else self.work, self.work)
         leave = [f"--exclude-dir={name}" for name in sorted(_NOT_SHOWN)]
-        where = os.path.relpath(root, self.work)
         argv = ["grep", "-rnIHZ", "-F" if literal else "-E", *leave, "-e", pattern, "--", where]
         env = {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")}
         with (
@@ -161,9 +160,8 @@ class Worktree:
                     "The pattern is an extended regular expression; with literal=true it is taken as it is.",
                 )
         # A line may hold any other sign that ends one elsewhere, and a name even a newline.
-        named = re.findall(r"([^\0]+)\0([^\n]*)\n?", found.decode("utf-8", "replace"))
-        shown = [(path.removeprefix("./"), said.removesuffix("\r")) for path, said in named]
-        return [f"{path}:{said}" for path, said in shown if not may_hold_secrets(path)]
+        named = re.findall(r"(?:\./)?([^\0]+)\0([^\n]*?)\r?(?:\n|\Z)", found.decode("utf-8", "replace"))
+        return [f"{path}:{line}" for path, line in named if not may_hold_secrets(path)]
 
     def diff(self) -> str:
         """What was changed, as a candidate: empty when nothing was."""

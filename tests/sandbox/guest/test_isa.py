@@ -69,18 +69,8 @@ def variant(kernel: Any, given: dict[str, Any]) -> Any:
 
 def test_annotations_say_types_alignment_and_constants(loaded: ModuleType) -> None:
     made = variant(loaded.scale, {"signature": {"mask_ptr": "*i1"}}).described()
-    assert made["signature"] == {
-        "x_ptr": "*bf16",
-        "y_ptr": "*kfp32",
-        "mask_ptr": "*i1",
-        "n": "i32",
-        "stride": "constexpr",
-        "m": "i64",
-        "by": "fp32",
-        "flag": "i1",
-        "BLOCK": "constexpr",
-        "KIND": "constexpr",
-    }
+    types = "*bf16 *kfp32 *i1 i32 constexpr i64 fp32 i1 constexpr constexpr"
+    assert list(made["signature"].values()) == types.split()
     assert made["constants"] == {"stride": "1", "BLOCK": "256", "KIND": "None"}
 
 
@@ -115,93 +105,53 @@ def test_what_is_not_known_is_refused_by_name(
     assert (raised.value.kind, raised.value.names) == (kind, names)
 
 
-def guest(folder: Path, **asked: Any) -> dict[str, Any]:
-    """What a guest in a process of its own answers: its plan, and what became of the first variant."""
+def guest(folder: Path, start: str, kernels: str = ADD, launch: str = LAUNCH) -> dict[str, Any]:
+    """What a guest in a process of its own answers for a script: its plan, and what became of the first variant."""
+    write_files(folder, {"kernels.py": kernels, "start.py": f"{launch}\n{start}\n"})
     out = folder / "out"
     out.mkdir()
-    request = {
-        "kernel": None,
-        "launch": None,
-        "signature": None,
-        "every_kernel": False,
-        "every_config": False,
-        "skip": [],
-        "targets": [TARGET],
-        "out": str(out),
-        "file": str(folder / "kernels.py"),
-        **asked,
-    }
-    (folder / "request.json").write_text(json.dumps(request))
-    environ = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder),
-        "TRITON_CACHE_DIR": str(folder / "cache"),
-        "PYTHONWARNINGS": "ignore",
-    }
-    subprocess.run(
-        [sys.executable, str(FOLDER / "isa.py"), str(folder / "request.json")],
-        env=environ,
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    asked = dict.fromkeys(("kernel", "signature", "every_kernel", "every_config"))
+    where = {"file": str(folder / "kernels.py"), "launch": str(folder / "start.py"), "out": str(out)}
+    (folder / "request.json").write_text(json.dumps({**asked, **where, "skip": [], "targets": [TARGET]}))
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "TRITON_CACHE_DIR": str(folder / "cache")}
+    command = [sys.executable, str(FOLDER / "isa.py"), str(folder / "request.json")]
+    subprocess.run(command, env={**environ, "PYTHONWARNINGS": "ignore"}, cwd=folder, check=True, capture_output=True)
     answers = {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}
     return {**answers["plan"], "first": answers.get("0.gfx942")}
 
 
 def test_a_launch_tells_types_alignment_values_of_one_and_constants(tmp_path: Path) -> None:
-    start = "\nrun(torch.ones(1000, device='cuda').to('cuda'))\nrun(torch.ones(1000, dtype=torch.bfloat16).cuda())\n"
-    write_files(tmp_path, {"kernels.py": ADD, "start.py": LAUNCH + start})
-    found = guest(tmp_path, launch=str(tmp_path / "start.py"))
+    start = "run(torch.ones(1000, device='cuda').to('cuda'))\nrun(torch.ones(1000, dtype=torch.bfloat16).cuda())"
+    found = guest(tmp_path, start)
     first, second = found["variants"]
-    assert first["signature"] == {
-        "x_ptr": "*fp32",
-        "y_ptr": "*fp32",
-        "n": "i32",
-        "one": "constexpr",
-        "by": "fp32",
-        "BLOCK": "constexpr",
-    }
+    signature = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "one": "constexpr", "by": "fp32", "BLOCK": "constexpr"}
+    assert first["signature"] == signature
     assert second["signature"]["x_ptr"] == "*bf16"
     assert first["constants"] == {"one": "1", "BLOCK": "64"}
     assert first["aligned"] == ["x_ptr"]  # not what begins one element later, and 1000 is no multiple of 16
-    assert first["options"]["num_warps"] == "2"
-    assert found["first"]["num_warps"] == 2
+    assert first["options"]["num_warps"] == "2" and found["first"]["num_warps"] == 2
 
 
 def test_an_annotation_with_a_hint_is_none_of_tritons_business(tmp_path: Path) -> None:
     described = ADD.replace("x_ptr, y_ptr, n,", 'x_ptr: "*bf16:16", y_ptr: "*bf16", n: "i64:16",')
-    write_files(tmp_path, {"kernels.py": described, "start.py": LAUNCH + "\nrun(torch.ones(64))\n"})
-    launched = guest(tmp_path, launch=str(tmp_path / "start.py"))["variants"][0]["signature"]
+    launched = guest(tmp_path, "run(torch.ones(64))", described)["variants"][0]["signature"]
     assert (launched["x_ptr"], launched["y_ptr"], launched["n"]) == ("*fp32", "*bf16", "i32")
-
-
-def test_nothing_that_is_launched_runs(tmp_path: Path) -> None:
-    start = "\nx = torch.ones(64, device='cuda')\nrun(x)\nassert bool((x == 1).all())\n"
-    write_files(tmp_path, {"kernels.py": ADD, "start.py": LAUNCH + start})
-    assert guest(tmp_path, launch=str(tmp_path / "start.py"))["variants"][0]["notes"] == []
 
 
 @pytest.mark.parametrize(
     "start",
     [
-        "\nif __name__ == '__main__':\n    run(torch.ones(64))\n",
-        "\ndef build():\n    return run\n\ndef inputs(seed):\n    return (torch.ones(64),)\n",
-        "\ndef build():\n    return run\n\ndef inputs(seed):\n    return {'x': torch.ones(64)}\n",
-        "\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        run(x)\n\n"
-        "def get_inputs():\n    return [torch.ones(64)]\n",
-        "\nrun(torch.ones(64))\nraise SystemExit(0)\n",
+        "if __name__ == '__main__':\n    run(torch.ones(64))",
+        "def build():\n    return run\n\ndef inputs(seed):\n    return (torch.ones(64),)",
+        "def build():\n    return run\n\ndef inputs(seed):\n    return {'x': torch.ones(64)}",
+        "class Model(torch.nn.Module):\n    def forward(self, x):\n        run(x)\n\n"
+        "def get_inputs():\n    return [torch.ones(64)]",
+        "run(torch.ones(64))\nraise SystemExit(0)",
+        "x = torch.ones(64, device='cuda')\nrun(x)\nassert bool((x == 1).all())",  # what is launched does not run
     ],
 )
 def test_programs_entries_and_kernelbench_forms_are_run(tmp_path: Path, start: str) -> None:
-    write_files(tmp_path, {"kernels.py": ADD, "start.py": LAUNCH + start})
-    assert [each["kernel"] for each in guest(tmp_path, launch=str(tmp_path / "start.py"))["variants"]] == ["add"]
-
-
-def test_a_script_that_fails_after_its_launch_is_noted(tmp_path: Path) -> None:
-    write_files(tmp_path, {"kernels.py": ADD, "start.py": LAUNCH + "\nrun(torch.ones(64))\nraise ValueError('late')\n"})
-    assert "ValueError: late" in guest(tmp_path, launch=str(tmp_path / "start.py"))["variants"][0]["notes"][0]
+    assert [(each["kernel"], each["notes"]) for each in guest(tmp_path, start)["variants"]] == [("add", [])]
 
 
 @pytest.mark.parametrize(
@@ -209,21 +159,21 @@ def test_a_script_that_fails_after_its_launch_is_noted(tmp_path: Path) -> None:
     [
         ("raise ValueError('early')", "launch_raised", "ValueError: early (line 10)"),
         ("pass", "no_launch", ""),
+        ("run(torch.ones(64))\nraise ValueError('late')", "", "the script failed later on: ValueError: late"),
     ],
 )
-def test_a_script_without_launches_is_refused(tmp_path: Path, start: str, kind: str, says: str) -> None:
-    write_files(tmp_path, {"kernels.py": ADD, "start.py": LAUNCH + "\n" + start + "\n"})
-    error = guest(tmp_path, launch=str(tmp_path / "start.py"))["error"]
-    assert (error["kind"], error["message"]) == (kind, says)
+def test_a_script_without_launches_is_refused_and_one_that_fails_later_is_noted(
+    tmp_path: Path, start: str, kind: str, says: str
+) -> None:
+    found = guest(tmp_path, start)
+    if kind:
+        assert (found["error"]["kind"], found["error"]["message"]) == (kind, says)
+    else:
+        assert found["variants"][0]["notes"] == [says]
 
 
 def test_each_configuration_of_an_autotuner_is_a_launch(tmp_path: Path) -> None:
-    tuned = ADD.replace(
-        "@triton.jit",
-        "@triton.autotune([triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 128}, "
-        "num_warps=8)], key=['n'])\n@triton.jit",
-    )
-    start = LAUNCH.replace(", BLOCK=64, num_warps=2", "") + "\nrun(torch.ones(64))\n"
-    write_files(tmp_path, {"kernels.py": tuned, "start.py": start})
-    found = guest(tmp_path, launch=str(tmp_path / "start.py"))["variants"]
+    configs = "[triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 128}, num_warps=8)]"
+    tuned = ADD.replace("@triton.jit", f"@triton.autotune({configs}, key=['n'])\n@triton.jit")
+    found = guest(tmp_path, "run(torch.ones(64))", tuned, LAUNCH.replace(", BLOCK=64, num_warps=2", ""))["variants"]
     assert [each["constants"]["BLOCK"] for each in found] == ["64", "128"]

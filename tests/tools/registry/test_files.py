@@ -26,20 +26,20 @@ def session(tmp_path: Path) -> Any:
     return SimpleNamespace(worktree=Worktree(base, work, rules))
 
 
-def call(session: Any, name: str, **arguments: Any) -> Answer:
+def answer(session: Any, name: str, **arguments: Any) -> Answer:
     return Registry(file_tools.TOOLS).call(session, name, arguments)
 
 
 def said(session: Any, name: str, **arguments: Any) -> str:
-    answer = call(session, name, **arguments)
-    assert answer.worked, answer.text
-    return answer.text
+    found = answer(session, name, **arguments)
+    assert found.worked, found.text
+    return found.text
 
 
 def refused(session: Any, name: str, **arguments: Any) -> str:
-    answer = call(session, name, **arguments)
-    assert not answer.worked, answer.text
-    return answer.text
+    found = answer(session, name, **arguments)
+    assert not found.worked, found.text
+    return found.text
 
 
 def test_files_are_listed_and_read_with_numbered_lines(session: Any) -> None:
@@ -83,18 +83,13 @@ def test_paths_lead_nowhere_else(session: Any, path: str, why: str) -> None:
     assert why in refused(session, "read_file", path=path)
     if path not in ("none/model.py", "pkg"):
         assert "path" in refused(session, "write_file", path=path, content="x") or "link" in why
-        assert (
-            not call(session, "list_files", path=path).worked
-            and not call(session, "search", pattern="x", path=path).worked
-        )
+        assert refused(session, "list_files", path=path) and refused(session, "search", pattern="x", path=path)
     assert session.worktree.diff() == ""
 
 
 def test_lines_are_found(session: Any) -> None:
-    assert (
-        said(session, "search", pattern=r"x\.clone\(\)")
-        == "model.py:5:    y = x.clone()\nmodel.py:6:    return y + x.clone()"
-    )
+    found = said(session, "search", pattern=r"x\.clone\(\)")
+    assert found == "model.py:5:    y = x.clone()\nmodel.py:6:    return y + x.clone()"
     assert said(session, "search", pattern="clone()", literal=True, path="model.py").count("\n") == 1
     assert said(session, "search", pattern="secret") == "no line matches", "version control is not shown"
     assert said(session, "search", pattern="def", path="model.py") == "model.py:4:def forward(x):"
@@ -197,6 +192,8 @@ def test_an_edit_of_every_place_is_measured_before_it_is_made(session: Any) -> N
     told = refused(session, "edit_file", path="a.py", old="a", new="b" * 30_000, every=True)
     assert "would have 30000000000 bytes" in told
     assert "1000000 times" in refused(session, "edit_file", path="a.py", old="a", new="b"), "and found at once"
+    large = "x" * (session.worktree.rules.max_file_bytes + 1)
+    assert "are allowed" in refused(session, "write_file", path="large.py", content=large)
 
 
 @pytest.mark.guard("bounded edits")
@@ -222,8 +219,3 @@ def test_a_long_diff_and_a_long_line_say_how_to_see_more(session: Any) -> None:
     assert said(session, "diff", first_line=following).startswith(f"+x = {following - 7:05}")
     (session.worktree.work / "one_line.json").write_text("7" * 100_000)
     assert "`run` shows all of it" in said(session, "read_file", path="one_line.json")
-
-
-def test_a_file_has_a_largest_size(session: Any) -> None:
-    large = "x" * (session.worktree.rules.max_file_bytes + 1)
-    assert "are allowed" in refused(session, "write_file", path="large.py", content=large)

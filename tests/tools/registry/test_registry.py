@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import Field
 
 from tools.registry import LONGEST, Registry, Request, Tool, ToolFault, cut
+from tools.registry import trying as trying_tools
 
 
 class Add(Request):
@@ -86,3 +89,19 @@ def test_a_tool_is_offered_as_chat_completions_takes_it() -> None:
     assert schema["additionalProperties"] is False and schema["required"] == ["numbers"]
     assert schema["properties"]["title"] == {"default": "sum", "type": "string"}, "a field of that name stays"
     assert json.loads(json.dumps(told)) == told
+
+
+def page(file: str, kernel: str, launch: str, architectures: Sequence[str]) -> str:
+    return "\n".join(f"{file} on {name}: line {n:04}" for name in architectures for n in range(1000))
+
+
+def test_a_long_page_of_machine_code_says_how_to_see_more() -> None:
+    session, registry = SimpleNamespace(isa=page), Registry(trying_tools.TOOLS)
+    seen, first_line = list[str](), 1
+    while first_line:
+        said = registry.call(session, "isa", {"file": "k.py", "first_line": first_line}).text
+        assert len(said) <= LONGEST
+        shown, _, more = said.partition("\n[… ")
+        seen += shown.splitlines()
+        first_line = int(more.rpartition("isa with first_line=")[2].split()[0]) if more else 0
+    assert seen == page("k.py", "", "", ["gfx90a", "gfx942", "gfx950"]).splitlines()
