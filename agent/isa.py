@@ -1,6 +1,6 @@
 """`agent isa`: show what Triton's compiler makes of a kernel for AMD architectures, or whether two kernels are one.
 
-Needs no GPU. Does not load the file in this process: it is compiled in a sandbox, with the target's interpreter.
+Needs no GPU. The file is compiled in a sandbox, with the target's interpreter.
 """
 
 from __future__ import annotations

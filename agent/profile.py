@@ -1,7 +1,4 @@
-"""`agent profile`: where the time of a target's call goes, in the terminal, as a page, and as a trace for Perfetto.
-
-Does not change anything, or keep anything but what it is asked to: its folders go with it.
-"""
+"""`agent profile`: where the time of a target's call goes, in the terminal, as a page, and as a trace for Perfetto."""
 
 from __future__ import annotations
 

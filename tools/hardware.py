@@ -1,7 +1,7 @@
 """The one table of devices (devices.toml): what their compute units hold, and what they can reach at best.
 
-Does not guess: a device that is not in the table has no ceilings but measured ones, and a figure without a source is
-not in it. Figures of AMD's are per device as a program sees it, so for MI250 per die.
+A device that is not in the table has only measured ceilings. AMD's figures are per device as a program sees it, so for
+MI250 per die.
 
 Sources:
     [A] AMD, "Accelerator and GPU hardware specifications" (ROCm documentation, reference/gpu-arch-specs): compute

@@ -1,8 +1,7 @@
 """How many waves of a kernel fit on a SIMD at once, what limits them, and what would have to fall for more.
 
-Does not call more waves better: a matrix kernel is often fastest with one or two. What the grid leaves empty is not
-in it. The formula is that of AMD's "MI300X workload optimization" (ROCm documentation, "Compute the occupancy of a
-kernel"), with the registers, waves and LDS of each architecture.
+More waves are not always better: a matrix kernel is often fastest with one or two. The grid is not considered. Formula:
+AMD, "MI300X workload optimization" (ROCm documentation, "Compute the occupancy of a kernel").
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Machine code as a page for a terminal of 100 columns, and the same as JSON.
-
-Does not judge: it shows numbers, where they come from, and what they suggest to try.
-"""
+"""Machine code as a page for a terminal of 100 columns, and the same as JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the machine code suggests to try, most pressing first, each with the numbers that led to it.
-
-Does not promise: nothing here ran, so none of it is measured. Every item is a change worth an attempt, no more.
-"""
+"""What the machine code suggests to try, most pressing first, each with its numbers. None of it is measured."""
 
 from __future__ import annotations
 

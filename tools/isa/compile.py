@@ -1,7 +1,6 @@
 """Compile Triton kernels for AMD architectures in a sandbox, and read what came out.
 
-Does not load a kernel file on the host, where reading it would run it. A kernel that does not compile is a result;
-only a sandbox that broke is an exception.
+A kernel that does not compile is a result; only a sandbox that broke is an exception.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The instructions of AMD machine code as text: which there are, what they move, and which line they stem from.
+"""Parse and count the instructions of AMD machine code as text. Untrusted text raises nothing.
 
-Does not trust it: whatever the text is, reading ends and raises nothing. Sources: the instruction set manuals of
-CDNA3, CDNA4, RDNA3 and RDNA4; names of gfx11 and later (b128) and of before (dwordx4) mean the same.
+Sources: the instruction set manuals of CDNA3, CDNA4, RDNA3 and RDNA4; names of gfx11 and later (b128) and of before
+(dwordx4) mean the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Read Triton's GPU IR as text: how wide the layouts of loads are, and what takes a way through LDS.
+"""Read Triton's GPU IR as text: how wide the layouts of loads are, and what goes through LDS. No text raises.
 
-Does not trust it, as `machine_code.py` does. A conversion of layouts may be done in registers or through LDS; the IR
-does not say which, so where a kernel uses no LDS it counts as done in registers.
+A conversion of layouts may be done in registers or through LDS; the IR does not say which, so where a kernel uses no
+LDS it counts as done in registers.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _remainders(lines: list[str]) -> Iterator[int]:
 def _access(name: str, rest: str, aliases: dict[str, tuple[str, str]], in_loop: bool) -> Access | None:
     tensors = list(_TENSOR.finditer(rest))
     if not tensors:
-        return None  # of one number, which is no matter of layouts
+        return None  # a scalar has no layout
     store = bool(_STORE.match(name))
     # the data of a load comes last; a store's type is that of its data, or of its pointers
     chosen = tensors[-1]

@@ -1,7 +1,7 @@
 """Read AMD machine code as text: registers, spills, and what the instructions do, in all and inside loops.
 
-Does not trust it: whatever the text is, reading ends, in time that grows with its length, and raises nothing. A
-number that is not there is 0. Source: LLVM, "User Guide for AMDGPU Backend" (code object metadata, kernel descriptor).
+Untrusted text raises nothing and takes linear time; a number that is missing is 0. Source: LLVM, "User Guide for AMDGPU
+Backend" (code object metadata, kernel descriptor).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether two compilations gave the same machine code, and if not, how they differ in a few counts.
 
-Compares what the GPU gets to see: instructions, constants, registers, LDS and waves. Names, comments, labels and debug
-information are left out. Does not say more than that: other code may still be as fast, or slower.
+Compares what the GPU sees: instructions, constants, registers, LDS and waves; no names, comments, labels or debug
+information.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Copy a kernel file, and the Python files that it may import, to where a sandbox can read them.
 
-Does not copy more than Python files, follow links, or take a whole disk along: the copy has an upper bound.
+Only Python files, no links, and with an upper bound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What kind of work a kernel or an operation does, from its name: one table, the first row that matches counts.
 
-Does not hide what it does not know: that is the category `unclassified`, whose share is always shown. The order
-matters: attention, convolutions and norms come before the generic names of the libraries that they are written with.
+Attention, convolutions and norms come before the generic names of the libraries that they are written with.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What holds each kernel back, and the whole: one cause each, with the number that speaks for it.
-
-Does not name a cause without a number: then it is unknown. The thresholds are here and nowhere else.
-"""
+"""What holds each kernel back, and the whole: one cause each, with its number; without a number it is unknown."""
 
 from __future__ import annotations
 

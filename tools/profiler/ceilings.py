@@ -1,8 +1,8 @@
 """What each of the ten steps could gain at most, by Amdahl's law on what it works on.
 
-Is never too low: a ceiling that a step could pass would send the search elsewhere. What a step works on is taken for
-as fast as memory and arithmetic allow where that is known, and for free where it is not; where products are put
-together, memory does not count, since they may share what they read, or never write it.
+An upper bound: no change of the step can gain more, most gain less. What a step works on is taken for as fast as memory
+and arithmetic allow where that is known, and for free where it is not; where products are put together, memory does not
+count, since they may share what they read, or never write it.
 """
 
 from __future__ import annotations

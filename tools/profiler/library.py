@@ -1,7 +1,4 @@
-"""The profiler as a library: a script's text goes in, a profile comes out.
-
-Does not run the script in this process: it runs in a sandbox, and uncontained only where that is asked for by name.
-"""
+"""The profiler as a library: a script's text goes in, a profile comes out. The script runs in a sandbox."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What a profile says: the shares of a call by category, by kernel, by module and by step, and what is behind them.
 
-Does not judge a change: its numbers say where to look and how much could be gained at most. Times are in
-microseconds per call unless a name says otherwise; shares are of all calls that were profiled, from 0 to 1.
+Times are in microseconds per call unless a name says otherwise; shares are of all profiled calls, from 0 to 1.
 """
 
 from __future__ import annotations

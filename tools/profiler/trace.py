@@ -1,8 +1,8 @@
 """Read a trace of torch.profiler: what ran on the device, when, for which operation, and in which module.
 
-Does not trust it: the file was written beside the target's code, so that everything in it is bounded, what is garbled
-is passed over and counted, and a file that is cut off is read as far as it goes. The form is Chrome's trace events as
-Kineto writes them (`kernel`, `gpu_memcpy`, `gpu_memset`, `cpu_op`, `user_annotation`; on ROCm under the same names).
+The file is untrusted: everything in it is bounded, garbled events are counted and skipped, and a file that is cut off
+is read as far as it goes. The form is Chrome's trace events as Kineto writes them (`kernel`, `gpu_memcpy`,
+`gpu_memset`, `cpu_op`, `user_annotation`; on ROCm under the same names).
 """
 
 from __future__ import annotations

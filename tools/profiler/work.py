@@ -1,7 +1,6 @@
 """How many bytes an operation must move at least, and how many FLOP it must do, from what it was called with.
 
-Does not guess: where that does not tell, there is nothing. Bytes are of every operand read once and every result
-written once, as if caches held nothing and forgot nothing; a multiplication and an addition are two FLOP.
+None where that is not known. Bytes: every operand read once and every result written once. A multiply-add is two FLOP.
 """
 
 from __future__ import annotations

@@ -12,12 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
 
 from tools.plain_text import one_line
 
 LONGEST = 16_000  # characters of one answer: some 4000 tokens
 _LONGEST_LINE = LONGEST - 1000  # of a file that a program wrote, say
 _SHOWN_ERRORS = 5
+
+
+class _Untitled(GenerateJsonSchema):
+    """Without titles, which repeat the names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
 
 
 class Request(BaseModel):
@@ -50,9 +58,8 @@ class Tool:
 
     def parameters(self) -> dict[str, Any]:
         """JSON Schema of the request."""
-        schema = _without_titles(self.request.model_json_schema())
-        schema.pop("description", None)
-        return schema
+        schema = self.request.model_json_schema(schema_generator=_Untitled)
+        return {name: value for name, value in schema.items() if name not in ("title", "description")}
 
     def as_function(self) -> dict[str, Any]:
         """As chat.completions takes it."""
@@ -149,15 +156,3 @@ def _request(tool: Tool, arguments: str | Mapping[str, Any]) -> Request:
         raise ToolFault(message, hint) from error
     except (ValueError, RecursionError) as error:  # also numbers and nests beyond what Python reads
         raise ToolFault(f"The arguments are no JSON: {error}.", "Send one JSON object.") from error
-
-
-def _without_titles(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {
-            name: {key: _without_titles(part) for key, part in value.items()}
-            if name == "properties"
-            else _without_titles(value)
-            for name, value in schema.items()
-            if name != "title" or not isinstance(value, str)
-        }
-    return [_without_titles(part) for part in schema] if isinstance(schema, list) else schema

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import islice
 from typing import Protocol
 
 from pydantic import Field
@@ -95,7 +97,8 @@ def edit_file(session: HasWorktree, request: EditFile) -> str:
     if not count:
         raise ToolFault(f"That text is not in {request.path}.", _nearest(text, old))
     if count > 1 and not request.every:
-        lines = [str(text[:place].count("\n") + 1) for place in _places(text, old, 10)]
+        places = islice(re.finditer(re.escape(old), text), 10)
+        lines = [str(text.count("\n", 0, place.start()) + 1) for place in places]
         raise ToolFault(
             f"That text is in {request.path} {count} times, in lines {', '.join(lines)}.",
             "Add lines around it until it is there once, or set every=true.",
@@ -103,14 +106,6 @@ def edit_file(session: HasWorktree, request: EditFile) -> str:
     session.worktree.allow_size(request.path, len(text) + count * (len(new) - len(old)))  # before it is made
     session.worktree.write(request.path, text.replace(old, new))
     return f"replaced in {request.path}" + (f", {count} times" if count > 1 else "")
-
-
-def _places(text: str, part: str, most: int) -> list[int]:
-    found, at = list[int](), text.find(part)
-    while at >= 0 and len(found) < most:
-        found.append(at)
-        at = text.find(part, at + len(part))
-    return found
 
 
 def _nearest(text: str, wanted: str) -> str:

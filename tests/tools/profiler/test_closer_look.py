@@ -52,31 +52,21 @@ def inputs(seed, rows=1):
 
 
 def workload(form: str, case: Case, **more: Any) -> Any:
-    return SimpleNamespace(
-        **{
-            "device": "cuda",
-            "form": form,
-            "environment": {},
-            "cases": (case,),
-            "mode": "inference",
-            "is_module": True,
-            **more,
-        }
-    )
+    given = {
+        "device": "cuda",
+        "form": form,
+        "environment": {},
+        "cases": (case,),
+        "mode": "inference",
+        "is_module": True,
+    }
+    return SimpleNamespace(**{**given, **more})
 
 
 def told(found: Any, kernel: str = "k") -> list[list[str]]:
     row = KernelRow(name=kernel, category="gemm", calls=1, time_us=1, share=1, mean_us=1)
-    profile = Profile(
-        entry="here/bench.py",
-        device="NVIDIA H100",
-        calls=1,
-        call_us=1,
-        busy_us=1,
-        span_us=1,
-        idle_share=0,
-        kernels=[row],
-    )
+    times = {"calls": 1, "call_us": 1, "busy_us": 1, "span_us": 1, "idle_share": 0}
+    profile = Profile.model_validate({"entry": "here/bench.py", "device": "NVIDIA H100", "kernels": [row], **times})
     return [shlex.split(line.partition(": ")[2]) for line in closer_look.commands_for(profile, found)]
 
 
@@ -95,40 +85,33 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def calls(source: str, found: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the printed program has called."""
+@pytest.mark.parametrize(
+    ("source", "found", "called", "gone"),
+    [
+        (BENCH, workload("kernelbench", Case("", {})), (False, False, 3, 2.0), ["Model", "Tensor"]),
+        (BENCH, workload("kernelbench", Case("", {}), mode="training"), (True, True, 3, 2.0), ["Model", "Tensor"]),
+        # a phase is called by its method on its own inputs, a function on inputs of the first shape
+        (DECLARED, workload("declared", Case("prefill", {"tokens": 7})), (False, False, "prefill", 7), []),
+        (PLAIN, workload("declared", Case("", {"rows": 4}), is_module=False), {"seed": 0, "rows": 4}, []),
+    ],
+)
+def test_the_printed_program_calls_what_was_profiled_in_its_mode(
+    source: str,
+    found: Any,
+    called: Any,
+    gone: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moved: list[Any],
+) -> None:
     (tmp_path / "bench.py").write_text(source)
     monkeypatch.chdir(tmp_path)
-    programs = {argv[-1] for argv in told(found)}
-    (program,) = programs
+    (program,) = {argv[-1] for argv in told(found)}
     names: dict[str, Any] = {}
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         exec(program, names)
-    return list(names["n"]["called"])
-
-
-def test_a_model_and_its_inputs_are_on_the_device_and_in_its_mode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[Any]
-) -> None:
-    for mode, training in (("inference", False), ("training", True)):
-        moved.clear()
-        found = calls(BENCH, workload("kernelbench", Case("", {}), mode=mode), tmp_path, monkeypatch)
-        assert found == [(training, training, 3, 2.0)] * 20
-        assert [type(each).__name__ for each in moved] == ["Model", "Tensor"]
-
-
-def test_a_phase_is_called_by_its_method_on_its_own_inputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[Any]
-) -> None:
-    found = calls(DECLARED, workload("declared", Case("prefill", {"tokens": 7})), tmp_path, monkeypatch)
-    assert found == [(False, False, "prefill", 7)] * 20 and not moved
-
-
-def test_a_function_is_called_on_inputs_of_the_first_shape(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[Any]
-) -> None:
-    found = calls(PLAIN, workload("declared", Case("", {"rows": 4}), is_module=False), tmp_path, monkeypatch)
-    assert found == [{"seed": 0, "rows": 4}] * 20
+    assert list(names["n"]["called"]) == [called] * 20
+    assert [type(each).__name__ for each in moved] == gone
 
 
 @pytest.mark.parametrize(

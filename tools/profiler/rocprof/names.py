@@ -1,7 +1,6 @@
 """Match kernel names of two profilers, which spell the same kernel differently.
 
-Does not guess: where a name could be one of several, it is told as ambiguous and matched with none. A mangled name
-gives its plain name only, since its template is not read.
+A name that could be one of several is ambiguous and matched with none. Of a mangled name the template is not read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Read a CSV file that was written beside the target's code, row by row.
+"""Read an untrusted CSV file row by row: sizes are bounded, a row that does not fit the header is counted, none raises.
 
-The file is not trusted: its size and its numbers of lines and columns are bounded, a row that does not fit the header
-is passed over and counted, and no content raises. A row is one line.
+A row is one line.
 """
 
 from __future__ import annotations

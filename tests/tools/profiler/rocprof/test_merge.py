@@ -27,18 +27,9 @@ def row(name: str, **fields: object) -> KernelRow:
 
 
 def profile(*rows: KernelRow, device: str = "AMD Instinct MI300X", architecture: str = "gfx942:sramecc+") -> Profile:
-    return Profile(
-        entry="bench.py",
-        device=device,
-        architecture=architecture,
-        calls=1,
-        call_us=1000,
-        busy_us=900,
-        span_us=950,
-        idle_share=0.05,
-        kernels=list(rows),
-        notes=["before"],
-    )
+    times = {"calls": 1, "call_us": 1000, "busy_us": 900, "span_us": 950, "idle_share": 0.05}
+    on = {"entry": "bench.py", "device": device, "architecture": architecture, "notes": ["before"]}
+    return Profile.model_validate({**on, **times, "kernels": list(rows)})
 
 
 def recorded(*names: str) -> Recorded:

@@ -101,13 +101,6 @@ def test_channels_are_added_up_and_an_empty_counter_is_not_zero(tmp_path: Path) 
     assert "lacks start_timestamp, end_timestamp" in found.notes[0] and "1 rows that make no sense" in found.notes[1]
 
 
-def test_the_files_of_all_processes_are_taken_together(tmp_path: Path) -> None:
-    sample = (SAMPLES / "new_kernel_trace.csv").read_text()
-    names = ("host/101_kernel_trace.csv", "host/102_kernel_trace.csv", "ratchet_kernel_trace.csv")
-    found = read_rocprofv3(write_files(tmp_path, {**dict.fromkeys(names, sample), "host/101_agent_info.csv": "x\n"}))
-    assert (len(found.dispatches), found.notes) == (15, [])
-
-
 def test_partial_workgroups_count_in_each_dimension(tmp_path: Path) -> None:
     header = "Kernel_Name,Start_Timestamp,End_Timestamp,Workgroup_Size_X,Workgroup_Size_Y,Workgroup_Size_Z,"
     rows = "Grid_Size_X,Grid_Size_Y,Grid_Size_Z\nk,0,1,64,1,1,65,65,1\nk,0,1,64,1,,65,65,1\n"
