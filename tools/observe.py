@@ -41,8 +41,4 @@ class Observer:
             worker.ask("build", **self.workload.build_arguments(worker))
             if self.workload.states:
                 worker.ask("load_state", path=worker.reveal(self.workload.states["a"]))
-            cases = [
-                {"path": worker.reveal(path), "phase": case.phase, "constants": list(self.workload.constants)}
-                for path, case in zip(self.workload.inputs, self.workload.cases, strict=True)
-            ]
-            yield worker, cases
+            yield worker, self.workload.staged(worker)

@@ -92,6 +92,13 @@ class Workload:
         recipe = {} if self.recipe is None else {"recipe": self.recipe}
         return {"mode": self.mode, "init": init, **recipe}
 
+    def staged(self, showing: Reveals) -> list[dict[str, Any]]:
+        """The cases as a guest stages them, each with its first inputs."""
+        return [
+            {"path": showing.reveal(path), "phase": case.phase, "constants": list(self.constants)}
+            for path, case in zip(self.inputs, self.cases, strict=True)
+        ]
+
 
 def secret_rng(seed: int | None) -> random.Random:
     """Where all secret seeds come from: the system, unless a test or an audit asks for a known one."""

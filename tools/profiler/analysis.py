@@ -267,16 +267,10 @@ def _against_ceilings(row: KernelRow, subject: Subject) -> None:
 
 
 def _launch(launches: Sequence[Launched]) -> Launch:
-    def typical(values: Iterable[int | None]) -> int | None:
-        known = [value for value in values if value is not None]
-        return round(median(known)) if known else None
-
-    return Launch(
-        workgroups=typical(each.workgroups for each in launches),
-        workgroup_size=typical(each.workgroup_size for each in launches),
-        registers=typical(each.registers for each in launches),
-        lds_bytes=typical(each.lds_bytes for each in launches),
-    )
+    """The median of what is known."""
+    names = ("workgroups", "workgroup_size", "registers", "lds_bytes")
+    known = {name: [value for each in launches if (value := getattr(each, name)) is not None] for name in names}
+    return Launch(**{name: round(median(values)) for name, values in known.items() if values})
 
 
 def _most(values: Iterable[_T]) -> _T | None:
@@ -296,24 +290,19 @@ def _categories(rows: Sequence[KernelRow]) -> list[CategoryShare]:
 
 
 def _modules(launches: Sequence[Launched], calls: int, scale: float) -> list[ModuleRow]:
-    times: dict[tuple[str, str], float] = defaultdict(float)
+    found: dict[tuple[str, str], ModuleRow] = {}
     instances: dict[tuple[str, str], set[str]] = defaultdict(set)
+    total_us = sum(launch.duration_us for launch in launches) or 1.0
     for launch in launches:
         module = launch.module or Module("", "", "")
-        times[module.name, module.where] += launch.duration_us
-        instances[module.name, module.where].add(module.instance)
-    total_us = sum(times.values()) or 1.0
-    rows = [
-        ModuleRow(
-            name=name or "(outside of any module)",
-            where=where,
-            instances=len(instances[name, where] - {""}),
-            time_us=scale * time_us / calls,
-            share=time_us / total_us,
-        )
-        for (name, where), time_us in times.items()
-    ]
-    return sorted(rows, key=lambda row: -row.time_us)
+        key = module.name, module.where
+        row = found.setdefault(key, ModuleRow(name=module.name or "(outside of any module)", where=module.where))
+        row.time_us += scale * launch.duration_us / calls
+        row.share += launch.duration_us / total_us
+        instances[key].add(module.instance)
+    for key, row in found.items():
+        row.instances = len(instances[key] - {""})
+    return sorted(found.values(), key=lambda row: -row.time_us)
 
 
 def _spans(launches: Sequence[Launched], names: list[str], scale: float) -> list[Span]:

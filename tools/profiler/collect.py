@@ -99,10 +99,7 @@ class Collector:
             worker.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(worker))
             if self.workload.states:
                 worker.ask("load_state", path=worker.reveal(self.workload.states["a"]))
-            cases = [
-                {"path": worker.reveal(path), "phase": case.phase, "constants": list(self.workload.constants)}
-                for path, case in zip(self.workload.inputs, self.workload.cases, strict=True)
-            ]
+            cases = self.workload.staged(worker)
             left = worker.saved("trace.json")
             said = worker.ask_for(_Profiled, "profile", cases=cases, calls=self.calls, trace=str(left))
             worker.stop()
@@ -138,26 +135,23 @@ def _take(left: Path, keep: Path) -> None:
         raise
 
 
-@dataclass(frozen=True)
-class Options:
-    """How a tree is profiled."""
-
-    calls: int = CALLS
-    """Of each case of the workload."""
-    depth: Depth = "none"
-    """How far AMD's own tools look."""
-    threads: int = 1
-    start_timeout_s: float = 120.0
-    original: Path | None = None
-    """Where the user has what the tree is a copy of."""
-
-
 def profile_tree(
-    sandbox: Sandbox, tree: Path, entry: str, *, python: str, scratch: Path, trace: Path, options: Options
+    sandbox: Sandbox,
+    tree: Path,
+    entry: str,
+    *,
+    python: str,
+    scratch: Path,
+    trace: Path,
+    calls: int = CALLS,
+    depth: Depth = "none",
+    threads: int = 1,
+    start_timeout_s: float = 120.0,
+    original: Path | None = None,
 ) -> Profile:
     """`scratch` is a folder of ours that exists; the trace is left at `trace`, packed where that ends in `.gz`.
 
-    Raises: WorkloadError, SandboxError, OSError.
+    `original` is where the user has what the tree is a copy of. Raises: WorkloadError, SandboxError, OSError.
     """
     referee = open_referee(
         tree,
@@ -165,15 +159,15 @@ def profile_tree(
         python=python,
         sandbox=sandbox,
         scratch=scratch,
-        threads=options.threads,
-        start_timeout_s=options.start_timeout_s,
-        original=options.original,
+        threads=threads,
+        start_timeout_s=start_timeout_s,
+        original=original,
     )
     try:
         ceilings, notes = reach.ceilings(referee.setting, referee.workload.environment)
-        collector = Collector(referee.setting, referee.workload, ceilings, options.calls)
+        collector = Collector(referee.setting, referee.workload, ceilings, calls)
         found = collector.profile(referee.pristine, trace)
         found.notes += notes
-        return collector.look_closer(found, referee.pristine, options.depth)
+        return collector.look_closer(found, referee.pristine, depth)
     finally:
         referee.close()

@@ -18,7 +18,7 @@ from sandbox.choose import Name, Wanted
 from sandbox.contract import Sandbox
 from sandbox.devices import lock
 from sandbox.devices.gpus import choose_gpu, find_gpus
-from tools.profiler.collect import CALLS, Depth, Options, profile_tree
+from tools.profiler.collect import CALLS, Depth, profile_tree
 from tools.profiler.result import Profile
 from tools.tree_removal import remove_tree
 
@@ -56,7 +56,8 @@ class GenericProfiler:
                 python=self.python,
                 scratch=folder / "scratch",
                 trace=folder / "trace.json.gz",
-                options=Options(self.calls, self.counters),
+                calls=self.calls,
+                depth=self.counters,
             )
         found.entry = module_name
         return found

@@ -106,10 +106,7 @@ class _Shown:
 
 
 def _requests(shown: _Shown, workload: Workload, build: Build, calls: int) -> list[dict[str, object]]:
-    cases = [
-        {"path": shown.reveal(path), "phase": case.phase, "constants": list(workload.constants)}
-        for path, case in zip(workload.inputs, workload.cases, strict=True)
-    ]
+    cases = workload.staged(shown)
     requests: list[dict[str, object]] = [
         {"op": "build", "compile_options": build.compile_options, **workload.build_arguments(shown)}
     ]
