@@ -51,10 +51,7 @@ def test_changes_of_layout_and_products_are_counted_inside_loops_and_out() -> No
     assert (found.round_trips, found.round_trips_in_loops) == (2, 1)
     assert (found.products, found.products_in_loops, found.reductions, found.programs) == (1, 1, 1, 1)
     assert found.plain_shared == 1
-
-
-def test_without_lds_nothing_goes_through_it() -> None:
-    found = read(IR, lds_bytes=0)
+    found = read(IR, lds_bytes=0)  # without LDS nothing goes through it
     assert (found.conversions, found.round_trips) == (2, 0)
 
 
@@ -67,23 +64,8 @@ def test_loads_of_a_column_are_one_element_wide(compiled: Compile) -> None:
     assert (access.bits, access.element_bits, access.in_loop) == (16, 16, True)
 
 
-PIECES = st.sampled_from(
-    [
-        "#a = #ttg.blocked<{",
-        "order = [9]",
-        "}",
-        "{",
-        "\n",
-        "scf.for",
-        "%1 = tt.load",
-        " : tensor<",
-        "8x" * 30,
-        "!tt.ptr<",
-        "} else {",
-        "(",
-        "contiguity = 99999",
-    ]
-)
+_OPENING = ["#a = #ttg.blocked<{", "{", "scf.for", "%1 = tt.load", " : tensor<", "!tt.ptr<", "} else {", "("]
+PIECES = st.sampled_from([*_OPENING, "order = [9]", "}", "\n", "8x" * 30, "contiguity = 99999"])
 
 
 @given(st.lists(PIECES | st.text(max_size=20), max_size=60).map("".join))

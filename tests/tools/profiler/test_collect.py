@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -86,3 +88,34 @@ def test_a_measurement_beyond_the_datasheet_is_not_believed() -> None:
     assert found.peak_tflops["float8"] == 2614.9 and "memory was measured above" in notes[0]
     partition = {"gpu_name": "AMD Instinct MI300X", "gfx": "gfx942", "compute_units": 38}
     assert reach.device_of(partition) is None  # the datasheet is of the whole card
+
+
+def test_where_no_cache_can_be_written_every_run_measures_and_nothing_is_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every measurement has the same result."""
+    setting: Any = SimpleNamespace(threads=1)
+    measured, measurements = Ceilings(memory_gbps=10.0, source="measured"), list[Any]()
+
+    def measure(setting: Any) -> tuple[Ceilings, list[str]]:
+        measurements.append(setting)
+        return measured.model_copy(), []
+
+    monkeypatch.setattr(reach, "_measure", measure)
+    (tmp_path / "file").touch()
+    assert reach.ceilings(setting, {}, cache=tmp_path / "file" / "cache") == (measured, [])
+    for _ in range(2):
+        assert reach.ceilings(setting, {}, cache=tmp_path / "cache") == (measured, [])
+    (kept,) = (tmp_path / "cache").iterdir()
+    assert len(measurements) == 2, "the second finds what the first kept"
+    kept.unlink()
+    kept.mkdir()
+    assert reach.ceilings(setting, {}, cache=tmp_path / "cache") == (measured, [])
+    assert [*(tmp_path / "cache").iterdir()] == [kept] and len(measurements) == 3
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert reach.ceilings(setting, {}) == (measured, [])
