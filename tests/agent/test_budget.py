@@ -9,10 +9,13 @@ import pytest
 from agent.budget import LOOK_S, LOOK_SHARE, Budget, longest_check_s
 
 
-def test_without_a_limit_there_is_always_time() -> None:
-    budget = Budget(restart_s=1e6)
-    budget.reserve(9)
-    assert not budget.used_up() and not budget.hurried()
+def test_it_is_used_up_when_all_of_it_is_earlier_commands_included() -> None:
+    unlimited, limited = Budget(restart_s=1e6), Budget(time.monotonic() + 1000.0, restart_s=10.0)
+    for budget in (unlimited, limited):
+        budget.reserve(1000)
+    assert not unlimited.used_up() and not unlimited.hurried() and not limited.used_up()
+    assert not Budget.left(10.0, spent_s=500.0).used_up() and Budget.left(10.0, spent_s=601.0).used_up()
+    assert not Budget.left(None, spent_s=1e9).used_up()
 
 
 def test_what_is_reserved_for_later_steps_is_not_spent_on_more_attempts_or_looks() -> None:
@@ -27,18 +30,6 @@ def test_one_more_look_at_one_change_may_not_take_much_of_what_is_left() -> None
     budget = Budget(time.monotonic() + 600.0, restart_s=10.0)
     assert not budget.too_dear(LOOK_SHARE * 600.0 - 10.0) and budget.too_dear(LOOK_SHARE * 600.0 + 10.0)
     assert not Budget().too_dear(LOOK_S) and Budget().too_dear(LOOK_S + 1.0), "however much is left"
-
-
-def test_it_is_used_up_only_when_all_of_it_is() -> None:
-    budget = Budget(time.monotonic() + 1000.0, restart_s=10.0)
-    budget.reserve(1000)
-    assert not budget.used_up()
-    assert Budget(time.monotonic() - 1.0).used_up()
-
-
-def test_what_earlier_commands_have_spent_on_a_run_counts() -> None:
-    assert not Budget.left(10.0, spent_s=500.0).used_up() and Budget.left(10.0, spent_s=601.0).used_up()
-    assert not Budget.left(None, spent_s=1e9).used_up()
 
 
 @pytest.mark.parametrize(("minutes", "seconds"), [(None, 1200.0), (60.0, 1200.0), (22.0, 660.0), (1.0, 400.0)])

@@ -38,17 +38,16 @@ def old(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["resume", "revalidate"])
-def test_what_would_go_on_with_it_says_which_version_is_needed(old: Path, command: str) -> None:
-    told = [sys.executable, "-m", "agent", command, "old", "--runs-dir", str(old.parent)]
-    ran = subprocess.run(told, capture_output=True, text=True, check=False)
-    assert ran.returncode == 54 and "made by version 0.1.0 of Ratchet and needs that version" in ran.stderr
+def agent(*arguments: str, runs: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "agent", *arguments, "--runs-dir", str(runs)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_it_is_listed_and_its_report_is_read(old: Path) -> None:
-    told = [sys.executable, "-m", "agent", "runs", "--runs-dir", str(old.parent)]
-    listed = subprocess.run(told, capture_output=True, text=True, check=True).stdout
+def test_what_would_go_on_with_it_says_which_version_is_needed_and_the_rest_reads_it(old: Path) -> None:
+    for command in ("resume", "revalidate"):
+        ran = agent(command, "old", runs=old.parent)
+        assert ran.returncode == 54 and "made by version 0.1.0 of Ratchet and needs that version" in ran.stderr
     found = report.read(old)
-    assert f"old  finished     /old/target bench.py: {found.outcome}" in listed
+    assert f"old  finished     /old/target bench.py: {found.outcome}" in agent("runs", runs=old.parent).stdout
     assert [kept.title for kept in found.kept] == [kept.title for kept in sample().kept]
     assert {attempt.key for attempt in found.attempts} == {None}

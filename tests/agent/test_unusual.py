@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from agent import unusual
 from agent.environment import Environment, GpuSettings, read_host
 
@@ -13,33 +15,27 @@ def machine(
     return Environment(host=host, gpus=list(gpus), variables=variables)
 
 
-def test_a_usual_machine_has_nothing_to_say() -> None:
-    usual = GpuSettings(
-        name="GPU 0",
-        partition="SPX",
-        memory_partition="NPS1",
-        performance_level="auto",
-        power_cap_w=750.0,
-        power_cap_default_w=750.0,
-    )
+USUAL: dict[str, Any] = {
+    "partition": "SPX",
+    "memory_partition": "NPS1",
+    "performance_level": "auto",
+    "power_cap_w": 750.0,
+}
+ODD: dict[str, Any] = {
+    "partition": "CPX",
+    "memory_partition": "NPS4",
+    "performance_level": "manual",
+    "power_cap_w": 600.0,
+}
+
+
+def test_only_what_is_unusual_about_the_machine_and_its_gpus_is_said() -> None:
+    usual, odd = (GpuSettings(name="GPU 0", power_cap_default_w=750.0, **each) for each in (USUAL, ODD))
     assert unusual.of(machine(usual, governor="performance", HIP_VISIBLE_DEVICES="0", OMP_NUM_THREADS="8")) == []
     assert unusual.of(machine(GpuSettings(name="GPU 0"), numa=None)) == []
-
-
-def test_the_machine_and_its_gpus() -> None:
-    odd = GpuSettings(
-        name="GPU 0",
-        partition="CPX",
-        memory_partition="NPS4",
-        performance_level="manual",
-        power_cap_w=600.0,
-        power_cap_default_w=750.0,
-    )
     said = unusual.of(machine(odd, numa=True, governor="powersave"))
     words = ("sysctl kernel.numa_balancing=0", "powersave", "manual", "600 W, where 750 W", "CPX/NPS4")
-    assert len(said) == 5
-    for word, line in zip(words, said, strict=True):
-        assert word in line
+    assert [word in line for word, line in zip(words, said, strict=True)] == [True] * len(words)
 
 
 def test_variables_tell_whether_what_is_judged_sees_them() -> None:

@@ -100,26 +100,6 @@ def test_gains_that_are_gone_when_the_whole_is_measured_once_more_are_not_handed
     assert "kept, later dropped" in (ran.run_dir / "report.md").read_text()
 
 
-@pytest.mark.parametrize("taken", [1.05, 10.0])
-def test_a_whole_that_is_measured_at_an_unsteady_pace_is_handed_over_and_counted_low_or_not_at_all(
-    tmp_path: Path, taken: float
-) -> None:
-    target = write_files(tmp_path / "target", {"bench.py": TASK.read_text()})
-    unsteady = {UNSTEADY: "whole stack", TAKEN: str(taken)}
-    ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,audit_compute", **unsteady)
-    assert ran.status == 0, ran.message
-    assert ran.report.kept and ran.report.result is not None, "each was proven when it was made"
-    whole = measurements.whole(ran.run_dir)
-    assert whole is not None and whole.over_eager.interval().ci_low > 1.1, "what was measured stays"
-    (note,) = [note for note in ran.report.notes if "the machine changes its pace" in note]
-    if taken > 1.1:
-        assert ran.report.speedup is None and note.startswith("The whole could not be measured")
-    else:
-        assert ran.report.speedup is not None
-        assert ran.report.speedup.median == pytest.approx(whole.over_eager.interval().median / taken)
-        assert note.startswith("Gains over the unmodified target are counted low")
-
-
 def test_a_commit_that_is_worth_nothing_in_the_whole_is_dropped_and_said_to_be(tmp_path: Path) -> None:
     target = write_files(tmp_path / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
     steps = "profile_baseline,audit_compute,fuse_projections,compose_stack"
@@ -156,15 +136,36 @@ def read_only(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
         path.chmod(path.stat().st_mode | 0o700)
 
 
-def test_a_read_only_repository_gets_its_result_as_a_folder(tmp_path: Path, read_only: Callable[[Path], None]) -> None:
-    target = write_files(tmp_path / "target", {"bench.py": TASK.read_text()})
-    repository(target)
-    read_only(target)
-    ran = agent(target, tmp_path / "runs", "--steps", "profile_baseline,audit_compute")
+def unsteady(target: Path, runs: Path, taken: float) -> tuple[Ran, str]:
+    """A run whose machine changes its pace when the whole is measured, and what it notes about that."""
+    how = {UNSTEADY: "whole stack", TAKEN: str(taken)}
+    ran = agent(target, runs, "--steps", "profile_baseline,audit_compute", **how)
     assert ran.status == 0, ran.message
+    assert ran.report.kept and ran.report.result is not None, "each was proven when it was made"
+    (note,) = [note for note in ran.report.notes if "the machine changes its pace" in note]
+    return ran, note
+
+
+def test_a_whole_that_is_measured_at_an_unsteady_pace_is_counted_low(tmp_path: Path) -> None:
+    target = write_files(tmp_path / "target", {"bench.py": TASK.read_text()})
+    ran, note = unsteady(target, tmp_path / "runs", 1.05)
+    whole = measurements.whole(ran.run_dir)
+    assert whole is not None and whole.over_eager.interval().ci_low > 1.1, "what was measured stays"
+    assert ran.report.speedup is not None
+    assert ran.report.speedup.median == pytest.approx(whole.over_eager.interval().median / 1.05)
+    assert note.startswith("Gains over the unmodified target are counted low")
+
+
+def test_a_read_only_repository_gets_its_result_as_a_folder_and_no_speedup_that_could_not_be_measured(
+    tmp_path: Path, read_only: Callable[[Path], None]
+) -> None:
+    target = repository(write_files(tmp_path / "target", {"bench.py": TASK.read_text()}))
+    read_only(target)
+    ran, note = unsteady(target, tmp_path / "runs", 10.0)
     assert ran.report.branch is None and ran.report.result is not None
     assert (Path(ran.report.result) / "bench.py").read_text() != TASK.read_text()
     assert any("No branch was written, because" in note for note in ran.report.notes), ran.report.notes
+    assert ran.report.speedup is None and note.startswith("The whole could not be measured")
 
 
 # -- and on one that behaves otherwise when it is looked into

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,35 +17,20 @@ from tools.judging.measure import Measured
 from tools.judging.verdict import of_failed
 from tools.judging.worker import Build
 
-BUILD = Build("one", Path("/nowhere"))
-
-
-class Undecided:
-    """A referee whose machine changes its pace before a restart is over."""
-
-    delta = 0.02
-
-    def confirm(self, purpose: str, incumbent: Build, candidate: Build) -> Measured:
-        return Measured({"candidate": self._compared(purpose)})
-
-    def time(self, checked: Checked, incumbent: Build, purpose: str) -> Any:
-        compared = self._compared(purpose)
-        return of_failed(compared, {"screen": compared.summary(self.delta)})
-
-    def _compared(self, purpose: str) -> Comparison:
-        return Comparison(purpose=purpose, incumbent="one", candidate="other", unsettled="it changed its pace")
+COMPARED = Comparison(purpose="", incumbent="one", candidate="other", unsettled="it changed its pace")
+UNDECIDED: Any = SimpleNamespace(  # a referee whose machine changes its pace before a restart is over
+    delta=0.02,
+    confirm=lambda *asked: Measured({"candidate": COMPARED}),
+    time=lambda *asked: of_failed(COMPARED, {"screen": COMPARED.summary(0.02)}),
+)
 
 
 def test_one_that_is_not_decided_is_not_kept_and_the_next_is_made(capsys: pytest.CaptureFixture[str]) -> None:
-    found = Calibration(command=["evals"])
-    referee: Any = Undecided()
+    found, build = Calibration(command=["evals"]), Build("one", Path("/nowhere"))
     for effect in EFFECTS:
-        judged = calibrate._judge(referee, effect, Checked(Finding(None, ""), BUILD), BUILD)
-        calibrate._say(effect, 0, judged)
-        found.judged.append(judged)
+        found.judged.append(calibrate._judge(UNDECIDED, effect, Checked(Finding(None, ""), build), build))
+        calibrate._say(effect, 0, found.judged[-1])
     assert [(judged.kept, judged.restarts, judged.interval) for judged in found.judged] == [(False, 0, None)] * 3
     assert capsys.readouterr().out.count("nothing decided, 0 restarts") == 3
     page = Calibration.model_validate_json(found.model_dump_json()).page()
-    assert all(
-        f"| {effect.name} | 1 | 0 | {effect.least_kept} to {effect.most_kept} | – |" in page for effect in EFFECTS
-    )
+    assert all(f"| {each.name} | 1 | 0 | {each.least_kept} to {each.most_kept} | – |" in page for each in EFFECTS)
