@@ -1,7 +1,6 @@
-"""The command line: what can be asked for, and who does it.
+"""The command line: parses options and calls the module that does the work.
 
-Imports argparse and next to nothing else; each subcommand imports what it needs when it is called, so that
-`agent --help` answers at once. Does no work of its own.
+Each subcommand imports what it needs when it is called, so that `agent --help` answers at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a person asked a run to do, checked and kept in the run's `run.json`.
-
-Does not hold how a run is shown: that belongs to the command line, and a resumed run may be shown otherwise.
-"""
+"""The configuration of a run, validated and kept in its `run.json`. How a run is shown is not part of it."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ from pydantic import (
 from agent.step_names import STEPS
 from tools.hardware import ARCHITECTURES
 
-# Also the end of a branch name and the name of a folder, so it is plainer than either demands.
+# stricter than branch names and file names require: a run id is part of both
 RUN_ID_PATTERN = r"^[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?$"
-READ_BACK = {"read_back": True}  # context of a run that was asked for before: the disk may be another today
+READ_BACK = {"read_back": True}  # validation context for a stored configuration: paths are not looked up on this disk
 
 
 def new_run_id() -> str:
@@ -40,9 +37,9 @@ def new_run_id() -> str:
 
 
 def active_python(environment: Mapping[str, str] = os.environ) -> Path:
-    """The interpreter of the environment the person has activated, else the one that runs this program.
+    """The interpreter of the active environment, else the one that runs this program.
 
-    Never resolves links: a virtual environment's `python` is a link, and its target does not see the packages.
+    Links are kept: a virtual environment's `python` is a link to an interpreter without its packages.
     """
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         python = Path(environment.get(variable, "/nowhere")) / "bin" / "python"
@@ -52,7 +49,7 @@ def active_python(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def default_python(image: str | None) -> Path:
-    """The interpreter of a target for which none is named: an image has one of its own, which it finds by name."""
+    """The interpreter where none is named; an image has its own, found by name."""
     return Path("python3") if image else active_python()
 
 
@@ -61,7 +58,7 @@ def _absolute(path: Path) -> Path:
 
 
 def address(url: str | None) -> str | None:
-    """Of an endpoint; it stands in files and messages. Raises: ValueError where it holds what must not."""
+    """Address of an endpoint, which files and messages show. Raises: ValueError where it contains credentials."""
     parts = urlsplit(url or "")
     if parts.username is not None or parts.password is not None:
         raise ValueError("the address holds a name or a password, which files and messages would show")
@@ -69,7 +66,7 @@ def address(url: str | None) -> str | None:
 
 
 def program(path: Path) -> Path:
-    """A path is made absolute; a bare name is left to be looked up."""
+    """Make a path absolute; a bare name is looked up when it is used."""
     return path if path.name == str(path) else _absolute(path)
 
 
@@ -113,7 +110,7 @@ class RunConfig(BaseModel):
     """Folder that holds the run's folder."""
 
     sandbox: Literal["auto", "docker", "bwrap", "local"] = "auto"
-    """Provider that runs the target's code; "auto" is the first that contains it here, and is settled at the start."""
+    """Provider that runs the target's code; "auto" is replaced at the start by the first that contains it here."""
 
     image: str | None = Field(default=None, min_length=1)
     """Container image to run the target in, instead of showing it this machine's own software."""
@@ -140,13 +137,13 @@ class RunConfig(BaseModel):
     """CPU threads each timed worker computes with, and its cores: with more than one a shared machine is noisy."""
 
     seed: int | None = Field(default=None, ge=0, lt=2**63)
-    """Seed of the secret inputs. None, the default, draws one nobody sees; a known seed is for tests and audits."""
+    """Seed of the test inputs, for tests and audits; None draws a secret one."""
 
     arch: Annotated[tuple[str, ...], AfterValidator(_known_architectures)] = ()
-    """Architectures of AMD for which Triton kernels of changes must compile without spills; none: the device's own."""
+    """AMD architectures for which Triton kernels must compile without spills; empty is the device's own."""
 
     revalidates: HostPath | None = None
-    """Folder of an earlier run whose kept changes are judged afresh; None is to look for changes."""
+    """Folder of an earlier run whose kept changes are judged again; None looks for changes."""
 
     model: str | None = Field(default=None, min_length=1)
     """Model that proposes what the playbook does not, by its name at the endpoint; None asks none."""
@@ -155,10 +152,10 @@ class RunConfig(BaseModel):
     """OpenAI-compatible endpoint; None is what OPENAI_BASE_URL says."""
 
     reviewer: str | None = Field(default=None, min_length=1)
-    """Model that looks at each candidate of the other and may only reject it; None is the same."""
+    """Model that reviews each candidate and may only reject it; None is `model`."""
 
     replay: HostPath | None = None
-    """File of exchanges with a model, of an earlier run, to answer from instead of a model."""
+    """File with the recorded exchanges of an earlier run, used instead of a model."""
 
     skills: tuple[HostPath, ...] = ()
     """Folders of further skill packs for the model, beside ours."""
@@ -182,7 +179,7 @@ class RunConfig(BaseModel):
     """File that every timing is written to."""
 
     replay_clock: HostPath | None = None
-    """File of timings to judge by instead of the clock, for tests and audits."""
+    """File of timings used instead of the clock, for tests and audits."""
 
     @model_validator(mode="before")
     @classmethod

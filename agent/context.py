@@ -1,4 +1,4 @@
-"""The live objects of a run, for the nodes: what cannot be in the state because it is no JSON."""
+"""The live objects of a run, which the nodes need and the JSON state cannot hold."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from tools.judging.workload import Workload
 
 @dataclass
 class RunContext:
-    """Everything a node needs beside the state."""
-
     config: RunConfig
     run_dir: Path
     progress: Progress
@@ -39,11 +37,11 @@ class RunContext:
     builds: Builds
     proposals: Proposals
     budget: Budget
-    end_running: Callable[[], None] = lambda: None  # processes that others than the main thread wait for
-    ended_steps: dict[str, str] = field(default_factory=dict)  # why they ended, for who proposes
+    end_running: Callable[[], None] = lambda: None  # stops processes that other threads wait for
+    ended_steps: dict[str, str] = field(default_factory=dict)  # reasons, for proposers
 
     def use(self, known: SessionStart) -> None:
-        """Judge by what was measured at the start of this run."""
+        """Use what was measured at the start of this run."""
         self.referee.use_noise(known.aa)
         self.budget.restart_s = known.aa.wall_s / max(1, len(known.aa.log_ratios))
         self.referee.own_tests = known.own_tests

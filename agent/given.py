@@ -1,7 +1,7 @@
-"""From what was typed to a run: its configuration, its folders, and the consent of whoever typed it.
+"""From command-line arguments to a run: its configuration, its folders, and the consent of the user.
 
 Defaults come from the user's `ratchet.toml` and never from a file of the target: the user's key would be sent to an
-address in it. Imports what it needs when it is called, like the command line.
+address in it. Imports are local, as in the command line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
     from agent.errors import WrongUsage
     from agent.records.run_folder import runs_dir_for
 
-    asked = vars(arguments)  # also of how the run is shown, which is no part of it
+    asked = vars(arguments)  # includes how the run is shown, which is not part of its configuration
     told = {name: asked[name] for name in RunConfig.model_fields if asked.get(name) is not None}
     if "replay" in told:
         told["replay"] = _recording(arguments)
@@ -49,11 +49,11 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
 
 
 def _defaults(arguments: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any]:
-    """Of the user's `ratchet.toml`; what is replayed asks no model. Raises: WrongUsage."""
+    """From the user's `ratchet.toml`, without the model for a run that asks none. Raises: WrongUsage."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    asks_nobody = "replay" in given or arguments.command == "mcp"
+    asks_none = "replay" in given or arguments.command == "mcp"
     found = settings(arguments.target, Path.cwd(), home)
-    return {name: value for name, value in found.items() if not (asks_nobody and name == "model")}
+    return {name: value for name, value in found.items() if not (asks_none and name == "model")}
 
 
 def settings(target: Path, here: Path, home: Path) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def settings(target: Path, here: Path, home: Path) -> dict[str, Any]:
 
 
 def _recording(arguments: argparse.Namespace) -> Path:
-    """Of `--replay`: a file as it is, else the folder of that run. Raises: RunNotFound."""
+    """The path that `--replay` names, else the folder of the run of that id. Raises: RunNotFound."""
     from agent.records import run_folder
 
     place = Path(arguments.replay)
@@ -95,10 +95,7 @@ def _recording(arguments: argparse.Namespace) -> Path:
 
 
 def agree(arguments: argparse.Namespace, target: Path, reasons: list[SandboxUnavailable]) -> bool:
-    """Ask the person at the terminal before code that is not theirs runs as them, since nothing here contains it.
-
-    False when there is nobody to ask. Raises: Declined.
-    """
+    """Ask the user before the target's code runs uncontained; False without a terminal. Raises: Declined."""
     if arguments.yes:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -125,14 +122,14 @@ def runs_dirs(arguments: argparse.Namespace) -> tuple[Path, ...]:
 
 
 def reference(run_dir: Path) -> str:
-    """What to type after `agent resume` here: the id where that is enough, else the folder."""
+    """The argument of `agent resume` for this run: its id where that is found from here, else its folder."""
     from agent.records.run_folder import default_runs_dirs
 
     return run_dir.name if run_dir.parent in default_runs_dirs(Path.cwd()) else shlex.quote(str(run_dir))
 
 
 def needed(arguments: argparse.Namespace, names: Sequence[str], other: str, there: bool) -> None:
-    """Options that would do nothing without another one are said. Raises: WrongUsage."""
+    """Refuse options that have no effect without another one. Raises: WrongUsage."""
     from agent.errors import WrongUsage
 
     useless = [name for name in names if getattr(arguments, name, None) not in (None, False)]

@@ -1,6 +1,6 @@
 """The graph of a run: ten nodes and the `climb` subgraph. The only file that imports langgraph.
 
-Wires functions from `steps/` and `climb.py`; refuses to hold any logic of its own beyond who comes next.
+Connects functions of `steps/` and `climb.py`; its only logic is which node comes next.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-# before the import: only what our state needs may be read back from a checkpoint, and nothing is traced to a service
+# before the import: checkpoints deserialise only known types, and nothing is traced to a service
 os.environ.setdefault("LANGGRAPH_STRICT_MSGPACK", "true")
 os.environ["LANGSMITH_TRACING"] = os.environ["LANGCHAIN_TRACING_V2"] = "false"
 
@@ -27,14 +27,14 @@ from agent.state import RunState, Update, following
 from agent.step_names import STEPS
 from agent.steps import CLIMBING, STEP_NODES
 
-RECURSION_LIMIT = 10_000  # nodes per run; a backstop, the limits of a run are in its configuration
+RECURSION_LIMIT = 10_000  # nodes per run; the actual limits are in the configuration
 THREAD = "run"
 _PRIMARY = 0xFF  # of SQLite's result codes: the rest says more (sqlite.org, "Result and Error Codes")
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _node(function: Callable[[RunState, RunContext], Update]) -> Any:
-    """What langgraph calls: it hands over the live objects as a runtime."""
+    """The form that langgraph calls, with the context in a runtime."""
 
     def run(state: RunState, runtime: Runtime[RunContext]) -> Update:
         return function(state, runtime.context)
@@ -78,7 +78,7 @@ def _after_step(state: RunState) -> str:
 
 
 def _after_climb(state: RunState) -> str:
-    """Back to the step that asked, which sums up and ends itself."""
+    """Back to the step that asked for the climb, which sums it up."""
     return state["step"]
 
 

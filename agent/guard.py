@@ -1,7 +1,7 @@
 """Turn whatever ends a command into one message on stderr and one exit status.
 
-This is the only place in the project that catches broadly, and it never hides a fault: what it does not know is
-called a fault of Ratchet, with the traceback where the message says.
+This is the only place in the project that catches every exception. An unexpected one is reported as a fault of Ratchet,
+with the path of its traceback.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from types import FrameType
 
 from sandbox.errors import DiskFull, RatchetError, means_disk_full
 
-# Statuses that no exception of ours carries; docs/exit-status.md lists them with the others.
+# Statuses without an exception class; docs/exit-status.md lists all.
 OTHER_STATUSES = {
     0: 'The command did what it was asked; for a run this includes "nothing kept".',
     3: "The change that `agent verify` or `agent measure` was asked about is not right, or no gain was shown.",
     70: "A fault of Ratchet itself, not of your target; the message says where the traceback is.",
     129: "The terminal went away (SIGHUP); the run can be resumed.",
     130: "Interrupted (Ctrl-C); the run can be resumed.",
-    141: "Whoever read the output closed it (a pipe into `head`, for instance).",
+    141: "The reader of the output closed it (a pipe into `head`, for instance).",
     143: "Asked to stop (SIGTERM); the run can be resumed.",
 }
 
@@ -39,7 +39,7 @@ RETIRED_STATUSES = {
 
 @dataclass
 class Doing:
-    """What a command is busy with, so that its end can be told with the run's folder and how to go on."""
+    """The run that a command works on, for the message at its end."""
 
     debug: bool = False
     run_dir: Path | None = None  # may not have been made yet
@@ -50,7 +50,7 @@ class Doing:
 
 
 class Stopped(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, unwound like Ctrl-C so that every process that was started is stopped."""
+    """SIGTERM or SIGHUP, raised like Ctrl-C so that every started process is stopped."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal.Signals(signal_number).name)
@@ -61,7 +61,7 @@ Handler = Callable[[Namespace, Doing], int]
 
 
 def call(handler: Handler, arguments: Namespace, program: str) -> int:
-    """Run one command to its exit status. Raises nothing but what argparse raises (SystemExit)."""
+    """Run one command; returns its exit status. Raises only SystemExit, of argparse."""
     doing = Doing(debug=getattr(arguments, "debug", False))
     _stop_in_order()
     try:
@@ -87,7 +87,6 @@ def call(handler: Handler, arguments: Namespace, program: str) -> int:
 
 
 def _disk_full(error: Exception) -> bool:
-    """The kernel's word for it, or SQLite's."""
     if isinstance(error, OSError):
         return means_disk_full(error.errno)
     return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
@@ -129,12 +128,12 @@ def _keep_traceback(error: Exception, doing: Doing) -> str:
 def _say(line: str) -> None:
     try:
         print(line, file=sys.stderr, flush=True)
-    except OSError:  # nobody is reading any more; the status still tells
+    except OSError:  # stderr is closed; the exit status remains
         return
 
 
 def _stop_in_order() -> None:
-    """SIGTERM and SIGHUP end a program at once by default, leaving what it started behind."""
+    """By default SIGTERM and SIGHUP end a program at once and leave its child processes running."""
 
     def stop(signal_number: int, frame: FrameType | None) -> None:
         raise Stopped(signal_number)

@@ -1,4 +1,4 @@
-"""Leave-one-out: measure the stack without each commit, and drop what no longer earns its place.
+"""Leave-one-out: measure the stack without each commit, and drop commits that add nothing to it.
 
 A commit is dropped only after a fresh comparison whose upper bound lies below the noise floor, and after the smaller
 stack has passed the same correctness check as any candidate.
@@ -24,10 +24,11 @@ STEP = "compose_stack"
 
 
 def weigh(ctx: RunContext) -> None:
-    """Try every commit once, the least gain first; each drop is a new version of the stack.
+    """Try every commit once, the smallest gain first; each drop makes a new version of the stack.
 
-    The last one is left out if it was timed by itself: its gain was measured over exactly this smaller stack. A commit
-    that was never timed by itself is weighed even without time left if the stack is slower than plain torch.compile.
+    The last commit is skipped if it was timed by itself: its gain was measured over exactly this smaller stack. A
+    commit that was never timed by itself is weighed even without time left if the stack is slower than plain
+    torch.compile.
     """
     commits = ctx.stack.commits()
     if not _row(ctx, commits[-1]).below:

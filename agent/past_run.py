@@ -1,7 +1,6 @@
-"""What an earlier run kept, read from its folder once, for another run that judges it again.
+"""The kept changes of an earlier run, read once from its folder, for a run that judges them again.
 
-A run that another process works on, or that kept nothing, is an error. The folder is not changed, except that locks of
-a killed git are removed.
+The folder is not changed, except that locks of a killed git are removed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _CHANGES = TypeAdapter(list[PastChange], config=ConfigDict(ser_json_bytes="base6
 
 
 class NothingWasKept(AgentError):
-    """The run kept nothing, so there is nothing to judge afresh."""
+    """The run kept nothing, so there is nothing to judge again."""
 
     exit_status = 57
 
@@ -64,7 +63,7 @@ def changes(run_dir: Path) -> list[PastChange]:
         ) from error
     if not found:
         raise NothingWasKept(
-            f"Run {folder.run_id} kept nothing, so there is nothing to judge afresh.",
+            f"Run {folder.run_id} kept nothing, so there is nothing to judge again.",
             hint="`agent run` looks for changes; `agent runs` lists what runs kept.",
         )
     past = list[PastChange]()
@@ -76,7 +75,7 @@ def changes(run_dir: Path) -> list[PastChange]:
 
 
 def _files(run_dir: Path) -> tuple[dict[str, tuple[Files, str]], dict[str, bytes]]:
-    """By attempt, what its commit changed, and as a diff; and the files of ours. Nothing where that cannot be read."""
+    """By attempt its changed files and diff, and the files of our package; empty where the stack cannot be read."""
     try:
         stack = Stack.open(run_dir / "stack")
         found: dict[str, tuple[Files, str]] = {}

@@ -1,7 +1,6 @@
-"""Start a run, and go on with one: the composition root, where the parts of a run are put together.
+"""Start or resume a run: the composition root, where the parts of a run are put together.
 
-Does not judge, propose or walk: the referee, the proposers and the graph do. Whatever ends a run, nothing
-that was proven is lost and nothing is left running.
+However a run ends, nothing that was proven is lost and no process is left running.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def settle(config: RunConfig, agree: Callable[[list[SandboxUnavailable]], bool])
 
 
 Joins = Callable[[RunContext, Proposer], Proposer]
-"""What else proposes in a run: given its context and who proposes already, who does from now on."""
+"""Adds a proposer to a run: takes its context and its present proposer, returns the one to use."""
 
 
 def start(config: RunConfig, progress: Progress, joins: Joins | None = None) -> int:
@@ -87,7 +86,7 @@ def start(config: RunConfig, progress: Progress, joins: Joins | None = None) -> 
 
 
 def resume(run_dir: Path, progress: Progress, joins: Joins | None = None) -> int:
-    """Go on with the run in `run_dir` where it stopped. Raises: RatchetError (RunInUse, RunDamaged, RunOutdated)."""
+    """Continue the run in `run_dir`. Raises: RatchetError (RunInUse, RunDamaged, RunOutdated)."""
     folder = RunFolder(run_dir)
     with folder.locked():
         folder.read()
@@ -128,7 +127,7 @@ def _walk(folder: RunFolder, progress: Progress, joins: Joins | None, *, resumed
 
 @contextlib.contextmanager
 def _handing_over(ctx: RunContext) -> Iterator[None]:
-    """Where Ctrl-C or a signal stops the run, what is proven so far is written as a patch; the branch waits."""
+    """When Ctrl-C or a signal stops the run, write what is proven so far as a patch, not yet as a branch."""
     try:
         yield
     except KeyboardInterrupt:
@@ -140,7 +139,7 @@ def _handing_over(ctx: RunContext) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _scratch(run_dir: Path) -> Iterator[Path]:
-    """A folder for trees, inputs and caches; gone when the run ends, and cleared by the next start after a kill."""
+    """A folder for trees, inputs and caches; removed when the run ends, or by the next start after a kill."""
     scratch = run_dir / "work"
     remove_tree(scratch)
     scratch.mkdir()
@@ -154,7 +153,7 @@ def _scratch(run_dir: Path) -> Iterator[Path]:
 def sandbox_for(
     config: RunConfig, place: Path, owned: tuple[Path, ...], say: Callable[[str], None]
 ) -> Iterator[Sandbox]:
-    """The sandbox of a settled run, with its GPU locked; what earlier commands left in `place` is ended before.
+    """The sandbox of a settled run, with its GPU locked; leftovers of earlier commands in `place` are stopped first.
 
     Raises: AgentError where a mount is not there, DeviceBusy, NoSuchGpu, SandboxError.
     """
@@ -185,7 +184,7 @@ def _wanted(config: RunConfig, scratch: Path, owned: tuple[Path, ...] = ()) -> W
 
 
 def gpu_of(config: RunConfig) -> Gpu | None:
-    """The one that a run is given. Raises: NoSuchGpu."""
+    """The GPU of a run. Raises: NoSuchGpu."""
     return choose_gpu(config.gpu, os.environ)
 
 
@@ -275,16 +274,15 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
 
 
 def _stack(folder: RunFolder, progress: Progress) -> Stack:
-    """The stack, made from a copy of the target the first time; told what was found in it."""
+    """The stack, made from a copy of the target the first time."""
     path, run = folder.path, folder.read()
     if not (path / "stack").exists():
         before = tree_hash(run.config.target)
         imported = import_target(run.config.target, path / "pristine")
         facts = TargetFacts(tree_hash=before, notes=list(imported.notes))
         write_atomically(path / "target.json", facts.model_dump_json(indent=1) + "\n")
-        Stack.create(
-            path / "stack", imported, time_unix=int(run.created.timestamp())
-        )  # last: it says that all is there
+        # last: an existing stack means that everything else is there
+        Stack.create(path / "stack", imported, time_unix=int(run.created.timestamp()))
     stack = Stack.open(path / "stack")
     for note in outcome.target_notes(path, stack):
         progress.emit(Note(note))

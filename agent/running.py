@@ -1,4 +1,4 @@
-"""Stop the processes of a run from any thread, so that a run that ends does not wait for them."""
+"""Stop the processes of a run from any thread, so that the end of a run does not wait for them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The state the graph carries: small JSON only, since every step writes it whole. What is large lies in files.
+"""The state of the graph: small JSON, since every step writes all of it. Large things are in files.
 
-The ledger and the git stack are the truth; this is a cursor. Everything here can be lost without losing a change.
+The ledger and the git stack are the truth; losing this cursor loses no change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What about a machine makes timings scatter, or results differ from other people's, and what its owner could do.
-
-Does not change anything: it is text for the report, and for `agent doctor`.
-"""
+"""Machine settings that make timings scatter or results differ between machines, as text for report and doctor."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from tools.program_environment import PASSED
 _SERIAL = "every launch waits for the one before it"
 _DEBUGGING = "it is for finding errors, and slow"
 _FEWER_UNITS = "kernels get a part of the compute units only"
-# Variables that nobody needs set, by name, or by what their names begin with where that ends in an underscore.
+# Variables that should not be set, by name, or by prefix where that ends in an underscore.
 VARIABLES: Mapping[str, str] = {
     "AMD_LOG_LEVEL": "the runtime writes a log",
     "AMD_SERIALIZE_COPY": _SERIAL,
@@ -37,7 +34,7 @@ VARIABLES: Mapping[str, str] = {
     "TORCHINDUCTOR_": "torch.compile behaves in another way than on machines without it; AMD's containers set some",
     "TRITON_INTERPRET": "kernels run in Python",
 }
-# For AMD's GPUs, beyond what can be seen to be unusual.
+# General advice for AMD GPUs.
 FOR_AMD: Sequence[str] = (
     "One process for each GPU: ROCm launches to several GPUs from one process one after the other.",
     "GPU_MAX_HW_QUEUES (4) is how many streams of a process run side by side; more share a queue.",
@@ -55,7 +52,7 @@ def of(environment: Environment) -> list[str]:
 def _of_host(host: Host) -> Iterator[str]:
     if host.numa_balancing:
         yield (
-            "NUMA balancing is on: the kernel moves pages while calls are timed. Its owner can switch it off with "
+            "NUMA balancing is on: the kernel moves pages while calls are timed. To switch it off: "
             "sysctl kernel.numa_balancing=0."
         )
     if host.cpu_governor not in (None, "performance"):

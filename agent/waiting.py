@@ -1,9 +1,10 @@
 """Correct changes whose timing is deferred to a later step, the one that their `timed_with` names.
 
-On a GPU a call of many small launches is bound by Python, so one kernel less shows only after torch.compile. Such
-changes are checked, each on top of those before it, and get the verdict `right`. The first change of the later step is
-made on all of them and timed against the proven top. If it is kept, so are they; otherwise `compose_stack` tries them
-one by one. A change that is timed by itself never has an unproven one below it: the gain would be that one's.
+On a GPU a call of many small launches is bound by Python, so that removing one kernel shows only after torch.compile.
+Such changes are checked, each on top of those before it, and get the verdict `right`. The first change of the later
+step is made on all of them and timed against the proven top. If it is kept, so are they; otherwise `compose_stack`
+tries them one by one. A change that is timed by itself never has an unproven one below it, which could be the cause
+of the gain.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Calibrate the judge: known effects, many times, and how often it says the right thing.
+"""Calibrate the judge: judge known effects many times and count wrong verdicts.
 
-A target whose only difference is how much work it wastes: the same code (A/A), 3 % more, 10 % less. The A/A and the
-slowdown go straight to the confirmation, which is where a false keep would come from; the gain goes through the screen
-first, as in a run. Every comparison is in the result, with its restarts and its time.
+The target differs only in the work it wastes: the same (A/A), 3 % more, 10 % less. The A/A and the slowdown go straight
+to the confirmation, where a false keep would come from; the gain goes through the screen first, as in a run. The result
+has every comparison with its restarts and its time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WASTE = 200  # steps of wasted work in a call of the baseline, beside one that c
 
 
 class Effect(BaseModel):
-    """One known effect and what the judge must say of it."""
+    """A known effect and the verdicts that it allows."""
 
     name: str
     speedup: float
@@ -51,7 +51,7 @@ EFFECTS = (
 
 
 class Judged(BaseModel):
-    """One comparison: what was said, from how many restarts, in how long."""
+    """One comparison with its verdict."""
 
     effect: str
     kept: bool

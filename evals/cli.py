@@ -1,6 +1,6 @@
 """The command line of the evaluations: run the tasks, calibrate the judge, kill runs, measure containment.
 
-Imports argparse and next to nothing else at start-up, like `agent.cli`. Does no work of its own.
+Imports little at start-up, like `agent.cli`.
 """
 
 from __future__ import annotations

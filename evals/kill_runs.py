@@ -1,7 +1,4 @@
-"""Kill runs at random moments and look what they leave behind after the next start.
-
-A container, a process, a mount or a record that is still there counts.
-"""
+"""Kill runs at random moments and list the containers, processes, mounts and records left after the next start."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _GRACE_S = 20.0  # what was sent a SIGKILL may wait in the kernel for a slow dis
 
 
 class Killed(BaseModel):
-    """One run: when it was killed, in seconds after its start, and what was there afterwards."""
+    """One run: when it was killed, in seconds after its start, and what it left."""
 
     after_s: float
     before_next_start: list[str] = Field(default_factory=list)

@@ -1,7 +1,4 @@
-"""Run the tasks of `evals/tasks/` with `agent run`, one after the other, and append a row for each to the results.
-
-A row says what the run's own report says, failures included.
-"""
+"""Run the tasks of `evals/tasks/` with `agent run`, one after the other, and append a row for each to the results."""
 
 from __future__ import annotations
 

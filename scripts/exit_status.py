@@ -1,7 +1,4 @@
-"""Write `docs/exit-status.md` from the errors themselves; a test compares the two.
-
-Does not choose: a status that two different errors claim is an error here too.
-"""
+"""Write `docs/exit-status.md` from the error classes; a status that two of them claim is an error."""
 
 from __future__ import annotations
 
@@ -60,7 +57,7 @@ def _all() -> Iterator[tuple[int, str, str]]:
     for status, meaning in OTHER_STATUSES.items():
         yield status, "", meaning
     for error in errors():
-        # One that inherits its status is a closer word for the same thing, and has no row of its own.
+        # a subclass that inherits its status has no row of its own
         if "exit_status" in vars(error):
             first, _, _ = (error.__doc__ or "").strip().partition("\n")
             yield error.exit_status, f"`{error.__name__}`", first
@@ -68,16 +65,16 @@ def _all() -> Iterator[tuple[int, str, str]]:
     for kind, (status, _, _) in WORKLOAD_KINDS.items():
         kinds.setdefault(status, []).append(kind)
     for status, names in kinds.items():
-        # Kinds of one status are one problem seen in different ways; the first speaks for all.
+        # kinds of one status are one problem; the first describes all
         _, says, do = WORKLOAD_KINDS[names[0]]
         yield status, ", ".join(f"`{name}`" for name in names), f"The entry {says}. {do}"
 
 
 def errors() -> list[type[RatchetError]]:
-    """Every error a person may meet, wherever in the packages it is defined."""
+    """All error classes of the packages."""
     for package in (agent, evals, sandbox, tools):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            # The guest's modules import torch, and a `__main__` runs.
+            # guest modules import torch, and a `__main__` runs
             if not module.name.startswith("sandbox.guest.") and not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
     found, waiting = [], [RatchetError]

@@ -1,7 +1,4 @@
-"""Write the table of promises in `docs/trust.md` from the attack suite of the tests; a test compares the two.
-
-Does not know a promise that no check serves: the table is made of what is tried.
-"""
+"""Write the table of promises in `docs/trust.md` from the attack suite of the tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The ten steps. Three have a module, seven are rows of one table: they ask for the climb and sum it up.
 
-A step looks whether there is anything to do, says why in one line when there is not, and else asks for the climb. It
-is entered again when its climb is over, and then sums up.
+A step with nothing to do says why in one line; otherwise it asks for the climb. It is entered again when its climb is
+over, and then sums up.
 """
 
 from __future__ import annotations

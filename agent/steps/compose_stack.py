@@ -1,8 +1,8 @@
-"""Compose the stack: everything together. Try again what did nothing alone, and let every commit earn its place.
+"""Compose the stack: retry what gained nothing alone, weigh every commit, and measure the whole.
 
-Never drops a commit unless the upper bound of its worth lies below the noise floor, and never without judging what is
-left as a whole. Never hands over a whole that is not faster than the original when it is measured once more; where
-the machine is too unsteady for that, what was proven one by one is handed over, and the report says so.
+A commit is dropped only if the upper bound of its worth is below the noise floor, and the rest is judged as a whole.
+A whole that is not faster than the original in this last measurement is not handed over; where the machine is too
+unsteady to measure it, the changes that were proven one by one are handed over, and the report says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEP = "compose_stack"
 
 
 def run(state: RunState, ctx: RunContext) -> Update:
-    """Entered three times at most: to retry, to weigh and measure the whole, and once more after going back."""
+    """Entered at most three times: to retry, to weigh and measure the whole, and once more after going back."""
     if state.get("step") == STEP and state.get("no_more"):
         return _weigh_and_measure(state, ctx)
     if not start(ctx, STEP):
@@ -59,20 +59,20 @@ def _moved_to(ctx: RunContext) -> str | None:
 
 
 def _measure_whole(ctx: RunContext) -> None:
-    """The final numbers, from fresh comparisons: over eager, over the best plain torch.compile, with default malloc."""
+    """Fresh final comparisons: over eager, over the best plain torch.compile, and with default malloc."""
     known = measurements.whole(ctx.run_dir)
     if not ctx.stack.commits():
         confirm_best(ctx)
         return
     if known is None or known.top != ctx.stack.top:
         known = _compare_whole(ctx)
-    if known is not None:  # last: the report can do without it, and a stop may come meanwhile
+    if known is not None:  # last, since the report can do without it
         ctx.display.subject = "the whole stack"
         ctx.builds.profile(stack_profile(ctx.stack.top), ctx.builds.top())
 
 
 def _compare_whole(ctx: RunContext) -> Whole | None:
-    """What was measured, kept; None where the stack was given up."""
+    """Measure and store; None where the stack was given up."""
     session = measurements.session_start(ctx.run_dir)
     assert session is not None
     pristine, top = ctx.builds.pristine_checked().build, ctx.builds.top()
@@ -98,7 +98,7 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
 
 
 def _give_up(ctx: RunContext, verdict: Verdict) -> None:
-    """Empty the stack: each change was proven when it was made, and their whole does not hold."""
+    """Empty the stack: its changes were proven one by one, but not together."""
     why = "What is handed over must be right and faster than the original."
     candidate = Candidate(
         step=STEP,

@@ -1,6 +1,6 @@
-"""Locate layers: which classes and lines of source the time of a call is spent in.
+"""Locate layers: the classes and source lines in which a call spends its time.
 
-Never changes anything. What lies in a library is found in the copy that a change of it would make.
+Library code is located in the copy that a change of it would make.
 """
 
 from __future__ import annotations

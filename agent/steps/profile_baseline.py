@@ -1,7 +1,4 @@
-"""Profile the baseline: how fast the target is, how noisy the machine, what one line of torch.compile would give.
-
-Never proposes anything; what it sees is what the later steps are driven by.
-"""
+"""Profile the baseline: the speed of the target, the noise of the machine, the gain of plain torch.compile."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from tools.plain_text import one_line
 
 STEP = "profile_baseline"
 BASELINE_RESTARTS = 6
-PUT_AWAY_S = 20.0  # for what a stopped compilation has made
+PUT_AWAY_S = 20.0  # to store the cache of a stopped compilation
 # a mode is measured in full unless a screen shows it to be slower than the best by more than this: beside each other in
 # the same restarts two modes differ by 1 to 2 % more or less from one restart to the next
 NEAR_THE_BEST = 0.04
@@ -87,8 +84,9 @@ def _measure(ctx: RunContext) -> SessionStart:
 
 
 def measure_modes(ctx: RunContext, found: SessionStart, pristine: Build) -> None:
-    """Plain torch.compile in each mode, into `found`: those near the best in a screen in full. Not yet the only one of
-    which the screen leaves no doubt that it pays: that is measured beside the whole stack, or when nothing was kept.
+    """Measure plain torch.compile in each mode: a screen of all, then in full those near the best.
+
+    Where the screen leaves one mode that clearly pays, its full measurement waits for that of the whole stack.
     """
     builds = _fill_all(ctx, found)
     left = _screen(ctx, found, pristine, builds)
@@ -101,7 +99,7 @@ def measure_modes(ctx: RunContext, found: SessionStart, pristine: Build) -> None
 
 
 def confirm_best(ctx: RunContext) -> None:
-    """What was left for the end, into the session: the best mode in full, unless it has been."""
+    """Measure the best mode in full, if that was left for the end."""
     found = measurements.session_start(ctx.run_dir)
     if found is not None and found.compile_screened and not found.compile:
         left = {mode: median(each.log_ratios) for mode, each in found.compile_screened.items()}
@@ -110,7 +108,7 @@ def confirm_best(ctx: RunContext) -> None:
 
 
 def take_beside(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> bool:
-    """A mode that was only screened, from what it took beside the whole stack; False where it fails there."""
+    """Take a screened mode's full measurement from that of the whole stack; False where the mode fails there."""
     _take(ctx, found, mode, measured)
     found.compile_screened.pop(mode)
     measurements.keep_session(found, ctx.run_dir)
@@ -118,7 +116,7 @@ def take_beside(ctx: RunContext, found: SessionStart, mode: str, measured: Measu
 
 
 def _confirm_near(ctx: RunContext, found: SessionStart, pristine: Build, left: dict[str, float]) -> None:
-    """Of those that are left, with their gains: of the next best, when all that were near the best are wrong."""
+    """Measure in full the modes near the best of `left` (gain by mode), then the next best while all are wrong."""
     while left and not found.compile:
         near = _near_the_best(left)
         _confirm(ctx, found, pristine, {mode: ctx.builds.compile_baseline(mode) for mode in near})
@@ -131,7 +129,7 @@ def _near_the_best(gains: dict[str, float]) -> list[str]:
 
 
 def _screen(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[str, Build]) -> dict[str, float]:
-    """The logarithm of each mode's speedup in a few restarts; none of a mode that failed."""
+    """The logarithm of each mode's speedup in a few restarts, without modes that failed."""
     if len(builds) < 2:
         return dict.fromkeys(builds, 0.0)
     file = ctx.run_dir / "session" / "screened.json"
@@ -182,15 +180,15 @@ def _compare(ctx: RunContext, purpose: str, pristine: Build, builds: dict[str, B
 def _against_itself(ctx: RunContext) -> Comparison:
     ctx.display.subject = "the original against itself"
     noise, aa = ctx.referee.measure_noise()
-    if not noise.usable:  # once more: somebody else may have been busy
+    if not noise.usable:  # once more: another program may have been busy
         noise, aa = ctx.referee.measure_noise()
     return aa
 
 
 def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
-    """Compile in all modes, side by side where there is room: nothing is timed meanwhile.
+    """Compile in all modes, side by side where memory allows; nothing is timed meanwhile.
 
-    On ROCm, tuning has hung: it is done last and by itself, so that it takes nothing along.
+    On ROCm, tuning has hung, so that there it comes last and by itself.
     """
     builds: dict[str, Build] = {}
     pending = ctx.builds.compile_baselines
@@ -226,7 +224,7 @@ def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
 
 
 def _wait_for(ctx: RunContext, wave: Collection[str], filling: dict[str, Future[Build]]) -> None:
-    """Who stops meanwhile does not wait for minutes of tuning, but until what was compiled by then is put away."""
+    """On Ctrl-C do not wait for minutes of tuning, only until finished compilations are stored."""
     left = {filling[mode] for mode in wave}
     try:
         while left:
@@ -243,7 +241,7 @@ def _wait_for(ctx: RunContext, wave: Collection[str], filling: dict[str, Future[
 
 
 def _side_by_side(ctx: RunContext, builds: int) -> int:
-    """How many compile at once: on a GPU's machine all, where max-autotune takes as long as the others together."""
+    """How many compile at once: all beside a GPU, where max-autotune takes as long as the others together."""
     wanted = builds if ctx.platform.device == "cuda" else 2
     return next((n for n in range(wanted, 1, -1) if ctx.workload.fits(n)), 1)
 

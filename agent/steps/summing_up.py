@@ -1,4 +1,4 @@
-"""What every climbing step shares: whether it is asked to run, and how it sums up its climb."""
+"""Start and end of a climbing step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _too_little(ctx: RunContext, step: str) -> str:
 
 
 def start(ctx: RunContext, step: str) -> bool:
-    """Tell that a step begins; False when the user left it out."""
+    """Report the start of a step; False when the user left it out."""
     if step not in ctx.config.steps:
         return False
     ctx.progress.emit(StepStarted(step))
@@ -46,7 +46,7 @@ def start(ctx: RunContext, step: str) -> bool:
 
 
 def summary(state: RunState, ctx: RunContext, step: str) -> Update:
-    """From the ledger, which is right also after a kill: how many attempts, how many kept."""
+    """Count attempts and kept ones in the ledger, which is right also after a kill."""
     rows = [row for row in ctx.ledger.rows if row.step == step]
     kept = sum(row.verdict == "kept" and row.role != "leave_one_out" for row in rows)
     if rows:
@@ -56,7 +56,7 @@ def summary(state: RunState, ctx: RunContext, step: str) -> Update:
 
 
 def finish(ctx: RunContext, update: Update) -> Update:
-    """Tell how a step ended."""
+    """Report the end of a step."""
     step = update["step"]
     result = update["results"][step]
     most = ctx.records.at_most(step)
