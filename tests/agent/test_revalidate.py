@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from agent import past_run
-from agent.past_run import NothingWasKept
 from agent.proposers import PastAttempt, Platform, ProposalRequest
 from agent.proposers.replay import PastChange, Replay
 from agent.records import run_folder
@@ -43,6 +42,11 @@ def first(place: Path, target: Path) -> Ran:
     assert ran.status == 0, ran.message
     assert len(ran.report.kept) == 2
     return ran
+
+
+def asked(tree: Path, *attempts: PastAttempt, step: str = "audit_compute") -> ProposalRequest:
+    unused: Any = None
+    return ProposalRequest(step, tree, tree, "bench.py", False, unused, Platform("cpu"), attempts)
 
 
 def outcomes(ran: Ran) -> list[tuple[str, str]]:
@@ -95,9 +99,7 @@ def test_a_folder_without_its_stack_is_known_by_its_patches(place: Path, target:
     whole, bare = past_run.changes(first.run_dir), past_run.changes(copied)
     assert [change.candidate.title for change in bare] == [change.candidate.title for change in whole]
     assert all(change.files for change in whole) and not any(change.files for change in bare)
-    unused: Any = None
-    request = ProposalRequest("audit_compute", target, target, "bench.py", False, unused, Platform("cpu"))
-    found = [Replay(changes, lambda *contents: None).propose(request)[0] for changes in (whole, bare)]
+    found = [Replay(changes, lambda *contents: None).propose(asked(target))[0] for changes in (whole, bare)]
     assert [[candidate.title for candidate in candidates] for candidates in found] == [[whole[0].candidate.title]] * 2
     for (candidate,) in found:
         assert isinstance(plan_patch(candidate.diff, tree_reader(target), PatchRules()), AppliedPatch)
@@ -120,12 +122,18 @@ def test_a_change_brings_along_what_another_had_brought_that_is_not_kept_now(tmp
     }
     candidate = Candidate(step="audit_compute", title="second", rationale="", diff="unused")
     merged = b"import torch\n\na = 1\n\n\nfrom ratchet_ops.second import b\n"
-    unused: Any = None
-    request = ProposalRequest("audit_compute", base, base, "bench.py", False, unused, Platform("cpu"))
-    ((found,), _) = Replay([PastChange(candidate, files, None, ours)], lambda *given: merged).propose(request)
+    ((found,), _) = Replay([PastChange(candidate, files, None, ours)], lambda *given: merged).propose(asked(base))
     plan = plan_patch(found.diff, tree_reader(base), PatchRules())
     assert isinstance(plan, AppliedPatch)
     assert set(plan.files) == {"model.py", "ratchet_ops/__init__.py", "ratchet_ops/second.py", "ratchet_ops/shared.py"}
+
+
+def test_what_waited_in_vain_is_timed_by_itself(tmp_path: Path) -> None:
+    candidate = Candidate(step="fuse_projections", title="fused", rationale="", diff="x", timed_with="compile_model")
+    tried = PastAttempt("fuse_projections", "fused", "right", "", candidate.digest, candidate.key)
+    request = asked(tmp_path, tried, step="compose_stack")
+    ((again,), _) = Replay([PastChange(candidate, {}, None)], lambda *given: b"").propose(request)
+    assert (again.key, again.role, again.timed_with) == (candidate.key, "again", "")
 
 
 def test_what_was_kept_with_another_change_is_told_as_kept() -> None:
@@ -159,35 +167,17 @@ def test_what_was_kept_with_another_change_is_told_as_kept() -> None:
     assert (lost[0].outcome, lost[0].why) == ("dropped", "so")
 
 
-def test_what_waited_in_vain_is_timed_by_itself(tmp_path: Path) -> None:
-    candidate = Candidate(step="fuse_projections", title="fused", rationale="", diff="x", timed_with="compile_model")
-    unused: Any = None
-    tried = (PastAttempt("fuse_projections", "fused", "right", "", candidate.digest, candidate.key),)
-    request = ProposalRequest("compose_stack", tmp_path, tmp_path, "bench.py", False, unused, Platform("cpu"), tried)
-    ((again,), _) = Replay([PastChange(candidate, {}, None)], lambda *given: b"").propose(request)
-    assert (again.key, again.role, again.timed_with) == (candidate.key, "again", "")
-
-
-def test_a_run_goes_on_with_what_it_first_read(place: Path, first: Ran, tmp_path: Path) -> None:
+def test_a_past_run_is_read_once_and_alone_and_must_have_kept_something(
+    place: Path, first: Ran, tmp_path: Path
+) -> None:
     past = place / "gone"
     shutil.copytree(first.run_dir, past)
     known = past_run.kept_changes(tmp_path, past)
-    shutil.rmtree(past)
+    (past / "ledger.jsonl").write_text("")
     assert past_run.kept_changes(tmp_path, past) == known == past_run.changes(first.run_dir)
-
-
-def test_there_must_be_something_to_judge(place: Path, first: Ran) -> None:
-    none = place / "none"
-    shutil.copytree(first.run_dir, none)
-    (none / "ledger.jsonl").write_text("")
-    with pytest.raises(NothingWasKept):
-        past_run.changes(none)
-    ran = command("revalidate", place / "runs", "nothing", str(none))
+    ran = command("revalidate", place / "runs", "nothing", str(past))
     assert (ran.status, "kept nothing" in ran.message) == (57, True)
     assert not ran.run_dir.exists()
     assert command("revalidate", place / "runs", "nothing", "no-such-run").status == 51
-
-
-def test_a_run_that_is_being_worked_on_is_left_alone(place: Path, first: Ran) -> None:
     with run_folder.RunFolder(first.run_dir).locked():
         assert command("revalidate", place / "runs", "busy", "one").status == 52
