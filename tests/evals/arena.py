@@ -129,3 +129,11 @@ def only_medians_count(monkeypatch: pytest.MonkeyPatch) -> None:
 def nothing_found(*_: object) -> Finding:
     """What a judge without eyes says."""
     return Finding(None, "")
+
+
+def kept(verdict: Verdict) -> None:
+    assert verdict.name == "kept", verdict.reason
+
+
+def gains_nothing(verdict: Verdict) -> None:
+    assert verdict.name in ("neutral", "slower"), verdict.reason

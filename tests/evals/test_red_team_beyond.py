@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.evals.arena import Arena, only_medians_count, replace_once, staging_counts_nowhere
+from tests.evals.arena import Arena, gains_nothing, kept, only_medians_count, replace_once, staging_counts_nowhere
 from tools.judging import accept, clock, inputs, timings
 from tools.judging.clock import Group, Session
 from tools.judging.grounds import Grounds
@@ -30,8 +30,7 @@ def test_work_moved_into_staging_counts_as_if_it_were_in_the_call(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
-    verdict = long_arena.judge("beyond_staged_ahead")
-    assert verdict.name in ("neutral", "slower"), verdict.reason
+    gains_nothing(long_arena.judge("beyond_staged_ahead"))
 
 
 @pytest.mark.alone
@@ -41,8 +40,7 @@ def test_work_moved_into_staging_gains_where_staging_is_free(
 ) -> None:
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
     staging_counts_nowhere(monkeypatch)
-    verdict = long_arena.time("beyond_staged_ahead")
-    assert verdict.name == "kept", verdict.reason
+    kept(long_arena.time("beyond_staged_ahead"))
 
 
 SEALING = "    if not tensor.numel():\n"
@@ -61,8 +59,7 @@ def loading_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("loading_is_free")
 @pytest.mark.guard("beyond_staged_ahead")
 def test_work_moved_into_loading_gains_nothing_of_what_is_sealed(long_arena: Arena) -> None:
-    verdict = long_arena.judge("beyond_staged_ahead")
-    assert verdict.name in ("neutral", "slower"), verdict.reason
+    gains_nothing(long_arena.judge("beyond_staged_ahead"))
 
 
 @pytest.mark.alone
@@ -71,8 +68,7 @@ def test_work_moved_into_loading_gains_nothing_of_what_is_sealed(long_arena: Are
 @pytest.mark.guard("beyond_staged_ahead")
 def test_work_moved_into_loading_gains_where_nothing_is_sealed(long_arena: Arena, tmp_path: Path) -> None:
     weak = long_arena.with_guest(tmp_path, {"seal.py": [(SEALING, "    if True:\n")]})
-    verdict = weak.time("beyond_staged_ahead")
-    assert verdict.name == "kept", verdict.reason
+    kept(weak.time("beyond_staged_ahead"))
 
 
 # -- a median that hides the slower half
@@ -101,8 +97,7 @@ def test_a_slow_tail_gains_where_only_the_median_counts(
     against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_medians_count(monkeypatch)
-    verdict = against_a_slow_tuning.time("beyond_slow_tail")
-    assert verdict.name == "kept", verdict.reason
+    kept(against_a_slow_tuning.time("beyond_slow_tail"))
 
 
 # -- other code judged than is kept
@@ -116,8 +111,7 @@ def test_a_note_in_its_own_tree_gains_where_nobody_looks_at_it(
 ) -> None:
     monkeypatch.setattr(Grounds, "changes", lambda self, *builds: [])
     (against_a_slow_tuning.tree("beyond_own_tree") / "quick").unlink(missing_ok=True)
-    verdict = against_a_slow_tuning.judge("beyond_own_tree")
-    assert verdict.name == "kept", verdict.reason
+    kept(against_a_slow_tuning.judge("beyond_own_tree"))
 
 
 # -- inputs that lie where somebody could look for them
@@ -171,8 +165,7 @@ def three_restarts(short_plans: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("memory", "three_restarts")
 @pytest.mark.guard("beyond_memory_of_restarts")
 def test_a_memory_that_outlives_restarts_gains_nothing_when_each_has_its_own_inputs(arena: Arena) -> None:
-    verdict = arena.time("beyond_memory_of_restarts")
-    assert verdict.name in ("neutral", "slower"), verdict.reason
+    gains_nothing(arena.time("beyond_memory_of_restarts"))
 
 
 @pytest.mark.alone
@@ -189,8 +182,7 @@ def test_a_memory_that_outlives_restarts_gains_where_inputs_come_again(
 
     monkeypatch.setattr(InputSupply, "draw_all", the_same_again)
     monkeypatch.setattr(Group, "close", lambda self: [worker.close() for worker in self.workers.values()])
-    verdict = arena.time("beyond_memory_of_restarts")
-    assert verdict.name == "kept", verdict.reason
+    kept(arena.time("beyond_memory_of_restarts"))
 
 
 @pytest.fixture
@@ -206,8 +198,7 @@ def beside_one_that_leaks(long_arena: Arena, open_folder: Path, memory: None) ->
 @pytest.mark.slow
 @pytest.mark.guard("the same beside a kept change that leaks")
 def test_results_that_the_incumbent_leaves_are_of_no_use_to_a_candidate(beside_one_that_leaks: Arena) -> None:
-    verdict = beside_one_that_leaks.time("beyond_memory_of_restarts")
-    assert verdict.name in ("neutral", "slower"), verdict.reason
+    gains_nothing(beside_one_that_leaks.time("beyond_memory_of_restarts"))
 
 
 @pytest.mark.alone
@@ -225,5 +216,4 @@ def test_results_that_the_incumbent_leaves_gain_where_both_get_the_same_inputs(
         return {side: once if side.endswith(INCUMBENT) else later for side in sides}
 
     monkeypatch.setattr(inputs._Source, "__call__", drawn_once)
-    verdict = beside_one_that_leaks.time("beyond_memory_of_restarts")
-    assert verdict.name == "kept", verdict.reason
+    kept(beside_one_that_leaks.time("beyond_memory_of_restarts"))

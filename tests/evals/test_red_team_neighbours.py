@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.evals.arena import RED_TEAM, Arena
+from tests.evals.arena import RED_TEAM, Arena, gains_nothing, kept
 from tests.forking import ForkedProcess
 from tests.sandbox.uncontained import OurUser
 from tools.errors import GroundsChanged
@@ -57,7 +57,7 @@ def test_18_a_slowed_incumbent_is_refused_even_if_it_is_not_the_pristine_tree(ar
 @pytest.mark.guard("18_slowed_baseline")
 def test_18_gains_where_nobody_looks_at_the_files(expendable: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Grounds, "changes", lambda self, *builds: [])
-    assert expendable.judge("18_slowed_baseline").name == "kept"
+    kept(expendable.judge("18_slowed_baseline"))
 
 
 # -- 27: the other worker
@@ -66,7 +66,7 @@ def test_18_gains_where_nobody_looks_at_the_files(expendable: Arena, monkeypatch
 @pytest.mark.alone
 @pytest.mark.guard("27_spinning_child")
 def test_27_a_spinning_child_gains_nothing_while_it_is_frozen(long_arena: Arena) -> None:
-    assert long_arena.time("27_spinning_child").name in ("neutral", "slower")
+    gains_nothing(long_arena.time("27_spinning_child"))
 
 
 def without_freezing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +94,7 @@ def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_beside_its_copies
 def test_27_gains_where_the_idle_worker_runs_on(long_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     without_freezing(long_arena, monkeypatch)
     monkeypatch.setattr(agreement, "check", lambda *_: None)
-    verdict = long_arena.with_noise(0.05).time("27_spinning_child")
-    assert verdict.name == "kept", verdict.reason
+    kept(long_arena.with_noise(0.05).time("27_spinning_child"))
 
 
 # -- 28: more cores
@@ -156,8 +155,7 @@ def test_28_gains_where_nobody_looks_at_the_cores(
     blind_to_cores(monkeypatch)
     monkeypatch.setattr(clock, "SPIN_S", 0.0)  # the host leaves its core alone
     monkeypatch.setattr(clock, "ROUNDS", 2)
-    verdict = long_arena.with_noise(0.05).time("28_more_cores")
-    assert verdict.name == "kept", verdict.reason
+    kept(long_arena.with_noise(0.05).time("28_more_cores"))
 
 
 # -- 31: the compile cache
@@ -166,7 +164,7 @@ def test_28_gains_where_nobody_looks_at_the_cores(
 @pytest.mark.alone
 @pytest.mark.guard("31_poisoned_cache")
 def test_31_a_poisoned_cache_gains_nothing_when_it_is_not_shared(arena: Arena) -> None:
-    assert arena.judge("31_poisoned_cache").name in ("neutral", "slower")
+    gains_nothing(arena.judge("31_poisoned_cache"))
 
 
 @pytest.mark.alone
@@ -174,4 +172,4 @@ def test_31_a_poisoned_cache_gains_nothing_when_it_is_not_shared(arena: Arena) -
 def test_31_gains_where_the_cache_is_shared(arena: Arena) -> None:
     checked = arena.referee.check(arena.candidate("31_poisoned_cache"))
     shared = replace(arena.incumbent, cache=checked.build.cache)
-    assert arena.referee.time(checked, shared).name == "kept"
+    kept(arena.referee.time(checked, shared))
