@@ -35,9 +35,26 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(set_up, "look_for_torch", lambda python: {"problem": "ModuleNotFoundError: torch"})
+def finds(monkeypatch: pytest.MonkeyPatch, **torch: str) -> dict[str, str]:
+    """What any Python is said to have."""
+    found = torch or {"problem": "ModuleNotFoundError: torch"}
+    monkeypatch.setattr(set_up, "look_for_torch", lambda python: found)
+    return found
+
+
+def makes_nothing(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """One entry for each time that an environment was asked for; it gets its Python and nothing else."""
+    made: list[object] = []
+
+    def make(own_torch: dict[str, str] | None) -> None:
+        made.append(own_torch)
+        set_up.python().parent.mkdir(exist_ok=True)
+        set_up.python().symlink_to(sys.executable)
+
+    monkeypatch.setattr(set_up, "make_venv", make)
+    for name in ("install", "check_result"):
+        monkeypatch.setattr(set_up, name, lambda *_: None)
+    return made
 
 
 def run_it(checkout: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -77,8 +94,9 @@ def test_an_environment_that_somebody_else_made_is_left_alone(checkout: Path) ->
 
 @pytest.mark.slow
 def test_an_unreachable_index_is_told_and_the_next_call_starts_over(
-    checkout: Path, without_torch: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    finds(monkeypatch)
     for name, value in {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}.items():
         monkeypatch.setenv(name, value)
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX"):
@@ -87,26 +105,16 @@ def test_an_unreachable_index_is_told_and_the_next_call_starts_over(
     assert "No package index could be reached" in capsys.readouterr().err
     assert (set_up.VENV / set_up.UNFINISHED).exists() and not (set_up.VENV / set_up.STAMP).exists()
     (set_up.VENV / "half-made").touch()
-    monkeypatch.setattr(set_up, "make_venv", lambda *_: None)
-    monkeypatch.setattr(set_up, "install", lambda *_: None)
-    monkeypatch.setattr(set_up, "check_result", lambda *_: None)
+    makes_nothing(monkeypatch)
     assert set_up.main() == 0
     assert (set_up.VENV / set_up.STAMP).exists() and not (set_up.VENV / "half-made").exists()
 
 
 def test_a_complete_environment_is_used_as_it_is_until_the_lock_changes(
-    checkout: Path, without_torch: None, monkeypatch: pytest.MonkeyPatch
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[object] = []
-
-    def make(own_torch: dict[str, str] | None) -> None:
-        made.append(own_torch)
-        set_up.python().parent.mkdir()
-        set_up.python().symlink_to(sys.executable)
-
-    monkeypatch.setattr(set_up, "make_venv", make)
-    monkeypatch.setattr(set_up, "install", lambda *_: None)
-    monkeypatch.setattr(set_up, "check_result", lambda *_: None)
+    finds(monkeypatch)
+    made = makes_nothing(monkeypatch)
     assert (set_up.main(), set_up.main(), len(made)) == (0, 0, 1)
     with (checkout / "requirements.lock").open("a") as lock:
         lock.write("# another\n")
@@ -123,10 +131,10 @@ def test_the_python_of_the_environment_itself_does_not_replace_it(checkout: Path
 
 
 def test_an_environment_that_is_a_link_is_made_again_beside_what_it_leads_to(
-    checkout: Path, without_torch: None, monkeypatch: pytest.MonkeyPatch
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("make_venv", "install", "check_result"):
-        monkeypatch.setattr(set_up, name, lambda *_: None)
+    finds(monkeypatch)
+    makes_nothing(monkeypatch)
     elsewhere = checkout / "another disk"
     elsewhere.mkdir()
     (elsewhere / set_up.UNFINISHED).touch()
@@ -137,27 +145,18 @@ def test_an_environment_that_is_a_link_is_made_again_beside_what_it_leads_to(
 
 
 @pytest.mark.parametrize(
-    "found", [{"problem": "ModuleNotFoundError: torch"}, {"version": "2.8.0+rocm6.4", "file": "x", "hip": "6.4"}]
+    ("version", "usable"), [("2.9.0", True), ("2.10.0a0+git1", True), ("3.0.1", True), ("2.8.9", False), ("", False)]
 )
-def test_an_amd_machine_without_a_usable_torch_is_told_how_to_get_one(
-    found: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "kfd").touch()
-    monkeypatch.setattr(set_up, "KFD", tmp_path / "kfd")
-    monkeypatch.setattr(set_up, "look_for_torch", lambda python: found)
-    with pytest.raises(set_up.SetupError, match="Install PyTorch for ROCm"):
-        set_up.usable_torch()
-
-
-@pytest.mark.parametrize(
-    ("version", "usable"), [("2.9.0", True), ("2.10.0a0+git1", True), ("3.0.1", True), ("2.8.9", False)]
-)
-def test_torch_2_9_is_the_oldest_that_is_used(
+def test_torch_2_9_is_the_oldest_that_is_used_and_an_amd_machine_without_it_is_told_how_to_get_one(
     version: str, usable: bool, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {"version": version, "file": "/somewhere/torch/__init__.py", "hip": ""}
-    monkeypatch.setattr(set_up, "look_for_torch", lambda python: found)
+    there = {"version": version, "file": "/somewhere/torch/__init__.py", "hip": ""} if version else {}
+    found = finds(monkeypatch, **there)
     assert set_up.usable_torch() == (found if usable else None)
+    set_up.KFD.touch()
+    if not usable:
+        with pytest.raises(set_up.SetupError, match="Install PyTorch for ROCm"):
+            set_up.usable_torch()
 
 
 @pytest.mark.slow
@@ -185,7 +184,7 @@ print(json.dumps([torch, set_up.look_for_torch(str(set_up.python()))]))
 
 def test_a_torch_that_was_replaced_is_an_error(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = {"version": "2.9.1+rocm7.0", "file": "/opt/torch/__init__.py", "hip": "7.0"}
-    monkeypatch.setattr(set_up, "look_for_torch", lambda python: {**theirs, "version": "2.13.0"})
+    finds(monkeypatch, **{**theirs, "version": "2.13.0"})
     with pytest.raises(set_up.SetupError, match="instead of this machine's torch"):
         set_up.check_result(theirs)
 
