@@ -48,10 +48,6 @@ def ended(step: str, status: StepStatus, reason: str = "", kept: int = 0, attemp
     return {"step": step, "climbing": False, "goto": "", "results": {step: result}}
 
 
-def skipped(step: str, reason: str) -> Update:
-    return ended(step, "skipped", reason)
-
-
 def climb(step: str) -> Update:
     """Ask for candidates of this step and judge them."""
     return {"step": step, "climbing": True, "goto": "", "attempt": "", "verdict": "", "no_more": ""}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
@@ -34,8 +34,8 @@ LAST_ANSWER_S = 900.0  # an agent may think for long before it asks for what cam
 LONGEST_SUMMARY = 4000
 
 
-class Both:
-    """A `Progress` that tells two."""
+class Both(Progress):
+    """Tells two; the first is not closed with it."""
 
     def __init__(self, first: Progress, second: Desk) -> None:
         self._first, self._second = first, second
@@ -43,12 +43,6 @@ class Both:
     def emit(self, event: Event) -> None:
         self._second.emit(event)
         self._first.emit(event)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *ended: object) -> None:
-        """The first is somebody else's to close."""
 
 
 @dataclass(frozen=True)

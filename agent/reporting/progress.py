@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from agent.step_names import StepStatus
 from tools.judging.accept import SpeedupInterval
@@ -125,20 +125,8 @@ Event = (
 )
 
 
-class Progress(Protocol):
-    """Where a run tells what it does. `emit` returns at once and never raises for what an event says."""
-
-    def emit(self, event: Event) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class Silent:
-    """A progress that nobody watches."""
+class Progress:
+    """Where a run reports what it does; this base shows nothing. `emit` returns at once and raises for no event."""
 
     def emit(self, event: Event) -> None:
         return

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Self, TextIO
+from typing import TextIO
 
 from agent.reporting import wording
 from agent.reporting.progress import (
@@ -21,6 +20,7 @@ from agent.reporting.progress import (
     Event,
     Judging,
     Note,
+    Progress,
     RunEnded,
     RunStarted,
     StackGrew,
@@ -34,7 +34,7 @@ from tools.judging.accept import SpeedupInterval
 Clock = Callable[[], float]
 
 
-class PlainLines:
+class PlainLines(Progress):
     """Lines that start with the time since the start."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
@@ -47,14 +47,6 @@ class PlainLines:
         stamp = f"{elapsed // 3600}:{elapsed // 60 % 60:02d}:{elapsed % 60:02d}"
         for line in describe(event):
             print(f"{stamp}  {line}", file=self._stream, flush=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return
 
 
 class JsonLines(PlainLines):

@@ -21,6 +21,7 @@ from agent.reporting.progress import (
     Event,
     Judging,
     Note,
+    Progress,
     RunEnded,
     RunStarted,
     StackGrew,
@@ -43,7 +44,7 @@ _MARKS = {
 }
 
 
-class LiveView:
+class LiveView(Progress):
     """One picture at the bottom of the terminal; verdicts and notes scroll by above it."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic, console: Console | None = None) -> None:

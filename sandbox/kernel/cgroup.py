@@ -80,10 +80,6 @@ class Group:
             raise
 
     @property
-    def join_file(self) -> Path:
-        return self.folder / "cgroup.procs"
-
-    @property
     def memory_events(self) -> Path:
         return self.folder / "memory.events"
 

@@ -14,7 +14,7 @@ from agent.builds import HANDED_ON_BYTES, Builds
 from agent.proposals import Proposals
 from agent.records.attempts import Attempt, Attempts
 from agent.records.kept_caches import KeptCaches
-from agent.reporting.progress import Silent
+from agent.reporting.progress import Progress
 from agent.state import RunState
 from agent.step_names import STEPS
 from tests.agent.one_context import one_context
@@ -129,7 +129,7 @@ def test_the_tree_of_an_attempt_goes_when_it_is_given_up(tmp_path: Path, name: s
         add=lambda *_: None,
         ledger=SimpleNamespace(stacked=list),
         forget_cache=lambda attempt: None,
-        progress=Silent(),
+        progress=Progress(),
         scratch=tmp_path,
         _candidates={},
         _checked={},

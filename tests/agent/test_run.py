@@ -14,7 +14,7 @@ from agent.budget import longest_check_s
 from agent.config import RunConfig
 from agent.errors import AgentError
 from agent.records import run_folder
-from agent.reporting.progress import Silent
+from agent.reporting.progress import Progress
 from agent.running import Stoppable
 from sandbox import choose
 from sandbox.devices import load, lock
@@ -116,7 +116,7 @@ def test_the_budget_says_how_long_a_build_that_compiles_itself_is_waited_for(
 
     monkeypatch.setattr(run, "open_referee", open_referee)
     with pytest.raises(Assembled):
-        run.start(config.model_copy(update={"budget_minutes": 22}), Silent())
+        run.start(config.model_copy(update={"budget_minutes": 22}), Progress())
     assert asked["check_timeout_s"] == longest_check_s(22)
 
 
@@ -129,7 +129,7 @@ def test_what_was_spent_is_written_down_though_what_runs_cannot_be_ended(
     monkeypatch.setattr(run, "_assemble", refuse)
     monkeypatch.setattr(Stoppable, "stop_all", refuse)
     with pytest.raises(Assembled):
-        run.start(config, Silent())
+        run.start(config, Progress())
     assert run_folder.find("one", [config.runs_dir]).read().spent_s > 0
 
 

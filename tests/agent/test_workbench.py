@@ -15,7 +15,7 @@ from agent.config import RunConfig
 from agent.context import RunContext
 from agent.records import run_folder
 from agent.records.attempts import Attempt
-from agent.reporting.progress import Silent
+from agent.reporting.progress import Progress
 from agent.workbench import REGISTRY, Workbench
 from tests import forking
 from tests.agent.synthetic_clock import SyntheticClock
@@ -46,7 +46,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
         run._scratch(folder.path) as scratch,
         run.sandbox_for(config, folder.path / "sandbox", (scratch, folder.path / "pristine"), print) as sandbox,
     ):
-        made = run._assemble(folder, scratch, sandbox, Silent(), resumed=False)
+        made = run._assemble(folder, scratch, sandbox, Progress(), resumed=False)
         with contextlib.closing(made.referee):
             made.referee.clock = clock = SyntheticClock()
             pristine = made.builds.pristine_checked().build
