@@ -10,16 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agent.builds import Builds
-from agent.config import RunConfig
 from agent.proposers import Platform, ProposalRequest, Proposer
 from agent.proposers.past import past_of
 from agent.records import measurements
-from agent.records.run_records import RunRecords
-from agent.reporting.progress import Display
 from tools.candidate import Candidate, Site
-from tools.judging.referee import Referee
 from tools.judging.worker import WorkerFault
-from tools.judging.workload import Workload
 from tools.observe import Observer
 from tools.rewrite import CannotRewrite, overlay
 from tools.rewrite.overlay import View
@@ -32,12 +27,7 @@ class Proposals:
     proposer: Proposer
     platform: Platform
     observer: Observer
-    config: RunConfig
-    workload: Workload
-    referee: Referee
-    records: RunRecords
     builds: Builds
-    display: Display
     _observed: dict[str, View | WorkerFault] = field(default_factory=dict)
     _tuned: dict[str, Tuned] = field(default_factory=dict)
 
@@ -46,12 +36,13 @@ class Proposals:
 
         What cannot be observed is asked once. Raises: WorkerFault.
         """
-        base, known = self.records.base(below), self._observed.get(self.records.stack.top)
+        top = self.builds.records.stack.top
+        base, known = self.builds.records.base(below), self._observed.get(top)
         if base not in self._observed:
-            self.display.subject = "the top of the stack"
-            self.display.say("observing", 0, 0)
+            self.builds.display.subject = "the top of the stack"
+            self.builds.display.say("observing", 0, 0)
             found, before = self._seen(base), self._observed
-            self._observed = {base: found} if known is None else {self.records.stack.top: known, base: found}
+            self._observed = {base: found} if known is None else {top: known, base: found}
             for gone in before.keys() - self._observed.keys():
                 remove_tree(self.builds.scratch / "trees" / f"view-{gone[:12]}")
         found = self._observed[base]
@@ -61,43 +52,40 @@ class Proposals:
 
     def _seen(self, commit: str) -> View | WorkerFault:
         try:
-            build = self.builds.of(commit)
+            build, entry = self.builds.of(commit), self.builds.config.entry
             seen = self.observer.observe(build)
-            return overlay.view(build.tree, self.config.entry, seen, self.builds.fresh_tree(f"view-{commit[:12]}"))
+            return overlay.view(build.tree, entry, seen, self.builds.fresh_tree(f"view-{commit[:12]}"))
         except WorkerFault as fault:
             return fault
 
     def request(self, step: str, below: Sequence[str] = ()) -> ProposalRequest:
         """The state of the run, for one step. Raises: WorkerFault."""
-        view, known, base = (
-            self.view(below),
-            measurements.session_start(self.records.run_dir),
-            self.records.base(below),
-        )
-        stacked = self.records.ledger.stacked()
+        records = self.builds.records
+        view, known, base = self.view(below), measurements.session_start(records.run_dir), records.base(below)
+        stacked = records.ledger.stacked()
         return ProposalRequest(
             step=step,
             base=self.builds.of(base).tree,
             tree=view.tree,
-            entry=self.config.entry,
-            entry_is_protected=self.workload.form != "kernelbench",
+            entry=self.builds.config.entry,
+            entry_is_protected=self.builds.workload.form != "kernelbench",
             observation=view.observation,
             platform=self.platform,
-            attempts=[past_of(row, stacked) for row in self.records.ledger.rows],
-            judged_here=self.records.ledger.judged_on(base),
-            cases=[case.for_script() for case in self.workload.cases],
-            steps=self.config.steps,
+            attempts=[past_of(row, stacked) for row in records.ledger.rows],
+            judged_here=records.ledger.judged_on(base),
+            cases=[case.for_script() for case in self.builds.workload.cases],
+            steps=self.builds.config.steps,
             tune=partial(self._tune, base) if self.platform.triton else None,
-            compile_pays={"compile_model", "compose_stack"} <= set(self.config.steps)
+            compile_pays={"compile_model", "compose_stack"} <= set(self.builds.config.steps)
             and known is not None
-            and known.compile_pays(self.referee.delta),
+            and known.compile_pays(self.builds.referee.delta),
             tuning_pays=known is not None
-            and known.tuning_pays(self.referee.delta if self.platform.device == "cuda" else 0.0),
+            and known.tuning_pays(self.builds.referee.delta if self.platform.device == "cuda" else 0.0),
             recording_pays=known is not None
             and self.platform.device == "cuda"
-            and known.recording_pays(self.referee.delta),
+            and known.recording_pays(self.builds.referee.delta),
             compile_endless=known is not None and known.compile_endless,
-            floor=self.referee.delta,
+            floor=self.builds.referee.delta,
             compile_breaks=None if known is None else known.compile_breaks,
         )
 
@@ -114,7 +102,7 @@ class Proposals:
     def _tune(self, base: str) -> Tuned:
         """Asked once for each base. Raises: CannotRewrite."""
         if base not in self._tuned:
-            self.display.say("trying launches of our kernels", 0, 0)
+            self.builds.display.say("trying launches of our kernels", 0, 0)
             try:
                 self._tuned = {base: self.observer.tune(self.builds.of(base))}
             except WorkerFault as fault:

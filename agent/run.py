@@ -209,18 +209,17 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
     workload = referee.workload
     referee.clock = _clock(config, referee.clock)
     folder.write(run.model_copy(update={"environment": environment.describe(workload.environment)}))
-    promises = sandbox.promises()
     progress.emit(
         RunStarted(
-            config.run_id,
-            str(config.target),
-            config.entry,
-            workload.device,
-            str(path),
-            STEPS,
-            sandbox.name,
-            promises.contained,
-            resumed,
+            run_id=config.run_id,
+            target=str(config.target),
+            entry=config.entry,
+            device=workload.device,
+            run_dir=str(path),
+            steps=STEPS,
+            sandbox=sandbox.name,
+            contained=sandbox.promises().contained,
+            resumed=resumed,
         )
     )
     (path / "profiles").mkdir(exist_ok=True)
@@ -229,17 +228,8 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
     display = Display(progress)
     rules = PatchRules(protected=protection(config, workload))
     builds = Builds(config, scratch, workload, referee, rules, records, display, compile_builds(referee, platform))
-    proposals = Proposals(
-        _proposer(config, path, stack),
-        platform,
-        Observer(referee.setting, workload),
-        config,
-        workload,
-        referee,
-        records,
-        builds,
-        display,
-    )
+    observer = Observer(referee.setting, workload)
+    proposals = Proposals(_proposer(config, path, stack), platform, observer, builds)
     ctx = RunContext(
         config=config,
         run_dir=path,
