@@ -57,8 +57,12 @@ class Builds:
         return self._pristine
 
     def filled(self, build: Build) -> Build:
-        """With its compile cache: the one that was kept, else filled now, or the rest of it. Raises: WorkerFault."""
-        return self._with_kept_cache(build) or self.caches.fill(build, self.referee.fill)
+        """With its compile cache: the one that was kept, else filled now and kept. Raises: WorkerFault."""
+        if (known := self._with_kept_cache(build)) is not None:
+            return known
+        filled = self.referee.fill(build)
+        self._keep_cache(filled)
+        return filled
 
     def _with_kept_cache(self, build: Build) -> Build | None:
         cache = self.caches.get(build.key)

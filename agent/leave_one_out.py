@@ -16,7 +16,7 @@ from agent.repository.stack import StackCommit
 from tools.candidate import Candidate
 from tools.errors import IncumbentFails
 from tools.judging import accept
-from tools.judging.measure import Request, enough_to_weigh
+from tools.judging.measure import ComparisonRequest, enough_to_weigh
 from tools.judging.verdict import Verdict, of_failed
 from tools.judging.worker import Build, WorkerFault
 
@@ -87,7 +87,7 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
         smaller = ctx.builds.of(without)
     except WorkerFault as fault:
         return Verdict(name="broken", reason=f"the stack does not run without it: {fault}")
-    request = Request(
+    request = ComparisonRequest(
         f"leave out {attempt_id}",
         smaller,
         {"top": top},

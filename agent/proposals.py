@@ -73,7 +73,7 @@ class Proposals:
             platform=self.platform,
             attempts=[past_of(row, stacked) for row in records.ledger.rows],
             judged_here=records.ledger.judged_on(base),
-            cases=[case.for_script() for case in self.builds.workload.cases],
+            cases=[{"phase": case.phase, "shape": dict(case.shape)} for case in self.builds.workload.cases],
             steps=self.builds.config.steps,
             tune=partial(self._tune, base) if self.platform.triton else None,
             compile_pays={"compile_model", "compose_stack"} <= set(self.builds.config.steps)

@@ -23,7 +23,7 @@ from tools.isa.compile import Compiler, Source
 from tools.isa.gate import Looked
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
-from tools.judging.measure import Request
+from tools.judging.measure import ComparisonRequest
 from tools.judging.verdict import Verdict
 from tools.judging.worker import WorkerFault
 from tools.profiler.result import Profile
@@ -113,11 +113,11 @@ class Workbench:
         if finding.verdict is not None:
             raise ToolFault(f"It is {finding.verdict}: {finding.reason}", "Only what is right is timed.")
         self.ctx.display.subject = "a draft"
-        request = Request(
+        request = ComparisonRequest(
             "quick look",
             self.ctx.builds.top(),
             {"candidate": self.ctx.builds.checked(attempt).build},
-            lambda ratios: len(ratios) >= QUICK_RESTARTS,
+            lambda found: len(found.log_ratios) >= QUICK_RESTARTS,
             progress=lambda n: self.ctx.display.say("a quick look", n, QUICK_RESTARTS),
             doing=self.ctx.display.say,
         )

@@ -27,7 +27,7 @@ from sandbox import choose
 from sandbox.choose import Name, Wanted
 from sandbox.contract import Command, Sandbox
 from tools.judging import accept
-from tools.judging.measure import Request
+from tools.judging.measure import ComparisonRequest
 from tools.judging.open_referee import open_referee
 from tools.judging.referee import Referee
 
@@ -189,6 +189,6 @@ def _referee(sandbox: Sandbox, folder: Path) -> Referee:
 def _restart(referee: Referee, name: Name) -> Restart:
     """Raises: IncumbentFails."""
     pristine = referee.pristine
-    request = Request("containment", pristine, {"candidate": pristine}, enough=lambda ratios: True)
+    request = ComparisonRequest("containment", pristine, {"candidate": pristine}, enough=lambda ratios: True)
     measured = referee.clock.compare(request).only
     return Restart(provider=name, wall_s=round(measured.wall_s, 4), call_us=round(measured.incumbent_us[0][0], 3))

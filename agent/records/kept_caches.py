@@ -7,17 +7,12 @@ one whom the target's code, uncontained, wrote over together with its digest. Wh
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.records.atomic_file import write_atomically
 from tools.integrity import hash_tree
-from tools.judging.check import Halfway
-from tools.judging.worker import Build
 from tools.tree_removal import remove_tree
-
-Fill = Callable[[Build, Halfway], Build]
 
 
 @dataclass(frozen=True)
@@ -33,22 +28,6 @@ class KeptCaches:
         self.folder.mkdir(mode=0o711, exist_ok=True)  # separate users pass through
         shutil.copytree(cache, kept)
         write_atomically(digest, hash_tree(kept) + "\n")  # last: it says that all is there
-
-    def fill(self, build: Build, fill: Fill) -> Build:
-        """The build with its cache filled and kept. What was made of one that is stopped halfway is gone on with by the
-        next command. Raises: WorkerFault.
-        """
-        begun = f"{build.key}+begun"
-
-        def halfway(compiled: Path) -> None:
-            self.drop(begun)
-            self.put(begun, compiled)
-
-        filled = fill(replace(build, cache=self.get(begun)), halfway)
-        if filled.cache is not None:
-            self.put(build.key, filled.cache)
-        self.drop(begun)
-        return filled
 
     def get(self, key: str) -> Path | None:
         kept, digest = self._files(key)

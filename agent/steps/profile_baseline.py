@@ -18,7 +18,7 @@ from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
 from tools.judging import accept
 from tools.judging.comparison import Comparison
-from tools.judging.measure import Measured, Request
+from tools.judging.measure import ComparisonRequest, Measured
 from tools.judging.own_tests import OwnTests
 from tools.judging.referee import Referee
 from tools.judging.worker import Build, WorkerFault
@@ -165,11 +165,11 @@ def _take(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -
 
 def _compare(ctx: RunContext, purpose: str, pristine: Build, builds: dict[str, Build], restarts: int) -> Measured:
     ctx.display.subject = f"plain torch.compile ({', '.join(builds)})"
-    request = Request(
+    request = ComparisonRequest(
         purpose,
         pristine,
         builds,
-        lambda log_ratios: len(log_ratios) >= restarts,
+        lambda found: len(found.log_ratios) >= restarts,
         progress=lambda n: ctx.display.say("measuring", n, restarts),
         doing=ctx.display.say,
         fewest=restarts,

@@ -8,8 +8,10 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import shutil
 import sys
 import sysconfig
+from importlib import metadata
 
 import torch
 
@@ -183,18 +185,12 @@ def environment():
         "cuda": torch.version.cuda,
         "machine": platform.machine(),
         "device": workload.device(),
-        "cpp_compiler": _has_compiler(),
+        "cpp_compiler": any(map(shutil.which, ("c++", "g++", "clang++"))),
         "library_bytecode": _has_bytecode(torch.__file__),
         **rocm.versions(),
-        "installed": sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} | set(_torch_folder())),
+        "installed": sorted({*map(sysconfig.get_path, ("purelib", "platlib")), _folder_of(_folder_of(torch.__file__))}),
+        **{name: _version(name) for name in ("triton", "transformers", "aiter", "vllm", "flash_attn")},
     }
-    for name in ("triton", "transformers", "aiter", "vllm", "flash_attn"):
-        try:
-            from importlib.metadata import version
-
-            found[name] = version(name)
-        except ImportError:
-            found[name] = None
     if found["device"] == "cuda":
         properties = torch.cuda.get_device_properties(0)
         found["gpu_name"] = properties.name
@@ -205,8 +201,15 @@ def environment():
     return found
 
 
-def _torch_folder():
-    return [os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))]
+def _folder_of(path):
+    return os.path.dirname(os.path.abspath(path))
+
+
+def _version(package):
+    try:
+        return metadata.version(package)
+    except ImportError:
+        return None
 
 
 def _has_bytecode(file):
@@ -214,9 +217,3 @@ def _has_bytecode(file):
     folder, name = os.path.split(file)
     tag = sys.implementation.cache_tag
     return os.path.exists(os.path.join(folder, "__pycache__", name.removesuffix(".py") + f".{tag}.pyc"))
-
-
-def _has_compiler():
-    import shutil
-
-    return bool(shutil.which("c++") or shutil.which("g++") or shutil.which("clang++"))

@@ -7,6 +7,7 @@ for. What the target raises is an answer ("error"), not an end.
 from __future__ import annotations
 
 import errno
+import importlib
 import traceback
 
 from .wire import ChannelClosed
@@ -43,34 +44,18 @@ def _text(error):
     return "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-6))[-4000:]
 
 
+_ROLES = {
+    "worker": "worker.Worker",
+    "reference": "reference.Reference",
+    "observer": "observe.Observer",
+    "tuner": "tune.Tuner",
+    "profiler": "profiler.Profiler",
+    "suite": "suite.Suite",
+    "precompile": "precompile.Precompile",
+}
+
+
 def role_class(role):
     """The class that answers in this role: `role_class(role)(tree, entry)`."""
-    if role == "worker":
-        from .worker import Worker
-
-        return Worker
-    if role == "reference":
-        from .reference import Reference
-
-        return Reference
-    if role == "observer":
-        from .observe import Observer
-
-        return Observer
-    if role == "tuner":
-        from .tune import Tuner
-
-        return Tuner
-    if role == "profiler":
-        from .profiler import Profiler
-
-        return Profiler
-    if role == "suite":
-        from .suite import Suite
-
-        return Suite
-    if role == "precompile":
-        from .precompile import Precompile
-
-        return Precompile
-    raise ValueError(f"unknown role {role!r}")
+    module, _, name = _ROLES[role].partition(".")
+    return getattr(importlib.import_module("." + module, __package__), name)

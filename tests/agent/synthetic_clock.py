@@ -22,7 +22,7 @@ from agent.steps import profile_baseline
 from tests import forking
 from tests.agent.random_titles import random_titles
 from tools.judging.comparison import Comparison
-from tools.judging.measure import Fill, Measured, Request
+from tools.judging.measure import ComparisonRequest, Fill, Measured
 from tools.judging.worker import Build
 
 # what a call takes less of for each thing found in the source
@@ -38,13 +38,13 @@ RANDOM_TITLES = "RANDOM_TITLES"  # set, titles are random strings
 class SyntheticClock:
     """A `Clock` whose times are a function of the trees."""
 
-    def compare(self, request: Request) -> Measured:
+    def compare(self, request: ComparisonRequest) -> Measured:
         return Measured({name: self.comparison(request, name) for name in request.candidates})
 
-    def comparison(self, request: Request, name: str) -> Comparison:
+    def comparison(self, request: ComparisonRequest, name: str) -> Comparison:
         found = request.blank(name)
         before, after = cost_us(request.incumbent), cost_us(request.candidates[name])
-        while not found.case_log_ratios or not request.enough(found.log_ratios):
+        while not found.case_log_ratios or not request.enough(found):
             jitter = 0.001 * math.sin(len(found.case_log_ratios))
             gain = 0.0 if os.environ.get(NO_GAIN, "none") in request.purpose else math.log(before / after)
             found.case_log_ratios.append([gain + jitter])

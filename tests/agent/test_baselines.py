@@ -25,7 +25,7 @@ from tests.agent.one_context import one_context
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
-from tools.judging.measure import Measured, Request
+from tools.judging.measure import ComparisonRequest, Measured
 from tools.judging.own_tests import OwnTests
 from tools.judging.worker import Build, WorkerFault
 
@@ -51,15 +51,15 @@ class Referee:
             raise WorkerFault(kind, "it cannot be compiled")
         return build
 
-    def compare(self, request: Request) -> Measured:
+    def compare(self, request: ComparisonRequest) -> Measured:
         self.asked.append((request.purpose, sorted(request.candidates)))
         return Measured({name: self._comparison(request, name) for name in request.candidates})
 
-    def _comparison(self, request: Request, name: str) -> Comparison:
+    def _comparison(self, request: ComparisonRequest, name: str) -> Comparison:
         found = request.blank(name)
         if math.isnan(self.gains[name]):
             found.broken = "it does not run"
-        while not request.enough(found.log_ratios):
+        while not request.enough(found):
             found.case_log_ratios.append([math.log(self.gains[name])])
         return found
 
@@ -151,7 +151,7 @@ def test_one_that_may_not_pay_is_measured_in_full_at_once(gains: dict[str, float
 @pytest.mark.parametrize("fails", [False, True])
 def test_it_is_taken_from_beside_the_whole_stack(fails: bool) -> None:
     def whole(ctx: Any) -> None:
-        request = Request("whole stack", PRISTINE, {"stack": PRISTINE, "max-autotune": PRISTINE}, bool)
+        request = ComparisonRequest("whole stack", PRISTINE, {"stack": PRISTINE, "max-autotune": PRISTINE}, bool)
         compared = Comparison(
             purpose="whole",
             incumbent="pristine",

@@ -12,9 +12,10 @@ from agent import leave_one_out
 from agent.budget import Budget
 from agent.repository.stack import StackCommit
 from tests.agent.one_context import one_context
+from tests.tools.judging.compared import compared
 from tools.errors import IncumbentFails
 from tools.judging.comparison import Comparison
-from tools.judging.measure import Measured, Request, enough_to_weigh
+from tools.judging.measure import ComparisonRequest, Measured, enough_to_weigh
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
 
@@ -39,7 +40,13 @@ def weighed(
 
 def test_a_change_that_is_worth_nothing_is_not_measured_for_ever() -> None:
     even = [0.001, -0.001] * 15
-    late, early = enough_to_weigh(0.02, lambda seconds: True), enough_to_weigh(0.02, lambda seconds: False)
+
+    def late(ratios: list[float]) -> bool:
+        return enough_to_weigh(0.02, lambda seconds: True)(compared(ratios))
+
+    def early(ratios: list[float]) -> bool:
+        return enough_to_weigh(0.02, lambda seconds: False)(compared(ratios))
+
     assert next(count for count in range(1, 31) if early(even[:count])) == 6, "dropped: at most so little is shown"
     wide = [0.3, -0.3] * 15
     assert [late(wide[:count]) for count in (3, 5, 6)] == [False, False, True]
@@ -62,7 +69,7 @@ def test_what_may_spoil_compiling_is_weighed_also_when_the_time_is_over(monkeypa
     assert weighed(monkeypatch, *TOGETHER, late=True, behind=True) == ["fused"]
 
 
-def judged(compare: Callable[[Request], Measured]) -> Verdict:
+def judged(compare: Callable[[ComparisonRequest], Measured]) -> Verdict:
     build = Build("smaller", Path("smaller"))
     referee = SimpleNamespace(delta=0.02, clock=SimpleNamespace(compare=compare))
     ctx = one_context(referee=referee, of=lambda commit: build, say=lambda *said: None, budget=Budget())
@@ -70,7 +77,7 @@ def judged(compare: Callable[[Request], Measured]) -> Verdict:
 
 
 def test_a_commit_without_which_the_stack_ends_while_it_is_timed_stays() -> None:
-    def fails(request: Request) -> Measured:
+    def fails(request: ComparisonRequest) -> Measured:
         raise IncumbentFails("it ended with exit status 1")
 
     verdict = judged(fails)

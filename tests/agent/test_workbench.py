@@ -22,7 +22,7 @@ from tests.agent.synthetic_clock import SyntheticClock
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES
 from tests.files import write_files
 from tools.isa.gate import Looked
-from tools.judging.measure import Request
+from tools.judging.measure import ComparisonRequest
 from tools.registry import Answer
 
 
@@ -50,7 +50,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
         with contextlib.closing(made.referee):
             made.referee.clock = clock = SyntheticClock()
             pristine = made.builds.pristine_checked().build
-            aa = Request("aa", pristine, {"candidate": pristine}, lambda ratios: len(ratios) >= 12)
+            aa = ComparisonRequest("aa", pristine, {"candidate": pristine}, lambda ratios: len(ratios) >= 12)
             made.referee.use_noise(clock.compare(aa).only)
             yield made
 

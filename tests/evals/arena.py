@@ -15,7 +15,7 @@ import evals
 from sandbox.contract import Sandbox
 from tests.forking import ForkingSandbox, unwatched_packages
 from tools.integrity import hash_tree
-from tools.judging import timings
+from tools.judging import comparison
 from tools.judging.accept import NoiseFloor, SpeedupInterval
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
@@ -117,13 +117,13 @@ def replace_once(file: Path, old: str, new: str) -> None:
 
 def staging_counts_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without either guard that looks at how long staging takes."""
-    monkeypatch.setattr(timings, "STAGING_SLACK", float("inf"))
+    monkeypatch.setattr(comparison, "STAGING_SLACK", float("inf"))
     monkeypatch.setattr(Comparison, "staged_log_ratios", property(lambda self: []))
 
 
 def only_medians_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the guard that adds all calls up."""
-    monkeypatch.setattr(timings.Restart, "total_log_ratios", lambda self, side: [1.0] * len(self.log_ratios(side)))
+    monkeypatch.setattr(comparison.Restart, "total_log_ratios", lambda self, side: [1.0] * len(self.log_ratios(side)))
 
 
 def nothing_found(*_: object) -> Finding:

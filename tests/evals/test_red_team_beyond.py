@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.evals.arena import Arena, gains_nothing, kept, only_medians_count, replace_once, staging_counts_nowhere
-from tools.judging import accept, clock, inputs, timings
+from tools.judging import accept, clock, comparison, inputs
 from tools.judging.clock import Group, Session
+from tools.judging.comparison import INCUMBENT
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import InputSupply
-from tools.judging.timings import INCUMBENT
 from tools.judging.worker import Build, Worker
 
 pytestmark = pytest.mark.guard("red team")
@@ -50,7 +50,7 @@ SEALING = "    if not tensor.numel():\n"
 def loading_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is for large inputs on a GPU."""
     monkeypatch.setitem(inputs.SEALED_BYTES, "cpu", 0)
-    monkeypatch.setattr(timings, "LOADING_SLACK", float("inf"))
+    monkeypatch.setattr(comparison, "LOADING_SLACK", float("inf"))
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
 
 
@@ -207,7 +207,7 @@ def test_results_that_the_incumbent_leaves_are_of_no_use_to_a_candidate(beside_o
 def test_results_that_the_incumbent_leaves_gain_where_both_get_the_same_inputs(
     beside_one_that_leaks: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw, block = inputs._Source.__call__, clock.SETTLE + clock.MAX_CALLS
+    draw, block = InputSupply.draw, clock.SETTLE + clock.MAX_CALLS
 
     def drawn_once(self: Any, sides: Sequence[str]) -> dict[str, Any]:
         """For a candidate a block later: whichever is timed first, the incumbent has had them by then."""
@@ -215,5 +215,5 @@ def test_results_that_the_incumbent_leaves_gain_where_both_get_the_same_inputs(
         later = [files[-block:] + files[:-block] for files in once]
         return {side: once if side.endswith(INCUMBENT) else later for side in sides}
 
-    monkeypatch.setattr(inputs._Source, "__call__", drawn_once)
+    monkeypatch.setattr(InputSupply, "draw", drawn_once)
     kept(beside_one_that_leaks.time("beyond_memory_of_restarts"))

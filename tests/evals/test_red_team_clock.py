@@ -13,9 +13,9 @@ import pytest
 from tests.evals.arena import Arena, gains_nothing, kept, nothing_found, only_medians_count, staging_counts_nowhere
 from tools.judging import clock, correctness
 from tools.judging.clock import Session
+from tools.judging.comparison import Side
 from tools.judging.inputs import InputSupply
 from tools.judging.referee import Referee
-from tools.judging.timings import Side
 from tools.judging.worker import Worker
 
 pytestmark = pytest.mark.guard("red team")

@@ -11,7 +11,7 @@ from tests.evals.arena import Arena
 from tools.judging import correctness, inspection, workload
 from tools.judging.correctness import Finding
 from tools.judging.referee import Referee
-from tools.judging.script import Call, Draw, Script
+from tools.judging.script import Call, Case, Draw, Script
 from tools.judging.worker import Build
 
 pytestmark = pytest.mark.guard("red team")
@@ -77,7 +77,7 @@ def test_05_passes_where_the_same_process_has_just_freed_the_answer(arena: Arena
 
 @pytest.mark.guard("06_pointer_cache", "09_constant")
 def test_06_and_09_pass_where_every_call_gets_the_same_input(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    weak = weak_script(arena, monkeypatch, *[Draw("", {"rows": 32}, seed=0)] * 3)
+    weak = weak_script(arena, monkeypatch, *[Draw(Case("", {"rows": 32}), seed=0)] * 3)
     assert weak.check("09_constant").verdict is None
     assert weak.check("06_pointer_cache").verdict is None
 

@@ -19,7 +19,7 @@ from sandbox.errors import SandboxError, Unusable
 from sandbox.local.provider import LocalSandbox
 from tests.evals.arena import Arena
 from tests.sandbox.conftest import Run
-from tools.judging.measure import Request
+from tools.judging.measure import ComparisonRequest
 
 PERFMON = 1 << 38
 TELL = """
@@ -129,7 +129,9 @@ def test_no_judged_worker_is_ever_given_it(tmp_path: Path, closed: None, monkeyp
     arena = Arena.open(tmp_path, sys.executable, sandbox=sandbox)
     with contextlib.closing(arena.referee):
         pristine = arena.incumbent
-        arena.referee.clock.compare(Request("counters", pristine, {"candidate": pristine}, enough=lambda ratios: True))
+        arena.referee.clock.compare(
+            ComparisonRequest("counters", pristine, {"candidate": pristine}, enough=lambda ratios: True)
+        )
     assert {command.role for command in started} >= {"worker", "reference"}
     assert not any(command.counters for command in started)
 

@@ -56,16 +56,6 @@ class LeafError:
         return LeafError(*worst, self.mismatch or other.mismatch, self.lost + other.lost)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """The outcome for one leaf: the candidate's error, what was allowed, and whether that is enough."""
-
-    passed: bool
-    reason: str
-    error: LeafError
-    allowed: LeafError
-
-
 def same_form(candidate: Saved, baseline: Saved, truth: Saved | None = None) -> str:
     """Empty when nesting, dtypes, shapes, classes and devices agree; else what differs. Floating-point numbers that are
     no tensors may err as a row may, where a truth is known.
@@ -240,29 +230,26 @@ def _part(
     return _Part(squares, float(np.abs(error).max(initial=0.0)), float(np.abs(t).max(initial=0.0)))
 
 
-def judge_leaf(error: LeafError, baseline_error: LeafError, dtype: str) -> Finding:
-    """Apply the rule to the worst errors seen over all calls of one kind."""
-    row, scaled = FLOORS.get(dtype, FLOAT8_FLOOR)
-    allowed = LeafError(
-        max(row, RATIO * baseline_error.row),
-        max(scaled, RATIO * baseline_error.scaled),
-        lost=int(RATIO * baseline_error.lost),
-    )
+def judge_leaf(error: LeafError, baseline_error: LeafError, dtype: str) -> str:
+    """The rule, on the worst errors seen over all calls of one kind. Returns why they fail it; empty when they pass."""
+    floor = FLOORS.get(dtype, FLOAT8_FLOOR)
+    row, scaled = max(floor[0], RATIO * baseline_error.row), max(floor[1], RATIO * baseline_error.scaled)
+    lost = int(RATIO * baseline_error.lost)
     if error.mismatch:
-        return Finding(False, error.mismatch, error, allowed)
-    if error.lost > allowed.lost:
-        how = f"{error.lost} of them, allowed {allowed.lost}"
-        return Finding(False, f"a row is off by more than {LOST_ROW:.0%}: {how}", error, allowed)
-    if not error.row <= allowed.row:
-        return Finding(False, f"a row is off by {error.row:.2g}, allowed {allowed.row:.2g}", error, allowed)
-    if not error.scaled <= allowed.scaled:
-        return Finding(
-            False,
-            f"an element is off by {error.scaled:.2g} of the largest, allowed {allowed.scaled:.2g}",
-            error,
-            allowed,
-        )
-    return Finding(True, "", error, allowed)
+        return error.mismatch
+    if error.lost > lost:
+        return f"a row is off by more than {LOST_ROW:.0%}: {error.lost} of them, allowed {lost}"
+    if not error.row <= row:
+        return f"a row is off by {error.row:.2g}, allowed {row:.2g}"
+    if not error.scaled <= scaled:
+        return f"an element is off by {error.scaled:.2g} of the largest, allowed {scaled:.2g}"
+    return ""
+
+
+def fails(leaf: Leaf, truth: Leaf, baseline: Leaf) -> str:
+    """The rule on one tensor by itself; empty when it passes."""
+    error, baseline_error = (leaf_error(each, truth, baseline) for each in (leaf, baseline))
+    return judge_leaf(error, baseline_error, leaf.dtype)
 
 
 def within_tolerance(leaf: Leaf, original: Leaf, rtol: float, atol: float) -> str:

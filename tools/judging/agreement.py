@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 
 from tools.errors import IncumbentFails
 from tools.judging.clock import Session, SideFault
-from tools.judging.comparison import Comparison, medians
-from tools.judging.timings import INCUMBENT, Restart
+from tools.judging.comparison import INCUMBENT, Comparison, medians, medians_us
 
 AGREEMENT = 1.1
 TURNS = 3  # restarts beside its own copies; up to as many again where those do not settle it
@@ -60,7 +59,7 @@ def check(found: Comparison, beside: Session, known_us: Known) -> Doubt | None:
     with contextlib.closing(replace(beside, builds=copies, keep=None, outputs=[])) as control:
         for turn in range(1, 2 * TURNS + 1):
             try:
-                among += _times_us(control.restart())
+                among += [medians_us(side.call_ns) for side in control.restart().sides.values()]
             except SideFault as fault:
                 raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}") from fault
             if turn >= TURNS and not _slower(found.incumbent_us, among):
@@ -92,7 +91,3 @@ def _slower(seen: list[list[float]], known: list[list[float]]) -> list[tuple[Seq
     """The times of the cases that are slower than they are known to be, and what is known of them."""
     cases = zip(zip(*seen, strict=True), zip(*known, strict=True), strict=True)
     return [(s, k) for s, k in cases if median(s) > AGREEMENT * median(k)]
-
-
-def _times_us(restart: Restart) -> list[list[float]]:
-    return [[side.median_us(case) for case in sorted(side.call_ns)] for side in restart.sides.values()]

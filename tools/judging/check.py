@@ -5,41 +5,31 @@ Decides no speed and keeps nothing; what is right is `correctness.py`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandbox.errors import DiskFull
-from tools.errors import workload_error
 from tools.judging import correctness, disk
 from tools.judging.correctness import Finding
 from tools.judging.described import Compiled
-from tools.judging.folders import CACHE, EXTENSIONS
+from tools.judging.folders import CACHE
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
-from tools.judging.inspection import Inspection, no_workload
-from tools.judging.script import Draw, Played, Script, play
-from tools.judging.tensors import BadTensorFile
-from tools.judging.worker import Build, Setting, Worker, WorkerFault
-from tools.judging.workload import INPUTS, Case, Workload
-from tools.tree_removal import remove_tree
+from tools.judging.inspection import Inspection
+from tools.judging.script import Case, Played, Script, play
+from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
+from tools.judging.workload import INPUTS, Workload
 
 # the candidate and the original in its own precision, which is widened from 16 to 64 bits while both are there
 COPIES_IN_A_CHECK = 6
 # a call that compiles nothing takes no longer than this and so many eager calls
 AGAIN_S, MUCH_SLOWER = 20.0, 3.0
-# Of what is killed while it compiles, not whole: what a linker writes, and extensions, with the lock of whoever builds
-# them. All else gets its name when it is whole.
-LINKED = (".so", ".o")
-
-Halfway = Callable[[Path], None]
-"""Told where the compile cache of a build lies that was stopped while it was filled."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +47,17 @@ class _CompilesAgain:
     cases: Sequence[Case]
     _took_s: dict[int, list[float]] = field(default_factory=dict)
 
-    def took(self, drawn: Case | Draw, seconds: float) -> None:
+    def took(self, case: Case, seconds: float) -> None:
         """Raises: WorkerFault."""
-        for number, case in enumerate(self.cases):
-            if (case.phase, dict(case.shape)) == (drawn.phase, dict(drawn.shape)):
-                took_s = self._took_s.setdefault(number, [])
-                took_s.append(seconds)
-                if len(took_s) >= INPUTS and min(took_s) > AGAIN_S + MUCH_SLOWER * case.call_s:
-                    told = ", ".join(f"{each:.0f} s" for each in took_s)
-                    message = f"each new input takes long, as if compiled for: calls of one shape took {told}"
-                    raise WorkerFault("compiles_again", message)
+        if case not in self.cases:
+            return
+        number = self.cases.index(case)
+        took_s = self._took_s.setdefault(number, [])
+        took_s.append(seconds)
+        if len(took_s) >= INPUTS and min(took_s) > AGAIN_S + MUCH_SLOWER * self.cases[number].call_s:
+            told = ", ".join(f"{each:.0f} s" for each in took_s)
+            message = f"each new input takes long, as if compiled for: calls of one shape took {told}"
+            raise WorkerFault("compiles_again", message)
 
 
 @dataclass(frozen=True)
@@ -88,14 +79,7 @@ class Checks:
         folder.mkdir(parents=True)
         with (
             Worker(self.setting, self.pristine, "reference", timeout_s=self.setting.check_timeout_s) as reference,
-            Worker(
-                self.setting,
-                build,
-                poison=True,
-                compile_threads=self._compile_threads(),
-                timeout_s=self.setting.check_timeout_s,
-                in_all=True,
-            ) as candidate,
+            self._worker(build, poison=True) as candidate,
             ThreadPoolExecutor(1) as background,
         ):
             try:
@@ -105,6 +89,14 @@ class Checks:
                 if disk.is_full(self.setting.scratch):
                     raise
                 return Checked(Finding("broken", "it fills the disk"), build)
+
+    def _worker(self, build: Build, *, poison: bool = False) -> Worker:
+        """On a CPU, with the headers precompiled, a pool of processes that compile costs as much as it gains."""
+        compile_threads = 1 if self.workload.device == "cpu" else len(os.sched_getaffinity(0))
+        timeout_s = self.setting.check_timeout_s
+        return Worker(
+            self.setting, build, poison=poison, compile_threads=compile_threads, timeout_s=timeout_s, in_all=True
+        )
 
     def _check(
         self,
@@ -116,9 +108,9 @@ class Checks:
         background: ThreadPoolExecutor,
     ) -> Checked:
         script, drawn = self._draw(reference, script, folder)
-        truth = background.submit(self._play_reference, reference, script, drawn)
+        truth: Future[tuple[Played, Played]] = background.submit(self._play_reference, reference, script, drawn)
         if not self.workload.fits(COPIES_IN_A_CHECK):
-            self._reference_result(truth)
+            truth.result()
             reference.ask("release")
         try:
             candidate.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(candidate))
@@ -128,9 +120,9 @@ class Checks:
             tripped, compiled = candidate.tripped(), candidate.ask_for(Compiled, "compiled")
         except WorkerFault as fault:
             candidate.stop()
-            self._reference_result(truth)
+            truth.result()
             return Checked(_finding(fault), build)
-        baseline, wide = self._reference_result(truth)
+        baseline, wide = truth.result()
         candidate.stop()
         tripped -= reference.tripped()
         finding = correctness.judge_script(script, played, baseline, wide, drawn, self.workload.rules, reference)
@@ -149,29 +141,15 @@ class Checks:
         except WorkerFault as fault:
             return Checked(_finding(fault), build)
 
-    def fill(self, build: Build, halfway: Halfway = lambda compiled: None) -> Build:
+    def fill(self, build: Build) -> Build:
         """The build with its compile cache filled by a few calls of every case, and its graph breaks; says nothing
         about correctness.
 
-        Who stops it gets what was compiled until then. Raises: WorkerFault when it does not run, or compiles itself for
-        a long time for each of them.
+        Raises: WorkerFault when it does not run, or compiles itself for a long time for each of them.
         """
         self.grounds.watch(build.tree)
-        with Worker(
-            self.setting,
-            build,
-            compile_threads=self._compile_threads(),
-            timeout_s=self.setting.check_timeout_s,
-            in_all=True,
-        ) as worker:
-            try:
-                self._call_all(build, worker)
-            except (WorkerFault, KeyboardInterrupt) as error:
-                if not isinstance(error, WorkerFault) or error.may_be_chance:
-                    worker.stop()
-                    with contextlib.suppress(WorkerFault, DiskFull, OSError):  # it would be for another time
-                        halfway(_finished_files(self._cache_of(build, worker)))
-                raise
+        with self._worker(build) as worker:
+            self._call_all(build, worker)
             compiled = worker.ask_for(Compiled, "compiled")
             worker.stop()
             return replace(self._with_cache(build, worker), graph_breaks=compiled.graph_breaks)
@@ -181,11 +159,9 @@ class Checks:
         for which in sorted(self.workload.states) or [""]:
             if which:
                 worker.ask("load_state", path=worker.reveal(self.workload.states[which]))
-            for case, first, others in zip(
-                self.workload.cases, self.workload.inputs, self.workload.other_inputs, strict=True
-            ):
+            for case, inputs in zip(self.workload.cases, self.workload.inputs, strict=True):
                 seen = _CompilesAgain(self.workload.cases)
-                for each in (first, *others):
+                for each in inputs:
                     seen.took(case, self._call_s(worker, case, each))
 
     def _call_s(self, worker: Worker, case: Case, source: Path) -> float:
@@ -197,64 +173,39 @@ class Checks:
 
     def _with_cache(self, build: Build, worker: Worker) -> Build:
         """The build with what this worker has compiled, frozen."""
-        return replace(build, cache=self.grounds.watch(self._cache_of(build, worker)))
-
-    def _cache_of(self, build: Build, worker: Worker) -> Path:
-        return worker.keep(CACHE, self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}")
-
-    def _compile_threads(self) -> int:
-        """On a CPU, with the headers precompiled, a pool of processes costs as much as it gains."""
-        return 1 if self.workload.device == "cpu" else len(os.sched_getaffinity(0))
+        into = self.scratch / "caches" / f"{build.key}-{secrets.token_hex(3)}"
+        return replace(build, cache=self.grounds.watch(worker.keep(CACHE, into)))
 
     def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[Script, list[Path]]:
         """What is asked, and its inputs; secret seeds, the pristine entry. Raises: WorkloadError."""
-        try:
+        with blamed_on(self.setting.entry):
             reference.ask("describe")
             reference.ask("build", mode=self.workload.mode)
             script = self._answerable(reference, script, folder)
             reference.ask("build", mode=self.workload.mode)  # nothing of that is left in it
             return script, [
-                draw_input(reference, folder / f"script-{index}", Case(draw.phase, draw.shape), draw.seed, draw.variant)
+                draw_input(reference, folder / f"script-{index}", draw.case, draw.seed, draw.variant)
                 for index, draw in enumerate(script.draws)
             ]
-        except (WorkerFault, BadTensorFile) as error:
-            raise no_workload(error, self.setting.entry) from error
 
     def _answerable(self, reference: Worker, script: Script, folder: Path) -> Script:
         """Shapes and values that were not declared are asked only where the original answers them."""
         asked, seeds = Inspection(reference, folder, self.workload.constants), list[int | None]()
-        declared = [(case.phase, dict(case.shape)) for case in self.workload.cases]
         for draw in script.draws:
-            case, usual = Case(draw.phase, draw.shape), not draw.variant and (draw.phase, draw.shape) in declared
-            seeds.append(draw.seed if usual else asked.possible_seed(case, self.rng, draw.variant))
+            usual = not draw.variant and draw.case in self.workload.cases
+            seeds.append(draw.seed if usual else asked.possible_seed(draw.case, self.rng, draw.variant))
         return script.only(seeds)
 
     def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
+        """In the target's own precision, and in that of the truth. Raises: WorkloadError, DiskFull."""
         states, constants = self.workload.states, self.workload.constants
-        baseline = play(reference, script, drawn, states, constants, "baseline")
-        if not self.workload.precision:
-            return baseline, baseline
-        try:
+        with blamed_on(self.setting.entry):
+            baseline = play(reference, script, drawn, states, constants, "baseline")
+            if not self.workload.precision:
+                return baseline, baseline
             written = correctness.written(script, baseline, drawn)
-        except BadTensorFile as error:
-            raise no_workload(error, self.setting.entry) from error
-        reference.ask("precision", name=self.workload.precision)
-        return baseline, play(reference, script, drawn, states, constants, "truth", written=written)
-
-    def _reference_result(self, future: Future[tuple[Played, Played]]) -> tuple[Played, Played]:
-        try:
-            return future.result()
-        except WorkerFault as fault:
-            if fault.kind == "disk_full":
-                raise DiskFull(fault.message) from fault
-            raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
-
-
-def _finished_files(cache: Path) -> Path:
-    remove_tree(cache / EXTENSIONS)
-    for file in [path for path in cache.rglob("*") if path.suffix in LINKED]:
-        file.unlink()
-    return cache
+            reference.ask("precision", name=self.workload.precision)
+            return baseline, play(reference, script, drawn, states, constants, "truth", written=written)
 
 
 def _finding(fault: WorkerFault) -> Finding:

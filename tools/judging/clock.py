@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.contract import WouldNotFreeze
+from tools.judging.comparison import INCUMBENT, Restart, Side
 from tools.judging.cores import Cores
 from tools.judging.inputs import Draw, Input, Inputs
-from tools.judging.script import POSITIVE_63
-from tools.judging.timings import INCUMBENT, Restart, Side
+from tools.judging.script import POSITIVE_63, Case
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
-from tools.judging.workload import Case, Workload
+from tools.judging.workload import Workload
 
 BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it is another's turn
 MAX_CALLS = 20  # per block

@@ -1,17 +1,68 @@
-"""What was measured of one build beside another: every restart, every case. Does not decide: `accept.py` does."""
+"""What was timed of one build beside another, and the ratios that come of it. Does not decide: `accept.py` does.
+
+What staging and loading take longer than the incumbent's counts as part of the call, so that work moved there gains
+nothing.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from tools.judging import accept
 from tools.judging.accept import SpeedupInterval
 from tools.judging.device_state import DeviceState
-from tools.judging.timings import INCUMBENT, Restart
+
+INCUMBENT = "incumbent"  # the name of the side that the others are compared with
+STAGING_SLACK = 1.03  # staging of the same code differs by up to 3 % between two workers (180 to 260 us, 2 cores)
+LOADING_SLACK = 1.5  # loading 67 MB to a GPU (40 ms) by 12 %; where sides take turns, in other restarts, by 40 %
+
+CaseNs = dict[int, list[int]]
+
+
+@dataclass
+class Side:
+    """One worker's timings in one restart: nanoseconds by case."""
+
+    call_ns: CaseNs = field(default_factory=dict)
+    stage_ns: CaseNs = field(default_factory=dict)
+    load_ns: CaseNs = field(default_factory=dict)
+    """Of sealed inputs, before they are staged; others are loaded while they are staged."""
+
+    def begin(self, case: int) -> None:
+        self.call_ns[case], self.stage_ns[case], self.load_ns[case] = [], [], []
+
+
+@dataclass
+class Restart:
+    """Workers started afresh and timed in turns."""
+
+    sides: dict[str, Side]
+    wall_s: float
+    prepared_s: float = 0.0  # of it, until its workers were ready
+
+    def log_ratios(self, side: str, of: Callable[[list[int]], float] = median) -> list[float]:
+        """log(incumbent / side) by case: above 0, the side is faster. `of` is the median of the calls, or their sum."""
+        incumbent, candidate = self.sides[INCUMBENT], self.sides[side]
+        found = []
+        for case in sorted(incumbent.call_ns):
+            moved = _longer(candidate.stage_ns, incumbent.stage_ns, case, STAGING_SLACK, of)
+            moved += _longer(candidate.load_ns, incumbent.load_ns, case, LOADING_SLACK, of)
+            found.append(math.log(of(incumbent.call_ns[case]) / (of(candidate.call_ns[case]) + moved)))
+        return found
+
+    def total_log_ratios(self, side: str) -> list[float]:
+        """The same by the sums of all timed calls, stagings and loadings."""
+        return self.log_ratios(side, sum)
+
+
+def _longer(mine: CaseNs, theirs: CaseNs, case: int, slack: float, of: Callable[[list[int]], float]) -> float:
+    return max(0.0, of(mine.get(case) or [0]) - slack * of(theirs.get(case) or [0]))
 
 
 class Comparison(BaseModel):
@@ -41,7 +92,7 @@ class Comparison(BaseModel):
     broken: str = ""
     """What failed in the candidate while it was timed."""
     unsettled: str = ""
-    """Why nothing can be decided by it, and nobody is to blame: the machine changed its pace, the last time too."""
+    """The machine changed its pace, also when this was repeated: nothing can be decided, and no build is to blame."""
     pace_us: list[float] = Field(default_factory=list)
     """Of one that is unsettled: what the incumbent takes, by case, where nothing else is timed beside it."""
 
@@ -61,9 +112,7 @@ class Comparison(BaseModel):
 
     @property
     def staged_log_ratios(self) -> list[float]:
-        """The same as `log_ratios` where all that staging takes longer counts, also what two workers of the same code
-        may differ by: at least some gain must be left of one that is no work moved there.
-        """
+        """`log_ratios` if all that staging takes longer counts, without slack: some gain must be left even so."""
         rows = zip(self.incumbent_us, self.candidate_us, self.incumbent_stage_us, self.candidate_stage_us, strict=False)
         return [fmean(_staged(*case) for case in zip(*row, strict=True)) for row in rows if row[2]]
 
@@ -73,16 +122,9 @@ class Comparison(BaseModel):
     def cases(self, delta: float = 0.0) -> list[SpeedupInterval]:
         return [accept.speedup_interval(column, delta) for column in zip(*self.case_log_ratios, strict=True)]
 
-    def median_us(self, side: str) -> list[float]:
-        return medians(self.incumbent_us if side == "incumbent" else self.candidate_us)
-
-    def median_stage_us(self, side: str) -> list[float]:
-        """What it takes to stage an input, by case."""
-        return medians(self.incumbent_stage_us if side == "incumbent" else self.candidate_stage_us)
-
-    def median_load_us(self, side: str) -> list[float]:
-        """What it takes to load an input before it is staged, by case; 0 where that is part of staging."""
-        return medians(self.incumbent_load_us if side == "incumbent" else self.candidate_load_us)
+    def median_us(self, side: str, of: Literal["", "stage_", "load_"] = "") -> list[float]:
+        """By case: of a call of the "incumbent" or the "candidate", or of staging or loading an input for it."""
+        return medians(getattr(self, f"{side}_{of}us"))
 
     def over(self, other: Comparison) -> Comparison:
         """This candidate over another that was timed in the same restarts, beside the same incumbent."""
@@ -106,17 +148,13 @@ class Comparison(BaseModel):
         """As evidence: every restart's number, and the medians of both sides."""
         if not self.case_log_ratios:
             return {"purpose": self.purpose, "restarts": 0}
-        loads = {f"{side}_load_us": self.median_load_us(side) for side in ("incumbent", "candidate")}
+        took = {f"{side}_{of}us": self.median_us(side, of) for of in _KINDS for side in ("incumbent", "candidate")}
         return {
             "purpose": self.purpose,
             **self.interval(delta).model_dump(),
             "log_ratios": [round(value, 6) for value in self.log_ratios],
             "total_log_ratios": [round(value, 6) for value in self.total_log_ratios],
-            "incumbent_us": self.median_us("incumbent"),
-            "candidate_us": self.median_us("candidate"),
-            "incumbent_stage_us": self.median_stage_us("incumbent"),
-            "candidate_stage_us": self.median_stage_us("candidate"),
-            **{name: medians for name, medians in loads.items() if any(medians)},
+            **{name: medians for name, medians in took.items() if "load" not in name or any(medians)},
             "cases": [interval.model_dump() for interval in self.cases(delta)],
             "wall_s": round(self.wall_s, 1),
             "prepared_s": round(self.prepared_s, 1),
@@ -137,25 +175,26 @@ class Comparison(BaseModel):
     def followed_by(self, more: Comparison) -> Comparison:
         """This one with the restarts of a later one of the same builds."""
         rows = {name: [*value, *getattr(more, name)] for name, value in self if isinstance(value, list)}
-        rows["devices_before"] = self.devices_before
-        rows["devices_after"] = more.devices_after
+        rows |= {"devices_before": self.devices_before, "devices_after": more.devices_after}
         took = {"wall_s": self.wall_s + more.wall_s, "prepared_s": self.prepared_s + more.prepared_s}
         return self.model_copy(update={**rows, **took})
 
-    def add(self, restart: Restart, side: str) -> None:
-        for name, calls, stages, loads in (
-            (INCUMBENT, self.incumbent_us, self.incumbent_stage_us, self.incumbent_load_us),
-            (side, self.candidate_us, self.candidate_stage_us, self.candidate_load_us),
-        ):
-            timed = restart.sides[name]
-            cases = sorted(timed.call_ns)
-            calls.append([timed.median_us(case) for case in cases])
-            stages.append([timed.median_stage_us(case) for case in cases])
-            loads.append([timed.median_load_us(case) for case in cases])
-        self.case_log_ratios.append(restart.log_ratios(side))
-        self.case_total_log_ratios.append(restart.total_log_ratios(side))
+    def add(self, restart: Restart, name: str) -> None:
+        for side, timed in (("incumbent", restart.sides[INCUMBENT]), ("candidate", restart.sides[name])):
+            for of, ns in zip(_KINDS, (timed.call_ns, timed.stage_ns, timed.load_ns), strict=True):
+                getattr(self, f"{side}_{of}us").append(medians_us(ns))
+        self.case_log_ratios.append(restart.log_ratios(name))
+        self.case_total_log_ratios.append(restart.total_log_ratios(name))
         self.wall_s += restart.wall_s
         self.prepared_s += restart.prepared_s
+
+
+_KINDS: tuple[Literal["", "stage_", "load_"], ...] = ("", "stage_", "load_")
+
+
+def medians_us(ns: Mapping[int, Sequence[int]]) -> list[float]:
+    """By case."""
+    return [median(ns[case] or [0]) / 1e3 for case in sorted(ns)]
 
 
 def medians(rows: list[list[float]]) -> list[float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -82,58 +82,46 @@ def judge_script(
     for index, step in enumerate(script.steps):
         if isinstance(step, Call):
             draw = script.draws[step.draw]
-            group = f"{draw.phase}{dict(draw.shape)}{draw.variant}"
-            calls.append(
-                Compared(
-                    step.label,
-                    group,
-                    draw.phase,
-                    candidate.outputs[index],
-                    baseline.outputs[index],
-                    truth.outputs[index],
-                    candidate.digests[index],
-                )
-            )
-    finding = judge_calls(calls, rules, reference)
-    finding.evidence["seeds"] = script.seeds
-    if finding.verdict:
-        return finding
-    try:
+            group = f"{draw.case.phase}{dict(draw.case.shape)}{draw.variant}"
+            saved = candidate.outputs[index], baseline.outputs[index], truth.outputs[index]
+            calls.append(Compared(step.label, group, draw.case.phase, *saved, candidate.digests[index]))
+
+    def judge(evidence: dict[str, Any]) -> None:
+        _judge_calls(calls, rules, reference, evidence)
         _arguments(script, candidate, baseline, truth, inputs)
         _repeats(script, candidate, baseline)
         _state(candidate, baseline, truth)
-    except _Failed as failed:
-        return Finding(failed.verdict, failed.reason, finding.evidence)
-    except BadTensorFile as error:
-        return Finding("refused", f"it left a malformed file: {error}", finding.evidence)
-    return finding
+
+    return _finding(judge, seeds=script.seeds)
 
 
 def judge_calls(calls: Iterable[Compared], rules: Rules, reference: Worker | None) -> Finding:
-    """Form, commitment and values of each call; errors pooled by group, so that one lucky baseline does not decide.
+    """Form, commitment and values of each call. The files of a call are read before the next is asked for."""
+    return _finding(lambda evidence: _judge_calls(calls, rules, reference, evidence))
 
-    The files of a call are read before the next is asked for.
-    """
-    pooled: dict[tuple[str, int], tuple[LeafError, LeafError, str, str]] = {}
-    labels: list[str] = []
-    evidence: dict[str, Any] = {}
+
+def _finding(judge: Callable[[dict[str, Any]], None], **evidence: Any) -> Finding:
     try:
-        for call in calls:
-            labels.append(call.label)
-            evidence.update(calls=len(labels), checked=sorted({*labels}))
-            _one_call(call, rules, reference, pooled)
-        worst = 0.0
-        for (_, index), (mine, theirs, dtype, label) in pooled.items():
-            verdict = accuracy.judge_leaf(mine, theirs, dtype)
-            worst = max(worst, mine.row)
-            if not verdict.passed:
-                raise _Failed("wrong", f"{label}: output {index}: {verdict.reason}")
-        evidence["worst_row_error"] = worst
+        judge(evidence)
     except _Failed as failed:
         return Finding(failed.verdict, failed.reason, evidence)
     except BadTensorFile as error:
         return Finding("refused", f"it left a malformed file: {error}", evidence)
     return Finding(None, "", evidence)
+
+
+def _judge_calls(calls: Iterable[Compared], rules: Rules, reference: Worker | None, evidence: dict[str, Any]) -> None:
+    """Errors are pooled by group, so that one lucky baseline does not decide."""
+    pooled: dict[tuple[str, int], tuple[LeafError, LeafError, str, str]] = {}
+    labels: list[str] = []
+    for call in calls:
+        labels.append(call.label)
+        evidence.update(calls=len(labels), checked=sorted({*labels}))
+        _one_call(call, rules, reference, pooled)
+    for (_, index), (mine, theirs, dtype, label) in pooled.items():
+        if why := accuracy.judge_leaf(mine, theirs, dtype):
+            raise _Failed("wrong", f"{label}: output {index}: {why}")
+    evidence["worst_row_error"] = max((mine.row for mine, *_ in pooled.values()), default=0.0)
 
 
 def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: dict[Any, Any]) -> None:
@@ -274,8 +262,7 @@ def _as_right(mine: Leaf, theirs: Leaf, truth: Leaf | None) -> bool:
     known = truth is not None and (truth.shape, truth.is_exact) == (theirs.shape, theirs.is_exact)
     if truth is None or not known or theirs.is_exact or not accuracy.is_rounding(accuracy.row_errors(theirs, truth)):
         truth = theirs
-    error, base = (accuracy.leaf_error(leaf, truth, theirs) for leaf in (mine, theirs))
-    return accuracy.judge_leaf(error, base, mine.dtype).passed
+    return not accuracy.fails(mine, truth, theirs)
 
 
 def _repeats(script: Script, candidate: Played, baseline: Played) -> None:
@@ -294,7 +281,7 @@ def _repeats(script: Script, candidate: Played, baseline: Played) -> None:
             continue  # each was compared with the original's, whose two have nothing to be compared in
         for position, (a, b, c, d) in enumerate(zip(*(s.leaves for s in (*mine, *theirs)), strict=True)):
             allowed = accuracy.leaf_error(d, c, c)
-            if not accuracy.judge_leaf(accuracy.leaf_error(b, a, a), allowed, a.dtype).passed:
+            if accuracy.judge_leaf(accuracy.leaf_error(b, a, a), allowed, a.dtype):
                 raise _Failed("wrong", f"{step.label}: output {position} is not the same as before")
 
 
@@ -337,9 +324,6 @@ def _outside(leaf: Leaf, original: Leaf, rules: Rules) -> str:
 def passes_for(wrong: Saved, right: Saved, truth: Saved, rules: Rules) -> bool:
     """Whether an answer that must fail would pass: the self-test of a problem asks this."""
     for w, b, t in zip(wrong.leaves, right.leaves, truth.leaves, strict=True):
-        if rules.tolerance:
-            if _outside(w, b, rules):
-                return False
-        elif not accuracy.judge_leaf(accuracy.leaf_error(w, t, b), accuracy.leaf_error(b, t, b), b.dtype).passed:
+        if _outside(w, b, rules) if rules.tolerance else accuracy.fails(w, t, b):
             return False
     return True

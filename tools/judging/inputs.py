@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sandbox.contract import WouldNotFreeze
-from tools.errors import workload_error
-from tools.judging.script import POSITIVE_63
-from tools.judging.worker import Build, Setting, Worker, WorkerFault
-from tools.judging.workload import Case, Workload
+from tools.judging.script import POSITIVE_63, Case
+from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
+from tools.judging.workload import Workload
 
 AT_ONCE = 16  # inputs drawn per request
 SEALED_BYTES = {"cuda": 4 << 20}
@@ -55,31 +55,24 @@ def draw_many(
     """The same for many files, by their seeds; several at a time, because asking takes longer than drawing. Those that
     have keys are sealed.
     """
-    wanted = [*seeds.items()]
+    wanted = [*seeds]
+    how: dict[str, Any] = {"phase": case.phase, "shape": dict(case.shape), "variant": variant}
     for start in range(0, len(wanted), AT_ONCE):
-        asked = wanted[start : start + AT_ONCE]
-        files = {str(reference.saved(into.name)): seed for into, seed in asked}
-        sealed = {str(reference.saved(into.name)): keys[into] for into, _ in asked if keys and into in keys}
-        timeout_s = len(files) * reference.timeout_s
-        reference.ask(
-            "draw",
-            timeout_s=timeout_s,
-            seeds=files,
-            phase=case.phase,
-            shape=dict(case.shape),
-            variant=variant,
-            keys=sealed,
-        )
-        for into, _ in asked:
+        asked = {str(reference.saved(into.name)): into for into in wanted[start : start + AT_ONCE]}
+        files = {name: seeds[into] for name, into in asked.items()}
+        sealed = {name: keys[into] for name, into in asked.items() if keys and into in keys}
+        reference.ask("draw", timeout_s=len(files) * reference.timeout_s, seeds=files, keys=sealed, **how)
+        for into in asked.values():
             reference.take(into.name, into)
-    return [*seeds]
+    return wanted
 
 
 @dataclass
 class InputSupply:
-    """Where the inputs of each restart come from; `needed` says how many of a case a side uses. To be closed.
+    """Draws the inputs of each restart; `needed` says how many of a case a side uses. To be closed.
 
-    Its worker starts with the first comparison and stays, so that no later one has to wait for it.
+    Its worker starts with the first comparison and stays, so that no later one has to wait for it; it is awake only
+    while it draws.
     """
 
     setting: Setting
@@ -88,22 +81,47 @@ class InputSupply:
     folder: Path
     needed: Callable[[Case], int]
     rng: random.Random = field(default_factory=random.SystemRandom)
-    _source: _Source | None = None
+    _reference: Worker | None = None
+    _drawn: int = 0
 
     @contextmanager
     def opened(self) -> Iterator[Draw]:
         """Raises: WorkloadError."""
-        source = self._source = self._source or _Source(self, Worker(self.setting, self.pristine, "reference"))
-        try:
-            yield source
-        except WorkerFault as fault:
-            self.close()
-            raise workload_error(fault.kind, fault.message, fault.where, self.setting.entry, fault.ended) from fault
+        with blamed_on(self.setting.entry):
+            if self._reference is None:
+                self._reference, self._drawn = Worker(self.setting, self.pristine, "reference"), 0
+            try:
+                yield self.draw
+            except WorkerFault:
+                self.close()
+                raise
 
     def close(self) -> None:
-        if self._source is not None:
-            self._source.reference.close()
-            self._source = None
+        if self._reference is not None:
+            self._reference.close()
+            self._reference = None
+
+    def draw(self, sides: Sequence[str]) -> dict[str, Inputs]:
+        """Raises: WorkerFault."""
+        assert self._reference is not None
+        self._drawn += 1
+        folder = self.folder / f"{self._reference.root.name}-{self._drawn}"
+        folder.mkdir(mode=0o700, parents=True)
+        found: dict[str, Inputs] = {}
+        try:
+            with _standing_still():
+                self._reference.process.thaw()
+            if self._drawn == 1:
+                self._load(self._reference, folder)
+            for number, side in enumerate(sides):
+                (folder / f"{number}").mkdir()
+                found[side] = self.draw_all(self._reference, folder / f"{number}")
+            with _standing_still():
+                self._reference.process.freeze()
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return found
 
     def draw_all(self, reference: Worker, folder: Path) -> Inputs:
         """What one side needs for one restart."""
@@ -116,51 +134,16 @@ class InputSupply:
             found.append([Input(path, keys.get(path)) for path in paths])
         return found
 
-
-@dataclass
-class _Source:
-    """One worker that draws, awake only while it does."""
-
-    supply: InputSupply
-    reference: Worker
-    drawn: int = 0
-
-    @property
-    def folder(self) -> Path:
-        return self.supply.folder / f"{self.reference.root.name}-{self.drawn}"
-
-    def __call__(self, sides: Sequence[str]) -> dict[str, Inputs]:
-        self.drawn += 1
-        self.folder.mkdir(mode=0o700, parents=True)
-        try:
-            return self._draw(sides)
-        except BaseException:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise
-
-    def _draw(self, sides: Sequence[str]) -> dict[str, Inputs]:
-        with _standing_still():
-            self.reference.process.thaw()
-        if self.drawn == 1:
-            self._load()
-        found: dict[str, Inputs] = {}
-        for number, side in enumerate(sides):
-            (self.folder / f"{number}").mkdir()
-            found[side] = self.supply.draw_all(self.reference, self.folder / f"{number}")
-        with _standing_still():
-            self.reference.process.freeze()
-        return found
-
-    def _load(self) -> None:
+    def _load(self, reference: Worker, folder: Path) -> None:
         """Not before it is needed: it starts beside the first workers to be timed."""
-        self.reference.ask("describe")
+        reference.ask("describe")
         try:
-            draw(self.reference, self.folder / "first", self.supply.workload.cases[0], 0)
+            draw(reference, folder / "first", self.workload.cases[0], 0)
         except WorkerFault as fault:
             if fault.ended is not None:
                 raise
             # an entry may make its inputs from what build() left behind
-            self.reference.ask("build", **self.supply.workload.build_arguments(self.reference))
+            reference.ask("build", **self.workload.build_arguments(reference))
 
 
 @contextmanager

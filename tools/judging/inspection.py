@@ -16,14 +16,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tools.errors import WorkloadError, workload_error
-from tools.judging import imposters, tensors
-from tools.judging.accuracy import LeafError, has_numbers, judge_leaf, largest, leaf_error
+from tools.judging import accuracy, imposters, tensors
+from tools.judging.accuracy import has_numbers, largest
 from tools.judging.correctness import Rules
 from tools.judging.described import Built, Described, Memory, SavedInit, what_is_wrong
-from tools.judging.tensors import BadTensorFile, Saved
-from tools.judging.worker import Build, Setting, Worker, WorkerFault
-from tools.judging.workload import INPUTS, Case, Workload
+from tools.judging.script import Case
+from tools.judging.tensors import Saved
+from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
+from tools.judging.workload import INPUTS, Workload
 from tools.plain_text import plain
 
 VARIANTS = ("negated", "scaled", "constant")
@@ -103,20 +103,11 @@ def inspect(setting: Setting, pristine: Build, keep: Path, rng: random.Random) -
     Raises: WorkloadError (one kind for each thing that can be wrong with an entry).
     """
     keep.mkdir(parents=True, exist_ok=True)
-    try:
-        found = Inspection(Worker(setting, pristine, "reference"), keep)
-        with contextlib.closing(found):
-            return _inspect(found, rng)
-    except (WorkerFault, BadTensorFile) as error:
-        raise no_workload(error, setting.entry) from error
-
-
-def no_workload(error: WorkerFault | BadTensorFile, entry: str) -> WorkloadError:
-    """What is told of an entry whose pristine model does not do what it was asked."""
-    if isinstance(error, WorkerFault):
-        return workload_error(error.kind, error.message, error.where, entry, error.ended)
-    message = f"it did not save what it was asked for: {error}"  # it swaps it, or cuts it short
-    return workload_error("interfered", message, "", entry, None)
+    with (
+        blamed_on(setting.entry),
+        contextlib.closing(Inspection(Worker(setting, pristine, "reference"), keep)) as found,
+    ):
+        return _inspect(found, rng)
 
 
 def _inspect(found: Inspection, rng: random.Random) -> Workload:
@@ -172,8 +163,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         init,
         states,
         told.environment.model_dump(),
-        [first for _, (first, *_), _ in drawn],
-        [others for _, (_, *others), _ in drawn],
+        [inputs for _, inputs, _ in drawn],
         peak_bytes,
         None if told.recipe is None else told.recipe.model_dump(),
         told.notes,
@@ -203,7 +193,7 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
     if first.forms != second.forms:
         raise WorkerFault("not_deterministic", "two calls with the same input return tensors of different shapes")
     for index, (a, b) in enumerate(zip(first.leaves, second.leaves, strict=True)):
-        if not judge_leaf(leaf_error(b, a, a), LeafError(), a.dtype).passed:
+        if accuracy.fails(b, a, a):
             raise WorkerFault("not_deterministic", f"output {index} differs between two calls with the same input")
 
 
@@ -251,8 +241,7 @@ def _unseen_shapes(found: Inspection, cases: list[Case], rng: random.Random) -> 
             if len(unseen) == wanted or shape is None:
                 break
             case = Case(declared.phase, shape)
-            known = [(each.phase, dict(each.shape)) for each in (*cases, *unseen)]
-            if (case.phase, shape) not in known and found.possible(case, rng.randrange(1 << 31)):
+            if case not in (*cases, *unseen) and found.possible(case, rng.randrange(1 << 31)):
                 unseen.append(case)
     return tuple(unseen)
 

@@ -1,7 +1,6 @@
 """Measure a comparison: restarts until the accept rule has seen enough, and the tripwires of the clock.
 
 `Clock` is the seam: `LiveClock` times workers; those of `recorded_clock.py` write to a file and answer from one.
-Does not reuse a screen's numbers in a confirmation.
 """
 
 from __future__ import annotations
@@ -22,19 +21,11 @@ from sandbox.errors import DiskFull
 from tools.errors import IncumbentFails
 from tools.judging import accept, agreement, device_state, disk
 from tools.judging.agreement import REPEATS, Doubt
-from tools.judging.clock import (
-    INCUMBENT,
-    Session,
-    SideFault,
-    TimedOutput,
-    Tripwire,
-    inputs_needed,
-)
-from tools.judging.comparison import Comparison
+from tools.judging.clock import Group, Session, SideFault, TimedOutput, Tripwire, inputs_needed
+from tools.judging.comparison import INCUMBENT, Comparison
 from tools.judging.cores import Cores
 from tools.judging.correctness import fault_verdict
 from tools.judging.device_state import DeviceState
-from tools.judging.held import Held
 from tools.judging.inputs import InputSupply
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
@@ -43,9 +34,12 @@ AHEAD = (6, 3, 2)  # restarts prepared side by side, where there is room
 AHEAD_INPUT_BYTES = 8 << 30  # on the disk at once, for more than one restart
 LONG_SCREEN_S = 300.0
 
+Enough = Callable[[Comparison], bool]
+Hurried = Callable[[float], bool]  # whether there is no time for what takes so many seconds more
+
 
 @dataclass(frozen=True)
-class Request:
+class ComparisonRequest:
     """What to compare with the incumbent, all in the same restarts, and when enough has been seen.
 
     `enough` is asked of every comparison after every restart.
@@ -54,12 +48,12 @@ class Request:
     purpose: str  # "aa", "screen", "confirm", "whole stack", …: part of the name under which it is recorded
     incumbent: Build
     candidates: Mapping[str, Build]  # by a name, which is part of the purpose unless it is the only one
-    enough: Callable[[Sequence[float]], bool]
+    enough: Enough
     malloc: bool = True
     progress: Callable[[int], None] = lambda restarts: None
     doing: Callable[[str], None] = lambda what: None  # told what takes long between restarts
     fewest: int = accept.SCREEN_RESTARTS  # it will hardly be enough before: so many are prepared at once, at most
-    hurried: Callable[[float], bool] = lambda seconds: False  # whether so long is too long to repeat for the pace
+    hurried: Hurried = lambda seconds: False  # whether so long is too long to repeat for the pace
     to_come: int = 0  # restarts of the same builds that may follow in the same series, and may be prepared with these
 
     def blank(self, name: str) -> Comparison:
@@ -94,7 +88,7 @@ Fill = Callable[[Build], Build]
 class Clock(Protocol):
     """Answers with one comparison for each candidate."""
 
-    def compare(self, request: Request) -> Measured:
+    def compare(self, request: ComparisonRequest) -> Measured:
         """Raises: IncumbentFails, WorkloadError (inputs cannot be drawn), SandboxError."""
         ...
 
@@ -115,71 +109,75 @@ class Clock(Protocol):
         ...
 
 
-@dataclass
-class Stopwatch:
-    """A rule that is told how many seconds a comparison has taken so far; measured again, that begins at none."""
-
-    decides: Callable[[Sequence[float], float], bool]
-    begun: float = field(default_factory=time.monotonic)
-
-    def __call__(self, ratios: Sequence[float]) -> bool:
-        return self.decides(ratios, time.monotonic() - self.begun)
-
-    def begin(self) -> None:
-        self.begun = time.monotonic()
-
-
-def enough_for_screen(delta: float) -> Stopwatch:
+def enough_for_screen(delta: float) -> Enough:
     """Three restarts, or one that is plain; none more after so long in which no gain was seen: what takes minutes to
     start, since it compiles itself, would take many.
     """
 
-    def enough(ratios: Sequence[float], taken_s: float) -> bool:
-        if accept.enough_for_screen(ratios, delta):
+    def enough(found: Comparison) -> bool:
+        ratios = found.log_ratios
+        slow = found.wall_s > LONG_SCREEN_S and accept.screen(ratios, delta) != "continue"
+        return slow or accept.enough_for_screen(ratios, delta)
+
+    return enough
+
+
+def enough_at_looks(decided: Callable[[Sequence[float]], bool], hurried: Hurried) -> Enough:
+    """At a look: it is decided, or there is no time up to the next one, by what the restarts until now took."""
+
+    def enough(found: Comparison) -> bool:
+        count = len(found.log_ratios)
+        if count not in accept.LOOKS:
+            return False
+        if count == max(accept.LOOKS) or decided(found.log_ratios):
             return True
-        return taken_s > LONG_SCREEN_S and accept.screen(ratios, delta) != "continue"
+        return hurried(found.wall_s / count * (accept.next_look(count + 1) - count))
 
-    return Stopwatch(enough)
-
-
-def enough_for_noise(device: str) -> Callable[[Sequence[float]], bool]:
-    return lambda ratios: accept.enough_for_noise(ratios, device)
+    return enough
 
 
-def enough_for_report(delta: float, hurried: Callable[[float], bool]) -> Callable[[Sequence[float]], bool]:
-    return lambda ratios: accept.enough_for_report(ratios, delta, wide_serves=hurried(0.0))
+def enough_to_confirm(delta: float, hurried: Hurried) -> Enough:
+    return enough_at_looks(lambda ratios: accept.look(ratios, delta) != "continue", hurried)
 
 
-def enough_for(delta: float, hurried: Callable[[float], bool]) -> Stopwatch:
-    """Until a look decides, or there is no time for the restarts up to the next one."""
-    return _until(lambda ratios: accept.look(ratios, delta) != "continue", hurried)
-
-
-def enough_to_weigh(delta: float, hurried: Callable[[float], bool]) -> Stopwatch:
-    """Until it is plain whether a commit still earns its place, or there is no time for more: then it stays."""
+def enough_to_weigh(delta: float, hurried: Hurried) -> Enough:
+    """Until it is plain, at any time, whether a commit still earns its place, or there is no time: then it stays."""
 
     def decided(ratios: Sequence[float]) -> bool:
         return accept.still_worth(ratios, delta) != "continue"
 
-    return _until(decided, hurried, at_any_time=decided)
+    at_look = enough_at_looks(decided, hurried)
+    return lambda found: decided(found.log_ratios) or at_look(found)
 
 
-def _until(
-    decided: Callable[[Sequence[float]], bool],
-    hurried: Callable[[float], bool],
-    at_any_time: Callable[[Sequence[float]], bool] = lambda ratios: False,
-) -> Stopwatch:
-    """At a look: it is decided, or there is no time up to the next one, by what the restarts until now took."""
+@dataclass
+class Held:
+    """Workers that one comparison prepared and did not time, for the next one of the same builds. To be closed.
 
-    def enough(ratios: Sequence[float], taken_s: float) -> bool:
-        if len(ratios) not in accept.LOOKS:
-            return at_any_time(ratios)
-        if len(ratios) == max(accept.LOOKS) or decided(ratios):
-            return True
-        restart_s = taken_s / len(ratios)
-        return hurried(restart_s * (accept.next_look(len(ratios) + 1) - len(ratios)))
+    On a GPU, starting them is most of what a comparison takes. Numbers of a screen are no part of a confirmation.
+    """
 
-    return Stopwatch(enough)
+    _groups: list[Group] = field(default_factory=list)
+    _of: tuple[object, ...] = ()
+
+    def take(self, session: Session, groups: list[Group]) -> None:
+        self.close()
+        self._groups, self._of = groups, self._needs(session)
+
+    def give(self, session: Session) -> list[Group]:
+        """Those that fit this session; others are ended."""
+        if self._of != self._needs(session):
+            self.close()
+        groups, self._groups = self._groups, []
+        return groups
+
+    def close(self) -> None:
+        while self._groups:
+            self._groups.pop().close()
+
+    @staticmethod
+    def _needs(session: Session) -> tuple[object, ...]:
+        return session.builds, session.malloc, session.turns
 
 
 @dataclass
@@ -195,7 +193,7 @@ class LiveClock:
     known_us: agreement.Known = field(default_factory=dict)
     _held: Held | None = field(default=None, init=False)  # in a series
 
-    def compare(self, request: Request) -> Measured:
+    def compare(self, request: ComparisonRequest) -> Measured:
         if self._held is None:
             self._forget_outputs()
         failed: dict[str, Comparison] = {}
@@ -263,18 +261,18 @@ class LiveClock:
         for folder in self.scratch.glob("timed-*"):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _check_incumbent(self, request: Request) -> None:
+    def _check_incumbent(self, request: ComparisonRequest) -> None:
         """One restart of it alone. Raises: IncumbentFails."""
         try:
             self._measure(request, {}, [])
         except SideFault as fault:
             raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}") from fault
 
-    def _measure(self, request: Request, found: dict[str, Comparison], outputs: list[TimedOutput]) -> Doubt | None:
+    def _measure(
+        self, request: ComparisonRequest, found: dict[str, Comparison], outputs: list[TimedOutput]
+    ) -> Doubt | None:
         """Fills in what was found; returns why it cannot be relied on, if so. Raises: SideFault."""
         doubt: Doubt | None = None
-        if isinstance(request.enough, Stopwatch):
-            request.enough.begin()
         keep = self.scratch / f"timed-{secrets.token_hex(6)}"
         keep.mkdir(mode=0o700, parents=True)
         builds = {INCUMBENT: request.incumbent, **{name: request.candidates[name] for name in found}}
@@ -284,40 +282,25 @@ class LiveClock:
         self.cores.free()
         try:
             with self.supply.opened() as inputs:
-                turns = not self.workload.fits(len(builds))
-                session = Session(
-                    self.setting,
-                    self.workload,
-                    builds,
-                    inputs,
-                    self.cores,
-                    request.malloc,
-                    turns,
-                    keep,
-                    outputs,
-                    doing=request.doing,
-                )
+                session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc)
+                session.turns, session.keep = not self.workload.fits(len(builds)), keep
+                session.outputs, session.doing = outputs, request.doing
                 with contextlib.closing(replace(session)) as several:
                     held = self._held or Held()
                     several.take_over(held.give(session))
                     restarts = 0
-                    while not restarts or not all(request.enough(each.log_ratios) for each in found.values()):
+                    while not restarts or not all(request.enough(each) for each in found.values()):
                         several.ahead = self._ahead(len(builds), request, restarts)
                         restart, restarts = several.restart(), restarts + 1
                         for name, each in found.items():
                             each.add(restart, name)
                         request.progress(restarts)
-                    judged = [found[name] for name in found if request.may_slow_the_incumbent(name)]
-                    # what is only screened is kept by nothing, and measured afresh where it may be
-                    asked = (
-                        []
-                        if request.to_come
-                        else [each for each in judged if agreement.is_in_question(each, self.known_us)]
-                    )
                     if request.to_come:
                         held.take(session, several.hand_over())
                 beside = replace(session, ahead=self._together(len(builds), range(agreement.TURNS, 0, -1)))
-                for each in asked:
+                # what is only screened is kept by nothing, and measured afresh where it may be
+                judged = [] if request.to_come else [n for n in found if request.may_slow_the_incumbent(n)]
+                for each in [found[name] for name in judged]:
                     doubt = agreement.check(each, beside, self.known_us) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
@@ -328,7 +311,7 @@ class LiveClock:
                 self.know(each)
         return doubt
 
-    def _ahead(self, sides: int, request: Request, done: int) -> int:
+    def _ahead(self, sides: int, request: ComparisonRequest, done: int) -> int:
         """How many of its restarts are prepared side by side, when so many are done."""
         most = (request.fewest - done if done < request.fewest else request.fewest) + request.to_come
         # one that settles a screen at once, and all that follow

@@ -6,6 +6,7 @@ Does not decide where it runs: the sandbox is the caller's.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from functools import partial
 from importlib import resources
@@ -25,7 +26,7 @@ from tools.judging.inspection import inspect
 from tools.judging.measure import LiveClock
 from tools.judging.referee import Referee
 from tools.judging.worker import CHECK_TIMEOUT_S, Build, Setting
-from tools.judging.workload import Workload, secret_rng
+from tools.judging.workload import Workload
 
 MEMORY_SHARE = 0.8  # of the machine's memory, for one worker and all it starts
 # Of what is free where workers write when a run starts, for one of them: two or three live at a time, and we copy some
@@ -72,7 +73,7 @@ def open_referee(
         original,
         check_timeout_s,
     )
-    rng = secret_rng(seed)
+    rng = random.SystemRandom() if seed is None else random.Random(seed)
     build = Build(hash_tree(pristine)[:16], pristine)
     workload = inspect(setting, build, scratch / "workload", rng)
     cores = Cores.of(of_one_node(os.sched_getaffinity(0), threads, gpu.pci if gpu is not None else None), threads)

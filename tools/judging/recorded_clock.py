@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from tools.errors import ClockNotRecorded
 from tools.judging.comparison import Comparison
-from tools.judging.measure import Clock, Fill, Measured, Request
+from tools.judging.measure import Clock, ComparisonRequest, Fill, Measured
 from tools.judging.worker import Build, WorkerFault
 
 
@@ -33,7 +33,7 @@ class RecordingClock:
     inner: Clock
     file: Path
 
-    def compare(self, request: Request) -> Measured:
+    def compare(self, request: ComparisonRequest) -> Measured:
         found = self.inner.compare(request)
         self._write(found.comparisons.values())
         return found
@@ -76,7 +76,7 @@ class RecordedClock:
         unfilled = [Unfilled.model_validate(line) for line in lines if "unfilled" in line]
         self._unfilled = {row.unfilled: row for row in unfilled}
 
-    def compare(self, request: Request) -> Measured:
+    def compare(self, request: ComparisonRequest) -> Measured:
         """Raises: ClockNotRecorded."""
         return Measured({name: self._recorded(request.blank(name)) for name in request.candidates})
 

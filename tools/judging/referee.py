@@ -10,14 +10,13 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tools.errors import IncumbentFails, WorkloadError, workload_error
 from tools.judging import accept, own_tests, timed_outputs, toolchain
 from tools.judging.accept import NoiseFloor
-from tools.judging.check import Checked, Checks, Halfway
+from tools.judging.check import Checked, Checks
 from tools.judging.clock import TimedOutput
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
@@ -25,22 +24,21 @@ from tools.judging.device_health import DeviceHealth
 from tools.judging.grounds import Grounds
 from tools.judging.measure import (
     Clock,
+    ComparisonRequest,
+    Enough,
+    Hurried,
     Measured,
-    Request,
-    enough_for,
-    enough_for_noise,
-    enough_for_report,
     enough_for_screen,
+    enough_to_confirm,
 )
 from tools.judging.own_tests import OwnTests
-from tools.judging.verdict import Verdict, of_failed
+from tools.judging.verdict import Verdict, VerdictName, of_failed
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 
 # a gain this large is judged twice, on new inputs: it is more often a mistake than a discovery
 QUARANTINE = 10.0
 
-Hurried = Callable[[float], bool]  # whether there is no time for a look that takes so many seconds more
 Say = Callable[[str, int, int], None]  # what is being done, how far, of how much (0: unknown)
 
 
@@ -134,21 +132,22 @@ class Referee:
             raise workload_error(kind, checked.finding.reason, "", self.setting.entry, None)
         return checked
 
-    def fill(self, build: Build, halfway: Halfway = lambda compiled: None) -> Build:
+    def fill(self, build: Build) -> Build:
         """The build with its compile cache filled; says nothing about correctness. Raises: WorkerFault."""
-        return self.clock.filled(build, partial(self._checks.fill, halfway=halfway))
+        return self.clock.filled(build, self._checks.fill)
 
     # -- timing
 
     def measure_noise(self) -> tuple[NoiseFloor, Comparison]:
         """The A/A comparison of this session: the pristine build against itself. Raises: IncumbentFails."""
-        found = self._against_itself("aa", enough_for_noise(self.workload.device))
+        device = self.workload.device
+        found = self._against_itself("aa", lambda found: accept.enough_for_noise(found.log_ratios, device))
         if failed := found.failed:
             raise IncumbentFails(f"The original fails while it is timed beside its own copy: {failed}")
         return self.use_noise(found), found
 
     def narrow_noise(self) -> NoiseFloor:
-        """The same with as many restarts as it has at most, where its floor is a wide one and there is time for them.
+        """The floor from as many restarts as an A/A has at most, if it is a wide one and there is time for them.
 
         It stays as it is where that fails. Raises: IncumbentFails.
         """
@@ -160,22 +159,16 @@ class Referee:
             return self.noise
         if self.hurried(self.aa.wall_s / known * (most - known)):
             return self.noise
-        more = self._against_itself("aa, longer", lambda ratios: known + len(ratios) >= most, known)
+        more = self._against_itself("aa, longer", lambda found: known + len(found.log_ratios) >= most, known)
         return self.noise if more.failed else self.use_noise(self.aa.followed_by(more))
 
-    def _against_itself(self, purpose: str, enough: Callable[[Sequence[float]], bool], known: int = 0) -> Comparison:
-        request = Request(
-            purpose,
-            self.pristine,
-            {"candidate": self.pristine},
-            enough,
-            progress=lambda n: self.say(
-                "measuring the noise floor (A/A)", known + n, next(k for k in accept.AA_LOOKS if known + n <= k)
-            ),
-            doing=self._doing,
-            fewest=min(accept.AA_LOOKS),
-        )
-        return self.clock.compare(request).only
+    def _against_itself(self, purpose: str, enough: Enough, known: int = 0) -> Comparison:
+        def progress(restarts: int) -> None:
+            look = next(count for count in accept.AA_LOOKS if known + restarts <= count)
+            self.say("measuring the noise floor (A/A)", known + restarts, look)
+
+        fewest = min(accept.AA_LOOKS)
+        return self._compare(purpose, self.pristine, self.pristine, enough, progress=progress, fewest=fewest).only
 
     def use_noise(self, aa: Comparison) -> NoiseFloor:
         """The noise floor from an A/A comparison of this run."""
@@ -183,42 +176,48 @@ class Referee:
         self.clock.know(aa)
         return self.noise
 
-    def confirm(self, purpose: str, incumbent: Build, candidate: Build) -> Measured:
-        """A fresh comparison with looks at 6, 12 and 30 restarts."""
-        request = Request(
-            purpose,
-            incumbent,
-            {"candidate": candidate},
-            enough_for(self.delta, self.hurried),
-            progress=lambda n: self.say("confirming", n, accept.next_look(n)),
-            doing=self._doing,
-            fewest=min(accept.LOOKS),
+    def _compare(
+        self, purpose: str, incumbent: Build, of: Build | Mapping[str, Build], enough: Enough, **how: Any
+    ) -> Measured:
+        candidates = {"candidate": of} if isinstance(of, Build) else of
+        request = ComparisonRequest(
+            purpose, incumbent, candidates, enough, doing=lambda what: self.say(what, 0, 0), **how
         )
         return self.clock.compare(request)
 
+    def confirm(self, purpose: str, incumbent: Build, candidate: Build) -> Measured:
+        """A fresh comparison with looks at 6, 12 and 30 restarts."""
+        return self._compare(
+            purpose,
+            incumbent,
+            candidate,
+            enough_to_confirm(self.delta, self.hurried),
+            progress=lambda n: self.say("confirming", n, accept.next_look(n)),
+            fewest=min(accept.LOOKS),
+        )
+
     def report_on(
-        self,
-        purpose: str,
-        incumbent: Build,
-        candidates: Mapping[str, Build],
-        *,
-        malloc: bool = True,
+        self, purpose: str, incumbent: Build, candidates: Mapping[str, Build], *, malloc: bool = True
     ) -> Measured:
         """A fresh comparison for the report: 6 restarts, or 12 where 6 leave it open, or wide and there is time; 6
         with default malloc.
         """
-        request = Request(
+
+        def enough(found: Comparison) -> bool:
+            if not malloc:
+                return len(found.log_ratios) >= min(accept.LOOKS)
+            return accept.enough_for_report(found.log_ratios, self.delta, wide_serves=self.hurried(0.0))
+
+        return self._compare(
             purpose,
             incumbent,
             candidates,
-            enough_for_report(self.delta, self.hurried) if malloc else lambda ratios: len(ratios) >= min(accept.LOOKS),
-            malloc,
+            enough,
+            malloc=malloc,
             hurried=self.hurried,
             progress=lambda n: self.say(f"measuring {purpose}", n, 6 if n <= 6 else 12),
-            doing=self._doing,
             fewest=min(accept.LOOKS),
         )
-        return self.clock.compare(request)
 
     def judge(self, candidate: Build, incumbent: Build, purpose: str = "confirm") -> tuple[Verdict, Build]:
         """The verdict on a candidate against the top of the stack, and the candidate's build with its cache."""
@@ -251,41 +250,32 @@ class Referee:
         evidence: dict[str, Any] = {"correctness": checked.finding.evidence}
         if checked.finding.verdict:
             return Verdict(name=checked.finding.verdict, reason=checked.finding.reason, evidence=evidence)
-        request = Request(
-            f"screen {purpose}",
-            incumbent,
-            {"candidate": checked.build},
-            enough_for_screen(self.delta),
-            progress=lambda n: self.say("screening", n, accept.SCREEN_RESTARTS),
-            doing=self._doing,
-            to_come=min(accept.LOOKS),
-        )
         with self.clock.series():
-            measured = self.clock.compare(request)
-            screened, outputs = measured.only, measured.outputs
-            evidence["screen"] = screened.summary(self.delta)
-            failed = of_failed(screened, evidence)
-            if failed:
+            screened = self._compare(
+                f"screen {purpose}",
+                incumbent,
+                checked.build,
+                enough_for_screen(self.delta),
+                progress=lambda n: self.say("screening", n, accept.SCREEN_RESTARTS),
+                to_come=min(accept.LOOKS),
+            )
+            evidence["screen"] = screened.only.summary(self.delta)
+            if failed := of_failed(screened.only, evidence):
                 return failed
-            outcome = accept.screen(screened.log_ratios, self.delta)
-            if outcome != "continue":
-                return self._by_time(outcome, screened, evidence, "in a screen")
+            if (outcome := accept.screen(screened.only.log_ratios, self.delta)) != "continue":
+                return self._by_time(outcome, screened.only, evidence, "in a screen")
             measured = self.confirm(purpose, incumbent, checked.build)
-        confirmed, more = measured.only, measured.outputs
+        confirmed = measured.only
         evidence["confirmation"] = confirmed.summary(self.delta)
-        failed = of_failed(confirmed, evidence)
-        if failed:
+        if failed := of_failed(confirmed, evidence):
             return failed
-        outcome = accept.look(confirmed.log_ratios, self.delta)
-        if outcome != "kept":
+        if (outcome := accept.look(confirmed.log_ratios, self.delta)) != "kept":
             return self._by_time(outcome, confirmed, evidence, f"in {len(confirmed.log_ratios)} restarts")
         if changed := self.grounds.changes(checked.build, incumbent):
             reason = f"it changed what it may not touch: {changed[0]}"
             return Verdict(name="refused", reason=reason, evidence={**evidence, "changed": changed[:20]})
-        return self._wrong_while_timed([*outputs, *more], evidence) or self._kept(checked.build, confirmed, evidence)
-
-    def _doing(self, what: str) -> None:
-        self.say(what, 0, 0)
+        outputs = [*screened.outputs, *measured.outputs]
+        return self._wrong_while_timed(outputs, evidence) or self._kept(checked.build, confirmed, evidence)
 
     def run_own_tests(self) -> OwnTests:
         """The target's own tests as it came; what passes must still pass in everything that is kept."""
@@ -301,44 +291,39 @@ class Referee:
         return own_tests.broken_by(self.own_tests, self.setting, self.pristine, build)
 
     def _kept(self, build: Build, confirmed: Comparison, evidence: dict[str, Any]) -> Verdict:
-        interval = confirmed.interval(self.delta)
+        def verdict(name: VerdictName, reason: str, **more: Any) -> Verdict:
+            interval = confirmed.interval(self.delta)
+            return Verdict(name=name, reason=reason, speedup=interval, evidence={**evidence, **more})
+
         for rows, calls in (
             (confirmed.case_log_ratios, "most calls"),
             (confirmed.case_total_log_ratios, "all calls together"),
         ):
             for case, column in zip(self.workload.cases, zip(*rows, strict=True), strict=True):
                 if accept.regresses(column):
-                    reason = f"faster on the whole, but {calls} of {case.name} take longer"
-                    return Verdict(name="slower", reason=reason, speedup=interval, evidence=evidence)
+                    return verdict("slower", f"faster on the whole, but {calls} of {case.name} take longer")
         if not accept.gains_in_total(confirmed.total_log_ratios, self.delta):
             reason = "most calls are faster, but all of them together, with what goes before them, are not"
-            return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
+            return verdict("neutral", reason)
         if 2 * accept.short_of(confirmed.staged_log_ratios, 0.0) > len(confirmed.staged_log_ratios):
-            reason = "what its calls take less, staging takes longer"
-            return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
+            return verdict("neutral", "what its calls take less, staging takes longer")
         if self.noise is not None and not self.noise.usable:
-            return Verdict(
-                name="inconclusive",
-                reason=f"this machine is too noisy: {self.noise.reason}",
-                speedup=interval,
-                evidence=evidence,
-            )
+            return verdict("inconclusive", f"this machine is too noisy: {self.noise.reason}")
         if broken := self.tests_broken_by(build):
             reason = f"{len(broken)} of the target's own tests no longer pass: {broken[0]}"
-            return Verdict(name="wrong", reason=reason, speedup=interval, evidence={**evidence, "tests": broken[:20]})
-        reason = f"every one of the deciding restarts gained more than {self.delta:.1%}"
-        return Verdict(name="kept", reason=reason, speedup=interval, evidence=evidence)
+            return verdict("wrong", reason, tests=broken[:20])
+        return verdict("kept", f"every one of the deciding restarts gained more than {self.delta:.1%}")
 
     def _by_time(self, outcome: str, found: Comparison, evidence: dict[str, Any], where: str) -> Verdict:
-        interval = found.interval(self.delta)
+        name: VerdictName = "neutral"
         if outcome == "slower":
-            return Verdict(name="slower", reason=f"a loss was shown {where}", speedup=interval, evidence=evidence)
-        if outcome == "continue":
+            name, reason = "slower", f"a loss was shown {where}"
+        elif outcome == "continue":
             count, of = accept.short_of(found.log_ratios, self.delta), len(found.log_ratios)
             reason = f"{count} of {of} restarts gained no more than {self.delta:.1%}, and there was no time for others"
         else:
             reason = f"no gain above {self.delta:.1%} could be shown {where}"
-        return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
+        return Verdict(name=name, reason=reason, speedup=found.interval(self.delta), evidence=evidence)
 
     def check_whole(self, found: Comparison, outputs: Sequence[TimedOutput]) -> Verdict:
         """The verdict on a whole stack, from its last comparison with the original: kept when it still is faster.
@@ -346,16 +331,15 @@ class Referee:
         Each of its changes was proven where the machine kept its pace: no whole is given up because it does not.
         """
         evidence: dict[str, Any] = {"whole": found.summary(self.delta)}
-        failed = of_failed(found.model_copy(update={"unsettled": ""}), evidence)
-        if failed:
+        if failed := of_failed(found.model_copy(update={"unsettled": ""}), evidence):
             return failed
         interval = found.interval(self.delta)
         if not accept.holds(found.log_ratios):
             reason = f"not shown to be faster than the original in {len(found.log_ratios)} restarts more"
             return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)
+        wrong = self._wrong_while_timed(outputs, evidence)
         reason = "faster when it was measured once more"
-        kept = Verdict(name="kept", reason=reason, speedup=interval, evidence=evidence)
-        return self._wrong_while_timed(outputs, evidence) or kept
+        return wrong or Verdict(name="kept", reason=reason, speedup=interval, evidence=evidence)
 
     def _wrong_while_timed(self, outputs: Sequence[TimedOutput], evidence: dict[str, Any]) -> Verdict | None:
         """The verdict where outputs of timed calls are not right; what was looked at is put into `evidence`."""

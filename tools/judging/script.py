@@ -14,17 +14,33 @@ from pathlib import Path
 from typing import Any
 
 from tools.judging.worker import Worker
+from tools.plain_text import plain
 
 SEEDS = 10
 POSITIVE_63 = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Draw:
-    """How an input is made from the pristine entry."""
+class Case:
+    """One thing to judge: a phase and a shape. Cases are timed and reported apart and count by their geometric mean."""
 
     phase: str
     shape: Mapping[str, Any]
+    work: Mapping[str, float] = field(default_factory=dict, compare=False)
+    call_s: float = field(default=0.0, compare=False)  # a first, rough time of one call of the pristine callable
+    input_bytes: int = field(default=0, compare=False)  # of one input, as a file
+
+    @property
+    def name(self) -> str:
+        shape = plain(", ".join(f"{key}={value}" for key, value in self.shape.items()))
+        return " ".join(part for part in (self.phase, f"({shape})" if shape else "") if part) or "call"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How an input is made from the pristine entry."""
+
+    case: Case
     seed: int
     variant: str = ""
 
@@ -86,28 +102,9 @@ class Played:
     first_call_s: float  # with all that is compiled for it
 
 
-@dataclass
-class _Writer:
-    rng: random.Random
-    draws: list[Draw] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-
-    def draw(self, case: Mapping[str, Any], shape: Mapping[str, Any] | None = None, variant: str = "") -> int:
-        seed = self.rng.randrange(1 << 31)
-        self.draws.append(Draw(case["phase"], dict(case["shape"] if shape is None else shape), seed, variant))
-        return len(self.draws) - 1
-
-    def seeds_of(self, cases: Sequence[Mapping[str, Any]]) -> set[int]:
-        asked = [(case["phase"], dict(case["shape"])) for case in cases]
-        return {draw.seed for draw in self.draws if not draw.variant and (draw.phase, draw.shape) in asked}
-
-    def call(self, label: str, draw: int, how: str = "fresh") -> None:
-        self.steps.append(Call(label, draw, how))
-
-
 def write_script(
-    cases: Sequence[Mapping[str, Any]],
-    unseen: Sequence[Mapping[str, Any]],
+    cases: Sequence[Case],
+    unseen: Sequence[Case],
     variants: Mapping[str, Sequence[str]],
     transforms: Sequence[str],
     states: bool,
@@ -117,40 +114,47 @@ def write_script(
     the cheapest case is asked and each other one of them; `states` says whether there is a second state dict,
     which needs a module, as `transforms` do.
     """
-    w = _Writer(rng)
-    cheap = cases[0]
+    draws, steps, cheap = list[Draw](), list[Step](), cases[0]
+
+    def draw(case: Case, variant: str = "") -> int:
+        draws.append(Draw(case, rng.randrange(1 << 31), variant))
+        return len(draws) - 1
+
+    def call(label: str, draw: int, how: str = "fresh") -> None:
+        steps.append(Call(label, draw, how))
+
     if states:
-        w.steps.append(State("a"))
-    w.call("first call", w.draw(cheap))
+        steps.append(State("a"))
+    call("first call", draw(cheap))
     if states:
-        w.steps.append(State("b"))
-    again = w.draw(cheap)
-    w.call("same pointers, new data, second state dict", again, "inplace")
-    w.call("repeat: same data, new pointers", again)
-    w.steps.append(Poison())
-    w.call("repeat: after poison", again, "inplace")
+        steps.append(State("b"))
+    again = draw(cheap)
+    call("same pointers, new data, second state dict", again, "inplace")
+    call("repeat: same data, new pointers", again)
+    steps.append(Poison())
+    call("repeat: after poison", again, "inplace")
     for case in cases[1:]:
-        w.call("declared case", w.draw(case))
-        w.call("declared case", w.draw(case), "inplace")
+        call("declared case", draw(case))
+        call("declared case", draw(case), "inplace")
     for case in unseen:
-        w.call("unseen shape", w.draw(case))
-    for variant in variants.get(cheap["phase"], ()):
-        w.call(f"{variant} values", w.draw(cheap, variant=variant))
+        call("unseen shape", draw(case))
+    for variant in variants.get(cheap.phase, ()):
+        call(f"{variant} values", draw(cheap, variant))
     for case in cases[1:]:  # one of them each, another for each candidate
-        for variant in rng.sample([*variants.get(case["phase"], ())], 1 if variants.get(case["phase"]) else 0):
-            w.call(f"{variant} values", w.draw(case, variant=variant))
+        for variant in rng.sample([*variants.get(case.phase, ())], 1 if variants.get(case.phase) else 0):
+            call(f"{variant} values", draw(case, variant))
     if states:
-        w.steps.append(State("a"))
+        steps.append(State("a"))
     # others may be left out, where the original does not answer them
-    while len(w.seeds_of(cases)) < SEEDS - len(transforms):
-        w.call("fresh seed", w.draw(cheap), rng.choice(["fresh", "inplace"]))
-    elsewhere = [case for case in cases if case["phase"] != cheap["phase"]]
+    while len({each.seed for each in draws if not each.variant and each.case in cases}) < SEEDS - len(transforms):
+        call("fresh seed", draw(cheap), rng.choice(["fresh", "inplace"]))
+    elsewhere = [case for case in cases if case.phase != cheap.phase]
     for name in transforms:
-        w.steps.append(Transform(name))
-        w.call(f"after {name}", w.draw(cheap))
+        steps.append(Transform(name))
+        call(f"after {name}", draw(cheap))
         for case in rng.sample(elsewhere, min(1, len(elsewhere))):
-            w.call(f"after {name}", w.draw(case))
-    return Script(tuple(w.draws), tuple(w.steps))
+            call(f"after {name}", draw(case))
+    return Script(tuple(draws), tuple(steps))
 
 
 def play(
@@ -161,7 +165,7 @@ def play(
     constants: Sequence[Any],
     prefix: str,
     written: Collection[int] | None = None,
-    took: Callable[[Draw, float], None] = lambda draw, seconds: None,
+    took: Callable[[Case, float], None] = lambda case, seconds: None,
 ) -> Played:
     """Take a built worker through the script. `written` are the steps whose arguments are saved instead of all; then
     of the state only the buffers are, since calls seldom write to parameters.
@@ -186,20 +190,15 @@ def play(
             worker.ask("poison")
         else:
             draw = script.draws[step.draw]
-            worker.ask(
-                "stage",
-                path=worker.reveal(inputs[step.draw]),
-                how=step.how,
-                constants=list(constants),
-                phase=draw.phase,
-            )
+            shown, phase = worker.reveal(inputs[step.draw]), draw.case.phase
+            worker.ask("stage", path=shown, how=step.how, constants=list(constants), phase=phase)
             key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
             begun = time.monotonic()
             reply = worker.ask("call", key=key)
             call_s = time.monotonic() - begun
             first_call_s = first_call_s or call_s
             if step.draw in new and not new_state:
-                took(draw, call_s)
+                took(draw.case, call_s)
             new, new_state = new - {step.draw}, False
             outputs[index] = worker.saved(f"{prefix}-{index}.out")
             worker.ask("save", path=str(outputs[index]))

@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.errors import workload_error
 from tools.judging import correctness, disk
 from tools.judging.clock import TimedOutput
 from tools.judging.correctness import Compared, Finding
-from tools.judging.worker import Build, Setting, Worker, WorkerFault
+from tools.judging.worker import Build, Setting, Worker, blamed_on
 from tools.judging.workload import Workload
 
 PART_BYTES = 2 << 30  # of the original's answers
@@ -49,15 +48,14 @@ def _part_by_part(setting: Setting, workload: Workload, pristine: Build, left: d
     """Of what is `left`, until nothing is or something is wrong. Raises: WorkloadError, SandboxError."""
     parts = list[Finding]()
     while left:
-        with Worker(setting, pristine, "reference", timeout_s=setting.check_timeout_s) as reference:
-            try:
-                reference.ask("describe")
-                reference.ask("build", mode=workload.mode)
-                answered = _answered(reference, workload, left)
-                compared = _compared(reference, workload, answered)
-                parts.append(correctness.judge_calls(compared, workload.rules, reference))
-            except WorkerFault as fault:
-                raise workload_error(fault.kind, fault.message, fault.where, setting.entry, fault.ended) from fault
+        with (
+            blamed_on(setting.entry),
+            Worker(setting, pristine, "reference", timeout_s=setting.check_timeout_s) as reference,
+        ):
+            reference.ask("describe")
+            reference.ask("build", mode=workload.mode)
+            compared = _compared(reference, workload, _answered(reference, workload, left))
+            parts.append(correctness.judge_calls(compared, workload.rules, reference))
         if parts[-1].verdict is not None:
             left.clear()
     return _together(parts)

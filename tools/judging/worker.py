@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 from sandbox.contract import Command, Ended, Limits, Process, ProcessEnded, Sandbox
 from sandbox.errors import DiskFull, means_disk_full
 from sandbox.guest.wire import BadFrame, ChannelClosed, decode, encode
+from tools.errors import workload_error
 from tools.judging import disk, taking
 from tools.judging.described import what_is_wrong
 from tools.judging.folders import Folders
@@ -59,6 +60,20 @@ class WorkerFault(Exception):
     def may_be_chance(self) -> bool:
         """Whether others may have ended it: an engine that stops, a service manager, a killer for want of memory."""
         return self.kind == "died" and self.ended is not None and self.ended.signal in (signal.SIGTERM, signal.SIGKILL)
+
+
+@contextmanager
+def blamed_on(entry: str) -> Iterator[None]:
+    """What a reference worker fails of in here is the pristine entry's fault. Raises: WorkloadError, DiskFull."""
+    try:
+        yield
+    except BadTensorFile as error:  # it swaps the file, or cuts it short
+        message = f"it did not save what it was asked for: {error}"
+        raise workload_error("interfered", message, "", entry, None) from error
+    except WorkerFault as fault:
+        if fault.kind == "disk_full":
+            raise DiskFull(fault.message) from fault
+        raise workload_error(fault.kind, fault.message, fault.where, entry, fault.ended) from fault
 
 
 @dataclass(frozen=True)
@@ -101,16 +116,10 @@ class Worker:
         self.setting, self.build, self.role = setting, build, role
         self.timeout_s = timeout_s or setting.start_timeout_s
         self._left_s = self.timeout_s if in_all else math.inf
-        home = Folders.made(setting.scratch, role, setting.sandbox.promises().separate_users)
-        self.root, self.home, self.inbox, self.outbox, self.cache = (
-            home.root,
-            home.home,
-            home.inbox,
-            home.out,
-            home.cache,
-        )
+        at = Folders.made(setting.scratch, role, setting.sandbox.promises().separate_users)
+        self.root, self.home, self.inbox, self.outbox, self.cache = at.root, at.home, at.inbox, at.out, at.cache
         toolchain = setting.toolchain if setting.toolchain is not None and setting.toolchain.exists() else None
-        home.fill(toolchain, build.cache, build.handed_on)
+        at.fill(toolchain, build.cache, build.handed_on)
         self._revealed = 0
         argv = [setting.python, str(setting.guest / "bootstrap.py"), role, str(build.tree), setting.entry]
         self._process: Process = setting.sandbox.start(
@@ -118,10 +127,7 @@ class Worker:
                 argv=(*argv, *([str(setting.original)] if setting.original else [])),
                 cwd=(build.tree / setting.entry).parent,
                 role=role,
-                env={
-                    **home.environment(setting.threads, malloc, poison, compile_threads),
-                    **home.bytecode(toolchain, bytecode),
-                },
+                env=at.environment(setting.threads, malloc, poison, compile_threads) | at.bytecode(toolchain, bytecode),
                 readable=(setting.guest, build.tree, self.inbox, *([toolchain] if toolchain else [])),
                 writable=(self.home,),
                 cpus=cpus,

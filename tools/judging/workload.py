@@ -7,35 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from tools.judging.correctness import Rules
-from tools.judging.script import Script, write_script
-from tools.plain_text import plain
+from tools.judging.script import Case, Script, write_script
 
 MEMORY_IN_USE = 0.85  # of the device's memory; the rest is for contexts, fragments and what compiled code adds
 INPUTS = 3  # of each case
-
-
-@dataclass(frozen=True)
-class Case:
-    """One thing to judge: a phase and a shape. Cases are timed and reported apart and count by their geometric mean."""
-
-    phase: str
-    shape: Mapping[str, Any]
-    work: Mapping[str, float] = field(default_factory=dict)
-    call_s: float = 0.0  # a first, rough time of one call of the pristine callable
-    input_bytes: int = 0  # of one input, as a file
-
-    @property
-    def name(self) -> str:
-        shape = plain(", ".join(f"{key}={value}" for key, value in self.shape.items()))
-        return " ".join(part for part in (self.phase, f"({shape})" if shape else "") if part) or "call"
-
-    def for_script(self) -> dict[str, Any]:
-        return {"phase": self.phase, "shape": dict(self.shape)}
 
 
 class Reveals(Protocol):
@@ -61,8 +41,7 @@ class Workload:
     init: Path | None
     states: Mapping[str, Path]
     environment: Mapping[str, Any]
-    inputs: Sequence[Path] = ()  # one of each case, to fill caches and to look at; nothing is timed on it
-    other_inputs: Sequence[Sequence[Path]] = ()  # of each case: does what compiles itself do so for each input?
+    inputs: Sequence[Sequence[Path]] = ()  # `INPUTS` of each case, to fill caches and to look at; none is timed
     peak_bytes: int = 0  # of device memory, for one copy in the target's own precision
     recipe: Mapping[str, Any] | None = None  # of an observed script, see `Recipe`
     notes: Sequence[str] = ()  # what a person should know of how the entry was read
@@ -77,14 +56,7 @@ class Workload:
         return str(self.environment.get("device", "cpu"))
 
     def script(self, rng: random.Random) -> Script:
-        return write_script(
-            [c.for_script() for c in self.cases],
-            [c.for_script() for c in self.unseen],
-            self.variants,
-            self.transforms,
-            bool(self.states),
-            rng,
-        )
+        return write_script(self.cases, self.unseen, self.variants, self.transforms, bool(self.states), rng)
 
     def build_arguments(self, showing: Reveals) -> dict[str, Any]:
         """Of the request to build, to whoever `showing` shows files to."""
@@ -96,10 +68,5 @@ class Workload:
         """The cases as a guest stages them, each with its first inputs."""
         return [
             {"path": showing.reveal(path), "phase": case.phase, "constants": list(self.constants)}
-            for path, case in zip(self.inputs, self.cases, strict=True)
+            for (path, *_), case in zip(self.inputs, self.cases, strict=True)
         ]
-
-
-def secret_rng(seed: int | None) -> random.Random:
-    """Where all secret seeds come from: the system, unless a test or an audit asks for a known one."""
-    return random.SystemRandom() if seed is None else random.Random(seed)

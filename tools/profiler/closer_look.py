@@ -11,7 +11,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from tools.judging.workload import Case, Workload
+from tools.judging.script import Case
+from tools.judging.workload import Workload
 from tools.profiler.result import Profile
 from tools.profiler.rocprof.counters import passes
 from tools.profiler.rocprof.names import plain_part

@@ -45,6 +45,11 @@ class Played:
         self.worker.op_build(recipe=self.told["recipe"])
         return self.worker.built
 
+    def replayed(self, seed: int = 1) -> Any:
+        """(the module, its arguments, what came out) of the only case."""
+        (label,) = self.labels
+        return self.build(), *self.call(label, seed)
+
     def call(self, label: str, seed: int) -> Any:
         """(arguments, what came out) of one call."""
         self.worker.op_stage(str(self.drawn(label, seed)), phase=label, constants=self.told["constants"])

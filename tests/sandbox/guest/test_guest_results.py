@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.utils as dynamo
 
-from tests import guest
+from sandbox.guest.reference import VARIANTS
 from tools.judging import tensors
 
 ENTRY = """
@@ -31,49 +33,28 @@ def inputs(seed):
     return (torch.ones(4),)
 
 def build():
-    return ANSWERS[ANSWER]
+    return ANSWERS[%r]
 """
 
 
-def saved(answer: str, folder: Path, mode: str = "inference") -> tensors.Leaf:
-    """The one tensor of a result, as the host reads it."""
-    (folder / "bench.py").write_text(f"ANSWER = {answer!r}\n" + ENTRY)
-    made: Any = guest.module("worker").Worker(str(folder), "bench.py")
-    before = torch.is_grad_enabled()
-    try:
-        made.op_build(mode)
-        guest.module("tensors").save(str(folder / "in"), (torch.ones(4),))
-        made.op_stage(str(folder / "in"))
-        made.op_call(1)
-        made.op_save(str(folder / "out"))
-    finally:
-        torch.set_grad_enabled(before)
-    return tensors.read(folder / "out").leaves[0]
-
-
+@pytest.mark.guard("a result in the caller's memory, or without gradient")
 @pytest.mark.parametrize(
-    ("answer", "borrowed"),
+    ("answer", "mode", "kind", "borrowed", "grad"),
     [
-        ("its own", ""),
-        ("the argument", "argument 0"),
-        ("a view of it", "argument 0"),
+        ("its own", "inference", "Tensor", "", False),
+        ("its own", "training", "Tensor", "", False),
+        ("the argument", "inference", "Tensor", "argument 0", False),
+        ("a view of it", "inference", "Tensor", "argument 0", False),
+        ("a parameter", "training", "Parameter", "", True),
+        ("a subclass with the plain name", "inference", "bench:Tensor", "", False),
     ],
 )
-@pytest.mark.guard("a result in the caller's memory, or without gradient")
-def test_it_says_whose_memory_a_result_shares(answer: str, borrowed: str, tmp_path: Path) -> None:
-    assert saved(answer, tmp_path).borrowed == borrowed
-
-
-def test_only_torchs_own_classes_have_a_plain_name(tmp_path: Path) -> None:
-    assert saved("its own", tmp_path).kind == "Tensor"
-    assert saved("a parameter", tmp_path).kind == "Parameter"
-    assert saved("a subclass with the plain name", tmp_path).kind == "bench:Tensor"
-
-
-@pytest.mark.guard("a result in the caller's memory, or without gradient")
-def test_it_says_whether_a_gradient_flows_back(tmp_path: Path) -> None:
-    assert saved("a parameter", tmp_path, "training").grad
-    assert not saved("its own", tmp_path, "training").grad
+def test_it_says_whose_memory_a_result_shares_which_class_it_has_and_whether_a_gradient_flows_back(
+    made: Any, called: Any, answer: str, mode: str, kind: str, borrowed: str, grad: bool, tmp_path: Path
+) -> None:
+    called(made(ENTRY % answer), torch.ones(4), mode=mode).op_save(str(tmp_path / "out"))
+    (leaf,) = tensors.read(tmp_path / "out").leaves
+    assert (leaf.kind, leaf.borrowed, leaf.grad) == (kind, borrowed, grad)
 
 
 class Cyclic:
@@ -82,9 +63,8 @@ class Cyclic:
 
 
 @pytest.mark.parametrize("op", ["op_collect", "op_poison"])
-def test_what_only_cycles_hold_is_freed_when_asked(op: str, tmp_path: Path) -> None:
-    (tmp_path / "bench.py").write_text(ENTRY)
-    worker: Any = guest.module("worker").Worker(str(tmp_path), "bench.py")
+def test_what_only_cycles_hold_is_freed_when_asked(op: str, made: Any) -> None:
+    worker = made(ENTRY % "its own")
     gc.disable()
     try:
         held = weakref.ref(Cyclic())
@@ -124,37 +104,74 @@ def inputs(seed):
 """
 
 
-def test_what_a_model_goes_on_with_is_not_overwritten(tmp_path: Path) -> None:
+def test_what_a_model_goes_on_with_is_not_overwritten(made: Any, called: Any) -> None:
     """A cache whose position is set back is masked, which zero times NaN is not."""
-    (tmp_path / "bench.py").write_text(KEEPS)
-    worker: Any = guest.module("worker").Worker(str(tmp_path), "bench.py")
-    before = torch.is_grad_enabled()
-    try:
-        worker.op_build()
-        guest.module("tensors").save(str(tmp_path / "in"), (torch.ones(4), torch.ones(1)))
-        worker.op_stage(str(tmp_path / "in"), constants=[1])
-        worker.op_call(1)
-        returned = worker.result[1]
-        worker.op_poison()
-    finally:
-        torch.set_grad_enabled(before)
+    worker = called(made(KEEPS), torch.ones(4), torch.ones(1), constants=[1])
+    returned = worker.result[1]
+    worker.op_poison()
     assert [bool(tensor.isnan().any()) for tensor in returned] == [False, False, False, False, True, False]
 
 
-def test_two_models_are_never_there_at_once_for_the_truth(tmp_path: Path) -> None:
-    (tmp_path / "bench.py").write_text(ENTRY.replace("ANSWERS[ANSWER]", "torch.nn.Linear(4, 4)"))
-    reference: Any = guest.module("reference").Reference(str(tmp_path), "bench.py")
-    before = torch.is_grad_enabled()
-    try:
-        reference.op_build()
-        held, there, build = weakref.ref(reference.built), list[bool](), reference.workload.build
+def test_two_models_are_never_there_at_once_for_the_truth(made: Any) -> None:
+    entry = "import torch\n\ndef build():\n    return torch.nn.Linear(4, 4)\n\ndef inputs(seed):\n    return ()\n"
+    reference = made(entry, "reference")
+    reference.op_build()
+    held, there, build = weakref.ref(reference.built), list[bool](), reference.workload.build
 
-        def watched(init: Any) -> Any:
-            there.append(held() is not None)
-            return build(init)
+    def watched(init: Any) -> Any:
+        there.append(held() is not None)
+        return build(init)
 
-        reference.workload.build = watched
-        reference.op_precision("float64")
-    finally:
-        torch.set_grad_enabled(before)
+    reference.workload.build = watched
+    reference.op_precision("float64")
     assert there == [False] and reference.built.weight.dtype == torch.float64
+
+
+# -- other values of the same shapes
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_whole_numbers_are_turned_round_or_made_the_same(dtype: torch.dtype) -> None:
+    given = torch.tensor([[5, 0], [3, 4]], dtype=dtype)
+    same, turned = VARIANTS["constant"](given), VARIANTS["negated"](given)
+    assert same.dtype == turned.dtype == dtype and VARIANTS["scaled"](given) is given
+    assert same.tolist() == [[5, 5], [5, 5]] and turned.tolist() == [[4, 3], [0, 5]]
+
+
+def test_other_numbers_are_changed() -> None:
+    found = {name: change(torch.tensor([2.0, -1.0])).tolist() for name, change in VARIANTS.items()}
+    assert found == {"negated": [-2.0, 1.0], "scaled": [8.0, -4.0], "constant": [2.0, 2.0]}
+    assert VARIANTS["constant"](torch.zeros(0)).numel() == 0
+
+
+# -- what torch.compile made
+
+
+@pytest.fixture
+def nothing_compiled() -> Iterator[None]:
+    torch._dynamo.reset()
+    dynamo.counters.clear()
+    dynamo.clear_compilation_metrics()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+def test_it_counts_graphs_breaks_and_what_was_compiled_again(made: Any) -> None:
+    worker = made()
+    counts = ("graphs", "graph_breaks", "recompiles")
+    assert not any(worker.op_compiled().values())
+
+    @torch.compile(backend="eager")
+    def broken(x: torch.Tensor, number: float) -> torch.Tensor:
+        x = x * number
+        torch._dynamo.graph_break()
+        return x + 1
+
+    broken(torch.ones(3), 1)
+    once = worker.op_compiled()
+    assert [once[name] for name in counts] == [2, 1, 0] and once["reasons"]
+    broken(torch.ones(3, dtype=torch.float64), 1)
+    twice = worker.op_compiled()
+    assert twice["graphs"] == 4 and twice["recompiles"] == 2
+    assert all("\n" not in reason for reason in twice["recompile_reasons"]) and "dtype" in twice["recompile_reasons"][0]

@@ -122,11 +122,8 @@ def test_a_loop_in_main_is_one_case_and_a_worker_runs_no_further_than_the_first_
     played = Played(tmp_path, LOOP)
     assert sys.finished  # type: ignore[attr-defined]
     sys.finished = False  # type: ignore[attr-defined]
-    assert (played.told["form"], played.labels, played.told["recipe"]) == (
-        "observed",
-        ["4x16"],
-        {"root": 0, "objects": []},
-    )
+    told = played.told
+    assert (told["form"], played.labels, told["recipe"]) == ("observed", ["4x16"], {"root": 0, "objects": []})
     model = played.build()
     assert type(model).__name__ == "Net" and not sys.finished  # type: ignore[attr-defined]
     (first, out), (second, _) = played.call("4x16", 1), played.call("4x16", 2)
@@ -137,8 +134,7 @@ def test_a_loop_in_main_is_one_case_and_a_worker_runs_no_further_than_the_first_
 def test_what_comes_out_of_one_call_and_goes_into_the_next_makes_them_one_case(tmp_path: Path) -> None:
     played = Played(tmp_path, STATE)
     assert played.labels == ["3x8, 3x8, 5 steps"]
-    cell = played.build()
-    given, out = played.call(played.labels[0], 3)
+    cell, given, out = played.replayed()
     state = given["0.0.1"]
     assert torch.equal(state, torch.zeros(3, 8))
     for index in range(5):
@@ -148,16 +144,15 @@ def test_what_comes_out_of_one_call_and_goes_into_the_next_makes_them_one_case(t
 
 def test_a_cache_begins_again_with_every_replay(tmp_path: Path) -> None:
     played = Played(tmp_path, CACHE)
+    assert played.told["recipe"] == {"root": 0, "objects": [["0", "cache"]]}
+    model, given, out = played.replayed()
     (label,) = played.labels
     assert label == "1x6, 4 steps"
-    assert played.told["recipe"] == {"root": 0, "objects": [["0", "cache"]]}
-    model = played.build()
-    given, out = played.call(label, 4)
     assert [set(step) for step in out] == [{"logits"}] * 4  # the cache shows in what comes out afterwards
     seen = [model.embed(given[f"0.{index}.0"]) for index in range(4)]
     assert torch.allclose(out[0]["logits"], model.out(seen[0].mean(1)) * 2.0)
     assert torch.allclose(out[3]["logits"], model.out(torch.cat(seen, 1).mean(1)))
-    assert all(torch.equal(a["logits"], b["logits"]) for a, b in zip(out, played.call(label, 4)[1], strict=True))
+    assert all(torch.equal(a["logits"], b["logits"]) for a, b in zip(out, played.call(label, 1)[1], strict=True))
 
 
 def test_what_stays_the_same_while_something_else_changes_is_constant(tmp_path: Path) -> None:
@@ -196,8 +191,7 @@ with torch.no_grad():
 """,
     )
     assert played.labels == ["512x512, 2 steps"]
-    model = played.build()
-    given, out = played.call(played.labels[0], 5)
+    model, given, out = played.replayed()
     assert given["0.0"] == "encoder" and given["0.1"] == ""
     assert torch.allclose(out[1], model(given["0.1.0"], encoded=model.encoder(given["0.0.0"])))
 
@@ -219,9 +213,7 @@ with torch.no_grad():
           (torch.rand(1, 3, 8, 8) * 5).to(memory_format=torch.channels_last), torch.rand(4, 64) > 0.5)
 """,
     )
-    (label,) = played.labels
-    played.build()
-    given, _ = played.call(label, 6)
+    _, given, _ = played.replayed()
     tokens, positions, mask, picture, flags = (given[f"0.0.{index}"] for index in range(5))
     assert tokens.min() >= 10 and tokens.max() < 90 and tokens.unique().numel() > 20
     assert torch.equal(positions, torch.arange(64)) and torch.isinf(mask).sum() == 6
@@ -249,30 +241,32 @@ def test_what_cannot_be_judged_is_said(tmp_path: Path, script: str, kind: str, w
     assert words in problem.value.message
 
 
-def test_calls_that_cannot_be_made_again_are_counted_and_left_out(tmp_path: Path) -> None:
-    played = Played(tmp_path, HANDED + "    second(torch.randn(64, 256))\n")
-    assert played.labels == ["64x256"]
-    assert played.told["notes"][-1].startswith("20 calls are left out")
+@pytest.mark.parametrize(
+    ("script", "label", "note"),
+    [
+        (HANDED + "    second(torch.randn(64, 256))\n", "64x256", "20 calls are left out"),
+        (LOOP + "    open('/nowhere/results.json', 'w')\n", "4x16", "ended with an error after 10 calls"),
+        (
+            "import torch\nm, x = torch.nn.Linear(4, 4), torch.ones(2, 4)\nfor _ in range(40):\n    x = m(x)\n",
+            "2x4, 24 steps",
+            "of 40 calls that hand a state on, the first 24 are judged",
+        ),
+    ],
+)
+def test_what_of_a_script_is_not_judged_is_said(tmp_path: Path, script: str, label: str, note: str) -> None:
+    played = Played(tmp_path, script)
+    assert played.labels == [label] and any(note in each for each in played.told["notes"])
 
 
-def test_a_script_that_fails_after_its_calls_is_judged_by_them(tmp_path: Path) -> None:
-    played = Played(tmp_path, LOOP + f"    open('{tmp_path}/nowhere/results.json', 'w')\n")
-    assert played.labels == ["4x16"]
-    assert any("ended with an error after 10 calls" in note for note in played.told["notes"])
-
-
-def test_nothing_of_torch_stays_replaced(tmp_path: Path) -> None:
+def test_a_script_that_compiles_its_model_is_judged_with_that_and_nothing_of_torch_stays_replaced(
+    tmp_path: Path,
+) -> None:
     before = torch.nn.Module.__call__, torch.autograd.backward
-    Played(tmp_path, LOOP).build()
-    assert (torch.nn.Module.__call__, torch.autograd.backward) == before
-
-
-def test_a_script_that_compiles_its_model_is_judged_with_that(tmp_path: Path) -> None:
-    played = Played(tmp_path, LOOP.replace("Net().eval()", "torch.compile(Net().eval(), backend='eager')"))
-    model = played.build()
+    compiles = LOOP.replace("Net().eval()", "torch.compile(Net().eval(), backend='eager')")
+    model, given, out = Played(tmp_path, compiles).replayed()
     assert type(model).__name__ == "OptimizedModule"
-    given, out = played.call("4x16", 7)
     assert torch.allclose(out, model._orig_mod(given["0.0.0"]))
+    assert (torch.nn.Module.__call__, torch.autograd.backward) == before
 
 
 def test_generate_is_a_prompt_and_the_tokens_after_it(tmp_path: Path) -> None:
@@ -294,14 +288,11 @@ if __name__ == "__main__":
     main()
 """,
     )
+    model, given, first = played.replayed()
     (label,) = played.labels
-    assert label.endswith("5 steps")
-    model = played.build()
-    assert type(model).__name__ == "LlamaForCausalLM"
-    _, first = played.call(label, 8)
-    _, again = played.call(label, 8)
+    assert label.endswith("5 steps") and type(model).__name__ == "LlamaForCausalLM"
+    _, again = played.call(label, 1)
     assert len(first) == 5 and all(torch.equal(a["logits"], b["logits"]) for a, b in zip(first, again, strict=True))
-    given, _ = played.call(label, 8)
     tokens = torch.cat([value for name, value in given.items() if name.endswith(".input_ids")], 1)
     with torch.no_grad():
         whole = model(tokens).logits
@@ -321,22 +312,12 @@ model = T5ForConditionalGeneration(config).eval()
 model.generate(torch.randint(1, 64, (2, 8)), max_new_tokens=4, do_sample=False)
 """,
     )
+    model, given, out = played.replayed()
     (label,) = played.labels
-    model = played.build()
-    given, out = played.call(label, 9)
     assert type(model).__name__ == "T5ForConditionalGeneration" and given["0.0"] == "encoder"
     with torch.no_grad():
         encoded = model.encoder(given["0.0.input_ids"]).last_hidden_state
     assert torch.allclose(out[0]["last_hidden_state"], encoded, atol=1e-6)
-    assert all(
-        torch.equal(a["logits"], b["logits"]) for a, b in zip(out[1:], played.call(label, 9)[1][1:], strict=True)
-    )
+    again = played.call(label, 1)[1]
+    assert all(torch.equal(a["logits"], b["logits"]) for a, b in zip(out[1:], again[1:], strict=True))
     assert not torch.allclose(out[1]["logits"], played.call(label, 10)[1][1]["logits"])  # it follows what was encoded
-
-
-def test_of_a_long_sequence_the_first_calls_are_judged_and_that_is_said(tmp_path: Path) -> None:
-    script = "import torch\nm, x = torch.nn.Linear(4, 4), torch.ones(2, 4)\nfor _ in range(40):\n    x = m(x)\n"
-    played = Played(tmp_path, script)
-    (label,) = played.labels
-    assert "24" in label
-    assert "of 40 calls that hand a state on, the first 24 are judged" in played.told["notes"]

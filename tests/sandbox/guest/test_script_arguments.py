@@ -33,9 +33,7 @@ def of_net(folder: Path, script: str) -> Played:
 
 
 def test_a_script_may_make_everything_in_inference_mode(tmp_path: Path) -> None:
-    played = of_net(
-        tmp_path,
-        """
+    made = """
 @torch.inference_mode()
 def main():
     net = Net().eval()
@@ -43,51 +41,41 @@ def main():
         net(torch.randn(2, 4))
 
 main()
-""",
-    )
-    model = played.build()
-    (label,) = played.labels
-    given, out = played.call(label, 1)
+"""
+    played = of_net(tmp_path, made)
+    model, given, out = played.replayed()
     assert torch.equal(out, model(given["0.0.0"])) and not given["0.0.0"].is_inference()
     played.reference.op_build(recipe=played.told["recipe"])
     played.reference.op_save_state(str(tmp_path / "state"))
     played.worker.op_load_state(str(tmp_path / "state"))  # written to where no inference mode is
-    assert torch.equal(played.call(label, 1)[1], model(given["0.0.0"]))
+    assert torch.equal(played.call(*played.labels, 1)[1], model(given["0.0.0"]))
 
 
 def test_recurrent_weights_of_inference_mode_follow_another_state(tmp_path: Path) -> None:
-    played = Played(
-        tmp_path,
-        """
+    made = """
 import torch
 with torch.inference_mode():
     net = torch.nn.GRU(4, 4)
     net(torch.randn(3, 1, 4))
-""",
-    )
-    model = played.build()
-    (label,) = played.labels
-    _, before = played.call(label, 1)
+"""
+    played = Played(tmp_path, made)
+    model, _, before = played.replayed()
     guest.module("tensors").save(str(tmp_path / "state"), {k: v * 2 for k, v in model.state_dict().items()})
     played.worker.op_load_state(str(tmp_path / "state"))
-    _, after = played.call(label, 1)
-    assert not torch.equal(before["0"], after["0"])
+    assert not torch.equal(before["0"], played.call(*played.labels, 1)[1]["0"])
 
 
 def test_outputs_are_handed_on_in_inference_mode(tmp_path: Path) -> None:
-    played = of_net(
-        tmp_path,
-        """
+    made = """
 net = Net().eval()
 with torch.inference_mode():
     x = torch.randn(2, 4)
     for _ in range(5):
         x = net(x)
-""",
-    )
+"""
+    played = of_net(tmp_path, made)
     assert played.labels == ["2x4, 5 steps"]
-    model = played.build()
-    given, out = played.call(played.labels[0], 1)
+    model, given, out = played.replayed()
     state = given["0.0.0"]
     for index in range(5):
         state = model(state)
@@ -120,52 +108,36 @@ with torch.{mode}():
     assert written.told["constants"] == []
 
 
-def test_every_position_of_a_loop_is_judged(tmp_path: Path) -> None:
-    played = of_net(
-        tmp_path,
-        """
-net, pos = Net().eval(), torch.zeros(1)
-with torch.no_grad():
-    for _ in range(6):
-        net(torch.randn(2, 4), pos=pos)
-        pos += 1
-""",
-    )
-    (label,) = played.labels
-    played.build()
-    assert {played.call(label, seed)[0]["0.0.pos"].item() for seed in range(6)} == set(range(6))
-
-
-def test_a_sequence_is_given_what_the_script_wrote_between_its_calls(tmp_path: Path) -> None:
-    played = of_net(
-        tmp_path,
-        """
+LOOP = """
 net, pos = Net().eval(), torch.zeros(1)
 with torch.no_grad():
     x = torch.randn(2, 4)
     for _ in range(4):
-        x = net(x, pos=pos)
+        %snet(x, pos=pos)
         pos += 1
-""",
-    )
+"""
+
+
+def test_every_position_of_a_loop_is_judged(tmp_path: Path) -> None:
+    played = of_net(tmp_path, LOOP % "")
     played.build()
-    given, _ = played.call(played.labels[0], 1)
+    assert {played.call(*played.labels, seed)[0]["0.0.pos"].item() for seed in range(4)} == set(range(4))
+
+
+def test_a_sequence_is_given_what_the_script_wrote_between_its_calls(tmp_path: Path) -> None:
+    _, given, _ = of_net(tmp_path, LOOP % "x = ").replayed()
     assert [given[f"0.{index}.pos"].item() for index in range(4)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
 def test_a_tensor_that_stays_as_it_is_is_drawn_once_for_all_steps(tmp_path: Path, mode: str) -> None:
-    played = of_net(
-        tmp_path,
-        f"""
+    made = f"""
 with torch.{mode}():
     net, pos, x = Net().eval(), torch.randn(4), torch.randn(2, 4)
     for _ in range(3):
         x = net(x, pos=pos)
-""",
-    )
-    played.build()
-    given, _ = played.call(played.labels[0], 1)
+"""
+    _, given, _ = of_net(tmp_path, made).replayed()
     assert torch.equal(given["0.0.pos"], given["0.1.pos"]) and torch.equal(given["0.0.pos"], given["0.2.pos"])
 
 
@@ -196,12 +168,10 @@ with torch.no_grad():
 @pytest.mark.parametrize("how", ["", "(frozen=True)", "(slots=True)", "(frozen=True, slots=True)"])
 def test_a_dataclass_that_makes_a_field_itself_is_an_argument(tmp_path: Path, how: str) -> None:
     played = Played(tmp_path, OBJECTS % how)
-    model = played.build()
-    (label,) = played.labels
-    given, out = played.call(label, 1)
+    model, given, out = played.replayed()
     batch = given["0.0.0"]
     assert batch.n == 5 and torch.equal(out, model.layer(batch.x) * 5)
-    assert not torch.equal(batch.x, played.call(label, 2)[0]["0.0.0"].x)
+    assert not torch.equal(batch.x, played.call(*played.labels, 2)[0]["0.0.0"].x)
 
 
 def test_what_a_dataclass_holds_beside_its_fields_is_drawn_too(tmp_path: Path) -> None:
@@ -255,9 +225,7 @@ with torch.no_grad():
     ],
 )
 def test_of_an_object_that_is_the_result_the_attributes_count(tmp_path: Path, made: str, keys: list[object]) -> None:
-    played = Played(tmp_path, RESULT % made)
-    model = played.build()
-    given, out = played.call(played.labels[0], 1)
+    model, given, out = Played(tmp_path, RESULT % made).replayed()
     assert list(out) == keys
     if keys:
         assert torch.equal(out[keys[0]], model.layer(given["0.0.0"]))

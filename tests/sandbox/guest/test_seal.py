@@ -56,18 +56,13 @@ def test_no_two_tensors_and_no_two_words_are_turned_alike() -> None:
     assert torch.cat(zeros).unique().numel() == 8192
 
 
-def test_a_worker_stages_what_it_was_given_sealed(tmp_path: Path) -> None:
-    (tmp_path / "bench.py").write_text(
-        "import torch\n\ndef inputs(seed):\n    return (torch.ones(4),)\n\ndef build():\n    return lambda x: x + 1\n"
-    )
-    worker: Any = guest.module("worker").Worker(str(tmp_path), "bench.py")
+def test_a_worker_stages_what_it_was_given_sealed(made: Any, tmp_path: Path) -> None:
+    worker = made("def inputs(seed):\n    return ()\n\ndef build():\n    return lambda x: x + 1\n")
     worker.op_build()
     path, given = str(tmp_path / "in"), torch.randn(4)
     tensors.save_flat(path, *tensors.flatten((given,)), key=KEY)
     worker.op_load(path)
-    worker.op_stage(key=KEY)
-    worker.op_call(1)
-    assert torch.equal(worker.result[1][0], given + 1)
-    worker.op_stage(path, key=KEY, how="inplace")
-    worker.op_call(1)
-    assert torch.equal(worker.result[1][0], given + 1)
+    for shown in ({}, {"path": path, "how": "inplace"}):
+        worker.op_stage(key=KEY, **shown)
+        worker.op_call(1)
+        assert torch.equal(worker.result[1][0], given + 1)

@@ -21,17 +21,17 @@ worker: Any = guest.module("worker")
 wire: Any = guest.module("wire")
 
 
-def test_nothing_has_changed_when_nothing_was_done() -> None:
-    before = tripwires.snapshot()
-    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
-    assert tripwires.changed(before) == []
-
-
-def test_what_torch_compile_puts_beside_our_functions_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_has_changed_when_nothing_was_done_and_what_torch_compile_puts_beside_our_functions_is_not_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(worker, "__compiled_fn_3_62172594", lambda: None, raising=False)
     before = tripwires.snapshot()
     monkeypatch.undo()
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
     assert tripwires.changed(before) == []
+    # a name that is misspelt would be watched for ever without anybody noticing
+    assert [name for name, (value, _) in before.items() if value is None] == []
+    assert socket.socket.send is before["socket.send"][0]
 
 
 @pytest.mark.parametrize(
@@ -57,22 +57,14 @@ def test_it_tells_what_was_replaced(holder: Any, name: str, told: str, monkeypat
     assert told in tripwires.changed(before)
 
 
-def test_it_tells_what_was_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_tells_what_was_taken_away_and_that_the_code_of_a_function_was_exchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = tripwires.snapshot()
     monkeypatch.delattr(digest, "_sums")
     assert tripwires.changed(before) == ["digest._sums"]
-
-
-def test_it_tells_that_the_code_of_a_function_was_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = tripwires.snapshot()
     monkeypatch.setattr(worker.synchronize, "__code__", (lambda: None).__code__)
     assert "worker.synchronize" in tripwires.changed(before)
-
-
-def test_it_watches_what_is_there() -> None:
-    """A name that is misspelt would be watched for ever without anybody noticing."""
-    assert [name for name, (value, _) in tripwires.snapshot().items() if value is None] == []
-    assert "socket.send" in tripwires.snapshot() and socket.socket.send is tripwires.snapshot()["socket.send"][0]
 
 
 @pytest.mark.parametrize("module", [sys, threading])

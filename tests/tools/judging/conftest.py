@@ -25,5 +25,5 @@ def path(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def saved(path: Any) -> Any:
-    """Saves a tuple of values, and reads it as the host does."""
-    return lambda *values: tensors.read(path(values))
+    """Saves a value, and reads it as the host does."""
+    return lambda value: tensors.read(path(value))

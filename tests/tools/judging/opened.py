@@ -12,6 +12,26 @@ from tests.forking import ForkingSandbox, unwatched_packages
 from tools.judging.open_referee import open_referee
 from tools.judging.referee import Referee
 
+LINEAR = """
+import torch
+
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        {body}
+
+def build():
+    torch.manual_seed(0)
+    return Model(8, 8).eval()
+
+def inputs(seed, rows=4):
+    return (torch.randn(rows, 8, generator=torch.Generator().manual_seed(seed)),)
+"""
+
+
+def linear(returns: str = "super().forward(x)", more: str = "", first: str = "pass") -> str:
+    """An entry whose model is a layer that returns this, after the statement that comes `first`."""
+    return LINEAR.format(body=f"{first}\n        return {returns}") + more
+
 
 @contextmanager
 def opened(folder: Path, files: Mapping[str, str]) -> Iterator[Referee]:

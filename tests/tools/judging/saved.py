@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from pathlib import Path
-
-from sandbox.guest import tensor_file
+from typing import Any
 
 VALUES = bytes(range(16))
+TENSOR = {"t": "tensor", "i": 0}
 
 
-def saved(path: Path, count: int = 4, values: bytes = VALUES) -> Path:
-    """A tensor file as a worker writes it: float32, a header that is true whatever the file holds."""
-    leaf = {
-        "dtype": "float32",
-        "shape": [count],
-        "offset": 0,
-        "nbytes": 4 * count,
-        "device": "cpu",
-        "kind": "Tensor",
-        "stride": None,
-    }
-    with path.open("wb") as file:
-        tensor_file.write_header(file, {"structure": {"t": "tensor", "i": 0}, "leaves": [leaf]})
-        file.write(values)
+def leaf(count: int = 4, **changes: Any) -> dict[str, Any]:
+    """The entry of a float32 tensor in a header."""
+    named = {"dtype": "float32", "device": "cpu", "kind": "Tensor", "stride": None}
+    return {**named, "shape": [count], "offset": 0, "nbytes": 4 * count, **changes}
+
+
+def written(path: Path, header: object, data: bytes = VALUES) -> Path:
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     return path
+
+
+def saved(path: Path, count: int = 4, values: bytes = VALUES, **changes: Any) -> Path:
+    """One tensor, with a header that says so whatever the file holds."""
+    return written(path, {"structure": TENSOR, "leaves": [leaf(count, **changes)]}, values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,20 +12,19 @@ from typing import Any
 
 import pytest
 
+from tests.tools.judging.compared import compared
 from tools.errors import IncumbentFails
 from tools.judging.agreement import REPEATS, TURNS, Cause, Doubt, check, is_in_question
 from tools.judging.clock import Session, SideFault, Tripwire
-from tools.judging.comparison import Comparison
+from tools.judging.comparison import INCUMBENT, Comparison, Restart, Side, medians_us
 from tools.judging.correctness import Finding
-from tools.judging.measure import LiveClock, Request
+from tools.judging.measure import ComparisonRequest, LiveClock
 from tools.judging.referee import Referee
-from tools.judging.timings import INCUMBENT, Restart, Side
 from tools.judging.verdict import of_failed
 from tools.judging.worker import Build
 
 KNOWN_US = 100.0
-BUILD = Build("incumbent", Path("/nowhere"))
-CANDIDATE = Build("candidate", Path("/nowhere"))
+BUILD, CANDIDATE = (Build(key, Path("/nowhere")) for key in ("incumbent", "candidate"))
 UNUSED: Any = None
 
 
@@ -47,70 +46,62 @@ def session(*among_us: float) -> Paced:
     return Paced(UNUSED, UNUSED, builds, UNUSED, UNUSED, among_us=list(among_us))
 
 
-def compared(*incumbent_us: float) -> Comparison:
-    return Comparison(
-        purpose="confirm",
-        incumbent=BUILD.key,
-        candidate="candidate",
-        incumbent_us=[[us] for us in incumbent_us],
-        candidate_us=[[us / 2] for us in incumbent_us],
-        case_log_ratios=[[math.log(2)] for _ in incumbent_us],
-        case_total_log_ratios=[[math.log(2)] for _ in incumbent_us],
-    )
+def beside(*incumbent_us: float) -> Comparison:
+    """An incumbent that takes so long in each restart, beside a candidate that takes half of it."""
+    seen, half = ([[us * each] for us in incumbent_us] for each in (1.0, 0.5))
+    return compared([math.log(2)] * len(incumbent_us), incumbent_us=seen, candidate_us=half)
 
 
 @pytest.fixture
 def clock() -> LiveClock:
-    @dataclass
-    class CPU:
-        device: str = "cpu"
-
-    made = LiveClock(UNUSED, UNUSED, UNUSED, Path("/nowhere"), UNUSED, lambda: None, {BUILD.key: [[KNOWN_US]]})
-    return replace(made, workload=CPU())  # type: ignore[arg-type]
+    workload: Any = SimpleNamespace(device="cpu")
+    return LiveClock(UNUSED, workload, UNUSED, Path("/nowhere"), UNUSED, lambda: None, {BUILD.key: [[KNOWN_US]]})
 
 
-def test_as_fast_as_it_is_known_to_be(clock: LiveClock) -> None:
-    found, beside = compared(1.05 * KNOWN_US), session()
-    assert check(found, beside, clock.known_us) is None
-    assert beside.timed == [] and found.failed == ""
-
-
-def test_one_case_that_is_slower_than_the_median_of_what_is_known_is_a_question() -> None:
+def test_one_case_that_is_slower_than_the_median_of_what_is_known_is_a_question(clock: LiveClock) -> None:
     known = {BUILD.key: [[0.8 * KNOWN_US, KNOWN_US], [KNOWN_US, KNOWN_US], [1.4 * KNOWN_US, KNOWN_US]]}
-    found = compared(KNOWN_US)
+    found = beside(KNOWN_US)
     for seen, asked in (([1.05, 1.05], False), ([1.15, 1.0], True), ([1.0, 1.15], True)):
         found.incumbent_us = [[KNOWN_US * each for each in seen]]
         assert is_in_question(found, known) is asked
-    assert not is_in_question(compared(9 * KNOWN_US), {}), "nothing is known"
-
-
-def test_an_earlier_command_of_the_run_says_what_is_known(clock: LiveClock) -> None:
-    clock.know(compared(999.0))
+    assert not is_in_question(beside(9 * KNOWN_US), {}), "nothing is known"
+    clock.know(beside(999.0))  # from an earlier command of the run
     assert clock.known_us == {BUILD.key: [[KNOWN_US]], "candidate": [[999.0 / 2]]}, "what is known already stands"
+    among = session()
+    assert check(beside(1.05 * KNOWN_US), among, clock.known_us) is None and among.timed == []
 
 
 def test_slow_in_every_restart_and_never_beside_its_copies_is_a_doubt_that_blames(clock: LiveClock) -> None:
-    beside = session(*[100.0] * 2 * TURNS)
-    doubt = check(compared(140.0, 150.0, 160.0), beside, clock.known_us)
+    among = session(*[100.0] * 2 * TURNS)
+    doubt = check(beside(140.0, 150.0, 160.0), among, clock.known_us)
     assert doubt is not None and doubt.cause == "slowed down"
     assert "takes 150 us a call, beside its own copies 100 us: it is being slowed down" in doubt.why
-    assert len(beside.timed) == 2 * TURNS, "as long as it does not settle"
-    assert all(set(builds.values()) == {BUILD} and len(builds) == 2 for builds in beside.timed), "nothing else runs"
+    assert len(among.timed) == 2 * TURNS, "as long as it does not settle"
+    assert all(set(builds.values()) == {BUILD} and len(builds) == 2 for builds in among.timed), "nothing else runs"
 
 
 def test_slow_beside_its_copies_too_is_the_machines_new_pace(clock: LiveClock) -> None:
-    found, beside = compared(150.0), session(*[150.0] * TURNS)
-    assert check(found, beside, clock.known_us) is None
+    found = beside(150.0)
+    assert check(found, session(*[150.0] * TURNS), clock.known_us) is None
     assert found.failed == "" and clock.known_us[BUILD.key] == [[150.0]] * 2 * TURNS
-    assert check(compared(155.0), session(), clock.known_us) is None, "known from now on"
+    assert check(beside(155.0), session(), clock.known_us) is None, "known from now on"
 
 
-def test_restarts_as_slow_as_one_beside_its_copies_blame_nobody(clock: LiveClock) -> None:
-    found = compared(130.0, 150.0, 150.0)
-    doubt = check(found, session(100.0, 140.0, *[100.0] * (2 * TURNS - 2)), clock.known_us)
-    assert doubt is not None and doubt.cause == "pace" and list(doubt.pace_us) == [100.0]
-    assert "150 us a call, beside its own copies 100 us, but not in every restart" in doubt.why
-    assert found.failed == ""
+@pytest.mark.parametrize(
+    ("known_us", "seen_us", "among_us", "pace_us"),
+    [
+        (100.0, [130.0, 150.0, 150.0], [100.0, 140.0, *[100.0] * (2 * TURNS - 2)], 100.0),
+        # the quicker of what was known and what was seen beside its copies
+        (100.0, [110.0, 150.0, 160.0], [120.0] * 2 * TURNS, 100.0),
+        (130.0, [110.0, 150.0, 160.0], [120.0] * 2 * TURNS, 120.0),
+    ],
+)
+def test_restarts_as_slow_as_one_beside_its_copies_blame_nobody(
+    known_us: float, seen_us: list[float], among_us: list[float], pace_us: float
+) -> None:
+    doubt = check(beside(*seen_us), session(*among_us), {BUILD.key: [[known_us]]})
+    assert doubt is not None and (doubt.cause, list(doubt.pace_us)) == ("pace", [pace_us])
+    assert doubt.why.endswith("but not in every restart: the machine changes its pace")
 
 
 def test_what_fails_beside_its_own_copies_fails_by_itself(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,61 +110,64 @@ def test_what_fails_beside_its_own_copies_fails_by_itself(clock: LiveClock, monk
 
     monkeypatch.setattr(Paced, "restart", fail)
     with pytest.raises(IncumbentFails, match="it ended"):
-        check(compared(150.0), session(), clock.known_us)
+        check(beside(150.0), session(), clock.known_us)
 
 
+@pytest.fixture
+def doubted(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, list[str]]]:
+    """A comparison that ends in these doubts, one after the other, then in none; with what was told meanwhile."""
+
+    def compare(*doubts: Doubt, **how: Any) -> tuple[Any, list[str]]:
+        answers, told = iter([*doubts, None]), list[str]()
+        monkeypatch.setattr(LiveClock, "_measure", lambda *_: next(answers))
+        how = {"candidates": {"candidate": CANDIDATE}, "doing": told.append, **how}
+        return clock.compare(ComparisonRequest("doubted", BUILD, enough=bool, **how)), told
+
+    return compare
+
+
+@pytest.mark.parametrize("settles", [True, False])
 @pytest.mark.parametrize(
     ("cause", "verdict"), [("pace", "inconclusive"), ("slowed down", "refused"), ("fails beside it", "refused")]
 )
-@pytest.mark.parametrize("settles", [True, False])
 def test_what_is_doubted_is_measured_again_and_then_decided(
-    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, cause: Cause, verdict: str, settles: bool
+    doubted: Any, cause: Cause, verdict: str, settles: bool
 ) -> None:
-    doubt, most = Doubt(cause, "why", [100.0]), REPEATS[cause]
-    doubting(monkeypatch, [doubt] * (most if settles else most + 1))
-    told: list[str] = []
-    found = clock.compare(Request("doubted", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append)).only
+    most = REPEATS[cause]
+    found, told = doubted(*[Doubt(cause, "why", [100.0])] * (most if settles else most + 1))
     assert told == ["measuring again: why"] * most
-    failed = of_failed(found, {})
+    failed = of_failed(found.only, {})
     assert (failed.name if failed else None) == (None if settles else verdict)
 
 
-def test_a_change_of_pace_is_no_first_sign_of_slowing_down(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_pace_is_no_first_sign_of_slowing_down(doubted: Any) -> None:
     pace, slowed = Doubt("pace", "pace"), Doubt("slowed down", "slowed down")
-    doubting(monkeypatch, [pace, pace, slowed])
-    told: list[str] = []
-    found = clock.compare(Request("doubted", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append)).only
-    assert told == [f"measuring again: {why}" for why in ("pace", "pace", "slowed down")] and found.failed == ""
+    found, told = doubted(pace, pace, slowed)
+    assert told == [f"measuring again: {why}" for why in ("pace", "pace", "slowed down")] and found.only.failed == ""
 
 
 @pytest.mark.parametrize(("cause", "repeats"), [("pace", 0), ("slowed down", 1), ("fails beside it", 1)])
 def test_where_there_is_no_time_nothing_is_measured_again_for_the_pace(
-    clock: LiveClock, monkeypatch: pytest.MonkeyPatch, cause: Cause, repeats: int
+    doubted: Any, cause: Cause, repeats: int
 ) -> None:
-    doubting(monkeypatch, [Doubt(cause, "why", [100.0])] * 2)
-    told, asked = list[str](), list[float]()
-
-    def hurried(seconds: float) -> bool:
-        asked.append(seconds)
-        return True
-
-    request = Request("doubted", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append, hurried=hurried)
-    found = clock.compare(request).only
-    assert told == ["measuring again: why"] * repeats and bool(found.unsettled) is (cause == "pace")
+    asked = list[float]()
+    found, told = doubted(*[Doubt(cause, "why", [100.0])] * 2, hurried=lambda seconds: asked.append(seconds) or True)
+    assert told == ["measuring again: why"] * repeats and bool(found.only.unsettled) is (cause == "pace")
     assert all(seconds > 0 for seconds in asked) and bool(asked) is (cause == "pace"), "as long as it took"
 
 
-def test_only_who_could_gain_by_it_is_told_of_the_pace(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("cause", "blamed"), [("pace", ["candidate"]), ("slowed down", ["candidate", "compiled", "copy"])]
+)
+def test_only_who_could_gain_by_it_is_told_of_the_pace(doubted: Any, cause: Cause, blamed: list[str]) -> None:
     compiled = replace(BUILD, key="incumbent+compile", compile_options={})
     candidates = {"candidate": CANDIDATE, "compiled": compiled, "copy": BUILD}
-    for cause, blamed in (("pace", ["candidate"]), ("slowed down", list(candidates))):
-        doubting(monkeypatch, [Doubt(cause, "why", [100.0])] * 4)
-        found = clock.compare(Request("doubted", BUILD, candidates, bool)).comparisons
-        assert [name for name, each in found.items() if each.failed] == blamed
+    found, _ = doubted(*[Doubt(cause, "why", [100.0])] * 4, candidates=candidates)
+    assert [name for name, each in found.comparisons.items() if each.failed] == blamed
 
 
 def test_what_the_machines_pace_may_have_given_is_taken_from_what_counts() -> None:
-    found = compared(90.0, 100.0, 150.0, 200.0)
+    found = beside(90.0, 100.0, 150.0, 200.0)
     Doubt("pace", "why", [100.0]).tell(found)
     counted = found.at_pace()
     for rows in (counted.case_log_ratios, counted.case_total_log_ratios):
@@ -181,36 +175,18 @@ def test_what_the_machines_pace_may_have_given_is_taken_from_what_counts() -> No
     assert found.log_ratios == [math.log(2)] * 4 and counted.incumbent_us == found.incumbent_us, "as it was measured"
 
 
-@pytest.mark.parametrize(("known_us", "among_us", "pace_us"), [(100.0, 120.0, 100.0), (130.0, 120.0, 120.0)])
-def test_the_pace_is_the_quicker_of_what_was_known_and_what_was_seen_beside_its_copies(
-    known_us: float, among_us: float, pace_us: float
-) -> None:
-    known = {BUILD.key: [[known_us]]}
-    doubt = check(compared(110.0, 150.0, 160.0), session(*[among_us] * 2 * TURNS), known)
-    assert doubt is not None and (doubt.cause, list(doubt.pace_us)) == ("pace", [pace_us])
-
-
 @pytest.mark.parametrize("unsettled", ["", "the pace"])
 @pytest.mark.parametrize(("gain", "name"), [(2.0, "kept"), (0.9, "neutral")])
 def test_a_whole_is_given_up_for_what_was_measured_and_not_for_the_pace(
     gain: float, name: str, unsettled: str, tmp_path: Path
 ) -> None:
-    judge: Any = Referee(UNUSED, UNUSED, BUILD, UNUSED, tmp_path, UNUSED)
-    judge.noise = SimpleNamespace(delta=0.02)
-    judge.workload = SimpleNamespace(cases=[SimpleNamespace(name="the case")])
-    judge.check_timed = lambda outputs: Finding(None, "")
-    found = compared(*[100.0] * 6)
-    found.case_log_ratios = [[math.log(gain)] for _ in range(6)]
-    found.unsettled = unsettled
-    assert judge.check_whole(found, []).name == name
-
-
-def test_only_a_whole_is_told_how_little_time_there_is(tmp_path: Path) -> None:
-    """A change that the machine's pace may have made look good is measured again, or not kept."""
-    asked = list[Request]()
+    """A change that the pace may have made look good is measured again; only of a whole may there be no time for it."""
+    asked = list[ComparisonRequest]()
     clock: Any = SimpleNamespace(compare=asked.append)
     judge: Any = Referee(UNUSED, UNUSED, BUILD, clock, tmp_path, UNUSED, hurried=lambda seconds: True)
     judge.noise = SimpleNamespace(delta=0.02)
+    judge.check_timed = lambda outputs: Finding(None, "")
+    assert judge.check_whole(compared([math.log(gain)] * 6, unsettled=unsettled), []).name == name
     judge.confirm("confirm", BUILD, CANDIDATE)
     judge.report_on("whole stack", BUILD, {"stack": CANDIDATE})
     assert [(each.purpose, each.hurried(0.0)) for each in asked] == [("confirm", False), ("whole stack", True)]
@@ -244,14 +220,13 @@ def test_of_hundreds_of_comparisons(
     monkeypatch: pytest.MonkeyPatch, clock: LiveClock, scatter: float, slowed: float, verdicts: set[str | None]
 ) -> None:
     """None refuses a candidate because a machine scatters, and none overlooks one that slows the incumbent down."""
-    builds = {INCUMBENT: BUILD, "candidate": Build("candidate", Path("/nowhere"))}
+    builds = {INCUMBENT: BUILD, "candidate": CANDIDATE}
     session = Scattered(UNUSED, UNUSED, builds, UNUSED, UNUSED, scatter=scatter, drawn=random.Random(7))
 
     def incumbent_us(restarts: int) -> list[list[float]]:
-        timed = [session.restart().sides[INCUMBENT] for _ in range(restarts)]
-        return [[side.median_us(case) for case in range(3)] for side in timed]
+        return [medians_us(session.restart().sides[INCUMBENT].call_ns) for _ in range(restarts)]
 
-    def measure(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> Doubt | None:
+    def measure(self: LiveClock, request: object, found: dict[str, Comparison], outputs: object) -> Doubt | None:
         only = found["candidate"]
         only.incumbent_us = [[slowed * us for us in row] for row in incumbent_us(6)]
         only.case_log_ratios = [[math.log(2)] * 3] * 6
@@ -261,12 +236,6 @@ def test_of_hundreds_of_comparisons(
     seen = set()
     for _ in range(300):
         clock.known_us = {BUILD.key: incumbent_us(12)}
-        failed = of_failed(clock.compare(Request("", BUILD, {"candidate": builds["candidate"]}, bool)).only, {})
+        failed = of_failed(clock.compare(ComparisonRequest("", BUILD, {"candidate": CANDIDATE}, bool)).only, {})
         seen.add(failed.name if failed else None)
     assert seen == verdicts
-
-
-def doubting(monkeypatch: pytest.MonkeyPatch, doubts: list[Doubt]) -> None:
-    """Comparisons end in these doubts, one after the other, and then in none."""
-    answers: Iterator[Doubt | None] = iter([*doubts, None])
-    monkeypatch.setattr(LiveClock, "_measure", lambda *_: next(answers))

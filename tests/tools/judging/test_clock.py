@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,13 +12,14 @@ import pytest
 
 from tools.judging import clock
 from tools.judging.clock import SAMPLES, Group, Plan, Session, SideFault
+from tools.judging.comparison import Side
 from tools.judging.cores import Cores
-from tools.judging.held import Held
 from tools.judging.inputs import Input
-from tools.judging.measure import LiveClock, Request
-from tools.judging.timings import Restart, Side
+from tools.judging.measure import ComparisonRequest, Held, LiveClock
+from tools.judging.script import Case
 from tools.judging.worker import WorkerFault
-from tools.judging.workload import Case
+
+UNUSED: Any = None
 
 
 class TwoNames:
@@ -28,41 +29,28 @@ class TwoNames:
     cases = (Case("", {}, call_s=0.01),)
 
 
-@pytest.fixture
-def sampled(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int]]]:
-    """For each of 300 restarts, the block and the call that were looked at."""
-    restarts: list[list[tuple[int, int]]] = []
+@pytest.mark.guard("nothing to lose")
+def test_their_number_varies_so_that_none_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block and every call may be looked at."""
     blocks: list[tuple[str, int | None]] = []
-
-    def block(self: Session, case: int, calls: int, group: Any, name: str, side: Side, keep: int | None) -> None:
-        blocks.append((name, keep))
-
-    monkeypatch.setattr(Session, "_block", block)
-    unused: Any = None
-    session = Session(unused, unused, {}, unused, unused)
-    session.workload = TwoNames()  # type: ignore[assignment]
+    counts, seen = list[int](), set[tuple[int, int]]()
+    monkeypatch.setattr(
+        Session, "_block", lambda self, case, calls, group, name, side, keep: blocks.append((name, keep))
+    )
+    session = Session(UNUSED, TwoNames(), {}, UNUSED, UNUSED)  # type: ignore[arg-type]
     for _ in range(300):
         blocks.clear()
-        group = Group({"incumbent": unused, "candidate": unused})
-        session._time_case(0, group, {"incumbent": Side(), "candidate": Side()})
+        session._time_case(
+            0, Group({"incumbent": UNUSED, "candidate": UNUSED}), {"incumbent": Side(), "candidate": Side()}
+        )
         assert all(keep is None for name, keep in blocks if name == "incumbent")
-        of_candidate = [keep for name, keep in blocks if name == "candidate"]
-        restarts.append([(block, keep) for block, keep in enumerate(of_candidate) if keep is not None])
-    return restarts
-
-
-@pytest.mark.guard("nothing to lose")
-def test_their_number_varies_so_that_none_is_the_last(sampled: list[list[tuple[int, int]]]) -> None:
-    counts = [len(calls) for calls in sampled]
-    assert len(set(counts)) > 3
-    assert SAMPLES / 2 < sum(counts) / len(counts) < SAMPLES * 2
-
-
-def test_every_block_and_every_call_may_be_looked_at(sampled: list[list[tuple[int, int]]]) -> None:
+        kept = [keep for name, keep in blocks if name == "candidate"]
+        looked_at = {(block, keep) for block, keep in enumerate(kept) if keep is not None}
+        counts.append(len(looked_at))
+        seen |= looked_at
+    assert len(set(counts)) > 3 and SAMPLES / 2 < sum(counts) / len(counts) < SAMPLES * 2
     plan = Plan.for_case(TwoNames.cases[0], TwoNames.device)
-    blocks, calls = zip(*(call for restart in sampled for call in restart), strict=True)
-    assert set(blocks) == set(range(plan.rounds))
-    assert set(calls) == set(range(plan.calls))
+    assert [{*each} for each in zip(*seen, strict=True)] == [set(range(plan.rounds)), set(range(plan.calls))]
 
 
 def test_large_inputs_get_fewer_calls_and_then_fewer_rounds_but_each_call_its_own() -> None:
@@ -79,20 +67,16 @@ def test_large_inputs_get_fewer_calls_and_then_fewer_rounds_but_each_call_its_ow
 def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
 
-    def run(
-        self: Session, names: list[str], sides: dict[str, Side], tripped: dict[str, set[str]]
-    ) -> tuple[float, float]:
+    def run(self: Session, names: list[str], sides: object, tripped: dict[str, set[str]]) -> tuple[float, float]:
         ran.append(list(names))
         tripped.update({name: set() for name in names})
         return 1.0, 2.0
 
     monkeypatch.setattr(Session, "_run", run)
-    unused: Any = None
-    builds = {"incumbent": unused, "candidate": unused}
-    Session(unused, unused, builds, unused, unused).restart()
-    Session(unused, unused, builds, unused, unused, turns=True).restart()
-    assert ran[0] == ["incumbent", "candidate"]
-    assert sorted(ran[1:]) == [["candidate"], ["incumbent"]]
+    builds = {"incumbent": UNUSED, "candidate": UNUSED}
+    for turns in (False, True):
+        Session(UNUSED, UNUSED, builds, UNUSED, UNUSED, turns=turns).restart()
+    assert ran[0] == ["incumbent", "candidate"] and sorted(ran[1:]) == [["candidate"], ["incumbent"]]
 
 
 class Standing:
@@ -104,7 +88,6 @@ class Standing:
     def __init__(self, setting: object, build: object, **_: object) -> None:
         Standing.count += 1
         self.build, self.process, self.number = build, self, Standing.count
-        self.asked: list[str] = []
         self.told: list[tuple[str, dict[str, object]]] = []
         self.pinned: list[tuple[object, ...]] = []
         self.log.append(f"start {self.number}")
@@ -112,8 +95,7 @@ class Standing:
     def __getattr__(self, name: str) -> Any:
         def called(*arguments: object, **given: object) -> Any:
             if name == "begin":
-                self.asked.append(str(arguments[0]))
-                self.told.append((self.asked[-1], given))
+                self.told.append((str(arguments[0]), given))
             if name in ("freeze", "thaw", "close"):
                 self.log.append(f"{name} {self.number}")
             if name == "pin":
@@ -130,10 +112,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(Standing, "count", 0)
     monkeypatch.setattr(clock, "Worker", Standing)
 
-    def time_case(self: Session, case: int, group: Group, sides: dict[str, Side]) -> None:
-        Standing.log.append(f"time {[worker.number for worker in group.workers.values()]}")  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(Session, "_time_case", time_case)
+    timed(monkeypatch, lambda self, workers: Standing.log.append(f"time {[worker.number for worker in workers]}"))
     quick = iter(range(100))
     monkeypatch.setattr(Cores, "quickest", lambda self: Cores(self.cpus, (next(quick),)))
     monkeypatch.setattr(Cores, "free", lambda self: None)
@@ -145,153 +124,88 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Session:
     return Session(unused, workload, builds, lambda names: dict.fromkeys(names, inputs), Cores.of(range(8), 1), ahead=2)
 
 
+def timed(monkeypatch: pytest.MonkeyPatch, look: Callable[[Session, list[Any]], object]) -> None:
+    """In the place of timing, a look at the workers whose turn it is."""
+    monkeypatch.setattr(Session, "_time_case", lambda self, case, group, sides: look(self, [*group.workers.values()]))
+
+
+def fails(*_: object) -> None:
+    raise SideFault("candidate", WorkerFault("died", "it ended"))
+
+
 def test_restarts_are_prepared_side_by_side_and_timed_one_after_the_other(prepared: Session) -> None:
-    for _ in range(3):
-        prepared.restart()
-    prepared.close()
-    began = [*(f"start {number}" for number in range(1, 5)), *(f"freeze {number}" for number in range(1, 5))]
-    assert Standing.log == [
-        *began,
-        "time [1, 2]",
-        "thaw 1",
-        "thaw 2",
-        "close 1",
-        "close 2",
-        "time [3, 4]",
-        "thaw 3",
-        "thaw 4",
-        "close 3",
-        "close 4",
-        *(line.replace(line[-1], str(int(line[-1]) + 4)) for line in began),
-        "time [5, 6]",
-        "thaw 5",
-        "thaw 6",
-        "close 5",
-        "close 6",
-        "close 7",
-        "close 8",
-    ]
-
-
-def test_each_restart_is_timed_where_it_is_quickest_then_all_of_it_on_the_same_cores(prepared: Session) -> None:
-    pinned: list[list[Any]] = []
-
-    def time_case(self: Session, case: int, group: Group, sides: dict[str, Side]) -> None:
-        pinned.append([worker.pinned for worker in group.workers.values()])  # type: ignore[attr-defined]
-        assert pinned[-1] == [[(self.cores.timed,)]] * 2
-
-    prepared._time_case = time_case.__get__(prepared)  # type: ignore[method-assign]
-    for _ in range(3):
-        prepared.restart()
-    prepared.close()
-    assert [both[0] for both in pinned] == [[((number,),)] for number in range(3)]
-
-
-def test_the_host_is_put_on_one_cpu_for_the_timing_alone(prepared: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cores, "free", lambda self: Standing.log.append("free"))
-    prepared.restart()
-    after = Standing.log.index("time [1, 2]")
-    assert Standing.log[after : after + 3] == ["time [1, 2]", "free", "thaw 1"]
-
-    def fails(*_: object) -> None:
-        raise SideFault("candidate", WorkerFault("died", "it ended"))
-
-    monkeypatch.setattr(Session, "_time_case", fails)
-    Standing.log.clear()
-    with pytest.raises(SideFault):
-        prepared.restart()
-    assert Standing.log[0] == "free"
-
-
-def test_what_takes_long_is_told(prepared: Session) -> None:
     told: list[str] = []
     prepared.doing = told.append
     found = [prepared.restart() for _ in range(2)]
     assert told == ["starting 4 workers side by side"]
     assert all(0 < restart.prepared_s < restart.wall_s for restart in found)
-
-
-def test_garbage_of_warming_up_is_collected_before_anything_is_timed(prepared: Session) -> None:
-    asked: list[str] = []
-
-    def time_case(self: Session, case: int, group: Group, sides: dict[str, Side]) -> None:
-        asked.extend(group.workers["candidate"].asked)  # type: ignore[attr-defined]
-
-    prepared._time_case = time_case.__get__(prepared)  # type: ignore[method-assign]
     prepared.restart()
     prepared.close()
-    assert asked == ["build", *["stage", "call"] * clock.WARM_UP, "collect"]
+
+    def began(numbers: range) -> list[str]:
+        return [f"{what} {number}" for what in ("start", "freeze") for number in numbers]
+
+    def one(*pair: int) -> list[str]:
+        return [f"time [{pair[0]}, {pair[1]}]", *(f"{what} {number}" for what in ("thaw", "close") for number in pair)]
+
+    rest = ["close 7", "close 8"]
+    assert Standing.log == [*began(range(1, 5)), *one(1, 2), *one(3, 4), *began(range(5, 9)), *one(5, 6), *rest]
 
 
-def test_large_inputs_are_loaded_before_they_are_opened(prepared: Session) -> None:
-    told: list[tuple[str, dict[str, Any]]] = []
-    prepared.inputs = lambda names: {name: [[Input(Path("unused"), 7)] * 3] for name in names}
-
-    def time_case(self: Session, case: int, group: Group, sides: dict[str, Side]) -> None:
-        told.extend(group.workers["candidate"].told)  # type: ignore[attr-defined]
-
-    prepared._time_case = time_case.__get__(prepared)  # type: ignore[method-assign]
-    prepared.restart()
+def test_each_restart_is_timed_where_it_is_quickest_then_all_of_it_on_the_same_cores(
+    prepared: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned: list[list[Any]] = []
+    timed(monkeypatch, lambda self, workers: pinned.append([self.cores.timed, *(worker.pinned for worker in workers)]))
+    for _ in range(3):
+        prepared.restart()
     prepared.close()
-    shown = [(op, "path" in given, given.get("key")) for op, given in told if op in ("load", "stage")]
-    assert shown == [("load", True, None), ("stage", False, 7)] * clock.WARM_UP
+    assert pinned == [[(number,), *[[((number,),)]] * 2] for number in range(3)]
 
 
-def test_a_fault_ends_all_that_was_prepared(prepared: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
-        raise SideFault("candidate", WorkerFault("died", "it ended"))
-
+def test_the_host_is_put_on_one_cpu_for_the_timing_alone_and_a_fault_ends_all_that_was_prepared(
+    prepared: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cores, "free", lambda self: Standing.log.append("free"))
+    prepared.restart()
+    after = Standing.log.index("time [1, 2]")
+    assert Standing.log[after : after + 3] == ["time [1, 2]", "free", "thaw 1"]
     monkeypatch.setattr(Session, "_time_case", fails)
+    Standing.log.clear()
     with pytest.raises(SideFault):
         prepared.restart()
-    assert sorted(line for line in Standing.log if line.startswith("close")) == [f"close {n}" for n in range(1, 5)]
+    assert Standing.log == ["free", "close 3", "close 4"]
 
 
-def test_all_timed_calls_together_count_with_what_their_staging_takes_longer() -> None:
-    def total(candidate: Side) -> float:
-        sides = {"incumbent": Side({0: [100] * 8}, {0: [100] * 8}), "side": candidate}
-        (found,) = Restart(sides, 1.0).total_log_ratios("side")
-        return found
-
-    assert total(Side({0: [80] * 8}, {0: [100] * 8})) == pytest.approx(math.log(1.25))
-    moved = Side({0: [80] * 8}, {0: [100] * 6 + [180] * 2})  # where a median does not see it
-    assert total(moved) == pytest.approx(math.log(800 / (640 + 960 - 1.03 * 800)))
-    assert total(Side({0: [100] * 8}, {0: [10] * 8})) == 0.0
-
-
-def test_what_loading_takes_longer_counts_beyond_what_it_differs_by_itself() -> None:
-    def both(load_ns: list[int]) -> tuple[float, float]:
-        sides = {
-            "incumbent": Side({0: [100] * 4}, {0: [9] * 4}, {0: [400] * 4}),
-            "side": Side({0: [80] * 4}, {0: [9] * 4}, {0: load_ns}),
-        }
-        restart = Restart(sides, 1.0)
-        return restart.log_ratios("side")[0], restart.total_log_ratios("side")[0]
-
-    assert both([580] * 4) == pytest.approx([math.log(1.25)] * 2)
-    assert both([620] * 4) == pytest.approx([math.log(1.0)] * 2)
-    assert both([400, 400, 400, 1400]) == pytest.approx([math.log(1.25), math.log(400 / (320 + 2600 - 2400))])
+@pytest.mark.parametrize("key", [None, 7])
+def test_a_worker_is_warmed_up_then_collects_garbage_and_large_inputs_are_loaded_before_they_are_opened(
+    key: int | None, prepared: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    timed(monkeypatch, lambda self, workers: told.extend(workers[1].told))
+    prepared.inputs = lambda names: {name: [[Input(Path("unused"), key)] * 3] for name in names}
+    prepared.restart()
+    prepared.close()
+    one = ["stage", "call"] if key is None else ["load", "stage", "call"]
+    assert [op for op, _ in told] == ["build", *one * clock.WARM_UP, "collect"]
+    shown = {(op, "path" in given, given.get("key")) for op, given in told if op in ("load", "stage")}
+    assert shown == ({("stage", True, None)} if key is None else {("load", True, None), ("stage", False, 7)})
 
 
-def live_clock(input_bytes: int = 1 << 20, cores: int = 32) -> LiveClock:
-    unused: Any = None
+def ahead(request: ComparisonRequest, done: int = 0, cores: int = 32, input_bytes: int = 1 << 20) -> int:
+    """How many restarts are prepared side by side."""
     cases = (Case("", {}, call_s=0.01, input_bytes=input_bytes),)
-    workload: Any = SimpleNamespace(device="cuda", cases=cases, states={"a": unused, "b": unused}, fits=lambda n: True)
-    return LiveClock(unused, workload, Cores.of(range(cores), 1), unused, unused, unused)
+    workload: Any = SimpleNamespace(device="cuda", cases=cases, states={"a": UNUSED, "b": UNUSED}, fits=lambda n: True)
+    return LiveClock(UNUSED, workload, Cores.of(range(cores), 1), UNUSED, UNUSED, UNUSED)._ahead(2, request, done)
 
 
-def request(fewest: int, to_come: int = 0) -> Request:
+def request(fewest: int, to_come: int = 0) -> ComparisonRequest:
     build: Any = SimpleNamespace(key="")
-    return Request("", build, {"candidate": build}, bool, fewest=fewest, to_come=to_come)
-
-
-@pytest.mark.parametrize(("input_bytes", "ahead"), [(1 << 20, 6), (32 << 20, 2), (128 << 20, 2), (512 << 20, 1)])
-def test_as_many_restarts_are_prepared_as_their_inputs_have_room(input_bytes: int, ahead: int) -> None:
-    assert live_clock(input_bytes)._ahead(2, request(fewest=12), 0) == ahead
+    return ComparisonRequest("", build, {"candidate": build}, bool, fewest=fewest, to_come=to_come)
 
 
 @pytest.mark.parametrize(
-    ("asked", "done", "cores", "ahead"),
+    ("asked", "done", "cores", "wanted"),
     [
         (request(3, to_come=6), 0, 16, 7),  # one settles the screen, six confirm
         (request(3, to_come=6), 0, 12, 7),  # more workers than cores start side by side, a quarter more at most
@@ -302,8 +216,12 @@ def test_as_many_restarts_are_prepared_as_their_inputs_have_room(input_bytes: in
         (request(6), 6, 16, 6),  # the next look
     ],
 )
-def test_no_more_are_prepared_than_will_be_timed(asked: Request, done: int, cores: int, ahead: int) -> None:
-    assert live_clock(cores=cores)._ahead(2, asked, done) == ahead
+def test_no_more_are_prepared_than_will_be_timed_or_have_room(
+    asked: ComparisonRequest, done: int, cores: int, wanted: int
+) -> None:
+    assert ahead(asked, done, cores) == wanted
+    by_bytes = {1 << 20: 6, 32 << 20: 2, 128 << 20: 2, 512 << 20: 1}
+    assert [ahead(request(fewest=12), input_bytes=each) for each in by_bytes] == [*by_bytes.values()]
 
 
 def test_what_a_screen_has_not_timed_serves_the_confirmation_and_nothing_else(prepared: Session) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from tests.files import write_files
 from tools.judging import cores
 from tools.judging.cores import PROBED, Cores, of_one_node, siblings
 
@@ -61,16 +63,13 @@ def test_what_is_timed_on_is_the_quickest_now(
     assert len(polling) == 1 and slow.get(min(polling), 1.0) == min(slow.get(cpu, 1.0) for cpu in found.host)
 
 
-def test_after_a_restart_the_thread_that_asked_is_free_again(left_on: list[set[int]]) -> None:
+def test_it_changes_with_what_is_quick_and_the_thread_that_asked_is_free_again(left_on: list[set[int]]) -> None:
+    found = Cores.of(range(4), 1).quickest(lambda cpu: cpu)
+    assert found.timed == (0,) and found.quickest(lambda cpu: -cpu).timed == (3,)
+    left_on.clear()
     Cores.of(range(8), 1).free()
     Cores.of(range(40), 40).quickest(lambda cpu: 1.0)
     assert left_on == [set(range(7)), {0}]
-
-
-def test_it_changes_with_what_is_quick() -> None:
-    found = Cores.of(range(4), 1).quickest(lambda cpu: cpu)
-    assert found.timed == (0,)
-    assert found.quickest(lambda cpu: -cpu).timed == (3,)
 
 
 @pytest.mark.parametrize(("threads", "asked"), [(1, PROBED), (PROBED + 8, 0)])
@@ -102,42 +101,39 @@ def test_the_host_polls_on_no_other_half_of_a_core_that_is_timed_on(monkeypatch:
     assert Cores.of((3, 7), 1).host == (3,)
 
 
-def machine(root: Path, nodes: dict[int, str], device: str | None = None) -> Path:
+GPU = "0000:c1:00.0"
+
+
+def machine(root: Path, nodes: dict[int, str], device: str) -> Path:
     """`sys` of a machine with these CPUs at its nodes, and a device at these."""
-    for number, cpus in nodes.items():
-        folder = root / f"devices/system/node/node{number}"
-        folder.mkdir(parents=True)
-        (folder / "cpulist").write_text(cpus + "\n")
-    if device is not None:
-        folder = root / "bus/pci/devices/0000:c1:00.0"
-        folder.mkdir(parents=True)
-        (folder / "local_cpulist").write_text(device + "\n")
-    return root
+    files = {f"devices/system/node/node{number}/cpulist": f"{cpus}\n" for number, cpus in nodes.items()}
+    return write_files(root, {**files, f"bus/pci/devices/{GPU}/local_cpulist": f"{device}\n"})
 
 
-def test_workers_stay_on_the_node_that_the_gpu_is_at(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("available", "threads", "gpu", "found"),
+    [
+        (range(16), 1, GPU, {0, 1, 2, 3, 8, 9, 10, 11}),
+        (range(2, 16), 1, GPU, {2, 3, 8, 9, 10, 11}),
+        ((4, 5, 6), 1, GPU, (4, 5, 6)),
+        ((3, 4, 5, 6), 1, GPU, (3, 4, 5, 6)),  # no room beside the one that is timed
+        ((2, 3, 4, 5, 6), 1, None, {4, 5, 6}),  # without one, on the node with most of our CPUs
+        ((2, 3, 4, 5, 6), 3, None, (2, 3, 4, 5, 6)),
+    ],
+)
+def test_workers_stay_on_the_node_that_the_gpu_is_at(
+    available: Collection[int], threads: int, gpu: str | None, found: Collection[int], tmp_path: Path
+) -> None:
     root = machine(tmp_path, {0: "0-3,8-11", 1: "4-7,12-15"}, "0-3,8-11")
-    assert of_one_node(range(16), 1, "0000:c1:00.0", root) == {0, 1, 2, 3, 8, 9, 10, 11}
-    assert of_one_node(range(2, 16), 1, "0000:c1:00.0", root) == {2, 3, 8, 9, 10, 11}
-    assert of_one_node((4, 5, 6), 1, "0000:c1:00.0", root) == (4, 5, 6)
-    assert of_one_node((3, 4, 5, 6), 1, "0000:c1:00.0", root) == (3, 4, 5, 6)  # no room beside the one that is timed
-
-
-def test_without_one_they_stay_on_the_node_with_most_of_our_cpus(tmp_path: Path) -> None:
-    root = machine(tmp_path, {0: "0-3", 1: "4-7"})
-    assert of_one_node((2, 3, 4, 5, 6), 1, None, root) == {4, 5, 6}
-    assert of_one_node((2, 3, 4, 5, 6), 3, None, root) == (2, 3, 4, 5, 6)
+    assert of_one_node(available, threads, gpu, root) == found
 
 
 @pytest.mark.parametrize("told", ["", "garbled", "-1", "1-", "0-x"])
 def test_a_machine_that_does_not_tell_is_taken_as_one_node(tmp_path: Path, told: str) -> None:
-    assert of_one_node(range(4), 1, "0000:c1:00.0", machine(tmp_path, {0: told}, told)) == range(4)
-    assert of_one_node(range(4), 1, "0000:ff:00.0", tmp_path) == range(4)
+    for gpu in (GPU, "0000:ff:00.0"):
+        assert of_one_node(range(4), 1, gpu, machine(tmp_path, {0: told}, told)) == range(4)
 
 
 def test_siblings_are_what_the_kernel_tells(tmp_path: Path) -> None:
-    folder = tmp_path / "devices/system/cpu/cpu3/topology"
-    folder.mkdir(parents=True)
-    (folder / "thread_siblings_list").write_text("3,99\n")
-    assert siblings(3, tmp_path) == {3, 99}
-    assert siblings(4, tmp_path) == {4}
+    write_files(tmp_path, {"devices/system/cpu/cpu3/topology/thread_siblings_list": "3,99\n"})
+    assert siblings(3, tmp_path) == {3, 99} and siblings(4, tmp_path) == {4}

@@ -21,7 +21,7 @@ from tools.judging.check import Checked, Checks
 from tools.judging.clock import SideFault
 from tools.judging.correctness import Finding
 from tools.judging.device_health import DeviceHealth
-from tools.judging.measure import LiveClock, Request
+from tools.judging.measure import ComparisonRequest, LiveClock
 from tools.judging.worker import Build, WorkerFault
 
 
@@ -46,19 +46,18 @@ def ill(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> Ill:
     return made
 
 
-def test_the_look_finds_a_device_that_works_and_one_that_does_not(arena: Arena) -> None:
-    assert DeviceHealth(arena.referee.setting, "cpu").look() is None
-    lost = DeviceHealth(arena.referee.setting, "meta").look()  # a device that gives nothing back
-    assert lost is not None
-    slow = DeviceHealth(arena.referee.setting, "cpu", answer_s=0.01).look()
-    assert slow is not None and "not answered" in slow
-    assert list(arena.referee.setting.scratch.glob("health-*")) == []
-
-
-def test_a_device_that_cannot_be_reached_is_no_fault_of_ours(arena: Arena) -> None:
-    nowhere = replace(arena.referee.setting, python="/nowhere/python")
-    said = DeviceHealth(nowhere, "cuda").look()
-    assert said is not None and "/nowhere/python" in said
+def test_the_look_finds_a_device_that_works_and_one_that_does_not(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = arena.referee.setting
+    assert DeviceHealth(setting, "cpu").look() is None
+    assert DeviceHealth(setting, "meta").look() is not None, "a device that gives nothing back"
+    assert "not answered" in (DeviceHealth(setting, "cpu", answer_s=0.01).look() or "")
+    nowhere = replace(setting, python="/nowhere/python")
+    assert "/nowhere/python" in (DeviceHealth(nowhere, "cuda").look() or "")
+    assert list(setting.scratch.glob("health-*")) == []
+    monkeypatch.setattr(DeviceHealth, "look", lambda self: pytest.fail("on a CPU nothing is to be looked at"))
+    DeviceHealth(setting, "cpu").settle()
 
 
 @dataclass
@@ -75,53 +74,51 @@ NO_NODE = 'error gathering device information while adding custom device "/dev/k
 
 
 @pytest.mark.parametrize(
-    "error", [Unusable("exec", "it cannot be executed"), failure("start a container", NO_NODE)], ids=["start", "node"]
-)
-def test_a_start_that_fails_over_its_device_is_a_finding(arena: Arena, error: SandboxError) -> None:
-    setting = replace(arena.referee.setting, sandbox=Failing(error))
-    assert DeviceHealth(setting, "cuda").look() == str(error)
-
-
-@pytest.mark.parametrize(
-    "error",
+    ("error", "of_the_device"),
     [
-        DiskFull("the disk is full"),
-        failure("create a container", "mkdir: no space left on device"),
-        EngineLost("while it was asked"),
-        SandboxUnavailable("it is gone"),
-        ContainmentNotHeld("it sees devices that were not given"),
-        SandboxError("the supervisor of a sandboxed command did not start"),
+        (Unusable("exec", "it cannot be executed"), True),
+        (failure("start a container", NO_NODE), True),
+        (DiskFull("the disk is full"), False),
+        (failure("create a container", "mkdir: no space left on device"), False),
+        (EngineLost("while it was asked"), False),
+        (SandboxUnavailable("it is gone"), False),
+        (ContainmentNotHeld("it sees devices that were not given"), False),
+        (SandboxError("the supervisor of a sandboxed command did not start"), False),
     ],
-    ids=lambda error: type(error).__name__,
+    ids=str,
 )
-def test_a_sandbox_that_fails_is_not_taken_for_a_lost_device(arena: Arena, error: SandboxError) -> None:
-    setting = replace(arena.referee.setting, sandbox=Failing(error))
+def test_only_a_start_that_fails_over_its_device_is_taken_for_a_lost_device(
+    arena: Arena, error: SandboxError, of_the_device: bool
+) -> None:
+    health = DeviceHealth(replace(arena.referee.setting, sandbox=Failing(error)), "cuda")
+    if of_the_device:
+        assert health.look() == str(error)
+        return
     begun = time.monotonic()
     with pytest.raises(type(error)) as caught:
-        DeviceHealth(setting, "cuda").settle()
+        health.settle()
     assert caught.value is error and time.monotonic() - begun < 10
-    assert list(setting.scratch.glob("health-*")) == []
+    assert list(health.setting.scratch.glob("health-*")) == []
 
 
-def test_a_reset_is_waited_for_and_no_longer_than_that(ill: Ill, arena: Arena) -> None:
+def test_a_reset_is_waited_for_and_no_longer_than_that(ill: Ill) -> None:
     ill.answers[:] = ["it resets", "it resets", None]
-    arena.referee.health.settle()
+    ill.settle()
     assert len(ill.looks) == 3
     ill.answers[:] = ["it fell off the bus"]
     with pytest.raises(DeviceLost, match="fell off the bus") as caught:
-        arena.referee.health.settle()
+        ill.settle()
     assert "resume" in caught.value.hint
 
 
-def test_on_a_cpu_nothing_is_looked_at(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DeviceHealth, "look", lambda self: pytest.fail("nothing is to be looked at"))
-    DeviceHealth(arena.referee.setting, "cpu").settle()
+CANDIDATE = Build("candidate", Path("/nowhere"))
+BROKEN, FINE = Finding("broken", "it died"), Finding(None, "")
+ORIGINAL_FAILS = WorkloadError("bench.py dies")
 
 
 def says(monkeypatch: pytest.MonkeyPatch, *answers: Finding | WorkloadError) -> list[str]:
     """The checks answer so, one after the other; returns the keys of what they were asked about."""
-    asked: list[str] = []
-    waiting = list(answers)
+    asked, waiting = list[str](), list(answers)
 
     def check(self: Checks, build: Build) -> Checked:
         asked.append(build.key)
@@ -134,55 +131,41 @@ def says(monkeypatch: pytest.MonkeyPatch, *answers: Finding | WorkloadError) -> 
     return asked
 
 
-CANDIDATE = Build("candidate", Path("/nowhere"))
-BROKEN, FINE = Finding("broken", "it died"), Finding(None, "")
-ORIGINAL_FAILS = WorkloadError("bench.py dies")
-
-
 def test_after_a_broken_candidate_the_device_is_looked_at(
     ill: Ill, arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says(monkeypatch, BROKEN, FINE)
-    assert arena.referee.check(CANDIDATE).finding is BROKEN
-    assert len(ill.looks) == 1
-    assert arena.referee.check(CANDIDATE).finding is FINE
-    assert len(ill.looks) == 1
+    for finding in (BROKEN, FINE):
+        assert arena.referee.check(CANDIDATE).finding is finding and len(ill.looks) == 1
 
 
-def test_an_original_that_a_fault_took_along_is_not_blamed(
+def test_an_original_is_blamed_only_if_it_fails_by_itself(
     ill: Ill, arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pristine = arena.referee.pristine.key
+    pristine = arena.referee.pristine
     asked = says(monkeypatch, ORIGINAL_FAILS, FINE, ORIGINAL_FAILS)
     found = arena.referee.check(CANDIDATE).finding
-    assert (found.verdict, asked) == ("broken", ["candidate", pristine, "candidate"])
+    assert (found.verdict, asked) == ("broken", ["candidate", pristine.key, "candidate"])
     assert "runs by itself" in found.reason
     says(monkeypatch, ORIGINAL_FAILS, FINE, FINE)  # it was chance
     assert arena.referee.check(CANDIDATE).finding is FINE
-
-
-def test_an_original_that_fails_by_itself_is(ill: Ill, arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, ORIGINAL_FAILS, ORIGINAL_FAILS)
-    with pytest.raises(WorkloadError):
-        arena.referee.check(CANDIDATE)
-    says(monkeypatch, ORIGINAL_FAILS)
-    with pytest.raises(WorkloadError):
-        arena.referee.check(arena.referee.pristine)
+    for build, answers in ((CANDIDATE, 2), (pristine, 1)):
+        says(monkeypatch, *[ORIGINAL_FAILS] * answers)
+        with pytest.raises(WorkloadError):
+            arena.referee.check(build)
 
 
 def test_a_fault_while_it_is_timed_is_followed_by_a_look_too(
     ill: Ill, arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(self: LiveClock, request: Request, found: Any, outputs: Any) -> str:
+    def failing(*_: object) -> str:
         raise SideFault("candidate", WorkerFault("died", "an illegal memory access"))
 
-    clock = arena.referee.clock
-    assert isinstance(clock, LiveClock)
+    clock: Any = arena.referee.clock
     monkeypatch.setattr(LiveClock, "_measure", failing)
-    monkeypatch.setattr(clock, "settle", arena.referee.health.settle)
-    request = Request("faulty", arena.incumbent, {"candidate": CANDIDATE}, bool)
-    assert "illegal memory access" in clock.compare(request).only.broken
-    assert len(ill.looks) == 1
+    monkeypatch.setattr(clock, "settle", ill.settle)
+    request = ComparisonRequest("faulty", arena.incumbent, {"candidate": CANDIDATE}, bool)
+    assert "illegal memory access" in clock.compare(request).only.broken and len(ill.looks) == 1
     ill.answers[:] = ["it fell off the bus"]
     with pytest.raises(DeviceLost):
         clock.compare(request)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,40 +23,27 @@ Model.forward = forward
 """
 
 
-def full(descriptor: int, offset: int, length: int) -> None:
+def full(*_: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_what_fails_for_want_of_room_is_no_finding_and_what_only_says_so_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arena = Arena.open(tmp_path, sys.executable)
-    try:
-        liar = arena.appended("liar", CLAIM)
-        found = arena.referee.check(liar).finding
-        assert found.verdict == "broken" and "No space left" in found.reason
-        monkeypatch.setattr(os, "posix_fallocate", full)
-        with pytest.raises(DiskFull):
-            arena.referee.check(liar)
-    finally:
-        arena.referee.close()
-
-
-def test_a_reference_that_finds_no_room_is_no_finding_even_where_its_end_makes_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arena = Arena.open(tmp_path, sys.executable)
-    try:
-        liar = arena.appended("liar", CLAIM)
-        answers = [True, False]
-        monkeypatch.setattr(disk, "is_full", lambda folder: answers.pop(0))
-        with Worker(arena.referee.setting, liar, "reference") as reference, pytest.raises(DiskFull):
-            reference.ask("build", mode=arena.referee.workload.mode)
-            reference.ask("draw", seeds={str(reference.saved("x")): 0}, phase="", shape={}, variant="")
-            reference.ask("stage", path=str(reference.saved("x")), constants=[], phase="")
-            reference.ask("call", key=1)
-    finally:
-        arena.referee.close()
+    liar = arena.appended("liar", CLAIM)
+    found = arena.referee.check(liar).finding
+    assert found.verdict == "broken" and "No space left" in found.reason
+    with monkeypatch.context() as patched, pytest.raises(DiskFull):
+        patched.setattr(os, "posix_fallocate", full)
+        arena.referee.check(liar)
+    # nor where the end of the reference makes room
+    answers = [True, False]
+    monkeypatch.setattr(disk, "is_full", lambda folder: answers.pop(0))
+    with Worker(arena.referee.setting, liar, "reference") as reference, pytest.raises(DiskFull):
+        reference.ask("build", mode=arena.referee.workload.mode)
+        reference.ask("draw", seeds={str(reference.saved("x")): 0}, phase="", shape={}, variant="")
+        reference.ask("stage", path=str(reference.saved("x")), constants=[], phase="")
+        reference.ask("call", key=1)
 
 
 def test_a_quota_counts_and_another_error_does_not_pass_for_a_full_disk(
@@ -68,22 +55,23 @@ def test_a_quota_counts_and_another_error_does_not_pass_for_a_full_disk(
     with pytest.raises(FileNotFoundError):
         disk.is_full(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_may_come_from_a_full_disk() -> None:
-    assert disk.looks_full("disk_full", "", None)
+    assert disk.looks_full("disk_full", "", None) and disk.looks_full("died", "", 7)
     assert disk.looks_full("call_raised", "OSError: [Errno 28] No space left on device", None)
-    assert disk.looks_full("died", "", 7)
     assert not disk.looks_full("call_raised", "ValueError: no", 9)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE])
-def test_an_error_of_the_machine_is_not_taken_for_a_trick_of_the_worker(number: int) -> None:
-    with pytest.raises(OSError), disk.in_the_hands_of_a_worker():
-        raise OSError(number, os.strerror(number))
-
-
-@pytest.mark.parametrize("number", [errno.ENAMETOOLONG, errno.EACCES, errno.EXDEV, errno.ELOOP, errno.ENOTDIR])
-def test_what_a_worker_can_make_of_its_folder_ends_no_run(number: int) -> None:
-    with disk.in_the_hands_of_a_worker():
-        raise OSError(number, os.strerror(number))
+@pytest.mark.parametrize(
+    ("number", "of_the_machine"),
+    [
+        *((number, True) for number in (errno.ENOSPC, errno.EIO, errno.EMFILE)),
+        *((number, False) for number in (errno.ENAMETOOLONG, errno.EACCES, errno.EXDEV, errno.ELOOP, errno.ENOTDIR)),
+    ],
+)
+def test_what_a_worker_can_make_of_its_folder_ends_no_run(number: int, of_the_machine: bool) -> None:
+    passed = False
+    try:
+        with disk.in_the_hands_of_a_worker():
+            raise OSError(number, os.strerror(number))
+    except OSError:
+        passed = True
+    assert passed is of_the_machine

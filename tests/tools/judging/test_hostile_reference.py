@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import stat
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.files import write_files
-from tests.forking import ForkingSandbox
+from tests.tools.judging.opened import linear, opened
 from tools.errors import WorkloadError
-from tools.judging.open_referee import open_referee
 
-ENTRY = """
-import os, sys, torch
+SAVES = """
+import os, sys
 
 VICTIM = {victim!r}
 tensors = sys.modules["_ratchet_guest.tensors"]
@@ -28,15 +25,6 @@ def save_flat(path, *arguments, **keywords):
 
 
 tensors.save_flat = save_flat
-
-
-def build():
-    torch.manual_seed(0)
-    return torch.nn.Linear(8, 8)
-
-
-def inputs(seed):
-    return (torch.randn(4, 8, generator=torch.Generator().manual_seed(seed)),)
 """
 SWAPS = {
     "link": "os.unlink(path); os.symlink(VICTIM, path)",
@@ -47,33 +35,24 @@ SWAPS = {
 }
 
 
-def judged(tmp_path: Path, entry: str) -> None:
-    write_files(tmp_path / "pristine", {"bench.py": entry})
-    (tmp_path / "scratch").mkdir()
-    pristine, scratch = tmp_path / "pristine", tmp_path / "scratch"
-    open_referee(pristine, "bench.py", python=sys.executable, sandbox=ForkingSandbox(), scratch=scratch).close()
+def refused(tmp_path: Path, more: str) -> WorkloadError:
+    with pytest.raises(WorkloadError) as caught, opened(tmp_path, {"bench.py": linear(more="\nimport sys\n" + more)}):
+        pass
+    return caught.value
 
 
 @pytest.mark.parametrize(
-    "kind, ending",
-    [
-        *((kind, "state-a") for kind in SWAPS),
-        ("link", ".in"),
-        ("link", ".out"),
-        ("pipe", ".out"),
-    ],
+    ("kind", "ending"), [*((kind, "state-a") for kind in SWAPS), ("link", ".in"), ("link", ".out"), ("pipe", ".out")]
 )
 def test_what_it_puts_in_the_place_of_a_file_is_neither_taken_nor_changed(
     kind: str, ending: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "victim").write_text("a secret of the host")
-    (tmp_path / "victim").chmod(0o600)
-    entry = ENTRY.format(victim=str(tmp_path / "victim"), ending=ending, swap=SWAPS[kind])
-    with pytest.raises(WorkloadError) as caught:
-        judged(tmp_path, entry)
-    assert caught.value.exit_status in (40, 67), caught.value
-    assert stat.S_IMODE((tmp_path / "victim").stat().st_mode) == 0o600
-    assert (tmp_path / "victim").read_text() == "a secret of the host"
+    victim = tmp_path / "victim"
+    victim.write_text("a secret of the host")
+    victim.chmod(0o600)
+    error = refused(tmp_path, SAVES.format(victim=str(victim), ending=ending, swap=SWAPS[kind]))
+    assert error.exit_status in (40, 67), error
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o600 and victim.read_text() == "a secret of the host"
 
 
 DESCRIPTIONS = {
@@ -99,30 +78,19 @@ def altered(self, told, *arguments):
 
 wire.Channel.send = altered
 """
-HONEST = ENTRY.format(victim="", ending="nothing", swap="pass")
 
 
 @pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_a_description_is_refused_that_holds(name: str, tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError) as caught:
-        judged(tmp_path, HONEST + DESCRIBES.format(reply=DESCRIPTIONS[name]))
-    assert caught.value.exit_status == 42, caught.value
+    error = refused(tmp_path, DESCRIBES.format(reply=DESCRIPTIONS[name]))
+    assert error.exit_status == 42, error
 
 
 @pytest.mark.parametrize(
-    "op, reply",
-    [
-        ("save_init", "{}"),
-        ("build", "{'is_module': 'yes'}"),
-        ("memory", "{'peak_bytes': -1}"),
-        ("memory", "{}"),
-    ],
+    ("op", "reply"),
+    [("save_init", "{}"), ("build", "{'is_module': 'yes'}"), ("memory", "{'peak_bytes': -1}"), ("memory", "{}")],
 )
 def test_a_reply_of_another_form_is_a_finding(op: str, reply: str, tmp_path: Path) -> None:
-    change = f"""
-reference = sys.modules["_ratchet_guest.reference"]
-reference.Reference.op_{op} = lambda self, **arguments: {reply}
-"""
-    with pytest.raises(WorkloadError, match="is none") as caught:
-        judged(tmp_path, HONEST + change)
-    assert caught.value.exit_status == 67
+    change = f"sys.modules['_ratchet_guest.reference'].Reference.op_{op} = lambda self, **arguments: {reply}\n"
+    error = refused(tmp_path, change)
+    assert error.exit_status == 67 and "is none" in error.message

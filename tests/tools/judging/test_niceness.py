@@ -16,11 +16,11 @@ UNDER_NICE = """
 import sys
 from pathlib import Path
 from tests.evals.arena import Arena
-from tools.judging.measure import Request
+from tools.judging.measure import ComparisonRequest
 
 arena = Arena.open(Path(sys.argv[1]), sys.executable)
 try:
-    request = Request("aa", arena.incumbent, {"candidate": arena.incumbent}, bool)
+    request = ComparisonRequest("aa", arena.incumbent, {"candidate": arena.incumbent}, bool)
     print(repr(arena.referee.clock.compare(request).only.refused))
 finally:
     arena.referee.close()

@@ -20,11 +20,13 @@ from tools.judging import accept
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
-from tools.judging.measure import Measured, Request
+from tools.judging.measure import ComparisonRequest, Measured
 from tools.judging.own_tests import OwnTests
 from tools.judging.referee import Referee
 from tools.judging.worker import Build
 
+UNUSED: Any = None
+AGAIN = " above less noise"
 TWELVE, EIGHTEEN = [0.045, -0.045] * 6, [0.01, -0.01] * 9
 ORIGINAL = Build("original", Path("original"))
 CHANGED = Checked(Finding(None, ""), Build("changed", Path("changed")))
@@ -40,10 +42,10 @@ class Clock:
     def __init__(self, ratios: Mapping[str, Sequence[float]]) -> None:
         self.ratios, self.asked = ratios, list[tuple[str, int]]()
 
-    def compare(self, request: Request) -> Measured:
+    def compare(self, request: ComparisonRequest) -> Measured:
         (name,) = request.candidates
         found, ratios = request.blank(name), iter(self.ratios[request.purpose])
-        while not found.log_ratios or not request.enough(found.log_ratios):
+        while not found.log_ratios or not request.enough(found):
             found.case_log_ratios.append([next(ratios)])
             found.case_total_log_ratios.append(found.case_log_ratios[-1])
             found.incumbent_us.append([100.0])
@@ -59,54 +61,37 @@ class Clock:
         return contextlib.nullcontext()
 
 
-def referee(tmp_path: Path, **ratios: Sequence[float]) -> tuple[Referee, Clock]:
-    clock = Clock({name.replace("_", " ").replace("aa ", "aa, "): values for name, values in ratios.items()})
+def referee(tmp_path: Path, aa: Sequence[float] = TWELVE, **ratios: Sequence[float]) -> tuple[Referee, Clock]:
+    """Whose comparisons give these ratios: `it` of a candidate, screened and confirmed."""
+    known = {"aa": aa, "aa, longer": EIGHTEEN, **ratios}
+    known |= {f"{kind}{suffix}": ratios.get("it", ()) for kind in ("it", "screen it") for suffix in ("", AGAIN)}
+    clock = Clock(known)
     workload: Any = SimpleNamespace(device="cpu", cases=[SimpleNamespace(name="the case")])
-    unused: Any = SimpleNamespace(scratch=tmp_path)
-    its_clock: Any = clock
-    made: Any = Referee(unused, workload, ORIGINAL, its_clock, tmp_path, unused)
+    made: Any = Referee(UNUSED, workload, ORIGINAL, clock, tmp_path, UNUSED)  # type: ignore[arg-type]
     made.grounds = SimpleNamespace(changes=lambda *builds: [])
     made.measure_noise()
     return made, clock
 
 
 def test_a_gain_that_a_wide_floor_hides_is_timed_again_above_a_narrower_one(tmp_path: Path) -> None:
-    gain = [0.035] * 6
-    judge, clock = referee(
-        tmp_path,
-        aa=TWELVE,
-        screen_it=gain,
-        it=gain,
-        aa_longer=EIGHTEEN,
-        screen_it_above_less_noise=gain,
-        it_above_less_noise=gain,
-    )
+    judge, clock = referee(tmp_path, it=[0.035] * 6)
     assert judge.delta > accept.AA_WIDE
     verdict = judge.time(CHANGED, ORIGINAL, "it")
     assert (verdict.name, judge.delta) == ("kept", 0.02)
     assert verdict.evidence["above_more_noise"]["confirmation"]["restarts"] == 6
-    assert [purpose for purpose, _ in clock.asked] == [
-        "aa",
-        "screen it",
-        "it",
-        "aa, longer",
-        "screen it above less noise",
-        "it above less noise",
-    ]
+    asked = ["aa", "screen it", "it", "aa, longer", f"screen it{AGAIN}", f"it{AGAIN}"]
+    assert [purpose for purpose, _ in clock.asked] == asked
     assert clock.asked[0] == ("aa", 12) and clock.asked[3] == ("aa, longer", 18)
     assert judge.aa is not None and judge.aa.log_ratios == [*TWELVE, *EIGHTEEN] and len(judge.aa.incumbent_us) == 30
     assert judge.narrow_noise() is judge.noise and len(clock.asked) == 6, "once"
 
 
-def test_where_the_longer_one_fails_the_floor_stays_as_it_is(tmp_path: Path) -> None:
-    judge, clock = referee(tmp_path, aa=TWELVE, screen_it=[0.035] * 3, it=[0.035] * 6, aa_longer=EIGHTEEN)
+def test_the_floor_stays_as_it_is_where_the_longer_one_fails_or_there_is_no_time_for_it(tmp_path: Path) -> None:
+    judge, clock = referee(tmp_path, it=[0.035] * 6)
     before, clock.broken = judge.noise, "aa, longer"
     assert judge.time(CHANGED, ORIGINAL, "it").name == "neutral"
     assert judge.noise == before and clock.asked[-1][0] == "aa, longer"
-
-
-def test_it_is_not_made_narrower_where_there_is_no_time_for_that(tmp_path: Path) -> None:
-    judge, clock = referee(tmp_path, aa=TWELVE, screen_it=[0.035] * 3, it=[0.035] * 6)
+    judge, clock = referee(tmp_path, it=[0.035] * 6)
     judge.hurried = lambda seconds: seconds >= 180.0
     assert judge.time(CHANGED, ORIGINAL, "it").name == "neutral" and clock.asked[-1][0] == "it"
 
@@ -123,25 +108,21 @@ def test_it_is_not_made_narrower_where_there_is_no_time_for_that(tmp_path: Path)
 def test_what_no_narrower_floor_would_show_is_not_timed_again(
     tmp_path: Path, name: str, ratio: float, aa: Sequence[float]
 ) -> None:
-    judge, clock = referee(tmp_path, aa=aa, screen_it=[ratio] * 3, it=[ratio] * 6)
+    judge, clock = referee(tmp_path, aa, it=[ratio] * 6)
     assert judge.time(CHANGED, ORIGINAL, "it").name == name
     assert "aa, longer" not in [purpose for purpose, _ in clock.asked]
 
 
 def test_nothing_is_dropped_by_a_floor_that_is_wider_than_it_need_be(tmp_path: Path) -> None:
-    judge, clock = referee(tmp_path, aa=TWELVE, leave_out_one=[0.03] * 6, aa_longer=EIGHTEEN)
-    (tmp_path / "run").mkdir()
+    judge, clock = referee(tmp_path, **{"leave out one": [0.03] * 6})
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
     assert judge.aa is not None
-    session = SessionStart(aa=judge.aa, own_tests=OwnTests(note="none"))
-    measurements.keep(session, tmp_path / "run" / "session.json")
+    measurements.keep(SessionStart(aa=judge.aa, own_tests=OwnTests(note="none")), run_dir / "session.json")
     ctx = one_context(
-        referee=judge,
-        of=lambda commit: CHANGED.build,
-        say=lambda *said: None,
-        budget=Budget(),
-        run_dir=tmp_path / "run",
+        referee=judge, of=lambda commit: CHANGED.build, say=lambda *said: None, budget=Budget(), run_dir=run_dir
     )
     assert leave_one_out._judge(ctx, "one", "0" * 40, ORIGINAL).name == "slower", "it stays"
     assert clock.asked[-1][0] == "aa, longer"
-    known = measurements.session_start(tmp_path / "run")
+    known = measurements.session_start(run_dir)
     assert known is not None and known.aa == judge.aa, "a run that goes on judges by it"

@@ -1,16 +1,19 @@
-"""Where nothing can be judged right, no referee is opened."""
+"""What a referee is opened with: a folder for programs, limits for workers, packages to watch."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sandbox import view
+from tests.files import write_files
 from tools.errors import ToolError
-from tools.judging.open_referee import open_referee
+from tools.judging import open_referee
 
 SANDBOX: Any = None  # nothing is started
 
@@ -21,7 +24,40 @@ def test_a_folder_that_may_hold_no_programs_is_refused_before_anything_is_judged
     flags = os.ST_NOEXEC | os.ST_NOSUID
     monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_flag=flags if folder == tmp_path else 0))
     with pytest.raises(ToolError, match="lies on a file system that is mounted noexec") as caught:
-        open_referee(tmp_path, "bench.py", python="python3", sandbox=SANDBOX, scratch=tmp_path)
+        open_referee.open_referee(tmp_path, "bench.py", python="python3", sandbox=SANDBOX, scratch=tmp_path)
     assert str(tmp_path) in caught.value.message
     assert "--runs-dir" in caught.value.hint and "TMPDIR" in caught.value.hint
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(("free", "allowed"), [(1 << 30, 8 << 30), (400 << 30, 100 << 30), (1 << 50, 768 << 30)])
+def test_a_worker_may_take_a_part_of_what_is_free(
+    free: int, allowed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_referee.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    limits = open_referee.limits(tmp_path, 1 << 30)
+    assert (limits.disk_bytes, limits.file_bytes, limits.memory_bytes) == (allowed, allowed, 1 << 30)
+
+
+def installed(python: str, *named: str) -> list[Path]:
+    workload: Any = SimpleNamespace(environment={"installed": named})
+    return open_referee.installed(workload, python)
+
+
+def test_only_folders_of_packages_in_the_interpreters_own_installation_are_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy
+
+    ours = Path(numpy.__file__).resolve().parent.parent
+    assert installed(sys.executable, str(ours)) == [ours] and installed("/nowhere/python", str(ours)) == []
+    lib = tmp_path / "venv" / "lib"
+    packages = write_files(lib / "site-packages", {"torch.py": ""})
+    elsewhere = write_files(tmp_path / "other" / "site-packages", {"x": ""})
+    (lib / "dist-packages").symlink_to("/")
+    (tmp_path / "venv" / "dist-packages").symlink_to(elsewhere)
+    (lib / "loop").symlink_to("loop")
+    monkeypatch.setattr(view, "of_python", lambda python: (tmp_path / "venv",))
+    below = ["", "/dist-packages", f"/{'x' * 300}/site-packages", "/loop/site-packages", "/../dist-packages"]
+    named = ["/", "/etc", "\0", "site-packages", f"{packages}/../../..", str(elsewhere), *(f"{lib}{e}" for e in below)]
+    assert installed("python", *named, str(packages)) == [packages]

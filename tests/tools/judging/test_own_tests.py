@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import write_files
 from tests.forking import ForkingSandbox
 from tools.judging import own_tests
 from tools.judging.open_referee import copy_guest
@@ -37,50 +38,40 @@ def setting(tmp_path: Path) -> Setting:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., Build]:
-    def build(name: str, tests: str = TESTS, **files: str) -> Build:
-        tree = tmp_path / name
-        (tree / "tests").mkdir(parents=True)
-        (tree / "bench.py").write_text("")
-        (tree / "model.py").write_text(files.get("model", MODEL))
-        if tests:
-            (tree / "tests" / "test_model.py").write_text(tests)
-        return Build(name, tree)
+    def build(name: str, model: str = MODEL, tests: str = TESTS) -> Build:
+        files = {"bench.py": "", "model.py": model, "tests/test_model.py": tests}
+        return Build(name, write_files(tmp_path / name, files if tests else {"bench.py": ""}))
 
     return build
 
 
-def test_only_what_passes_as_it_is_counts(setting: Setting, make: Callable[..., Build]) -> None:
-    found = own_tests.run_pristine(setting, make("pristine"))
+def test_only_what_passes_as_it_is_counts_and_nothing_is_written_into_the_tree(
+    setting: Setting, make: Callable[..., Build]
+) -> None:
+    pristine = make("pristine")
+    before = sorted(path.name for path in pristine.tree.rglob("*"))
+    found = own_tests.run_pristine(setting, pristine)
     assert found.passed == ["tests/test_model.py::test_doubles", "tests/test_model.py::test_that_writes_beside_itself"]
     assert "2 tests" in found.note and "1 fail already" in found.note
+    assert sorted(path.name for path in pristine.tree.rglob("*")) == before
 
 
 @pytest.mark.slow
 def test_a_change_that_breaks_a_test_is_named(setting: Setting, make: Callable[..., Build]) -> None:
     pristine, same = make("pristine"), make("same")
     found = own_tests.run_pristine(setting, pristine)
-    broken = make("broken", model="def double(x):\n    return 2 * x + 1\n")
-    unloadable = make("unloadable", model="def double(x:\n")
+    broken, unloadable = make("broken", MODEL.replace("2 * x", "2 * x + 1")), make("unloadable", "def double(x:\n")
     assert own_tests.broken_by(found, setting, pristine, same) == []
     assert own_tests.broken_by(found, setting, pristine, broken) == ["tests/test_model.py::test_doubles"]
     assert own_tests.broken_by(found, setting, pristine, unloadable) == found.passed
 
 
-def test_tests_do_not_write_into_the_tree(setting: Setting, make: Callable[..., Build]) -> None:
-    pristine = make("pristine")
-    before = sorted(path.name for path in pristine.tree.rglob("*"))
-    own_tests.run_pristine(setting, pristine)
-    assert sorted(path.name for path in pristine.tree.rglob("*")) == before
-
-
-def test_a_target_without_tests_is_said_so(setting: Setting, make: Callable[..., Build]) -> None:
-    found = own_tests.run_pristine(setting, make("pristine", tests=""))
-    assert found.passed == [] and "no tests" in found.note
-
-
-def test_a_suite_that_ends_the_process_does_not_count(setting: Setting, make: Callable[..., Build]) -> None:
-    found = own_tests.run_pristine(setting, make("pristine", tests="import os\nos._exit(0)\n"))
-    assert found.passed == [] and "could not be run" in found.note
+@pytest.mark.parametrize(("tests", "note"), [("", "no tests"), ("import os\nos._exit(0)\n", "could not be run")])
+def test_a_target_without_tests_and_a_suite_that_ends_the_process_do_not_count(
+    setting: Setting, make: Callable[..., Build], tests: str, note: str
+) -> None:
+    found = own_tests.run_pristine(setting, make("pristine", tests=tests))
+    assert found.passed == [] and note in found.note
 
 
 def test_a_test_that_sways_without_any_change_is_not_held_against_it(
@@ -97,3 +88,8 @@ def test_a_test_that_sways_without_any_change_is_not_held_against_it(
     monkeypatch.setattr(own_tests, "_run", run)
     assert own_tests.broken_by(found, setting, pristine, candidate) == []
     assert runs == ["candidate", "pristine"]
+
+
+def test_names_of_tests_that_cannot_be_sent_back_do_not_count() -> None:
+    told = {"passed": ["test_a.py::test_a", "x" * 5000, "\x1b[2J", 3, ["x"]]}
+    assert own_tests._ids(told, "passed") == ["test_a.py::test_a"]

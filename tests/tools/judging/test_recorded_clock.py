@@ -8,7 +8,7 @@ import pytest
 
 from tests.agent.synthetic_clock import SyntheticClock
 from tools.errors import ClockNotRecorded
-from tools.judging.measure import Request
+from tools.judging.measure import ComparisonRequest
 from tools.judging.recorded_clock import RecordedClock, RecordingClock
 from tools.judging.worker import Build, WorkerFault
 
@@ -26,7 +26,7 @@ def test_a_recording_answers_what_was_asked_and_nothing_else(tmp_path: Path) -> 
     for build, text in ((slow, "x.clone()"), (fast, "x")):
         build.tree.mkdir()
         (build.tree / "model.py").write_text(text)
-    request = Request("confirm one", slow, {"candidate": fast}, lambda ratios: len(ratios) == 3)
+    request = ComparisonRequest("confirm one", slow, {"candidate": fast}, lambda found: len(found.log_ratios) == 3)
     recording = RecordingClock(SyntheticClock(), tmp_path / "clock.json")
     found = recording.compare(request).only
     assert recording.filled(fast, lambda build: build) is fast
@@ -39,8 +39,8 @@ def test_a_recording_answers_what_was_asked_and_nothing_else(tmp_path: Path) -> 
         recorded.filled(slow, never)
     assert fault.value.kind == "compiles_again"
     with pytest.raises(ClockNotRecorded, match="confirm two"):
-        recorded.compare(Request("confirm two", slow, {"candidate": fast}, request.enough))
+        recorded.compare(ComparisonRequest("confirm two", slow, {"candidate": fast}, request.enough))
     (row,) = (line for line in recording.file.read_text().splitlines() if "unfilled" not in line)
     recording.file.write_text(row.replace('"incumbent":"slow","candidate":"fast"', '"incumbent":"","candidate":""'))
-    other = Request("confirm one", fast, {"candidate": slow}, request.enough)
+    other = ComparisonRequest("confirm one", fast, {"candidate": slow}, request.enough)
     assert RecordedClock(recording.file).compare(other).only.log_ratios == found.log_ratios

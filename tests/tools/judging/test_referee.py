@@ -1,72 +1,45 @@
-"""The referee on a real target, where what it needs is scarce."""
+"""The referee on a real target: where room is scarce, where workers fail, and where they were ended by others."""
 
 from __future__ import annotations
 
+import os
 import shutil
-import sys
+import signal
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sandbox.contract import Ended
 from tests.evals.arena import Arena
 from tools.errors import IncumbentFails
 from tools.judging import check, clock, correctness, timed_outputs
 from tools.judging.check import Checks
-from tools.judging.clock import SideFault
-from tools.judging.comparison import Comparison
+from tools.judging.clock import SideFault, Tripwire
+from tools.judging.comparison import INCUMBENT, Comparison
 from tools.judging.correctness import Compared
-from tools.judging.measure import LiveClock, Request, Stopwatch, enough_for_noise
-from tools.judging.timings import INCUMBENT
-from tools.judging.worker import WorkerFault
+from tools.judging.measure import ComparisonRequest, LiveClock, Measured
+from tools.judging.worker import Build, Worker, WorkerFault
 from tools.judging.workload import Workload
 
 
+def compared(arena: Arena, incumbent: Build, candidate: Build, restarts: int = 1) -> Measured:
+    request = ComparisonRequest(
+        "once", incumbent, {"candidate": candidate}, lambda found: len(found.log_ratios) >= restarts
+    )
+    return arena.referee.clock.compare(request)
+
+
 def test_a_model_that_has_no_room_beside_another_is_checked_and_timed_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Workload, "fits", lambda self, copies: False)
-    arena = Arena.open(tmp_path, sys.executable)
-    cheat = arena.candidate("11_changed_inputs")
-    try:
-        assert arena.referee.check(arena.referee.pristine).finding.verdict is None
-        assert arena.referee.check(cheat).finding.verdict == "wrong"
-        request = Request("alone", arena.incumbent, {"candidate": arena.incumbent}, lambda ratios: bool(ratios))
-        measured = arena.referee.clock.compare(request)
-        assert measured.only.incumbent_us and measured.only.candidate_us and not measured.only.refused
-    finally:
-        arena.referee.close()
-
-
-def test_an_incumbent_that_fails_once_is_timed_again_as_if_it_had_taken_no_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arena, measure, failures = Arena.open(tmp_path, sys.executable), LiveClock._measure, ["once"]
-    taken = list[float]()
-
-    def enough(ratios: Sequence[float], taken_s: float) -> bool:
-        taken.append(taken_s)
-        return True
-
-    def failing_once(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> Any:
-        if found and failures:
-            stopwatch.begun -= 1e6
-            raise SideFault(INCUMBENT, WorkerFault("died", failures.pop()))
-        return measure(self, request, found, outputs)
-
-    monkeypatch.setattr(LiveClock, "_measure", failing_once)
-    stopwatch = Stopwatch(enough)
-    request = Request("once", arena.incumbent, {"candidate": arena.incumbent}, stopwatch)
-    try:
-        measured = arena.referee.clock.compare(request).only
-        assert (failures, measured.refused, len(measured.log_ratios)) == ([], "", 1)
-        assert len(taken) == 1 and taken[0] < 1e6
-    finally:
-        arena.referee.close()
+    assert arena.referee.check(arena.referee.pristine).finding.verdict is None
+    assert arena.check("11_changed_inputs").verdict == "wrong"
+    measured = compared(arena, arena.incumbent, arena.incumbent).only
+    assert measured.incumbent_us and measured.candidate_us and not measured.refused
 
 
 NESTED = """
@@ -79,17 +52,6 @@ for _ in range(5000):
     os.chdir("d")
 os.chdir(before)
 """
-
-
-def test_what_a_worker_nests_beyond_all_depth_is_removed(tmp_path: Path) -> None:
-    arena = Arena.open(tmp_path, sys.executable)
-    try:
-        assert arena.referee.check(arena.appended("nested", NESTED)).finding.verdict is None
-        assert list(arena.referee.setting.scratch.glob("worker-*")) == []
-    finally:
-        arena.referee.close()
-
-
 LED_AWAY = """
 import os
 
@@ -99,15 +61,12 @@ os.symlink({elsewhere!r}, out)
 """
 
 
-def test_a_worker_that_leads_its_folder_to_another_disk_is_refused(tmp_path: Path) -> None:
-    arena = Arena.open(tmp_path, sys.executable)
-    try:
-        with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
-            away = arena.appended("away", LED_AWAY.format(elsewhere=elsewhere))
-            request = Request("away", arena.incumbent, {"candidate": away}, enough_for_noise("cpu"))
-            assert "did not save" in arena.referee.clock.compare(request).only.refused
-    finally:
-        arena.referee.close()
+def test_what_a_worker_makes_of_its_folders_is_removed_or_refused(arena: Arena) -> None:
+    assert arena.referee.check(arena.appended("nested", NESTED)).finding.verdict is None
+    assert list(arena.referee.setting.scratch.glob("worker-*")) == []
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        away = arena.appended("away", LED_AWAY.format(elsewhere=elsewhere))
+        assert "did not save" in compared(arena, arena.incumbent, away, restarts=12).only.refused
 
 
 FAILS_LATE = """
@@ -127,72 +86,107 @@ Model.forward = forward
 
 @pytest.mark.slow
 def test_an_incumbent_that_fails_is_told_and_one_that_fails_only_beside_a_candidate_is_held_against_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arena = Arena.open(tmp_path, sys.executable)
     late = arena.appended("late", FAILS_LATE)
-    try:
-        with pytest.raises(IncumbentFails, match="exit status 1"):
-            arena.referee.clock.compare(Request("late", late, {"candidate": arena.incumbent}, enough_for_noise("cpu")))
-        measure = LiveClock._measure
+    with pytest.raises(IncumbentFails, match="exit status 1"):
+        compared(arena, late, arena.incumbent)
+    measure, failures = LiveClock._measure, 1
 
-        def failing_beside(self: LiveClock, request: Request, found: dict[str, Comparison], outputs: Any) -> str:
-            if found:
-                raise SideFault(INCUMBENT, WorkerFault("died", "it ended"))
-            return measure(self, request, found, outputs)
+    def failing_beside(self: LiveClock, request: ComparisonRequest, found: dict[str, Comparison], outputs: Any) -> Any:
+        nonlocal failures
+        if found and failures:
+            failures -= 1
+            raise SideFault(INCUMBENT, WorkerFault("died", "it ended"))
+        return measure(self, request, found, outputs)
 
-        monkeypatch.setattr(LiveClock, "_measure", failing_beside)
-        request = Request("beside", arena.incumbent, {"candidate": late}, enough_for_noise("cpu"))
-        assert "the incumbent fails" in arena.referee.clock.compare(request).only.refused
-        with pytest.raises(IncumbentFails, match="beside its own copy"):
-            arena.referee.measure_noise()
-    finally:
-        arena.referee.close()
+    monkeypatch.setattr(LiveClock, "_measure", failing_beside)
+    once = compared(arena, arena.incumbent, arena.incumbent).only
+    assert (failures, once.refused, len(once.log_ratios)) == (0, "", 1), "timed again"
+    failures = 99
+    assert "the incumbent fails" in compared(arena, arena.incumbent, late).only.refused
+    with pytest.raises(IncumbentFails, match="beside its own copy"):
+        arena.referee.measure_noise()
 
 
 def test_room_is_what_the_device_has_less_a_margin() -> None:
     def workload(peak_bytes: int, device_bytes: int) -> Workload:
-        environment = {"device": "cuda", "gpu_memory_bytes": device_bytes}
         found = object.__new__(Workload)
-        found.__dict__.update(environment=environment, peak_bytes=peak_bytes)
+        found.__dict__.update(environment={"gpu_memory_bytes": device_bytes}, peak_bytes=peak_bytes)
         return found
 
-    assert workload(40, 100).fits(2)
-    assert not workload(45, 100).fits(2)
+    assert workload(40, 100).fits(2) and not workload(45, 100).fits(2)
     assert workload(10**12, 0).fits(9), "a CPU's memory is not asked"
 
 
-def test_parts_of_what_was_returned_are_looked_at_at_once_where_device_and_disk_have_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# -- a worker that others may have ended: no finding before it ends the same way a second time
+
+
+def kills(monkeypatch: pytest.MonkeyPatch, times: int, number: signal.Signals) -> list[int]:
+    """Somebody outside ends the candidate before it is built, the first so many times; returns the pids."""
+    killed: list[int] = []
+    ask = Worker.ask
+
+    def interrupted(self: Worker, *asked: str, **arguments: Any) -> dict[str, Any]:
+        if self.build.key.startswith("killed") and asked == ("build",) and len(killed) < times:
+            killed.append(self._process.members()[0])
+            os.kill(killed[-1], number)
+        return ask(self, *asked, **arguments)
+
+    monkeypatch.setattr(Worker, "ask", interrupted)
+    return killed
+
+
+def test_one_who_is_killed_in_a_check_is_checked_again(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate = arena.appended("killed", "\n")
+    killed = kills(monkeypatch, 1, signal.SIGKILL)
+    assert arena.referee.check(candidate).finding.verdict is None and len(killed) == 1
+    killed = kills(monkeypatch, 2, signal.SIGTERM)
+    assert arena.referee.check(candidate).finding.verdict == "broken" and len(killed) == 2
+
+
+def ended(number: int | None, status: int | None = None) -> Ended:
+    return Ended(status, number, "signal" if number else "exited", "")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_one_who_is_killed_while_it_is_timed_is_timed_again(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    free = 1 << 40
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
-    setting: Any = SimpleNamespace(scratch=tmp_path)
+    measured = 0
 
-    def at_once(device: str, copies: int) -> int:
-        workload: Any = SimpleNamespace(device=device, fits=lambda wanted: wanted <= copies)
-        return timed_outputs._at_once(setting, workload)
+    def failing(*_: object) -> None:
+        nonlocal measured
+        measured += 1
+        if measured <= times:
+            raise SideFault("candidate", WorkerFault("died", "it ended with signal 9", ended=ended(signal.SIGKILL)))
 
-    assert [at_once("cuda", 12), at_once("cuda", 8), at_once("cuda", 4), at_once("cpu", 12)] == [3, 2, 1, 1]
-    free = 20 << 30
-    assert at_once("cuda", 12) == 1
+    monkeypatch.setattr(LiveClock, "_measure", failing)
+    assert bool(compared(arena, arena.incumbent, arena.incumbent).only.broken) == (times == 2)
+    assert measured == 2
+
+
+def test_its_own_doing_is_not_chance() -> None:
+    assert WorkerFault("died", "", ended=ended(signal.SIGTERM)).may_be_chance
+    for kind, how in (("died", ended(signal.SIGSEGV)), ("died", ended(None, 3)), ("out_of_memory", ended(9))):
+        assert not WorkerFault(kind, "", ended=how).may_be_chance
+    assert not SideFault("candidate", Tripwire("it replaced the clock")).may_be_chance
+
+
+# -- what compiles itself for each input
 
 
 def test_what_takes_long_for_each_input_of_a_shape_is_not_prepared_to_be_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arena, takes = Arena.open(tmp_path, sys.executable), list[float]()
+    takes, build = list[float](), replace(arena.incumbent, cache=None)
     monkeypatch.setattr(Checks, "_call_s", lambda *_: takes.pop(0))
-    build = replace(arena.incumbent, cache=None)
-    try:
-        takes[:] = [300.0, 200.0, 0.1] * 2  # once more for other sizes, under each of two state dicts
-        assert arena.referee.fill(build).cache is not None and not takes
-        takes[:] = [300.0, 200.0, 100.0]
-        with pytest.raises(WorkerFault, match="calls of one shape took 300 s, 200 s, 100 s") as fault:
-            arena.referee.fill(build)
-        assert fault.value.kind == "compiles_again"
-    finally:
-        arena.referee.close()
+    takes[:] = [300.0, 200.0, 0.1] * 2  # once more for other sizes, under each of two state dicts
+    assert arena.referee.fill(build).cache is not None and not takes
+    takes[:] = [300.0, 200.0, 100.0]
+    with pytest.raises(WorkerFault, match="calls of one shape took 300 s, 200 s, 100 s") as fault:
+        arena.referee.fill(build)
+    assert fault.value.kind == "compiles_again"
 
 
 TAKES_LONG = """
@@ -216,27 +210,38 @@ INPUT, STATE = "float(rows.sum())", "float(sum(weight.sum() for weight in self.p
 
 @pytest.mark.slow
 def test_a_change_that_takes_long_for_each_new_input_is_not_waited_for_to_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arena = Arena.open(tmp_path, sys.executable)
     monkeypatch.setattr(check, "AGAIN_S", 0.3)
-    try:
-        found = arena.referee.check(arena.appended("always", TAKES_LONG.format(new=INPUT))).finding
-        assert found.verdict == "broken" and "calls of one shape took" in found.reason
-        assert found.reason.rpartition("took")[2].count(" s") == 3, "no more of them were waited for"
-        again = TAKES_LONG.format(new=STATE).replace("not in seen", "not in seen[:1]")
-        assert arena.referee.check(arena.appended("constants", again)).finding.verdict is None, "for a state it may"
-    finally:
-        arena.referee.close()
+    found = arena.referee.check(arena.appended("always", TAKES_LONG.format(new=INPUT))).finding
+    assert found.verdict == "broken" and "calls of one shape took" in found.reason
+    assert found.reason.rpartition("took")[2].count(" s") == 3, "no more of them were waited for"
+    again = TAKES_LONG.format(new=STATE).replace("not in seen", "not in seen[:1]")
+    assert arena.referee.check(arena.appended("constants", again)).finding.verdict is None, "for a state it may"
+
+
+# -- the outputs of timed calls
+
+
+def test_parts_of_what_was_returned_are_looked_at_at_once_where_device_and_disk_have_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def at_once(device: str, copies: int, free: int = 1 << 40) -> int:
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+        workload: Any = SimpleNamespace(device=device, fits=lambda wanted: wanted <= copies)
+        setting: Any = SimpleNamespace(scratch="")
+        return timed_outputs._at_once(setting, workload)
+
+    assert [at_once("cuda", 12), at_once("cuda", 8), at_once("cuda", 4), at_once("cpu", 12)] == [3, 2, 1, 1]
+    assert at_once("cuda", 12, free=20 << 30) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_all_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arena, there = Arena.open(tmp_path, sys.executable), list[tuple[int, int]]()
-    judged = correctness._one_call
+    there, judged = list[tuple[int, int]](), correctness._one_call
 
     def counting(call: Compared, *rest: Any) -> None:
         inside = [path.name.split("-")[0] for path in call.truth.parent.iterdir()]
@@ -245,22 +250,18 @@ def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_all_o
 
     monkeypatch.setattr(correctness, "_one_call", counting)
     monkeypatch.setattr(clock, "SAMPLES", 10**6)  # of each round one is kept
-    request = Request("twice", arena.incumbent, {"candidate": arena.incumbent}, lambda ratios: len(ratios) == 1)
-    try:
-        outputs = arena.referee.clock.compare(request).outputs
-        finding = arena.referee.check_timed(outputs)
-        assert (finding.verdict, finding.evidence["calls"]) == (None, len(outputs)) and len(outputs) > 1
-        assert there == [(left, 1) for left in range(len(outputs), 0, -1)]
-        there.clear()
-        monkeypatch.setattr(timed_outputs, "PART_BYTES", 1)
-        in_parts = arena.referee.check_timed(outputs)
-        assert (in_parts.verdict, in_parts.evidence) == (None, finding.evidence)
-        assert there == [(1, 1)] * len(outputs)
-        monkeypatch.setattr(timed_outputs, "_at_once", lambda setting, workload: 2)
-        at_once = arena.referee.check_timed(outputs)
-        assert (at_once.verdict, at_once.evidence) == (None, finding.evidence)
-        kept = outputs[-1].output
-        shutil.copyfile(outputs[0].output, kept)
-        assert arena.referee.check_timed(outputs).verdict == "refused", "of the last part as well"
-    finally:
-        arena.referee.close()
+    outputs = compared(arena, arena.incumbent, arena.incumbent).outputs
+    finding = arena.referee.check_timed(outputs)
+    assert (finding.verdict, finding.evidence["calls"]) == (None, len(outputs)) and len(outputs) > 1
+    assert there == [(left, 1) for left in range(len(outputs), 0, -1)]
+    there.clear()
+    monkeypatch.setattr(timed_outputs, "PART_BYTES", 1)
+    in_parts = arena.referee.check_timed(outputs)
+    assert (in_parts.verdict, in_parts.evidence) == (None, finding.evidence)
+    assert there == [(1, 1)] * len(outputs)
+    monkeypatch.setattr(timed_outputs, "_at_once", lambda setting, workload: 2)
+    at_once = arena.referee.check_timed(outputs)
+    assert (at_once.verdict, at_once.evidence) == (None, finding.evidence)
+    kept = outputs[-1].output
+    shutil.copyfile(outputs[0].output, kept)
+    assert arena.referee.check_timed(outputs).verdict == "refused", "of the last part as well"

@@ -10,13 +10,11 @@ import pytest
 
 from tests.evals.arena import Arena
 from tools.judging.inspection import Inspection
-from tools.judging.script import SEEDS, Call, State, write_script
-from tools.judging.workload import Case
+from tools.judging.script import SEEDS, Call, Case, State, write_script
 
 
 def test_calls_without_an_input_are_left_out_and_the_others_keep_theirs() -> None:
-    case = {"phase": "", "shape": {"rows": 8}}
-    unseen = [{"phase": "", "shape": {"rows": 9}}]
+    case, unseen = Case("", {"rows": 8}), [Case("", {"rows": 9})]
     script = write_script([case], unseen, {"": ("negated", "constant")}, (), False, random.Random(0))
     seeds = [None if draw.variant == "negated" else 7 * index for index, draw in enumerate(script.draws)]
     left = script.only(seeds)
@@ -25,35 +23,35 @@ def test_calls_without_an_input_are_left_out_and_the_others_keep_theirs() -> Non
     assert [(step.label, step.how) for step in left.steps if isinstance(step, Call)] == [
         each for each in labels if each[0] != "negated values"
     ]
-    assert asked["constant values"].variant == "constant" and asked["unseen shape"].shape == {"rows": 9}
+    assert asked["constant values"].variant == "constant" and asked["unseen shape"].case == unseen[0]
     assert [draw.seed for draw in left.draws] == [seed for seed in seeds if seed is not None]
 
 
 @pytest.mark.parametrize("transforms", [(), ("to_cpu", "deepcopy")])
 def test_ten_seeds_are_left_when_nothing_is_answered_that_was_not_declared(transforms: tuple[str, ...]) -> None:
-    case, unseen = {"phase": "", "shape": {"rows": 8}}, [{"phase": "", "shape": {"rows": n}} for n in (1, 9, 17)]
+    case, unseen = Case("", {"rows": 8}), [Case("", {"rows": n}) for n in (1, 9, 17)]
     script = write_script([case], unseen, {"": ("negated",)}, transforms, True, random.Random(0))
-    answered = [draw.seed if not draw.variant and draw.shape == {"rows": 8} else None for draw in script.draws]
+    answered = [draw.seed if not draw.variant and draw.case == case else None for draw in script.draws]
     assert script.only(answered).seeds >= SEEDS
 
 
 @pytest.mark.parametrize("states", [True, False])
 def test_a_second_state_dict_is_loaded_whatever_else_a_model_survives(states: bool) -> None:
-    script = write_script([{"phase": "", "shape": {}}], [], {}, (), states, random.Random(0))
+    script = write_script([Case("", {})], [], {}, (), states, random.Random(0))
     loaded = [step.which for step in script.steps if isinstance(step, State)]
     assert loaded == (["a", "b", "a"] if states else [])
 
 
 def test_other_values_and_transforms_are_asked_of_every_phase() -> None:
     rows = (("decode", 1), ("prefill", 8), ("decode", 2))
-    cases = [{"phase": phase, "shape": {"rows": count}} for phase, count in rows]
+    cases = [Case(phase, {"rows": count}) for phase, count in rows]
     variants = {"decode": ("negated", "scaled"), "prefill": ("constant",)}
     script = write_script(cases, [], variants, ("scale", "deepcopy"), True, random.Random(0))
     drawn = [(step.label, script.draws[step.draw]) for step in script.steps if isinstance(step, Call)]
-    of_values = [(draw.variant, draw.phase, draw.shape["rows"]) for _, draw in drawn if draw.variant]
+    of_values = [(draw.variant, draw.case.phase, draw.case.shape["rows"]) for _, draw in drawn if draw.variant]
     assert of_values[:3] == [("negated", "decode", 1), ("scaled", "decode", 1), ("constant", "prefill", 8)]
     assert of_values[3][0] in variants["decode"] and of_values[3][1:] == ("decode", 2) and len(of_values) == 4
-    after = [(label, draw.phase) for label, draw in drawn if label.startswith("after ")]
+    after = [(label, draw.case.phase) for label, draw in drawn if label.startswith("after ")]
     assert after == [(f"after {name}", phase) for name in ("scale", "deepcopy") for phase in ("decode", "prefill")]
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.guest import tensor_file
 from tests.tools.judging.saved import VALUES, saved
 from tools.judging import taking, tensors
 from tools.judging.tensors import BadTensorFile
@@ -88,19 +87,16 @@ def test_nothing_that_is_there_is_written_over(out: Path, tmp_path: Path) -> Non
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_a_file_longer_than_its_header_says_is_refused_before_anything_is_copied(out: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_as_long_as_its_header_says_is_refused_before_anything_is_copied(
+    out: Path, tmp_path: Path
+) -> None:
     source = saved(out / "x")
     os.truncate(source, 1 << 42)
     for read in (tensors.read, lambda path: taking.show(path, tmp_path / "taken")):
         with pytest.raises(BadTensorFile, match="bytes whose header speaks of"):
             read(source)
-    assert not (tmp_path / "taken").exists()
-
-
-def test_a_file_that_holds_less_than_its_header_says_is_refused(out: Path, tmp_path: Path) -> None:
-    for read in (tensors.read, lambda path: taking.take(path, tmp_path / "taken")):
         with pytest.raises(BadTensorFile):
-            read(saved(out / "x", count=1 << 40))
+            read(saved(out / "short", count=1 << 40))
     assert not (tmp_path / "taken").exists()
 
 
@@ -118,23 +114,6 @@ def test_the_copy_of_a_file_of_holes_takes_no_more_of_the_disk_than_it_does(out:
         assert one.read(1 << 20) == other.read(1 << 20)
 
 
-def test_leaves_that_lie_in_each_other_are_refused(out: Path) -> None:
-    leaf = {
-        "dtype": "uint8",
-        "shape": [64],
-        "offset": 0,
-        "nbytes": 64,
-        "device": "cpu",
-        "kind": "Tensor",
-        "stride": None,
-    }
-    with (out / "x").open("wb") as file:
-        tensor_file.write_header(file, {"structure": {"t": "tensor", "i": 0}, "leaves": [leaf] * 1000})
-        file.write(bytes(64))
-    with pytest.raises(BadTensorFile, match="in each other"):
-        tensors.read(out / "x")
-
-
 def test_a_file_that_is_cut_short_after_it_was_opened_is_malformed_and_ends_nobody(out: Path) -> None:
     source = saved(out / "x", count=1 << 18, values=bytes(1 << 20))
     leaf = tensors.read(source).leaves[0]
@@ -143,10 +122,7 @@ def test_a_file_that_is_cut_short_after_it_was_opened_is_malformed_and_ends_nobo
         with pytest.raises(BadTensorFile, match="shorter"):
             use()
     assert not leaf.as_float(0, 8).any()
-
-
-def test_a_file_that_is_put_in_its_place_is_not_read(out: Path) -> None:
-    saved_one = tensors.read(saved(out / "x"))
-    (out / "x").unlink()
-    saved(out / "x", values=bytes(16))
-    assert bytes(saved_one.leaves[0].raw) == VALUES
+    before = tensors.read(saved(out / "y"))
+    (out / "y").unlink()
+    saved(out / "y", values=bytes(16))
+    assert bytes(before.leaves[0].raw) == VALUES, "nothing that is put in its place is read"

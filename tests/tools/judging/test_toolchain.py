@@ -1,8 +1,11 @@
-"""torch.compile works where code is contained, with the headers and answers that were made once for all workers."""
+"""Compiling works where code is contained: with what was made once for all workers, and of C++ that a change brings."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,41 +14,86 @@ from sandbox import choose
 from sandbox.choose import Name, Wanted
 from tests.files import folder_open_to_all, write_files
 from tests.sandbox.conftest import available
-from tests.tools.judging.compiles import BENCH
+from tests.tools.judging.opened import linear
+from tools.integrity import hash_tree
 from tools.judging.open_referee import open_referee
+from tools.judging.referee import Referee
 from tools.judging.worker import Build, Worker
 
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.parametrize("provider", ["docker", "bwrap"]),
+]
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("provider", ["docker", "bwrap"])
+
+@contextmanager
+def contained(provider: Name) -> Iterator[tuple[Path, Referee]]:
+    """A referee on a layer, and a folder that workers may enter."""
+    with folder_open_to_all() as folder:
+        sandbox = available(choose.make(provider, Wanted(sys.executable, folder / "sandbox", (folder,))))
+        tree = write_files(folder / "tree", {"bench.py": linear("torch.relu(x * 2.0)")})
+        (folder / "scratch").mkdir(mode=0o711)
+        scratch = folder / "scratch"
+        with closing(open_referee(tree, "bench.py", python=sys.executable, sandbox=sandbox, scratch=scratch)) as found:
+            yield folder, found
+
+
 def test_compiling_needs_nothing_that_it_may_not_write(provider: Name) -> None:
-    with folder_open_to_all() as open_folder:
-        compiles(provider, open_folder)
-
-
-def compiles(provider: Name, open_folder: Path) -> None:
-    python = sys.executable
-    sandbox = available(choose.make(provider, Wanted(python, open_folder / "sandbox", (open_folder,))))
-    tree = write_files(open_folder / "tree", {"bench.py": BENCH})
-    (open_folder / "scratch").mkdir(mode=0o711)
-    referee = open_referee(tree, "bench.py", python=python, sandbox=sandbox, scratch=open_folder / "scratch")
-    referee.workload.environment["library_bytecode"] = False
-    try:
+    with contained(provider) as (_, referee):
+        referee.workload.environment["library_bytecode"] = False
         referee.prepare_compiler()
         made = referee.setting.toolchain
         assert made is not None
         (header,) = (made / "headers").glob("*.gch")
         assert list((made / "bytecode").rglob("torch/_inductor/__init__.*.pyc"))
-        filled = referee.fill(Build("compiled", tree, compile_options={}))
+        filled = referee.fill(Build("compiled", referee.pristine.tree, compile_options={}))
         found = referee.check(filled).finding
-        assert found.verdict is None and found.evidence["compiled"]["graphs"] == 1
-        assert found.evidence["compiled"]["graph_breaks"] == 0 and found.evidence["compiled"]["first_call_s"] > 0
-        assert found.evidence["compiled"]["recompiles"] == 0
-        assert "compiled" not in referee.check_pristine().finding.evidence
+        told = found.evidence["compiled"]
+        assert found.verdict is None and (told["graphs"], told["graph_breaks"], told["recompiles"]) == (1, 0, 0)
+        assert told["first_call_s"] > 0 and "compiled" not in referee.check_pristine().finding.evidence
         assert filled.cache is not None and list(filled.cache.rglob("*.so"))
         with Worker(referee.setting, referee.pristine) as worker:
             (linked,) = (worker.home / "tmp").rglob("*.gch")
             assert linked.resolve() == header
-    finally:
-        referee.close()
+
+
+LOADS = """import torch
+import pathlib
+from torch.utils.cpp_extension import load
+
+fast = load("fast", [str(pathlib.Path(__file__).with_name("fast.cpp"))])
+"""
+CODE = """
+#include <torch/extension.h>
+
+at::Tensor doubled(const at::Tensor& x) { return at::relu(x * FACTOR); }
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("doubled", &doubled); }
+"""
+
+
+def test_an_extension_is_built_in_the_sandbox_once_and_judged_like_anything_else(
+    provider: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = str(Path(sys.executable).parent)  # ninja is one of them
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    with contained(provider) as (folder, referee):
+
+        def built(name: str, factor: str) -> Build:
+            entry = linear("fast.doubled(x)").replace("import torch\n", LOADS, 1)
+            tree = write_files(folder / name, {"bench.py": entry, "fast.cpp": CODE.replace("FACTOR", factor)})
+            return Build(hash_tree(tree)[:16], tree)
+
+        right = referee.check(built("right", "2.0"))
+        assert right.finding.verdict is None, right.finding.reason
+        cache = right.build.cache
+        assert cache is not None
+        (library,) = (cache / "extensions").rglob("fast.so")
+        with Worker(referee.setting, right.build) as worker:
+            worker.ask("build", **referee.workload.build_arguments(worker))
+            (copied,) = (worker.cache / "extensions").rglob("fast.so")
+            assert copied.stat().st_mtime_ns == library.stat().st_mtime_ns, "it was not built again"
+        assert referee.check(built("wrong", "2.1")).finding.verdict == "wrong"
+        broken = referee.check(built("broken", "unknown_name")).finding
+        assert broken.verdict == "broken" and "fast" in broken.reason

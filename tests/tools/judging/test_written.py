@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from tests import guest
-from tools.judging import correctness, tensors
-from tools.judging.script import Call, Played, Script
+from tests.files import write_files
+from tests.tools.judging.opened import opened
+from tools.judging import correctness, imposters, inspection, tensors
+from tools.judging.correctness import Rules
+from tools.judging.script import Call, Case, Played, Script
+from tools.judging.worker import WorkerFault
 
 SCRIPT = Script((), (Call("first call", 0),))
 
@@ -20,12 +25,15 @@ def rounded(truth: torch.Tensor, error: float) -> torch.Tensor:
     return (truth * (1 + error * (2 * torch.rand(truth.shape, dtype=torch.float64) - 1))).bfloat16()
 
 
+def played(arguments: list[Path], outputs: list[Path] | None = None, state: Path | None = None) -> Played:
+    return Played(dict(enumerate(outputs or [])), dict(enumerate(arguments)), {}, state, 0.0)
+
+
 def test_what_is_written_into_an_argument_may_err_as_a_result_may(path: Any) -> None:
     before, truth = path([torch.zeros(32, 64).bfloat16()]), torch.randn(32, 64, dtype=torch.float64)
 
     def judged(candidate: torch.Tensor, wide: torch.Tensor) -> None:
-        mine, theirs, true = (Played({}, {0: path([x])}, {}, None, 0.0) for x in (candidate, original, wide))
-        correctness._arguments(SCRIPT, mine, theirs, true, [before])
+        correctness._arguments(SCRIPT, *(played([path([x])]) for x in (candidate, original, wide)), [before])
 
     original = rounded(truth, 0.03)
     judged(rounded(truth, 0.03), truth)
@@ -37,37 +45,79 @@ def test_what_is_written_into_an_argument_may_err_as_a_result_may(path: Any) -> 
             judged(candidate, wide)
 
 
+def test_what_is_added_to_an_argument_must_be_what_the_original_adds(path: Any) -> None:
+    x = torch.randn(4, 4)
+    theirs, other = played([path([x, x + 1])]), played([path([x, x + 2])])
+    correctness._arguments(SCRIPT, theirs, theirs, theirs, [path([x])])
+    with pytest.raises(correctness._Failed, match="argument 1 ends up different"):
+        correctness._arguments(SCRIPT, other, theirs, theirs, [path([x])])
+
+
 def test_a_buffer_may_err_as_a_result_may(path: Any) -> None:
     truth = torch.randn(32, 64, dtype=torch.float64)
+    original = rounded(truth, 0.03)
 
     def judged(candidate: torch.Tensor) -> None:
-        states = (candidate, original, truth)
-        mine, theirs, true = (Played({}, {}, {}, path({"cache": x}), 0.0) for x in states)
-        correctness._state(mine, theirs, true)
+        correctness._state(*(played([], state=path({"cache": x})) for x in (candidate, original, truth)))
 
-    original = rounded(truth, 0.03)
     judged(rounded(truth, 0.03))
     with pytest.raises(correctness._Failed, match="holds other values"):
         judged(rounded(truth, 0.1))
 
 
 def test_only_calls_that_write_are_asked_what_they_wrote(path: Any) -> None:
-    script = Script((), tuple(Call("first call", draw) for draw in range(3)))
-    x = torch.ones(3)
-    after = Played({}, {0: path([x]), 1: path([x + 1]), 2: path([x, x])}, {}, None, 0.0)
+    script, x = Script((), tuple(Call("first call", draw) for draw in range(3))), torch.ones(3)
+    after = played([path([x]), path([x + 1]), path([x, x])])
     assert correctness.written(script, after, [path([x])] * 3) == {1, 2}
 
 
 def test_the_truth_saves_buffers_without_parameters(tmp_path: Path) -> None:
     text = "import torch\n\ndef build():\n    return torch.nn.BatchNorm1d(4)\n\ndef inputs(seed):\n    return ()\n"
-    (tmp_path / "bench.py").write_text(text)
+    write_files(tmp_path, {"bench.py": text})
     reference: Any = guest.module("reference").Reference(str(tmp_path), "bench.py")
-    before = torch.is_grad_enabled()
-    try:
+    with torch.enable_grad():
         reference.op_build()
-    finally:
-        torch.set_grad_enabled(before)
     reference.op_save_state(str(tmp_path / "all"))
     reference.op_save_state(str(tmp_path / "buffers"), buffers=True)
     everything, buffers = (tensors.read(tmp_path / name).named() for name in ("all", "buffers"))
     assert set(everything) - set(buffers) == {"weight", "bias"} and "running_mean" in buffers
+
+
+FILLS = """
+import torch
+
+class Model(torch.nn.Linear):
+    def forward(self, x, cache):
+        cache["x"] = super().forward(x)
+        cache["spare"].clear()
+        return cache["x"].relu()
+
+def build():
+    torch.manual_seed(0)
+    return Model(8, 8).eval()
+
+def inputs(seed):
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
+    return {"x": x, "cache": {"spare": [x + 1, x + 2]}}
+"""
+
+
+def test_a_call_that_fills_and_empties_what_it_is_given_is_judged(tmp_path: Path) -> None:
+    with opened(tmp_path, {"bench.py": FILLS}) as referee:
+        assert referee.check_pristine().finding.verdict is None
+
+
+@pytest.mark.parametrize("second", [torch.ones(3), [torch.ones(2), torch.ones(2)]])
+def test_two_answers_of_the_original_in_other_shapes_have_nothing_to_be_compared_in(
+    second: Any, path: Any, tmp_path: Path
+) -> None:
+    both = [path(torch.ones(2)), path(second)]
+    answers = [tensors.read(each) for each in both]
+    repeats = Script((), (Call("repeat", 0), Call("repeat: after poison", 0)))
+    correctness._repeats(repeats, played([], both), played([], both))
+    assert imposters.passing(answers[::-1], answers[1], Rules(), tmp_path) == ""
+    found: Any = SimpleNamespace(run_once=lambda case, seed: (answers.pop(0), 0.0))
+    rng: Any = SimpleNamespace(randrange=lambda most: 1)
+    with pytest.raises(WorkerFault) as fault:
+        inspection._same_twice(found, Case("", {}), rng)
+    assert fault.value.kind == "not_deterministic"

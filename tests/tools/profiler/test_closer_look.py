@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tools.judging.workload import Case
+from tools.judging.script import Case
 from tools.profiler import closer_look
 from tools.profiler.result import KernelRow, Profile
 from tools.profiler.rocprof.counters import passes
