@@ -6,8 +6,10 @@ It never sees a candidate's code. While anything is timed it has ended or is fro
 from __future__ import annotations
 
 import gc
+import glob
 import os
 import platform
+import re
 import shutil
 import sys
 import sysconfig
@@ -15,7 +17,7 @@ from importlib import metadata
 
 import torch
 
-from . import forms, rocm, tensors, workload
+from . import forms, tensors, workload
 from .worker import Worker
 
 CONSTANT_SEED = 20_011
@@ -187,7 +189,7 @@ def environment():
         "device": workload.device(),
         "cpp_compiler": any(map(shutil.which, ("c++", "g++", "clang++"))),
         "library_bytecode": _has_bytecode(torch.__file__),
-        **rocm.versions(),
+        **rocm_versions(),
         "installed": sorted({*map(sysconfig.get_path, ("purelib", "platlib")), _folder_of(_folder_of(torch.__file__))}),
         **{name: _version(name) for name in ("triton", "transformers", "aiter", "vllm", "flash_attn")},
     }
@@ -217,3 +219,27 @@ def _has_bytecode(file):
     folder, name = os.path.split(file)
     tag = sys.implementation.cache_tag
     return os.path.exists(os.path.join(folder, "__pycache__", name.removesuffix(".py") + f".{tag}.pyc"))
+
+
+def rocm_versions(root=None):
+    """{"rocm", "llvm", "hipblaslt"} by the files of the installation `root` ($ROCM_PATH or /opt/rocm); None for what is
+    not there, as beside wheels that bring ROCm's libraries along.
+    """
+    root = root or os.environ.get("ROCM_PATH") or "/opt/rocm"
+    try:
+        with open(os.path.join(root, ".info", "version"), encoding="ascii", errors="replace") as file:
+            version = file.readline().strip() or None
+    except OSError:
+        version = None
+    return {
+        "rocm": version,
+        "llvm": _last(root, "lib/llvm/lib/clang/*", r"(\d[\d.]*)$") or _last(root, "llvm/lib/clang/*", r"(\d[\d.]*)$"),
+        "hipblaslt": _last(root, "lib/libhipblaslt.so.*", r"\.so\.(\d[\d.]*)$"),
+    }
+
+
+def _last(root, pattern, number):
+    """The most precise number that the names of the files tell."""
+    names = [os.path.basename(path) for path in glob.glob(os.path.join(glob.escape(root), pattern))]
+    found = [match[1] for match in (re.search(number, name) for name in names) if match]
+    return max(found, key=len, default=None)

@@ -22,6 +22,7 @@ from agent.records.measurements import SessionStart
 from agent.reporting.progress import Event, Judging
 from agent.steps import profile_baseline
 from tests.agent.one_context import one_context
+from tests.tools.judging.compared import compared
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
@@ -98,7 +99,7 @@ def measured(
         end_running=end_running,
         subject="",
     )
-    found = SessionStart(aa=Comparison(purpose="aa", incumbent="a", candidate="b"), own_tests=OwnTests(note="none"))
+    found = SessionStart(aa=compared([]), own_tests=OwnTests(note="none"))
     profile_baseline.measure_modes(ctx, found, PRISTINE)
     measurements.keep_session(found, run_dir)
     for late in later:
@@ -152,14 +153,8 @@ def test_one_that_may_not_pay_is_measured_in_full_at_once(gains: dict[str, float
 def test_it_is_taken_from_beside_the_whole_stack(fails: bool) -> None:
     def whole(ctx: Any) -> None:
         request = ComparisonRequest("whole stack", PRISTINE, {"stack": PRISTINE, "max-autotune": PRISTINE}, bool)
-        compared = Comparison(
-            purpose="whole",
-            incumbent="pristine",
-            candidate="max-autotune",
-            case_log_ratios=[[1.6]] * 6,
-            broken="it died" if fails else "",
-        )
-        beside = Measured({"stack": request.blank("stack"), "max-autotune": compared})
+        mode = compared([1.6] * 6, broken="it died" if fails else "")
+        beside = Measured({"stack": request.blank("stack"), "max-autotune": mode})
         session = measurements.session_start(ctx.run_dir)
         assert session is not None
         ctx.referee.asked.append(("whole stack", []))
@@ -172,34 +167,25 @@ def test_it_is_taken_from_beside_the_whole_stack(fails: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gains", "pays"),
+    ("gains", "tuning", "recording"),
     [
-        ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 5.2}, True),
-        ({"default": 2.0, "max-autotune-no-cudagraphs": 5.2}, True),
-        ({"default": 5.15, "max-autotune": 5.2}, False),
-        ({"default": 5.2, "max-autotune": 2.0}, False),
-        ({"max-autotune": 5.2}, False),
-        ({"default": 5.2}, False),
+        ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 5.2}, True, True),
+        ({"default": 2.0, "max-autotune-no-cudagraphs": 5.2}, True, False),
+        ({"default": 5.15, "max-autotune": 5.2}, False, False),
+        ({"default": 5.2, "max-autotune": 2.0}, False, False),
+        ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 1.2}, False, True),
+        ({"default": 2.0, "max-autotune": 5.0}, True, True),
+        ({"default": 5.0, "reduce-overhead": 5.05}, False, False),
+        ({"max-autotune": 5.2}, False, False),
+        ({"reduce-overhead": 5.0}, False, False),
+        ({"default": 5.2}, False, False),
     ],
 )
-def test_tuning_pays_where_it_beats_every_other_mode(gains: dict[str, float], pays: bool) -> None:
-    assert measured(gains)[0].tuning_pays(delta=0.02) is pays
-
-
-@pytest.mark.parametrize(
-    ("gains", "pays"),
-    [
-        ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 1.2}, True),
-        ({"default": 2.0, "max-autotune": 5.0}, True),
-        ({"default": 5.0, "reduce-overhead": 5.05}, False),
-        ({"reduce-overhead": 5.0}, False),
-        ({"default": 2.0}, False),
-    ],
-)
-def test_recording_pays_where_a_mode_that_records_beats_the_one_that_does_not(
-    gains: dict[str, float], pays: bool
+def test_tuning_pays_where_it_beats_every_other_mode_and_recording_where_it_beats_one_that_does_not_record(
+    gains: dict[str, float], tuning: bool, recording: bool
 ) -> None:
-    assert measured(gains)[0].recording_pays(delta=0.02) is pays
+    found = measured(gains)[0]
+    assert (found.tuning_pays(delta=0.02), found.recording_pays(delta=0.02)) == (tuning, recording)
 
 
 def test_who_stops_while_modes_compile_gets_what_they_have_made(monkeypatch: pytest.MonkeyPatch) -> None:

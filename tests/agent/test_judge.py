@@ -37,23 +37,8 @@ pytestmark = pytest.mark.usefixtures("forks")
 
 
 def asked(what: str, tmp_path: Path, change: Path, *options: str) -> int:
-    return cli.main(
-        [
-            what,
-            "--target",
-            str(tmp_path / "target"),
-            "--entry",
-            "bench.py",
-            "--change",
-            str(change),
-            "--sandbox",
-            "local",
-            "--yes",
-            "--python",
-            sys.executable,
-            *options,
-        ]
-    )
+    of = ["--target", str(tmp_path / "target"), "--entry", "bench.py", "--change", str(change)]
+    return cli.main([what, *of, "--sandbox", "local", "--yes", "--python", sys.executable, *options])
 
 
 @pytest.fixture
@@ -67,7 +52,7 @@ def patches(tmp_path: Path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def synthetic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def measured_patches(patches: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """What a referee is asked to time costs what its source says."""
 
     def with_synthetic_clock(*arguments: Any, **keywords: Any) -> Any:
@@ -76,6 +61,7 @@ def synthetic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         return referee
 
     monkeypatch.setattr(judge, "open_referee", with_synthetic_clock)
+    return patches
 
 
 def test_a_change_is_verified_as_a_patch_or_as_a_folder(
@@ -123,12 +109,16 @@ def test_a_patch_is_taken_to_the_byte(tmp_path: Path, end: bytes) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("synthetic_clock")
-def test_a_change_is_measured_by_the_rule_of_a_run(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:
-    assert asked("measure", tmp_path, patches["faster"]) == 0
-    assert capsys.readouterr().out.startswith("kept, 1.15")
-    assert asked("measure", tmp_path, patches["wrong"]) == NOT_KEPT
-    assert capsys.readouterr().out.startswith("wrong: ")
+def test_a_change_is_measured_by_the_rule_of_a_run_and_the_targets_own_tests_must_still_pass(
+    tmp_path: Path, measured_patches: dict[str, Path], capsys: Any
+) -> None:
+    for name, status, told in (("faster", 0, "kept, 1.15"), ("wrong", NOT_KEPT, "wrong: ")):
+        assert asked("measure", tmp_path, measured_patches[name]) == status
+        assert capsys.readouterr().out.startswith(told)
+    test = "import pathlib\n\ndef test_it():\n    assert 'slow' in pathlib.Path('bench.py').read_text()\n"
+    write_files(tmp_path / "target", {"tests/test_it.py": test})
+    assert asked("measure", tmp_path, measured_patches["faster"]) == NOT_KEPT
+    assert "of the target's own tests no longer pass" in capsys.readouterr().out
 
 
 def test_what_no_change_may_touch_is_refused(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:
@@ -152,12 +142,3 @@ def test_what_differs_in_content_or_kind_or_is_missing_is_touched(tmp_path: Path
     seen: list[str] = []
     assert judge._touched(tmp_path, seen.append) is None
     assert seen == ["bytes", "gone", "kind", "kind/deep", "link", "new"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("synthetic_clock")
-def test_the_targets_own_tests_must_still_pass(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:
-    test = "import pathlib\n\ndef test_it():\n    assert 'slow' in pathlib.Path('bench.py').read_text()\n"
-    write_files(tmp_path / "target", {"tests/test_it.py": test})
-    assert asked("measure", tmp_path, patches["faster"]) == NOT_KEPT
-    assert "of the target's own tests no longer pass" in capsys.readouterr().out

@@ -50,7 +50,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
         with contextlib.closing(made.referee):
             made.referee.clock = clock = SyntheticClock()
             pristine = made.builds.pristine_checked().build
-            aa = ComparisonRequest("aa", pristine, {"candidate": pristine}, lambda ratios: len(ratios) >= 12)
+            aa = ComparisonRequest("aa", pristine, {"candidate": pristine}, lambda found: len(found.log_ratios) >= 12)
             made.referee.use_noise(clock.compare(aa).only)
             yield made
 

@@ -9,7 +9,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from tools.judging.folders import CACHE
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
 from tools.judging.inspection import Inspection
-from tools.judging.script import Case, Played, Script, play
+from tools.judging.script import POSITIVE_63, Case, Played, Poison, Script, State, Transform
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import INPUTS, Workload
 
@@ -114,9 +114,8 @@ class Checks:
             reference.ask("release")
         try:
             candidate.ask("build", compile_options=build.compile_options, **self.workload.build_arguments(candidate))
-            states, constants = self.workload.states, self.workload.constants
             took = _CompilesAgain(self.workload.cases).took
-            played = play(candidate, script, drawn, states, constants, "candidate", took=took)
+            played = self._play(candidate, script, drawn, "candidate", took=took)
             tripped, compiled = candidate.tripped(), candidate.ask_for(Compiled, "compiled")
         except WorkerFault as fault:
             candidate.stop()
@@ -198,14 +197,67 @@ class Checks:
 
     def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
         """In the target's own precision, and in that of the truth. Raises: WorkloadError, DiskFull."""
-        states, constants = self.workload.states, self.workload.constants
         with blamed_on(self.setting.entry):
-            baseline = play(reference, script, drawn, states, constants, "baseline")
+            baseline = self._play(reference, script, drawn, "baseline")
             if not self.workload.precision:
                 return baseline, baseline
             written = correctness.written(script, baseline, drawn)
             reference.ask("precision", name=self.workload.precision)
-            return baseline, play(reference, script, drawn, states, constants, "truth", written=written)
+            return baseline, self._play(reference, script, drawn, "truth", written)
+
+    def _play(
+        self,
+        worker: Worker,
+        script: Script,
+        inputs: Sequence[Path],
+        prefix: str,
+        written: Collection[int] | None = None,
+        took: Callable[[Case, float], None] = lambda case, seconds: None,
+    ) -> Played:
+        """Take a built worker through the script; it learns each input only when it is its turn.
+
+        `written` are the steps whose arguments are saved instead of all; then of the state only the buffers are, since
+        calls seldom write to parameters. `took` is told what each usual input took when it was new, as long as the
+        model is as it was built: seconds, with all that is compiled for it. Not the first after another state dict, for
+        which what made constants of its weights has to compile. Raises: WorkerFault, what `took` raises.
+        """
+        outputs: dict[int, Path] = {}
+        arguments: dict[int, Path] = {}
+        digests: dict[int, tuple[int, str]] = {}
+        first_call_s, new_state, constants = 0.0, False, list(self.workload.constants)
+        new = {at for at, draw in enumerate(script.draws) if not draw.variant}
+        for index, step in enumerate(script.steps):
+            if isinstance(step, State):
+                new_state = bool(outputs)
+                worker.ask("load_state", path=worker.reveal(self.workload.states[step.which]))
+            elif isinstance(step, Transform):
+                new.clear()
+                worker.ask("transform", name=step.name)
+            elif isinstance(step, Poison):
+                worker.ask("poison")
+            else:
+                draw = script.draws[step.draw]
+                shown, phase = worker.reveal(inputs[step.draw]), draw.case.phase
+                worker.ask("stage", path=shown, how=step.how, constants=constants, phase=phase)
+                key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
+                begun = time.monotonic()
+                reply = worker.ask("call", key=key)
+                call_s = time.monotonic() - begun
+                first_call_s = first_call_s or call_s
+                if step.draw in new and not new_state:
+                    took(draw.case, call_s)
+                new, new_state = new - {step.draw}, False
+                outputs[index] = worker.saved(f"{prefix}-{index}.out")
+                worker.ask("save", path=str(outputs[index]))
+                if written is None or index in written:
+                    arguments[index] = worker.saved(f"{prefix}-{index}.args")
+                    worker.ask("save_arguments", path=str(arguments[index]))
+                digests[index] = (key, str(reply.get("digest")))
+        state = None
+        if self.workload.states:
+            state = worker.saved(f"{prefix}.state")
+            worker.ask("save_state", path=str(state), **({} if written is None else {"buffers": True}))
+        return Played(outputs, arguments, digests, state, first_call_s)
 
 
 def _finding(fault: WorkerFault) -> Finding:

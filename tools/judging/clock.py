@@ -21,7 +21,7 @@ from typing import Any
 from sandbox.contract import WouldNotFreeze
 from tools.judging.comparison import INCUMBENT, Restart, Side
 from tools.judging.cores import Cores
-from tools.judging.inputs import Draw, Input, Inputs
+from tools.judging.inputs import DrawInputs, Input, Inputs
 from tools.judging.script import POSITIVE_63, Case
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
@@ -100,7 +100,7 @@ class Session:
     setting: Setting
     workload: Workload
     builds: dict[str, Build]
-    inputs: Draw
+    inputs: DrawInputs
     cores: Cores
     malloc: bool = True
     turns: bool = False  # one worker after the other, where the device has no room for all

@@ -40,7 +40,7 @@ class Input:
 
 
 Inputs = Sequence[Sequence[Input]]  # by case
-Draw = Callable[[Sequence[str]], Mapping[str, Inputs]]
+DrawInputs = Callable[[Sequence[str]], Mapping[str, Inputs]]
 """New inputs for each of these sides, enough for one restart, as files; the caller's to take away."""
 
 
@@ -85,7 +85,7 @@ class InputSupply:
     _drawn: int = 0
 
     @contextmanager
-    def opened(self) -> Iterator[Draw]:
+    def opened(self) -> Iterator[DrawInputs]:
         """Raises: WorkloadError."""
         with blamed_on(self.setting.entry):
             if self._reference is None:

@@ -1,19 +1,16 @@
 """The script of calls a candidate must pass: the same for it and for the pristine model, step by step.
 
-Written again with secret seeds for every candidate. The worker learns each input only when it is its turn. Refuses
-to know what a right answer is: that is `correctness.py`.
+Written again with secret seeds for every candidate. What a right answer is says `correctness.py`.
 """
 
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tools.judging.worker import Worker
 from tools.plain_text import plain
 
 SEEDS = 10
@@ -155,59 +152,3 @@ def write_script(
         for case in rng.sample(elsewhere, min(1, len(elsewhere))):
             call(f"after {name}", draw(case))
     return Script(tuple(draws), tuple(steps))
-
-
-def play(
-    worker: Worker,
-    script: Script,
-    inputs: Sequence[Path],
-    states: Mapping[str, Path],
-    constants: Sequence[Any],
-    prefix: str,
-    written: Collection[int] | None = None,
-    took: Callable[[Case, float], None] = lambda case, seconds: None,
-) -> Played:
-    """Take a built worker through the script. `written` are the steps whose arguments are saved instead of all; then
-    of the state only the buffers are, since calls seldom write to parameters.
-
-    `took` is told what each usual input took when it was new, as long as the model is as it was built: seconds, with
-    all that is compiled for it. Not the first after another state dict, for which what made constants of its weights
-    has to compile. Raises: WorkerFault, what `took` raises.
-    """
-    outputs: dict[int, Path] = {}
-    arguments: dict[int, Path] = {}
-    digests: dict[int, tuple[int, str]] = {}
-    first_call_s, new_state = 0.0, False
-    new = {at for at, draw in enumerate(script.draws) if not draw.variant}
-    for index, step in enumerate(script.steps):
-        if isinstance(step, State):
-            new_state = bool(outputs)
-            worker.ask("load_state", path=worker.reveal(states[step.which]))
-        elif isinstance(step, Transform):
-            new.clear()
-            worker.ask("transform", name=step.name)
-        elif isinstance(step, Poison):
-            worker.ask("poison")
-        else:
-            draw = script.draws[step.draw]
-            shown, phase = worker.reveal(inputs[step.draw]), draw.case.phase
-            worker.ask("stage", path=shown, how=step.how, constants=list(constants), phase=phase)
-            key = random.SystemRandom().randrange(-POSITIVE_63, POSITIVE_63)
-            begun = time.monotonic()
-            reply = worker.ask("call", key=key)
-            call_s = time.monotonic() - begun
-            first_call_s = first_call_s or call_s
-            if step.draw in new and not new_state:
-                took(draw.case, call_s)
-            new, new_state = new - {step.draw}, False
-            outputs[index] = worker.saved(f"{prefix}-{index}.out")
-            worker.ask("save", path=str(outputs[index]))
-            if written is None or index in written:
-                arguments[index] = worker.saved(f"{prefix}-{index}.args")
-                worker.ask("save_arguments", path=str(arguments[index]))
-            digests[index] = (key, str(reply.get("digest")))
-    state = None
-    if states:
-        state = worker.saved(f"{prefix}.state")
-        worker.ask("save_state", path=str(state), **({} if written is None else {"buffers": True}))
-    return Played(outputs, arguments, digests, state, first_call_s)

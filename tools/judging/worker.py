@@ -245,7 +245,7 @@ class Worker:
         if isinstance(error, BadFrame):
             self.stop()
             return WorkerFault("forged_reply", f"it wrote to the private channel: {error}")
-        ended = error.ended if isinstance(error, ProcessEnded) else self._ended()
+        ended = error.ended if isinstance(error, ProcessEnded) else self._process.wait(2.0) or self._process.stop()
         kinds = {
             "output limit": "output_flood",
             "memory limit": "out_of_memory",
@@ -270,15 +270,6 @@ class Worker:
                     f"The disk is full: a worker could not write to {self.home}.", hint=_FREE_SOME
                 ) from fault
         return fault
-
-    def _ended(self) -> Ended:
-        deadline = time.monotonic() + 2.0
-        while time.monotonic() < deadline:
-            ended = self._process.poll()
-            if ended is not None:
-                return ended
-            time.sleep(0.02)
-        return self._process.stop()
 
     def tripped(self) -> set[str]:
         """What of clocks, synchronisation and the guest it says was replaced. Raises: WorkerFault."""

@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch._dynamo.utils as dynamo
 
-from sandbox.guest.reference import VARIANTS
+from sandbox.guest.reference import VARIANTS, rocm_versions
+from tests.files import write_files
 from tools.judging import tensors
 
 ENTRY = """
@@ -175,3 +176,11 @@ def test_it_counts_graphs_breaks_and_what_was_compiled_again(made: Any) -> None:
     twice = worker.op_compiled()
     assert twice["graphs"] == 4 and twice["recompiles"] == 2
     assert all("\n" not in reason for reason in twice["recompile_reasons"]) and "dtype" in twice["recompile_reasons"][0]
+
+
+def test_versions_of_rocm_are_read_from_its_files(tmp_path: Path) -> None:
+    assert rocm_versions(str(tmp_path)) == {"rocm": None, "llvm": None, "hipblaslt": None}
+    libraries = ("lib/libhipblaslt.so", "lib/libhipblaslt.so.1", "lib/libhipblaslt.so.1.0.70002")
+    files = {".info/version": "7.0.2-56\n", "lib/llvm/lib/clang/20/include/x.h": "", **dict.fromkeys(libraries, "")}
+    found = rocm_versions(str(write_files(tmp_path, files)))
+    assert found == {"rocm": "7.0.2-56", "llvm": "20", "hipblaslt": "1.0.70002"}

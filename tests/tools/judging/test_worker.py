@@ -35,7 +35,7 @@ class Started:
         self.channel = Channel(one)
         self.ended = Ended(None, 9, "stopped", "")
 
-    def poll(self) -> Ended:
+    def wait(self, timeout_s: float) -> Ended:
         return self.ended
 
     def stop(self) -> Ended:
@@ -97,9 +97,7 @@ def test_what_is_handed_on_comes_without_what_is_kept_under_too_few_of_its_cause
     setting: Setting, tmp_path: Path
 ) -> None:
     before, own = tmp_path / "before", tmp_path / "own"
-    for place in ("inductor/aotautograd/a", "inductor/fxgraph/b", "triton/c"):
-        (before / place).parent.mkdir(parents=True)
-        (before / place).write_text(place)
+    write_files(before, dict.fromkeys(("inductor/aotautograd/a", "inductor/fxgraph/b", "triton/c"), ""))
     (own / "triton").mkdir(parents=True)
     with Worker(setting, Build("x", tmp_path, handed_on=before)) as started:
         files = {path.name for path in started.cache.rglob("*") if path.is_file()}
@@ -119,16 +117,11 @@ def test_headers_are_kept_as_bytes_and_not_from_where_a_link_leads(setting: Sett
         assert (started.keep(HEADERS, tmp_path / "more") / "x.h").read_text() == "its"
 
 
-def test_bytecode_is_read_from_where_it_was_made_and_written_by_its_maker_alone(tmp_path: Path) -> None:
+def test_bytecode_is_read_from_where_it_was_made_and_written_by_its_maker_alone(
+    setting: Setting, tmp_path: Path
+) -> None:
     starts = Starts()
-    setting = Setting(
-        cast(Any, starts),
-        "python",
-        tmp_path / "guest",
-        "bench.py",
-        tmp_path / "workers",
-        toolchain=tmp_path / "toolchain",
-    )
+    setting = replace(setting, sandbox=cast(Any, starts), toolchain=tmp_path / "toolchain")
 
     def told(bytecode: bool) -> tuple[str | None, str, Path]:
         with Worker(setting, Build("x", tmp_path), bytecode=bytecode) as started:
