@@ -1,7 +1,7 @@
 """The climb: propose, apply, verify, measure, decide, then commit or diagnose. One function for each node.
 
 Each function takes the state and the context and returns what changes. All effects are idempotent by attempt id: a
-node that runs again after a kill finds what it did before. Does not judge: that is the referee's.
+node that runs again after a kill finds what it did before.
 """
 
 from __future__ import annotations

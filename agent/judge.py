@@ -1,7 +1,7 @@
 """`agent verify` and `agent measure`: ask the referee about one change, without a run.
 
-The change is a patch, or another version of the repository. Nothing is committed and nothing kept. Does not answer
-with less than the whole check, and `measure` with less than the rule that a run decides by.
+The change is a patch, or another version of the repository. Nothing is committed or kept. `verify` is the whole check
+of a run, `measure` the rule that a run decides by.
 """
 
 from __future__ import annotations

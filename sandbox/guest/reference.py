@@ -1,6 +1,6 @@
 """The reference: a worker on the pristine tree that also makes inputs, states and higher precision.
 
-It never sees a candidate's code. While anything is timed it has ended or is frozen.
+It never sees a candidate's code. It is frozen, or has ended, while anything is timed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Seal inputs: what was loaded before its key is known tells nothing but shapes, so nothing can be computed from it.
+"""Seal inputs: without the key a loaded input shows only its shapes, so nothing can be computed from it.
 
-Loading a large input takes much longer than a call on a device, and differs by more than a call from one worker to the
-next, so no clock could tell whether part of the call was done meanwhile. Opening one is a pass where the tensors lie.
-It is no more than that needs: on a CPU the pad has a generator of 32 bits, enough against what has milliseconds.
+Loading a large input takes much longer than a call on a device, and varies by more than a call between workers, so the
+clock could not tell whether part of the call was done meanwhile. Opening one is a single pass on the device. On a CPU
+the pad comes from a generator of 32 bits, enough for milliseconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Answer the host's requests one by one until it closes the channel.
 
-A request is {"op", "nonce", ...}; the reply carries the same nonce, so that none can be sent before it was asked
-for. What the target raises is an answer ("error"), not an end.
+A request is {"op", "nonce", ...}; the reply carries the same nonce, so that none can be sent in advance. What the
+target raises is a reply ("error").
 """
 
 from __future__ import annotations

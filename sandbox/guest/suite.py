@@ -1,7 +1,6 @@
-"""Run the target's own test-suite with the pytest of its interpreter, and tell how every test ended.
+"""Run the target's own tests with the pytest of its interpreter, and report each outcome.
 
-Runs in a copy, because tests may write next to themselves. Does not judge, and is no evidence against a hostile
-candidate, whose code runs in the same process: it catches honest mistakes.
+Runs in a copy, because tests may write next to themselves.
 """
 
 from __future__ import annotations

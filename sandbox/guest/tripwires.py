@@ -1,7 +1,7 @@
 """Tripwires: notice when the target's code replaces clocks, synchronisation, or what the guest itself is made of.
 
-A snapshot of identities is taken before any code of the target is loaded. It is no evidence: code in this process
-can hide from it, and what it must not touch is out of its reach anyway. It only tells on those who do not hide.
+A snapshot of identities is taken before any code of the target is loaded. It is no evidence: code in this process can
+hide from it, and nothing that it must not touch is within its reach.
 """
 
 from __future__ import annotations

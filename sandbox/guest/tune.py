@@ -1,8 +1,7 @@
 """The tuner: run a tree's callable, and time what each kernel of ours in it takes with other options of its launch.
 
 A kernel file of ours (`ratchet_ops/*.py` in the tree) says what may be tried in CHOICES; its `_run…` functions ask its
-TUNED for the options. Times from here are hints, as everything that a guest says: the referee judges what is made of
-them.
+TUNED for the options. Times from here are hints; the referee judges what is made of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A worker: build one tree's callable, stage an input, call it, and commit to the outputs by a digest.
 
-The same worker is timed and checked, so nothing behaves differently when it counts. It sees only the inputs it is
-given, one at a time, and makes none itself.
+The same code is timed and checked. It sees only the inputs it is given, one at a time.
 """
 
 from __future__ import annotations

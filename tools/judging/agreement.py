@@ -1,6 +1,6 @@
-"""Whether a candidate slows the incumbent down, by what that takes beside the candidate and beside its own copies.
+"""Does a candidate slow the incumbent down? The incumbent's times beside it, against those beside its own copies.
 
-Does not take a machine that changes its pace for a cheat, or for a gain.
+A machine that changes its pace is neither a cheat nor a gain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Check a build: the script of calls, played by the pristine model and by the candidate, judged from saved bytes.
+"""Check a build: the pristine model and the candidate answer the same script of calls; the saved bytes are judged.
 
-Decides no speed and keeps nothing; what is right is `correctness.py`.
+What is right is decided in `correctness.py`.
 """
 
 from __future__ import annotations

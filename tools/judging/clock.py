@@ -1,8 +1,8 @@
 """The clock: interleaved timings of builds beside an incumbent, on the host, restart by restart.
 
 A call is timed from the host's request to the digest that commits the worker to its outputs. Each timed input is
-revealed when its turn comes, to one worker, once. While one worker is timed the others are frozen. Does not believe
-anything a worker says about time, and decides nothing: see `accept.py`.
+revealed when its turn comes, to one worker, once. While one worker is timed the others are frozen. Nothing that a
+worker says about time is used; decisions are made in `accept.py`.
 """
 
 from __future__ import annotations

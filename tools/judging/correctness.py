@@ -1,4 +1,4 @@
-"""Is a candidate right? The policy: what is compared with what, and what decides. One file.
+"""Is a candidate right? The policy: what is compared with what, and what decides.
 
 Against the pristine model in float64 (or the widest that runs, recorded) by the error-ratio rule of `accuracy.py`, on
 secret seeds, unseen shapes and other value patterns, under a second state dict, after deepcopy, after moved and scaled
@@ -309,7 +309,7 @@ def fault_verdict(fault: WorkerFault) -> tuple[VerdictName, str]:
     if fault.kind in ("forged_reply", "interfered"):
         return "refused", str(fault)
     if fault.kind == "exited_as_success" or (fault.ended is not None and fault.ended.status == 0):
-        return "refused", f"it ended as if all had gone well, before it had answered: {fault}"
+        return "refused", f"it exited with status 0 before replying: {fault}"
     if fault.kind == "state_rejected":
         return "wrong", f"a checkpoint of the original does not load: {fault}"
     return "broken", f"{fault.kind.replace('_', ' ')}: {fault}"

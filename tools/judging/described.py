@@ -1,7 +1,6 @@
-"""What a worker says of the entry and of itself, as models: nothing of it comes in that was not looked at.
+"""Pydantic models for worker replies; nothing unvalidated reaches the host. None of it is evidence.
 
-Refuses what is too large to be repeated with every request, and names that cannot be shown. That it is true is another
-matter: none of it is evidence.
+Values too large to be sent back with every request, and names that cannot be printed, are refused.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class DescribedCase(BaseModel):
 
 
 class Environment(BaseModel):
-    """What torch tells of itself and of its device. `agent.environment.Guest` keeps some of it for the report."""
+    """Versions and device according to torch; `agent.environment.Guest` keeps some of it for the report."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
@@ -75,7 +74,7 @@ class Environment(BaseModel):
     compute_units: _Size | None = None
     gpu_memory_bytes: _Size | None = None
     installed: list[Annotated[str, Field(max_length=4096)]] = Field(default_factory=list, max_length=16)
-    """Folders of packages by the interpreter's word: see `open_referee.installed` for what becomes of them."""
+    """Folders of packages according to the interpreter; `open_referee.installed` checks them."""
 
 
 class Tolerance(BaseModel):

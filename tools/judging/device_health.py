@@ -1,7 +1,7 @@
-"""Whether the GPU still works after a process has failed on it, before anything else is timed or judged there.
+"""Probe the GPU after a process has failed on it, before anything else is timed or judged there.
 
-Does not guess from what the failed process says: one of its own computes something whose result is known. A fault
-of one process may end others on the same device, and a driver that resets it needs a while.
+A separate process computes a known result. A fault of one process may end others on the same device, and a driver
+needs a while to reset it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the GPUs were at when they were timed: clock, power, temperature, read by the host from outside the workers.
+"""Clock, power and temperature of the GPUs, read by the host from outside the workers.
 
-Logged with every comparison, never judged by. What cannot be read is None: a log with gaps is better than no run.
+Logged with every comparison; decisions do not use them. What cannot be read is None.
 Sources: the kernel's hwmon files of the amdgpu driver (docs.kernel.org, "GPU Power/Thermal Controls and Monitoring":
 freq1_input in Hz, power1_average or power1_input in µW, temp1_input in m°C); `nvidia-smi` for NVIDIA's driver.
 """

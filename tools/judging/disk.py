@@ -1,7 +1,6 @@
 """Tell a full or failing disk from a fault of the code that met it.
 
-Does not take the code's word: a candidate that claims a full disk on one with room is at fault itself, else it could
-end every run.
+A candidate that reports a full disk where there is room is itself at fault; otherwise it could end every run.
 """
 
 from __future__ import annotations

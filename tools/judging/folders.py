@@ -1,6 +1,6 @@
-"""The folders of a worker, and the environment variables that lead its process to them.
+"""The folders of a worker, and the environment variables that point its process to them.
 
-Each worker has its own: what it may write lies in `home`, and inputs are revealed in `inbox`, which it only reads.
+It may write to `home`; inputs are revealed in `inbox`, which it only reads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What every verdict rests on and no candidate may touch: noticed by manifests, whatever sandbox let it happen.
+"""Manifests of files that verdicts depend on and no candidate may change, whatever the sandbox allows.
 
-Does not undo a change: after one to what all share, nothing more can be judged.
+A change is not undone: after one to shared files nothing more can be judged.
 """
 
 from __future__ import annotations

@@ -1,35 +1,33 @@
-"""Answers that must fail, and whether the rule would take them for right: the self-test of a problem and of its truth.
+"""Self-test of a problem: would the rule accept answers that must fail?
 
-Does not trust a wider precision by its name: a model may be another function there (noise that is drawn in another
-dtype, another way through a router), and then what is far from the original could pass for right. Reads bytes only.
+In a wider precision a model may be another function (noise drawn in another dtype, another way through a router); what
+is far from the original could pass against such a truth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.judging import accuracy, correctness, tensors
+from tools.judging import accuracy, correctness
 from tools.judging.correctness import Rules
 from tools.judging.tensors import Leaf, Saved
 
 
-def passing(rights: Sequence[Saved], truth: Saved, rules: Rules, keep: Path) -> str:
+def passing(rights: Sequence[Saved], truth: Saved, rules: Rules) -> str:
     """Which of zeros, the mean output, another seed's output and a shuffled batch would pass for the first of these
-    answers of the original; empty where each fails. `keep` is a folder for a file that is gone afterwards.
+    answers of the original; empty where each fails.
     """
-    right, path = rights[0], keep / "imposter"
+    right = rights[0]
     for name, raws in _imposters(rights).items():
         if [raw.size for raw in raws] != [leaf.nbytes for leaf in right.leaves]:
             continue  # outputs whose size depends on the data differ by that alone
-        tensors.write(path, right, raws)
-        passes = correctness.passes_for(tensors.read(path), right, truth, rules)
-        path.unlink()
-        if passes:
+        leaves = tuple(replace(leaf, data=raw) for leaf, raw in zip(right.leaves, raws, strict=True))
+        if correctness.passes_for(replace(right, leaves=leaves), right, truth, rules):
             return name
     return ""
 

@@ -1,9 +1,9 @@
-"""Fresh inputs for every worker in every restart: drawn from the pristine entry with secret seeds, used once, gone.
+"""Fresh inputs for every worker in every restart, drawn from the pristine entry with secret seeds and used once.
 
-Where workers can leave something for each other (`local` shares /tmp and /dev/shm), results that one has left would
-answer another in no time if it got the same inputs, in the next restart or beside it. Does not build the model unless
-the entry makes its inputs from it, or run beside what is timed: the worker that draws is frozen whenever it is not
-asked. Large ones are sealed, so that a worker can take its time to load them (`sandbox/guest/seal.py`).
+Where workers can leave files for each other (`local` shares /tmp and /dev/shm), a worker with the same inputs could
+read results instead of computing them. The worker that draws is frozen while others are timed, and builds the model
+only if the entry makes its inputs from it. Large inputs are sealed so that they can be loaded before they are timed
+(`sandbox/guest/seal.py`).
 """
 
 from __future__ import annotations

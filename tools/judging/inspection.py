@@ -1,7 +1,6 @@
-"""What the entry says about how the target is used, found out in a sandbox and tested before any work starts.
+"""Read the workload of an entry in a sandbox, and test before any work starts that it can be judged.
 
-Refuses a problem that cannot tell right from wrong, one that differs between two runs of itself, and one that returns
-no tensors; each with what to do.
+Refused: a problem that cannot tell right from wrong, that differs between two runs of itself, or returns no tensors.
 """
 
 from __future__ import annotations
@@ -140,7 +139,9 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     if not rules.compare:
         seeds = [rng.randrange(1 << 31) for _ in range(DEGENERATE_SEEDS)]
         known = dict(zip(seeds, _answers(found, cheap, rules, seeds), strict=True))
-        _not_degenerate(found, [*known.values()], rules)
+        rights = [*known.values()]
+        if name := imposters.passing(rights, rights[0], rules):
+            raise WorkerFault("degenerate", f"{name} would pass for the right answer")
     unseen = _unseen_shapes(found, cases, rng)
     leading = {case.phase: case for case in reversed(cases)}  # the cheapest of each phase
     variants = {
@@ -195,12 +196,6 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
     for index, (a, b) in enumerate(zip(first.leaves, second.leaves, strict=True)):
         if accuracy.fails(b, a, a):
             raise WorkerFault("not_deterministic", f"output {index} differs between two calls with the same input")
-
-
-def _not_degenerate(found: Inspection, rights: Sequence[Saved], rules: Rules) -> None:
-    """Zeros, the mean output, another seed's output and a shuffled batch must each fail the check."""
-    if name := imposters.passing(rights, rights[0], rules, found.keep):
-        raise WorkerFault("degenerate", f"{name} would pass for the right answer")
 
 
 def _answers(found: Inspection, case: Case, rules: Rules, seeds: Sequence[int], variant: str = "") -> list[Saved]:
@@ -307,4 +302,4 @@ def _holds(found: Inspection, case: Case, rules: Rules, known: Mapping[int, Save
     rights, truths = [*known.values()], _answers(found, case, rules, [*known])
     if not imposters.is_same_function(rights, truths):
         return False
-    return not imposters.passing(rights, truths[0], rules, found.keep)
+    return not imposters.passing(rights, truths[0], rules)

@@ -1,7 +1,4 @@
-"""Put a referee together on a pristine tree: the guest's copy, the workload, the clock, the watch on packages.
-
-Does not decide where it runs: the sandbox is the caller's.
-"""
+"""Assemble a referee on a pristine tree, in a sandbox of the caller's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The target's own tests: those that passed before must pass after.
 
-Does not count a test that failed or swayed without any change. The tests run in the same process as the candidate's
-code, which could make them say anything: they catch honest mistakes, the referee's own checks catch the others.
+Tests that fail or are flaky without any change do not count. They run in the candidate's process, which could forge
+their results: they catch honest mistakes, the referee's own checks catch the others.
 """
 
 from __future__ import annotations

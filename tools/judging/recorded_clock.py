@@ -1,4 +1,4 @@
-"""Clocks that write to a file and answer from one, so that a run can be audited or repeated with another's timings."""
+"""Clocks that record comparisons to a file and replay them, so that a run can be audited or repeated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The referee: proves a candidate or says why not. Everything it believes, it saw from outside the candidate.
+"""The referee: proves a candidate or says why not, only by what can be observed from outside the candidate.
 
 Order: correctness on secret inputs, a cheap screen, a fresh confirmation, the outputs of timed calls, the target's own
-tests. Never runs target code itself and never edits a tree.
+tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The script of calls a candidate must pass: the same for it and for the pristine model, step by step.
-
-Written again with secret seeds for every candidate. What a right answer is says `correctness.py`.
-"""
+"""The script of calls that a candidate and the pristine model answer, written for every candidate with secret seeds."""
 
 from __future__ import annotations
 

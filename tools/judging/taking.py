@@ -1,8 +1,7 @@
-"""Take over what a worker has written: its bytes, never its files.
+"""Copy what a worker has written into files of our own.
 
-A file of a worker stays the worker's: it may keep a descriptor or a second name of it, and swap it for a link at any
-moment. So nothing of it is renamed, and no mode or owner is changed by its path: it is opened once, without following
-links, and copied into a new file of our own, which only we can change. Does not judge what it copies.
+A worker may keep a descriptor or a second name of its file, and swap it for a link at any moment. So nothing is
+renamed, and no mode or owner is changed by its path: it is opened once, without following links, and copied.
 """
 
 from __future__ import annotations

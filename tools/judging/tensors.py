@@ -1,6 +1,6 @@
 """Read tensor files on the host: raw bytes and a bounded header, no torch, no pickle, no code of the target.
 
-Does not map them: who cuts a mapped file short ends the process that reads it (SIGBUS), and their writer may live.
+They are not mapped: their writer may still run, and truncating a mapped file ends the process that reads it (SIGBUS).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sandbox.guest import tensor_file
 from sandbox.guest.tensor_file import BadTensorFile
 from tools.judging import disk
 
-__all__ = ["BadTensorFile", "Folder", "Leaf", "Saved", "checked_length", "opened", "read", "write"]
+__all__ = ["BadTensorFile", "Folder", "Leaf", "Saved", "checked_length", "opened", "read"]
 
 _EXACT = {
     "bool": "?",
@@ -259,32 +259,6 @@ def _not_opened(error: OSError) -> BadTensorFile:
     if disk.is_of_the_machine(error):
         raise error
     return BadTensorFile(f"nothing that can be read ({error.strerror})")
-
-
-def write(path: Path, like: Saved, raws: list[NDArray[np.uint8]]) -> None:
-    """A file with the structure, dtypes and shapes of `like` and other bytes (for self-tests of a problem)."""
-    leaves: list[dict[str, Any]] = []
-    offset = 0
-    for leaf, raw in zip(like.leaves, raws, strict=True):
-        leaves.append(
-            {
-                "dtype": leaf.dtype,
-                "shape": list(leaf.shape),
-                "offset": offset,
-                "nbytes": int(raw.size),
-                "device": leaf.device,
-                "kind": leaf.kind,
-                "stride": None,
-            }
-        )
-        offset = tensor_file.aligned(offset + int(raw.size))
-    with path.open("wb") as file:
-        tensor_file.write_header(file, {"structure": like.structure, "leaves": leaves})
-        start = file.tell()
-        for entry, raw in zip(leaves, raws, strict=True):
-            file.seek(start + entry["offset"])
-            file.write(raw.tobytes())
-        file.truncate(start + offset)
 
 
 def _float8_table(dtype: str) -> NDArray[np.float64]:

@@ -1,8 +1,8 @@
-"""What a candidate returned while it was timed: is it what it committed to, and right? All of it is looked at.
+"""Compare kept outputs of timed calls with their commitments and with the answers of fresh reference workers.
 
-Fresh reference workers compute the same calls. In float64 the outputs of a language model are gigabytes: they are made,
-compared and removed one after the other, and the answers in the target's own precision, which have to be made before
-the model is converted, a part at a time, each by a worker of its own; a few parts at once where there is room.
+In float64 the outputs of a language model are gigabytes: they are made, compared and removed one after the other. The
+answers in the target's own precision have to be made before the model is converted: a part at a time, each by a fresh
+worker, a few parts at once where there is room.
 """
 
 from __future__ import annotations

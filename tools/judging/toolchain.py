@@ -1,12 +1,11 @@
-"""What is made once for all workers, by one that loads no code of a target.
+"""What is made once for all workers, by a worker that loads no code of a target.
 
-- For a CPU, what Inductor keeps where every worker would have to make it again: precompiled headers, which most of a
-  kernel's compilation otherwise goes into, and the answers to which vector instructions work here.
-- Where torch was installed without bytecode (as uv does, and images that forbid writing it), that of the modules which
-  compiling imports: workers may not write it, so each would compile 3000 modules of Python at its start.
+- For a CPU: Inductor's precompiled headers, which take most of a kernel's compilation, and its checks of which vector
+  instructions work here.
+- Where torch was installed without bytecode (as uv does): that of the modules which compiling imports. Workers may not
+  write it, so each would compile 3000 modules of Python at its start.
 
-All of it depends on what is installed alone, so sharing it is no way from one candidate to another; the referee watches
-it all the same.
+It depends only on installed packages, so nothing passes from one candidate to another; the referee watches it anyway.
 """
 
 from __future__ import annotations

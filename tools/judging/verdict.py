@@ -1,4 +1,4 @@
-"""What the referee says of a candidate: one of eight verdicts, always with its evidence."""
+"""The referee's verdict on a candidate: one of eight names, with its evidence."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Verdict(BaseModel):
 
     right: it passes the whole check, and was not timed by itself. neutral: no gain could be shown. slower: a loss was
     shown. wrong: it computes something else. broken: it does not build or run. refused: it touched what it may not, or
-    a tripwire fired. inconclusive: the machine was too noisy, or changed its pace, so that nothing can be said. Names
-    that the candidate chose may stand in it, so its text is made plain.
+    a tripwire fired. inconclusive: the machine was too noisy, or changed its pace. The text may hold names that the
+    candidate chose, so it is made printable.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -1,6 +1,6 @@
-"""The host's handle on a guest: start it on a tree, ask it one thing at a time, end it.
+"""The host's handle on a guest: start it on a tree, send it one request at a time, end it.
 
-Does not believe a reply without the nonce of its request. Owns what a worker's environment looks like.
+A reply counts only with the nonce of its request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The workload of a target: its cases, what a candidate is asked beyond them, and by which rules.
-
-Does not find any of it out: that is `inspection.py`.
-"""
+"""The workload of a target, as `inspection.py` finds it: cases, further questions to a candidate, rules."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_two_answers_of_the_original_in_other_shapes_have_nothing_to_be_compared
     answers = [tensors.read(each) for each in both]
     repeats = Script((), (Call("repeat", 0), Call("repeat: after poison", 0)))
     correctness._repeats(repeats, played([], both), played([], both))
-    assert imposters.passing(answers[::-1], answers[1], Rules(), tmp_path) == ""
+    assert imposters.passing(answers[::-1], answers[1], Rules()) == ""
     found: Any = SimpleNamespace(run_once=lambda case, seed: (answers.pop(0), 0.0))
     rng: Any = SimpleNamespace(randrange=lambda most: 1)
     with pytest.raises(WorkerFault) as fault:
