@@ -32,6 +32,12 @@ from tools.plain_text import plain
 from tools.tree_removal import remove_tree
 
 _FREE_SOME = "Free some space and resume the run; what was proven is kept."
+_LIMITS = {  # by the reason of an end: the kind of fault
+    "output limit": "output_flood",
+    "memory limit": "out_of_memory",
+    "process limit": "too_many_processes",
+    "disk limit": "disk_limit",
+}
 CHECK_TIMEOUT_S = 1200.0  # of waiting for what may compile itself: to be checked, or ready to be timed
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -122,7 +128,7 @@ class Worker:
         at.fill(toolchain, build.cache, build.handed_on)
         self._revealed = 0
         argv = [setting.python, str(setting.guest / "bootstrap.py"), role, str(build.tree), setting.entry]
-        self._process: Process = setting.sandbox.start(
+        self.process: Process = setting.sandbox.start(
             Command(
                 argv=(*argv, *([str(setting.original)] if setting.original else [])),
                 cwd=(build.tree / setting.entry).parent,
@@ -186,7 +192,7 @@ class Worker:
         """Send a request without waiting, so that two workers can do slow things side by side."""
         nonce = secrets.token_hex(8)
         try:
-            self._process.channel.send({"op": op, "nonce": nonce, **arguments}, self.timeout_s)
+            self.process.channel.send({"op": op, "nonce": nonce, **arguments}, self.timeout_s)
         except (ProcessEnded, ChannelClosed, TimeoutError) as error:
             raise self._fault(error) from error
         self._asked = nonce
@@ -195,7 +201,7 @@ class Worker:
         """The reply to the request last begun. Raises: WorkerFault."""
         begun, longest_s = time.monotonic(), max(0.0, min(timeout_s or self.timeout_s, self._left_s))
         try:
-            reply = self._process.channel.receive(longest_s, spin_s=spin_s)
+            reply = self.process.channel.receive(longest_s, spin_s=spin_s)
         except (ProcessEnded, ChannelClosed, BadFrame, TimeoutError) as error:
             raise self._fault(error) from error
         self._left_s -= time.monotonic() - begun
@@ -213,7 +219,7 @@ class Worker:
     def timed_call(self, prepared: tuple[int, str, bytes], spin_s: float) -> tuple[str, int]:
         """(digest, nanoseconds) of one call: from sending the request to holding the reply, on the host's clock."""
         _, nonce, request = prepared
-        channel = self._process.channel
+        channel = self.process.channel
         try:
             start = time.perf_counter_ns()
             channel.send_frame(request, self.timeout_s)
@@ -245,16 +251,10 @@ class Worker:
         if isinstance(error, BadFrame):
             self.stop()
             return WorkerFault("forged_reply", f"it wrote to the private channel: {error}")
-        ended = error.ended if isinstance(error, ProcessEnded) else self._process.wait(2.0) or self._process.stop()
-        kinds = {
-            "output limit": "output_flood",
-            "memory limit": "out_of_memory",
-            "process limit": "too_many_processes",
-            "disk limit": "disk_limit",
-        }
-        kind = kinds.get(ended.reason, "died")
+        ended = error.ended if isinstance(error, ProcessEnded) else self.process.wait(2.0) or self.process.stop()
+        kind = _LIMITS.get(ended.reason, "died")
         how = f"signal {ended.signal}" if ended.signal else f"exit status {ended.status}"
-        detail = ended.reason if ended.reason in kinds else f"it ended with {how}"
+        detail = ended.reason if ended.reason in _LIMITS else f"it ended with {how}"
         if kind == "disk_limit":
             allowed = f"{(self.setting.limits.disk_bytes or 0) / 2**30:.3g} GiB"
             detail = f"it wrote more than the {allowed} that it may, or the last of the disk"
@@ -266,19 +266,14 @@ class Worker:
         if disk.looks_full(fault.kind, fault.message, number) and disk.is_full(self.setting.scratch):
             self.close()  # with all that it has written: a candidate may itself have filled the disk
             if self.role == "reference" or disk.is_full(self.setting.scratch):
-                raise DiskFull(
-                    f"The disk is full: a worker could not write to {self.home}.", hint=_FREE_SOME
-                ) from fault
+                message = f"The disk is full: a worker could not write to {self.home}."
+                raise DiskFull(message, hint=_FREE_SOME) from fault
         return fault
 
     def tripped(self) -> set[str]:
         """What of clocks, synchronisation and the guest it says was replaced. Raises: WorkerFault."""
         changed = self.ask("tripwires").get("changed")
         return {plain(name) for name in changed} if isinstance(changed, list) else {"the tripwires"}
-
-    @property
-    def process(self) -> Process:
-        return self._process
 
     def saved(self, name: str) -> Path:
         """Where `save` requests write; the host reads it afterwards."""
@@ -319,7 +314,7 @@ class Worker:
         return into
 
     def stop(self) -> Ended:
-        return self._process.stop()
+        return self.process.stop()
 
     def close(self) -> None:
         """End the process and remove its folders."""

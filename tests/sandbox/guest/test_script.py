@@ -297,27 +297,3 @@ if __name__ == "__main__":
     with torch.no_grad():
         whole = model(tokens).logits
     assert torch.allclose(first[4]["logits"][:, -1], whole[:, -1], atol=1e-5)
-
-
-def test_an_encoder_that_is_called_by_itself_is_a_step_and_what_it_gives_is_handed_on(tmp_path: Path) -> None:
-    played = Played(
-        tmp_path,
-        """
-import torch
-from transformers import T5Config, T5ForConditionalGeneration
-
-torch.manual_seed(0)
-config = T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
-model = T5ForConditionalGeneration(config).eval()
-model.generate(torch.randint(1, 64, (2, 8)), max_new_tokens=4, do_sample=False)
-""",
-    )
-    model, given, out = played.replayed()
-    (label,) = played.labels
-    assert type(model).__name__ == "T5ForConditionalGeneration" and given["0.0"] == "encoder"
-    with torch.no_grad():
-        encoded = model.encoder(given["0.0.input_ids"]).last_hidden_state
-    assert torch.allclose(out[0]["last_hidden_state"], encoded, atol=1e-6)
-    again = played.call(label, 1)[1]
-    assert all(torch.equal(a["logits"], b["logits"]) for a, b in zip(out[1:], again[1:], strict=True))
-    assert not torch.allclose(out[1]["logits"], played.call(label, 10)[1][1]["logits"])  # it follows what was encoded
