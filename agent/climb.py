@@ -13,6 +13,7 @@ from agent.records.attempts import Attempt
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
 from agent.state import RunState, Update
 from agent.step_names import STEPS
+from tools.judging.correctness import Finding
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
 
@@ -87,23 +88,14 @@ def verify(state: RunState, ctx: RunContext) -> Update:
     attempt = ctx.attempts.load(state["attempt"])
     ctx.display.subject = attempt.candidate.shown
     kernels = ctx.builds.looked_at_kernels(attempt)
-    if kernels.faults:
-        reason = "; ".join(kernels.faults)
-        verdict = Verdict(name="broken", reason=reason, evidence={"correctness": {"kernels": kernels.evidence()}})
-        ctx.attempts.save_verdict(attempt.id, verdict)
-        return {"verdict": verdict.name}
-    checked = ctx.builds.checked(attempt)
-    finding = checked.finding
+    faults = "; ".join(kernels.faults)
+    finding = Finding("broken", faults) if faults else ctx.builds.checked(attempt).finding
     if kernels.evidence():
         finding.evidence["kernels"] = kernels.evidence()
-    evidence = {"correctness": finding.evidence}
-    if finding.verdict is not None:
-        verdict = Verdict(name=finding.verdict, reason=finding.reason, evidence=evidence)
-    elif waiting.may_wait(ctx, attempt.candidate.step, attempt.candidate.timed_with):
-        reason = f"what it saves is timed with the change of {attempt.candidate.timed_with} that is made on it"
-        verdict = Verdict(name="right", reason=reason, evidence=evidence)
-    else:
+    candidate = attempt.candidate
+    if finding.verdict is None and not waiting.may_wait(ctx, candidate.step, candidate.timed_with):
         return {"verdict": ""}
+    verdict = finding.as_verdict(f"what it saves is timed with the change of {candidate.timed_with} that is made on it")
     ctx.attempts.save_verdict(attempt.id, verdict)
     return {"verdict": verdict.name}
 

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from agent import run as running
 from agent.config import RunConfig
@@ -114,10 +113,8 @@ def _asked(referee: Referee, changed: Build, timed: bool) -> Verdict:
         referee.prepare_compiler()
         referee.run_own_tests()
     checked = referee.check(changed)
-    evidence: dict[str, Any] = {"correctness": checked.finding.evidence}
-    if checked.finding.verdict is not None:
-        return Verdict(name=checked.finding.verdict, reason=checked.finding.reason, evidence=evidence)
-    if not timed:
-        return Verdict(name="right", reason="it passes the whole check; nothing was timed", evidence=evidence)
+    verdict = checked.finding.as_verdict("it passes the whole check; nothing was timed")
+    if verdict.name != "right" or not timed:
+        return verdict
     referee.measure_noise()
     return referee.time(checked, original)

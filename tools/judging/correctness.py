@@ -22,7 +22,7 @@ from tools.judging.described import Answer
 from tools.judging.digest import digest
 from tools.judging.script import Call, Played, Script
 from tools.judging.tensors import BadTensorFile, Leaf, Saved
-from tools.judging.verdict import VerdictName
+from tools.judging.verdict import Verdict, VerdictName
 from tools.judging.worker import Worker, WorkerFault
 
 
@@ -60,6 +60,10 @@ class Finding:
     reason: str
     evidence: dict[str, Any] = field(default_factory=dict)
     may_be_chance: bool = False  # others may be the cause: nobody is to blame before a second check
+
+    def as_verdict(self, passes: str = "it passes the whole check") -> Verdict:
+        name, reason = self.verdict or "right", self.reason if self.verdict else passes
+        return Verdict(name=name, reason=reason, evidence={"correctness": self.evidence})
 
 
 class _Failed(Exception):

@@ -249,7 +249,7 @@ class Referee:
     def _time_once(self, checked: Checked, incumbent: Build, purpose: str) -> Verdict:
         evidence: dict[str, Any] = {"correctness": checked.finding.evidence}
         if checked.finding.verdict:
-            return Verdict(name=checked.finding.verdict, reason=checked.finding.reason, evidence=evidence)
+            return checked.finding.as_verdict()
         with self.clock.series():
             screened = self._compare(
                 f"screen {purpose}",
