@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -55,8 +53,8 @@ def test_other_values_and_transforms_are_asked_of_every_phase() -> None:
     assert after == [(f"after {name}", phase) for name in ("scale", "deepcopy") for phase in ("decode", "prefill")]
 
 
-def test_only_what_the_original_answers_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arena, possible, refused = Arena.open(tmp_path, sys.executable), Inspection.possible, list[str]()
+def test_only_what_the_original_answers_is_asked(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    possible, refused = Inspection.possible, list[str]()
 
     def sometimes(self: Inspection, case: Case, seed: int, variant: str = "") -> bool:
         refused.append(variant)
@@ -65,10 +63,7 @@ def test_only_what_the_original_answers_is_asked(tmp_path: Path, monkeypatch: py
         return possible(self, case, seed, variant)
 
     monkeypatch.setattr(Inspection, "possible", sometimes)
-    try:
-        assert {"negated", "constant"} <= set(arena.referee.workload.variants[""])
-        finding = arena.referee.check(arena.incumbent).finding
-        asked = finding.evidence["checked"]
-        assert finding.verdict is None and "negated values" in asked and "constant values" not in asked
-    finally:
-        arena.referee.close()
+    assert {"negated", "constant"} <= set(arena.referee.workload.variants[""])
+    finding = arena.referee.check(arena.incumbent).finding
+    asked = finding.evidence["checked"]
+    assert finding.verdict is None and "negated values" in asked and "constant values" not in asked
