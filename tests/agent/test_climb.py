@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,6 @@ from agent import climb
 from agent.builds import HANDED_ON_BYTES, Builds
 from agent.proposals import Proposals
 from agent.records.attempts import Attempt, Attempts
-from agent.records.kept_caches import KeptCaches
 from agent.reporting.progress import Progress
 from agent.state import RunState
 from agent.step_names import STEPS
@@ -27,44 +27,44 @@ from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
 
 STATE: RunState = {"attempt": "write_kernels-1"}
+NAMED = SimpleNamespace(step="write_kernels", shown="RMSNorm in Triton", timed_with="")
 
 
-def context(looked: Looked) -> tuple[Any, list[Verdict], list[Finding]]:
-    """What `verify` asks of a context, the verdicts that it saves, and the finding of the check, if there was one."""
-    saved: list[Verdict] = []
-    checked: list[Finding] = []
+def builds(scratch: Path, **given: Any) -> Builds:
+    made = dict.fromkeys(("config", "workload", "referee", "rules", "records", "display"))
+    return Builds(scratch=scratch, **{**made, **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("looked", "verdict"),
+    [
+        (Looked(faults=("k on gfx942: 12 vector registers are spilled",)), "broken"),
+        (Looked(looked_at=("k on gfx942: 64 registers",)), ""),
+        (Looked(not_looked_at=("k.py",)), ""),
+    ],
+)
+def test_a_fault_of_a_kernel_ends_the_attempt_before_it_is_run_and_what_was_looked_at_is_evidence(
+    looked: Looked, verdict: str
+) -> None:
+    saved, checked = list[Verdict](), list[Finding]()
 
     def check(attempt: object) -> Checked:
         checked.append(Finding(None, ""))
         return Checked(checked[-1], Build("k", Path("/nowhere")))
 
-    candidate = SimpleNamespace(step="write_kernels", shown="RMSNorm in Triton", timed_with="")
     attempts = SimpleNamespace(
-        load=lambda name: SimpleNamespace(id=name, candidate=candidate),
+        load=lambda name: SimpleNamespace(id=name, candidate=NAMED),
         save_verdict=lambda name, verdict: saved.append(verdict),
     )
+    config = SimpleNamespace(steps=STEPS)
     ctx = one_context(
-        attempts=attempts,
-        subject="",
-        looked_at_kernels=lambda attempt: looked,
-        checked=check,
-        config=SimpleNamespace(steps=STEPS),
+        attempts=attempts, subject="", looked_at_kernels=lambda attempt: looked, checked=check, config=config
     )
-    return ctx, saved, checked
-
-
-def test_a_fault_ends_the_attempt_before_it_is_run() -> None:
-    ctx, saved, checked = context(Looked(faults=("k on gfx942: 12 vector registers are spilled",)))
-    assert climb.verify(STATE, ctx) == {"verdict": "broken"}
-    assert "12 vector registers are spilled" in saved[0].reason and checked == []
-    assert saved[0].evidence["correctness"]["kernels"] == {"faults": ["k on gfx942: 12 vector registers are spilled"]}
-
-
-@pytest.mark.parametrize("looked", [Looked(looked_at=("k on gfx942: 64 registers",)), Looked(not_looked_at=("k.py",))])
-def test_what_was_looked_at_is_evidence(looked: Looked) -> None:
-    ctx, saved, checked = context(looked)
-    assert climb.verify(STATE, ctx) == {"verdict": ""}
-    assert saved == [] and checked[0].evidence["kernels"] == looked.evidence()
+    assert climb.verify(STATE, ctx) == {"verdict": verdict}
+    assert (len(checked), len(saved)) == ((0, 1) if verdict else (1, 0))
+    evidence = saved[0].evidence["correctness"] if saved else checked[0].evidence
+    assert evidence["kernels"] == looked.evidence()
+    assert not saved or "12 vector registers are spilled" in saved[0].reason
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,12 @@ def test_what_was_looked_at_is_evidence(looked: Looked) -> None:
     [((), "gfx942:sramecc+", ("gfx942",)), (("gfx950",), "gfx942", ("gfx950",)), ((), "sm_90", ()), ((), None, ())],
 )
 def test_architectures_are_those_asked_for_else_the_devices_own(
-    asked: tuple[str, ...], device: str | None, found: tuple[str, ...]
+    asked: tuple[str, ...], device: str | None, found: tuple[str, ...], tmp_path: Path
 ) -> None:
-    ctx = one_context(
-        config=SimpleNamespace(arch=asked), workload=SimpleNamespace(environment={"gfx": device} if device else {})
-    )
-    looked_for = Builds.architectures.fget
-    assert looked_for is not None and looked_for(ctx) == found
-    without = one_context(architectures=())
-    assert Builds.looked_at_kernels(without, without) == Looked(), "nothing is compiled for none"
+    workload = SimpleNamespace(environment={"gfx": device} if device else {})
+    made, nobody = builds(tmp_path, config=SimpleNamespace(arch=asked), workload=workload), one_context()
+    assert made.architectures == found
+    assert found or made.looked_at_kernels(nobody) == Looked(), "nothing is compiled for none"
 
 
 @pytest.mark.parametrize(
@@ -90,48 +87,31 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
     tmp_path: Path, step: str, handed_on: bool
 ) -> None:
     def materialise(diff: str, tree: Path, rules: object, on: str) -> None:
-        tree.mkdir(exist_ok=True)
-        (tree / "model.py").write_text(diff)
+        write_files(tree, {"model.py": diff})
 
     cache = tmp_path / "cache"
-    ctx = one_context(
-        _candidates={},
-        rules=None,
-        stack=SimpleNamespace(materialise_candidate=materialise),
-        fresh_tree=lambda name: tmp_path / name,
-        top=lambda: Build("top", tmp_path, cache),
+    stack = SimpleNamespace(materialise_candidate=materialise, base="", top="top")
+    made = builds(tmp_path, records=SimpleNamespace(stack=stack), _of_commits={"top": Build("top", tmp_path, cache)})
+    attempt: Any = SimpleNamespace(
+        id=f"{step}-1", candidate=SimpleNamespace(step=step, diff="x = 1"), base="top", below=()
     )
-    ctx._handed_on = lambda attempt: Builds._handed_on(ctx, attempt)
-    candidate = SimpleNamespace(step=step, diff="x = 1")
-    attempt: Any = SimpleNamespace(id=f"{step}-1", candidate=candidate, base="top", below=())
-    build = Builds.candidate(ctx, attempt)
-    assert isinstance(build, Build) and build.cache is None and build.handed_on == (cache if handed_on else None)
-    cache.mkdir()
-    with (cache / "kernel").open("wb") as file:
-        file.truncate(HANDED_ON_BYTES + 1)
-    ctx._candidates = {}
-    large = Builds.candidate(ctx, attempt)
-    assert isinstance(large, Build) and large.handed_on is None
+    for size, expected in ((1, cache if handed_on else None), (HANDED_ON_BYTES + 1, None)):
+        write_files(cache, {"kernel": ""})
+        os.truncate(cache / "kernel", size)
+        build = made.candidate(attempt)
+        assert isinstance(build, Build) and build.cache is None and build.handed_on == expected
+        made.forget(attempt)
 
 
 @pytest.mark.parametrize(("name", "stays"), [("kept", True), ("right", True), ("neutral", False), ("broken", False)])
 def test_the_tree_of_an_attempt_goes_when_it_is_given_up(tmp_path: Path, name: str, stays: bool) -> None:
     tree = write_files(tmp_path / "trees" / "write_kernels-1", {"a.py": ""})
-    candidate = SimpleNamespace(shown="RMSNorm in Triton")
+    attempt = SimpleNamespace(id="write_kernels-1", candidate=NAMED, below=())
     verdict = SimpleNamespace(name=name, reason="", speedup=None)
-    ctx = one_context(
-        attempts=SimpleNamespace(
-            load=lambda name: SimpleNamespace(id=name, candidate=candidate, below=()), verdict=lambda name: verdict
-        ),
-        add=lambda *_: None,
-        ledger=SimpleNamespace(stacked=list),
-        forget_cache=lambda attempt: None,
-        progress=Progress(),
-        scratch=tmp_path,
-        _candidates={},
-        _checked={},
-    )
-    ctx.forget = lambda attempt: Builds.forget(ctx, attempt)
+    attempts = SimpleNamespace(load=lambda name: attempt, verdict=lambda name: verdict)
+    ledger = SimpleNamespace(stacked=list)
+    ctx = one_context(attempts=attempts, add=lambda *_: None, ledger=ledger, progress=Progress())
+    ctx.builds = builds(tmp_path)
     assert climb.decide(STATE, ctx) == {"verdict": name}
     assert tree.exists() == stays
 
@@ -157,41 +137,34 @@ def test_what_was_seen_of_a_base_goes_when_another_is_looked_at(tmp_path: Path) 
 
 def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path) -> None:
     filled = write_files(tmp_path / "filled", {"inductor/a.py": "a"})
-    looked = list[str]()
+    attempts, looked = Attempts(tmp_path / "attempts"), list[str]()
+    candidate = Candidate(step="compile_model", title="", rationale="", diff="")
+    attempt, draft = (Attempt(id=name, candidate=candidate, base="") for name in ("compile_model-1", "draft-1"))
 
-    def command(verdict: Any = None) -> Any:
+    def command(verdict: Any = None) -> Builds:
         def check(build: Build) -> Checked:
             looked.append(build.key)
             return Checked(Finding(verdict, "", {"seeds": 10}), replace(build, cache=filled))
 
-        ctx = one_context(
-            _checked={},
-            _candidates={},
-            attempts=Attempts(tmp_path / "attempts"),
-            caches=KeptCaches(tmp_path / "caches"),
-            candidate=lambda attempt: ctx._candidates.setdefault(attempt.id, Build(attempt.id, tmp_path)),
-            referee=SimpleNamespace(check=check, grounds=SimpleNamespace(watch=lambda folder: folder)),
-        )
-        ctx._keep_cache = lambda build: Builds._keep_cache(ctx, build)
-        ctx._with_kept_cache = lambda build: Builds._with_kept_cache(ctx, build)
-        return ctx
+        referee = SimpleNamespace(check=check, grounds=SimpleNamespace(watch=lambda folder: folder))
+        trees = {each.id: Build(each.id, tmp_path) for each in (attempt, draft)}
+        records = SimpleNamespace(attempts=attempts, run_dir=tmp_path)
+        return builds(tmp_path, records=records, referee=referee, _candidates=trees)
 
-    candidate = Candidate(step="compile_model", title="", rationale="", diff="")
-    attempt, draft = (Attempt(id=name, candidate=candidate, base="") for name in ("compile_model-1", "draft-1"))
-    Attempts(tmp_path / "attempts").save(attempt)
+    attempts.save(attempt)
     for _ in range(2):
-        Builds.checked(command(), draft)
+        command().checked(draft)
     assert looked == ["draft-1"] * 2 and not (tmp_path / "caches").exists(), "nobody comes back to a draft"
     looked.clear()
-    Builds.checked(command(), attempt)
+    command().checked(attempt)
     later = command()
-    again = Builds.checked(later, attempt)
+    again = later.checked(attempt)
     assert looked == ["compile_model-1"] and again.finding == Finding(None, "", {"seeds": 10})
     assert again.build.cache is not None and (again.build.cache / "inductor" / "a.py").read_text() == "a"
-    Builds.forget_cache(later, attempt)
-    Builds.checked(command("wrong"), attempt)
+    later.forget_cache(attempt)
+    command("wrong").checked(attempt)
     assert looked == ["compile_model-1"] * 2, "what it has compiled is gone, and what is not right is never kept"
-    Builds.checked(command(), attempt)
+    command().checked(attempt)
     assert looked == ["compile_model-1"] * 3
 
 
