@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tools.judging import clock
-from tools.judging.clock import SAMPLES, Group, Plan, Session, SideFault
+from tools.judging.clock import SAMPLES, Group, Plan, Session, SideFault, Tripwire
 from tools.judging.comparison import Side
 from tools.judging.cores import Cores
 from tools.judging.inputs import Input
@@ -263,3 +264,29 @@ def test_nothing_of_ours_lies_between_the_staging_of_an_input_and_its_call(prepa
     prepared._block(0, 1, group, "candidate", side, None)
     one = ["prepared_call", "reveal", "stage", "timed_call", "hide"]
     assert done == ["thaw", "usage", *one, *one, "usage", "freeze"]
+
+
+@pytest.mark.parametrize(
+    ("task", "cpu_time_s", "why"),
+    [
+        ({}, 1.0, ""),
+        ({"nice": 0}, 1.0, "a thread changed its priority"),
+        ({"policy": 1}, 1.0, "a thread changed its priority"),
+        ({"cpus": frozenset({0, 1})}, 1.0, "a thread may run on CPUs"),
+        ({}, 1.1, "it used 1.100 s of CPU time in 1.000 s on 1 cores"),
+    ],
+)
+def test_a_worker_runs_on_the_cores_and_at_the_priority_that_it_was_given(
+    task: dict[str, Any], cpu_time_s: float, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent may run at any niceness; what counts is that no worker changes it."""
+    monkeypatch.setattr(os, "getpriority", lambda which, who: 10)
+    session = Session(UNUSED, UNUSED, {}, UNUSED, Cores((0, 1), (1,)))
+    ours = {"cpus": frozenset({1}), "nice": 10, "policy": os.sched_getscheduler(0)}
+    after = SimpleNamespace(cpu_time_s=cpu_time_s, tasks=[SimpleNamespace(**{**ours, **task})])
+    try:
+        session._check_cores(SimpleNamespace(cpu_time_s=0.0), after, 1.0)
+        found = ""
+    except Tripwire as tripped:
+        found = str(tripped)
+    assert found.startswith(why) and bool(found) is bool(why)
