@@ -70,7 +70,7 @@ def run(state: RunState, ctx: RunContext) -> Update:
 
 def _measure(ctx: RunContext) -> SessionStart:
     ctx.display.subject = "the original"
-    pristine = ctx.builds.pristine_checked().build
+    ctx.builds.pristine_checked()  # before anything is timed
     parts = ctx.run_dir / "session"  # so that what was measured before an interruption is not measured again
     parts.mkdir(exist_ok=True)
     aa = measurements.once(parts / "aa.json", Comparison, lambda: _against_itself(ctx))
@@ -79,23 +79,23 @@ def _measure(ctx: RunContext) -> SessionStart:
     own_tests = measurements.once(parts / "own-tests.json", OwnTests, ctx.referee.run_own_tests)
     found = SessionStart(aa=aa, own_tests=own_tests)
     ctx.progress.emit(Note(found.own_tests.note))
-    measure_modes(ctx, found, pristine)
+    measure_modes(ctx, found)
     return found
 
 
-def measure_modes(ctx: RunContext, found: SessionStart, pristine: Build) -> None:
+def measure_modes(ctx: RunContext, found: SessionStart) -> None:
     """Measure plain torch.compile in each mode: a screen of all, then in full those near the best.
 
     Where the screen leaves one mode that clearly pays, its full measurement waits for that of the whole stack.
     """
     builds = _fill_all(ctx, found)
-    left = _screen(ctx, found, pristine, builds)
+    left = _screen(ctx, found, builds)
     near = _near_the_best(left)
     if len(near) == 1 and near[0] in found.compile_screened:
         worst = min(found.compile_screened[near[0]].log_ratios)
         if worst > accept.PLAIN * math.log1p(ctx.referee.delta):
             return
-    _confirm_near(ctx, found, pristine, left)
+    _confirm_near(ctx, found, left)
 
 
 def confirm_best(ctx: RunContext) -> None:
@@ -103,7 +103,7 @@ def confirm_best(ctx: RunContext) -> None:
     found = measurements.session_start(ctx.run_dir)
     if found is not None and found.compile_screened and not found.compile:
         left = {mode: median(each.log_ratios) for mode, each in found.compile_screened.items()}
-        _confirm_near(ctx, found, ctx.builds.pristine_checked().build, left)
+        _confirm_near(ctx, found, left)
         measurements.keep_session(found, ctx.run_dir)
 
 
@@ -115,11 +115,14 @@ def take_beside(ctx: RunContext, found: SessionStart, mode: str, measured: Measu
     return mode in found.compile
 
 
-def _confirm_near(ctx: RunContext, found: SessionStart, pristine: Build, left: dict[str, float]) -> None:
+def _confirm_near(ctx: RunContext, found: SessionStart, left: dict[str, float]) -> None:
     """Measure in full the modes near the best of `left` (gain by mode), then the next best while all are wrong."""
     while left and not found.compile:
         near = _near_the_best(left)
-        _confirm(ctx, found, pristine, {mode: ctx.builds.compile_baseline(mode) for mode in near})
+        builds = {mode: ctx.builds.compile_baseline(mode) for mode in near}
+        measured = _compare(ctx, "baselines", builds, BASELINE_RESTARTS)
+        for mode in measured.comparisons:
+            _take(ctx, found, mode, measured)
         left = {mode: gain for mode, gain in left.items() if mode not in near}
     found.compile_screened = {mode: each for mode, each in found.compile_screened.items() if mode in left}
 
@@ -128,30 +131,23 @@ def _near_the_best(gains: dict[str, float]) -> list[str]:
     return [mode for mode in gains if gains[mode] >= max(gains.values()) - NEAR_THE_BEST]
 
 
-def _screen(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[str, Build]) -> dict[str, float]:
+def _screen(ctx: RunContext, found: SessionStart, builds: dict[str, Build]) -> dict[str, float]:
     """The logarithm of each mode's speedup in a few restarts, without modes that failed."""
     if len(builds) < 2:
         return dict.fromkeys(builds, 0.0)
-    file = ctx.run_dir / "session" / "screened.json"
-    screened = measurements.once(
-        file,
-        Screened,
-        lambda: Screened(
-            modes=dict(_compare(ctx, "baselines screened", pristine, builds, accept.MODE_SCREEN_RESTARTS).comparisons)
-        ),
-    )
+
+    def screen() -> Screened:
+        return Screened(
+            modes=dict(_compare(ctx, "baselines screened", builds, accept.MODE_SCREEN_RESTARTS).comparisons)
+        )
+
+    screened = measurements.once(ctx.run_dir / "session" / "screened.json", Screened, screen)
     for mode, comparison in screened.modes.items():
         if comparison.failed:
             _failed(ctx, found, mode, comparison.failed)
         else:
             found.compile_screened[mode] = comparison
     return {mode: median(comparison.log_ratios) for mode, comparison in found.compile_screened.items()}
-
-
-def _confirm(ctx: RunContext, found: SessionStart, pristine: Build, builds: dict[str, Build]) -> None:
-    measured = _compare(ctx, "baselines", pristine, builds, BASELINE_RESTARTS)
-    for mode in measured.comparisons:
-        _take(ctx, found, mode, measured)
 
 
 def _take(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> None:
@@ -163,11 +159,11 @@ def _take(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -
         found.compile[mode] = comparison
 
 
-def _compare(ctx: RunContext, purpose: str, pristine: Build, builds: dict[str, Build], restarts: int) -> Measured:
+def _compare(ctx: RunContext, purpose: str, builds: dict[str, Build], restarts: int) -> Measured:
     ctx.display.subject = f"plain torch.compile ({', '.join(builds)})"
     request = ComparisonRequest(
         purpose,
-        pristine,
+        ctx.builds.pristine_checked().build,
         builds,
         lambda found: len(found.log_ratios) >= restarts,
         progress=lambda n: ctx.display.say("measuring", n, restarts),

@@ -100,7 +100,7 @@ def measured(
         subject="",
     )
     found = SessionStart(aa=compared([]), own_tests=OwnTests(note="none"))
-    profile_baseline.measure_modes(ctx, found, PRISTINE)
+    profile_baseline.measure_modes(ctx, found)
     measurements.keep_session(found, run_dir)
     for late in later:
         late(ctx)
