@@ -26,7 +26,6 @@ from sandbox.errors import SandboxUnavailable
 from tools.diff.patch import PatchFinding, apply_patch
 from tools.diff.patch_rules import PatchRules, never_allowed
 from tools.integrity import hash_tree
-from tools.judging.open_referee import open_referee
 from tools.judging.referee import Referee
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
@@ -62,22 +61,12 @@ def _judged(config: RunConfig, folder: Path, change: Path, progress: Progress, t
         return refused
     scratch = folder / "scratch"
     scratch.mkdir(mode=0o711)
-    entry = find_entry(target, config.entry)
+    config = config.model_copy(update={"target": target, "entry": find_entry(target, config.entry)})
     with running.sandbox_for(config, folder / "sandbox", (folder,), lambda said: progress.emit(Note(said))) as sandbox:
-        referee = open_referee(
-            folder / "pristine",
-            entry,
-            python=str(config.python),
-            sandbox=sandbox,
-            scratch=scratch,
-            threads=config.threads,
-            start_timeout_s=config.time_limit_s,
-            original=target,
-            gpu=running.gpu_of(config),
-        )
+        referee = running.referee_for(config, folder / "pristine", sandbox, scratch)
         referee.say = lambda phase, done, of: progress.emit(Judging(str(change), phase, done, of))
         with closing(referee):
-            protected = running.protection(config.model_copy(update={"entry": entry}), referee.workload)
+            protected = running.protection(config, referee.workload)
             refused = _touched(folder, protected)
             return refused or _asked(referee, Build(hash_tree(folder / "changed")[:16], folder / "changed"), timed)
 

@@ -45,12 +45,13 @@ from sandbox import choose
 from sandbox.choose import Wanted
 from sandbox.contract import Sandbox
 from sandbox.devices import load, lock
-from sandbox.devices.gpus import Gpu, choose_gpu
+from sandbox.devices.gpus import choose_gpu
 from sandbox.errors import SandboxUnavailable
 from tools.diff.patch_rules import PatchRules
 from tools.judging.measure import Clock
 from tools.judging.open_referee import open_referee
 from tools.judging.recorded_clock import RecordedClock, RecordingClock
+from tools.judging.referee import Referee
 from tools.judging.workload import Workload
 from tools.observe import Observer
 from tools.plain_text import one_line
@@ -180,20 +181,13 @@ def sandbox_for(
 
 
 def _wanted(config: RunConfig, scratch: Path, owned: tuple[Path, ...] = ()) -> Wanted:
-    return Wanted(str(config.python), scratch, owned, config.mounts, config.image, gpu_of(config))
+    return Wanted(str(config.python), scratch, owned, config.mounts, config.image, choose_gpu(config.gpu, os.environ))
 
 
-def gpu_of(config: RunConfig) -> Gpu | None:
-    """The GPU of a run. Raises: NoSuchGpu."""
-    return choose_gpu(config.gpu, os.environ)
-
-
-def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Progress, *, resumed: bool) -> RunContext:
-    run = folder.read()
-    config, path = run.config, folder.path
-    stack = _stack(folder, progress)
-    referee = open_referee(
-        path / "pristine",
+def referee_for(config: RunConfig, pristine: Path, sandbox: Sandbox, scratch: Path) -> Referee:
+    """The referee of a settled run. Raises: ToolError, SandboxError, NoSuchGpu."""
+    return open_referee(
+        pristine,
         config.entry,
         python=str(config.python),
         sandbox=sandbox,
@@ -203,9 +197,16 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
         check_timeout_s=longest_check_s(config.budget_minutes),
         seed=config.seed,
         original=config.target,
-        gpu=gpu_of(config),
+        gpu=choose_gpu(config.gpu, os.environ),
         memory_bytes=int(config.memory_gib * 2**30) if config.memory_gib else None,
     )
+
+
+def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Progress, *, resumed: bool) -> RunContext:
+    run = folder.read()
+    config, path = run.config, folder.path
+    stack = _stack(folder, progress)
+    referee = referee_for(config, path / "pristine", sandbox, scratch)
     workload = referee.workload
     referee.clock = _clock(config, referee.clock)
     folder.write(run.model_copy(update={"environment": environment.describe(workload.environment)}))

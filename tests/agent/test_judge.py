@@ -60,7 +60,7 @@ def measured_patches(patches: dict[str, Path], monkeypatch: pytest.MonkeyPatch) 
         referee.clock = SyntheticClock()
         return referee
 
-    monkeypatch.setattr(judge, "open_referee", with_synthetic_clock)
+    monkeypatch.setattr("agent.run.open_referee", with_synthetic_clock)
     return patches
 
 
