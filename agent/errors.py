@@ -9,11 +9,10 @@
         ├── RunDamaged             53   its files do not fit together
         ├── RunOutdated            54   it was made by a version with another format of runs
         ├── RunExists              55   a run of that name is already there
-        ├── NothingWasKept         57   there is nothing of that run to judge afresh   (agent/past_run.py)
-        ├── PackUnusable          96   a folder is no skill pack, or its name is taken   (agent/skill_packs)
+        ├── NothingWasKept         57   that run kept nothing to judge again   (agent/past_run.py)
+        ├── PackUnusable           96   a folder is no skill pack, or its name is taken   (agent/skill_packs)
         ├── Declined               56   the person at the terminal said no
         ├── WrongUsage              2   the same status as argparse's, for what only we can check
-        ├── GitError               25   git failed in a repository of ours   (agent/repository/private_git.py)
         ├── StackError             26   the stack is not what it must be     (agent/repository/stack.py)
         └── LedgerCorrupt          27   its rows are not those we wrote      (agent/records/ledger.py)
 
