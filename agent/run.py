@@ -44,7 +44,7 @@ from agent.steps.profile_baseline import compile_builds
 from sandbox import choose
 from sandbox.choose import Wanted
 from sandbox.contract import Sandbox
-from sandbox.devices import load, lock
+from sandbox.devices import lock, readings
 from sandbox.devices.gpus import choose_gpu
 from sandbox.errors import SandboxUnavailable
 from tools.diff.patch_rules import PatchRules
@@ -171,7 +171,7 @@ def sandbox_for(
         assert config.sandbox != "auto"
         sandbox = choose.make(config.sandbox, wanted)
         sandbox.reap()
-        if wanted.gpu is not None and (found := load.read(wanted.gpu)).in_use:  # not by what an earlier run left
+        if wanted.gpu is not None and (found := readings.load(wanted.gpu)).in_use:  # not by what an earlier run left
             say(f"{wanted.gpu.name} is in use by something else ({found}): timings will scatter")
         try:
             yield sandbox

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from agent.environment import Environment, GpuSettings, Host
+from agent.environment import Environment, Host
+from sandbox.devices.readings import GpuSettings
 from tools.program_environment import PASSED
 
 _SERIAL = "every launch waits for the one before it"

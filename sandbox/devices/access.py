@@ -1,13 +1,13 @@
 """What a contained command must be given to use one GPU: device nodes or the engine's own request, groups, variables.
 
-Does not give more than one GPU, or let variables of the agent's environment choose another.
+Never more than one GPU. Variables of the agent's environment do not choose another.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,45 +49,38 @@ def by_variables(gpu: Gpu | None) -> Access:
     return Access() if gpu is None else Access(groups=gpu.groups, environment=visible_environment(gpu))
 
 
-def by_engine(gpu: Gpu | None, info: Mapping[str, Any], cdi_names: frozenset[str], root: Path = Path("/")) -> Access:
-    """For an image, which does not have the driver's libraries that belong to this machine's kernel.
+def by_engine(gpu: Gpu | None, info: Mapping[str, Any], root: Path = Path("/")) -> Access:
+    """For an image, which lacks NVIDIA's driver libraries: they must match this machine's kernel, and the engine adds
+    them when it is asked for the GPU. AMD's libraries are the image's own, so its device nodes are enough.
 
-    `info` is what the engine tells of itself, `cdi_names` are the devices that its CDI specifications define. AMD's
-    libraries are the image's own, so that its device nodes serve where the engine knows no CDI. `root` is another `/`,
-    for tests.
+    `info` is what the engine tells of itself; from API 1.50 on it lists its CDI devices. `root` is another `/`.
     """
-    if gpu is None:
-        return Access()
-    plain, name = by_nodes(gpu), f"{'amd.com' if gpu.vendor == 'amd' else 'nvidia.com'}/gpu={gpu.index}"
-    if info.get("CDISpecDirs") and name in cdi_names:
-        by_cdi = {"Driver": "cdi", "DeviceIDs": [name]}
-        return Access((), seen_by_engine(gpu, root), plain.groups, plain.environment, (by_cdi,))
-    if gpu.vendor == "amd":
-        return plain
-    request = {"Driver": "nvidia", "DeviceIDs": [str(gpu.index)], "Capabilities": [["gpu"]]}
-    return Access((), seen_by_engine(gpu, root), plain.groups, plain.environment, (request,))
+    given = by_nodes(gpu)
+    if gpu is None or gpu.vendor == "amd":
+        return given
+    name = f"nvidia.com/gpu={gpu.index}"
+    if any(device.get("ID") == name for device in info.get("DiscoveredDevices") or ()):
+        request: dict[str, Any] = {"Driver": "cdi", "DeviceIDs": [name]}
+    else:
+        request = {"Driver": "nvidia", "DeviceIDs": [str(gpu.index)], "Capabilities": [["gpu"]]}
+    return replace(given, nodes=(), seen=_seen_by_engine(gpu, root), requests=(request,))
 
 
-def seen_by_engine(gpu: Gpu, root: Path = Path("/")) -> tuple[Path, ...]:
-    """Every device node that an engine may pass in when it is asked for this GPU by name.
+def _seen_by_engine(gpu: Gpu, root: Path) -> tuple[Path, ...]:
+    """Every device node that an engine may pass in when it is asked for this NVIDIA GPU by name.
 
-    The card's nodes for graphics come along with both vendors' CDI specifications, and NVIDIA's for display and for
-    slices of a GPU with its own runtime ("Container Device Interface" in AMD's and NVIDIA's toolkit documentation).
+    With CDI the card's nodes for graphics come along, with NVIDIA's own runtime those for display and for slices of a
+    GPU ("Container Device Interface" in NVIDIA's toolkit documentation).
     """
-    known = (*gpu.devices, *_drm_nodes(gpu, root))
-    if gpu.vendor == "amd":
-        return tuple(dict.fromkeys(known))
-    try:
-        slices = sorted(os.listdir(root / "dev/nvidia-caps"))
-    except OSError:
-        slices = []
-    return tuple(dict.fromkeys((*known, *_OF_NVIDIA, *(Path("/dev/nvidia-caps") / name for name in slices))))
+    drm = [
+        name for name in _names(root / "sys/bus/pci/devices" / gpu.pci / "drm") if name.startswith(("card", "renderD"))
+    ]
+    slices = [Path("/dev/nvidia-caps") / name for name in _names(root / "dev/nvidia-caps")]
+    return tuple(dict.fromkeys((*gpu.devices, *(Path("/dev/dri") / name for name in drm), *_OF_NVIDIA, *slices)))
 
 
-def _drm_nodes(gpu: Gpu, root: Path) -> list[Path]:
-    device = f"class/drm/renderD{gpu.render_minor}/device" if gpu.vendor == "amd" else f"bus/pci/devices/{gpu.pci}"
+def _names(folder: Path) -> list[str]:
     try:
-        names = sorted(os.listdir(root / "sys" / device / "drm"))
+        return sorted(os.listdir(folder))
     except OSError:
         return []
-    return [Path("/dev/dri") / name for name in names if name.startswith(("card", "renderD"))]

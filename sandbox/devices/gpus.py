@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.devices import kfd, nvidia, sysfs
@@ -52,8 +51,28 @@ def visible_environment(gpu: Gpu, *, alone: bool = False) -> dict[str, str]:
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": number}
 
 
-def first_visible(environment: Mapping[str, str]) -> int:
-    """The number of the first GPU that these variables leave visible; 0 where they hide none, or speak of ids."""
+def choose_gpu(number: int | None, environment: Mapping[str, str]) -> Gpu | None:
+    """The GPU of this number; where none is asked for the first that the environment leaves visible, None without any.
+
+    Raises: NoSuchGpu.
+    """
+    usable = [gpu for gpu in find_gpus().gpus if gpu.accessible]
+    if number is None:
+        if not usable:
+            return None
+        number = _first_visible(environment)
+    for gpu in usable:
+        if gpu.index == number:
+            return gpu
+    if not usable:
+        hint = "Leave --gpu out to work on the CPU; `agent doctor` tells what is there."
+        raise NoSuchGpu(f"There is no GPU {number}. This machine has none that this user may use.", hint=hint)
+    have = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in usable)
+    raise NoSuchGpu(f"There is no GPU {number}. This machine has {have}.", hint="--gpu takes one of these numbers.")
+
+
+def _first_visible(environment: Mapping[str, str]) -> int:
+    """The number of the first GPU that these variables leave visible; 0 where they hide none, or hold ids."""
     for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
         first = environment.get(name, "").partition(",")[0].strip()
         if first.isdigit():
@@ -61,49 +80,20 @@ def first_visible(environment: Mapping[str, str]) -> int:
     return 0
 
 
-def choose_gpu(number: int | None, environment: Mapping[str, str]) -> Gpu | None:
-    """The GPU of this number; where none is asked for the first that the environment leaves visible, None without any.
+def driver_versions(root: Path = Path("/")) -> dict[str, str]:
+    """Of what is installed beside the kernel, by "amdgpu", "ROCm" and "NVIDIA"; what is absent or unknown is left out.
 
-    Raises: NoSuchGpu.
+    The amdgpu module that comes with the kernel has no version of its own. ROCm's is that of /opt/rocm, else the newest
+    of /opt/rocm-*; a container may have another one inside.
     """
-    usable = [gpu for gpu in find_gpus().gpus if gpu.accessible]
-    if number is None and not usable:
-        return None
-    if number is None:
-        number = first_visible(environment)
-    found = [gpu for gpu in usable if gpu.index == number]
-    if not usable:
-        hint = "Leave --gpu out to work on the CPU; `agent doctor` tells what is there."
-        raise NoSuchGpu(f"There is no GPU {number}. This machine has none that this user may use.", hint=hint)
-    if not found:
-        have = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in usable)
-        raise NoSuchGpu(f"There is no GPU {number}. This machine has {have}.", hint="--gpu takes one of these numbers.")
-    return found[0]
-
-
-@dataclass(frozen=True)
-class DriverVersions:
-    """Versions of what is installed beside the kernel; each None when it is absent or does not tell."""
-
-    amdgpu: str | None = None
-    """Of AMD's own module; the one that comes with the kernel has no version but the kernel's."""
-    rocm: str | None = None
-    """Of /opt/rocm where that is there, else the newest of /opt/rocm-*. A container may have another one inside."""
-    nvidia: str | None = None
-
-
-def driver_versions(root: Path = Path("/")) -> DriverVersions:
+    said = [sysfs.text(folder / ".info/version") for folder in (root / "opt").glob("rocm-*")]
     nvidia_says = re.search(r"Kernel Module.*?(\d+(?:\.\d+)+)", sysfs.text(root / "proc/driver/nvidia/version") or "")
-    return DriverVersions(
-        amdgpu=sysfs.text(root / "sys/module/amdgpu/version"),
-        rocm=_rocm_version(root / "opt"),
-        nvidia=nvidia_says[1] if nvidia_says else None,
-    )
-
-
-def _rocm_version(opt: Path) -> str | None:
-    said = [sysfs.text(folder / ".info/version") for folder in opt.glob("rocm-*")]
-    return sysfs.text(opt / "rocm/.info/version") or max(filter(None, said), key=_by_number, default=None)
+    found = {
+        "amdgpu": sysfs.text(root / "sys/module/amdgpu/version"),
+        "ROCm": sysfs.text(root / "opt/rocm/.info/version") or max(filter(None, said), key=_by_number, default=None),
+        "NVIDIA": nvidia_says[1] if nvidia_says else None,
+    }
+    return {name: version for name, version in found.items() if version}
 
 
 def _by_number(version: str) -> list[int]:

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 from sandbox.devices.record import Gpu
 from sandbox.errors import DeviceBusy, SandboxError
@@ -42,7 +41,7 @@ def reaches_other_containers(folders: Sequence[Path] = FOLDERS) -> bool:
     return any(os.path.ismount(folder) for folder in folders)
 
 
-class DeviceLock:
+class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
     """A card that is ours until `release`, the end of a `with` block, or the end of this process, however it comes.
 
     The kernel drops it with the last descriptor. No program that this process starts inherits one; a plain fork does,
@@ -60,12 +59,7 @@ class DeviceLock:
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for what a fork of ours still has open
             os.close(descriptor)
 
-    def __enter__(self) -> DeviceLock:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

@@ -1,6 +1,6 @@
 """Read the small files of the kernel, which may vanish, be closed to us or be garbled between two looks.
 
-Does not raise, except in `read`: what cannot be read is None or nothing.
+Only `read` raises: what cannot be read is None or empty.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-_MOST_CHARACTERS = 1 << 20  # sysfs gives a page at most; a file that somebody put there instead may have no end
-_NUMBER = re.compile(r"(\S+)\s+([0-9]{1,20})")  # of 64 bits at most
+_MOST_CHARACTERS = 1 << 20  # sysfs gives a page at most; a file put there instead may have no end
+_NUMBER = re.compile(r"^[ \t]*(\S+)[ \t]+([0-9]{1,20})[ \t]*$", re.MULTILINE)  # of 64 bits at most
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -41,13 +41,12 @@ def number(content: str | None) -> float | None:
 
 def numbers(content: str) -> dict[str, int]:
     """The `name number` lines of a properties file of KFD; other lines are passed over."""
-    pairs = (_NUMBER.fullmatch(line.strip()) for line in content.splitlines())
-    return {pair[1]: int(pair[2]) for pair in pairs if pair}
+    return {name: int(value) for name, value in _NUMBER.findall(content)}
 
 
 def fields(content: str, separator: str) -> dict[str, str]:
-    """The `name<separator>value` lines of a file."""
-    pairs = (line.partition(separator) for line in content.splitlines())
+    """The `name<separator>value` lines of a file; of a name that comes again the first value."""
+    pairs = [line.partition(separator) for line in reversed(content.splitlines())]
     return {name.strip(): value.strip() for name, found, value in pairs if found}
 
 
@@ -66,21 +65,17 @@ def properties(folder: Path) -> list[dict[str, int]]:
     return [numbers(text(path / "properties") or "") for _, path in numbered(folder)]
 
 
-def below(root: Path, device: Path) -> Path:
-    """Where a device node of the machine below `root` is."""
-    return root / device.relative_to("/")
-
-
 def exists(root: Path, device: Path) -> bool:
-    return os.path.exists(below(root, device))  # Path.exists raises when a folder on the way is closed
+    """Whether a device node of the machine below `root` is there; False when a folder on the way is closed."""
+    return os.path.exists(root / device.relative_to("/"))
 
 
 def groups(root: Path, devices: Iterable[Path]) -> tuple[int, ...]:
-    """The groups with the right to read and write one of these nodes, as numbers: a container has names of its own."""
+    """The groups with the right to read and write one of these nodes, as numbers: a container has other names."""
     found = set()
     for device in devices:
         try:
-            facts = below(root, device).stat()
+            facts = (root / device.relative_to("/")).stat()
         except OSError:
             continue
         if facts.st_mode & 0o060 == 0o060 and facts.st_gid != 0:

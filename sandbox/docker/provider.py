@@ -20,7 +20,6 @@ from sandbox import counters, verification, view
 from sandbox.contract import Command, Promises
 from sandbox.devices import access, sysfs
 from sandbox.devices.access import Access
-from sandbox.devices.cdi import cdi_devices
 from sandbox.devices.record import Gpu
 from sandbox.docker import container, image_check, owner, watcher
 from sandbox.docker.container import Outside
@@ -173,10 +172,7 @@ class DockerSandbox:
         engine, _, _ = self._base()
         if self._image is None:
             return access.by_nodes(self._gpu)  # the driver's libraries are among what is seen of this machine
-        cdi = cdi_devices().devices
-        return access.by_engine(
-            self._gpu, engine.info, frozenset(f"{kind}={each}" for kind, names in cdi.items() for each in names)
-        )
+        return access.by_engine(self._gpu, engine.info)
 
     def _init(self) -> Path:
         copy = self._place.scratch / "init.py"

@@ -17,8 +17,8 @@ from agent.records import run_folder
 from agent.reporting.progress import Progress
 from agent.running import Stoppable
 from sandbox import choose
-from sandbox.devices import load, lock
-from sandbox.devices.load import Load
+from sandbox.devices import lock, readings
+from sandbox.devices.readings import Load
 from sandbox.devices.record import Gpu
 from tests.files import write_files
 from tools.errors import TargetTooLarge
@@ -78,7 +78,7 @@ def test_what_shares_the_card_is_told_but_not_what_an_earlier_run_left(
     monkeypatch.setattr(run, "choose_gpu", lambda number, environment: CARD)
     monkeypatch.setattr(lock, "acquire", lambda gpu, run_id: contextlib.nullcontext())
     monkeypatch.setattr(lock, "reaches_other_containers", lambda: reaches)
-    monkeypatch.setattr(load, "read", lambda gpu: Load(busy_percent=99.0 if sandbox.left else others_busy_percent))
+    monkeypatch.setattr(readings, "load", lambda gpu: Load(busy_percent=99.0 if sandbox.left else others_busy_percent))
     monkeypatch.setattr(choose, "make", lambda name, wanted: sandbox)
     with run.sandbox_for(config, config.runs_dir / "sandbox", (), told.append):
         assert [note in line for note, line in zip(notes, told, strict=True)] == [True] * len(notes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agent import unusual
-from agent.environment import Environment, GpuSettings, read_host
+from agent.environment import Environment, read_host
+from sandbox.devices.readings import GpuSettings
 
 
 def machine(
