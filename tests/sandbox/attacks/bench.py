@@ -1,6 +1,6 @@
 """The bench that a sandbox is put on: folders, a guest that attacks on demand, and what was seen of it.
 
-Does not leave anything behind, or take an attack that could not be made for one that failed.
+Nothing is left behind, and an attack that could not be made is not taken for one that failed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ ENDING_S = 5.0  # for a limit to be noticed, on a machine that is busy
 _PACKAGE = "_ratchet_guest"
 _FILES = (*(Path(__file__).parent / "inside").glob("*.py"), Path(wire.__file__))
 _START = f"import os, sys; sys.path.insert(0, os.getcwd()); from {_PACKAGE}.attack import main; main()"
+_MIB = 1 << 20
 # of the guest that looks around; small, so that one that breaks out of a check does no harm
 _OWN_LIMITS = Limits(
-    memory_bytes=256 << 20,
+    memory_bytes=256 * _MIB,
     processes=64,
-    file_bytes=64 << 20,
-    disk_bytes=128 << 20,
-    tmp_bytes=8 << 20,
-    shm_bytes=8 << 20,
+    file_bytes=64 * _MIB,
+    disk_bytes=128 * _MIB,
+    tmp_bytes=8 * _MIB,
+    shm_bytes=8 * _MIB,
 )
-
-
 _UNLIMITED = {"output_bytes": 1 << 40, "free_disk_bytes": 0}
 
 
@@ -57,7 +56,7 @@ class Guest:
 
     @property
     def mark(self) -> str:
-        """One of its variables, with its value: who has it is the guest or a child of its."""
+        """One of its variables, with its value: only the guest and its children have it."""
         return f"RATCHET_CHECK={self.name}"
 
     def ask(self, attack: str, **arguments: Any) -> Any:
@@ -83,7 +82,9 @@ class Guest:
         try:
             yield
         except (ProcessEnded, ChannelClosed, BadFrame, TimeoutError) as error:
-            raise Unanswered(f"its guest did not answer ({type(error).__name__}{self._last_words()})") from error
+            ended = self.ended()
+            last_words = f", {ended.reason}: {ended.output_tail[-300:]}" if ended else ""
+            raise Unanswered(f"its guest did not answer ({type(error).__name__}{last_words})") from error
 
     def end(self) -> Ended | str:
         """How it was ended over what it was told; where it was not, in words what it could do."""
@@ -97,18 +98,14 @@ class Guest:
         """Gives a limit the time to be noticed."""
         return eventually(self.process.poll, self.ending_s)
 
+    def variables(self) -> dict[str, str]:
+        """Its environment, as the kernel has it. Raises: Unanswered."""
+        lines = self.ask("read", paths=["/proc/self/environ"])["/proc/self/environ"].split("\0")
+        return {name: value for name, _, value in (line.partition("=") for line in lines if line)}
+
     def processes(self) -> list[int]:
         """Of this machine, those that are the guest or its children."""
         return carrying(self.mark)
-
-    def stop(self) -> None:
-        self.process.stop()
-        shutil.rmtree(self.kept, ignore_errors=True)
-
-    def _last_words(self) -> str:
-        ended = self.ended()
-        said = [] if ended is None else ended.output_tail.strip().splitlines()
-        return "" if ended is None else f", {ended.reason}: {said[-1][:300] if said else 'it said nothing'}"
 
 
 class Bench:
@@ -130,7 +127,8 @@ class Bench:
     ) -> None:
         self.sandbox, self.python, self._ending_s = sandbox, python, ending_s
         self.token = secrets.token_hex(16)
-        self._unlimited, self._guests = unlimited, list[Guest]()
+        self._unlimited: dict[str, Any] = {name: _UNLIMITED.get(name) for name in unlimited}
+        self._guests = list[Guest]()
         self._own: Guest | None = None
         self.folder = folder.resolve() / f"check-{self.token[:16]}"
         self.given, self.secret = self.folder / "given", self.folder / "beside" / "secret"
@@ -148,7 +146,7 @@ class Bench:
 
     def __exit__(self, *_: object) -> None:
         for guest in self._guests:
-            guest.stop()
+            guest.process.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, limits: Limits = _OWN_LIMITS, *, nested: str | None = None) -> Guest:
@@ -156,13 +154,12 @@ class Bench:
 
         Raises: SandboxError.
         """
+        name = f"{self.token}-{len(self._guests)}"
         kept = self.folder / f"kept-{len(self._guests)}"
         kept.mkdir(mode=0o755)
         inner = () if nested is None else (kept / nested,)
         for each in inner:
             each.mkdir()
-        name = f"{self.token}-{len(self._guests)}"
-        weaker: dict[str, Any] = {name: _UNLIMITED.get(name) for name in self._unlimited}
         command = Command(
             argv=(self.python, "-I", "-S", "-c", _START),
             cwd=self.given,
@@ -170,7 +167,7 @@ class Bench:
             env={"RATCHET_CHECK": name},
             readable=(self.given, *inner),
             writable=(kept,),
-            limits=replace(limits, **weaker),
+            limits=replace(limits, **self._unlimited),
         )
         guest = Guest(name, self.sandbox.start(command), kept, self._ending_s)
         self._guests.append(guest)
@@ -190,14 +187,14 @@ class Bench:
 
 @dataclass(frozen=True)
 class Check:
-    """One claim about a sandbox. `run` returns None when it holds, else one sentence of what was seen."""
+    """One claim about a sandbox. `run` returns what was seen against it: nothing, or anything false, when it holds."""
 
     name: str
     promise: str  # what it holds a provider to: `suite.HELD_TO` says which provider promises it, and when
-    run: Callable[[Bench], str | None]
+    run: Callable[[Bench], object]
 
 
-def claim(name: str, promise: str) -> Callable[[Callable[[Bench], str | None]], Check]:
+def claim(name: str, promise: str) -> Callable[[Callable[[Bench], object]], Check]:
     """Makes a check of a function."""
     return lambda run: Check(name, promise, run)
 
@@ -218,10 +215,7 @@ def carrying(mark: str) -> list[int]:
     """The processes of this machine that were started with this among their variables."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if mark.encode() in file.read().split(b"\0"):
-                    found.append(int(name))
-        except OSError:  # it has ended, or is closed to us: then it is none of a guest's
-            continue
+        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:  # closed to us: no guest's
+            if mark.encode() in file.read().split(b"\0"):
+                found.append(int(name))
     return found

@@ -1,6 +1,6 @@
 """Checks that a command cannot use up the machine, and that nothing of it stays: limits, endings, what is left.
 
-Does not try without end: what no limit stops takes a few hundred MiB at most, and gives it back.
+What no limit stops takes a few hundred MiB at most, and gives it back.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from sandbox.contract import Ended, Limits
-from tests.sandbox.attacks.bench import Bench, Check, checks_in, claim
+from tests.sandbox.attacks.bench import Bench, Check, Guest, checks_in, claim
 
 _MIB = 1 << 20
 _PROCESSES, _MANY = 48, 400
@@ -21,66 +22,72 @@ _KERNELS_SPARE = 80  # the kernel's limit lies a little above ours, so that ours
 _FAST_S = 2.0  # for another program to start meanwhile: it takes milliseconds
 
 
-def _ended_by(reason: str, found: Ended | str) -> str | None:
+def _otherwise(reason: str, found: Ended | str) -> object:
+    """How it ended, unless it was for this reason."""
     if isinstance(found, str):
         return found
-    return None if found.reason == reason else f"it was ended otherwise: {found.reason}"
+    # memory: by the kernel, which is not told in time to everybody who watches
+    killed = reason == "memory limit" and (found.reason, found.signal) == ("signal", signal.SIGKILL)
+    return not (killed or found.reason == reason) and f"it was ended otherwise: {found.reason}"
 
 
-def _ended_for_memory(found: Ended | str) -> str | None:
-    if isinstance(found, Ended) and (found.reason, found.signal) == ("signal", signal.SIGKILL):
-        return None  # by the kernel, which not everybody who watches is told in time
-    return _ended_by("memory limit", found)
+def _ends(name: str, promise: str, reason: str, attack: str, limits: dict[str, int], **arguments: Any) -> Check:
+    """The claim that a guest with these limits is ended for this reason over an attack."""
+
+    def run(bench: Bench) -> object:
+        guest = bench.start(Limits(**limits))
+        folder = {"folder": str(guest.kept)} if attack == "hold_disk" else {}
+        guest.tell(attack, **arguments, **folder)
+        return _otherwise(reason, guest.end())
+
+    return Check(name, promise, run)
+
+
+def _bomb(bench: Bench) -> Guest:
+    guest = bench.start(Limits(processes=_PROCESSES))
+    guest.tell("fork", count=_MANY, counted=str(guest.kept / "counted"))
+    return guest
 
 
 @claim("a fork bomb is ended, and the machine answers meanwhile", "process limit")
-def fork_bomb(bench: Bench) -> str | None:
-    guest = bench.start(Limits(processes=_PROCESSES))
-    guest.tell("fork", count=_MANY, counted=str(guest.kept / "counted"))
+def fork_bomb(bench: Bench) -> object:
+    guest = _bomb(bench)
     started = time.monotonic()
     subprocess.run(["/bin/true"], check=True)
     took_s = time.monotonic() - started
-    slow = f"starting a program took {took_s:.1f} s meanwhile" if took_s > _FAST_S else None
-    return _ended_by("process limit", guest.end()) or slow
+    return _otherwise("process limit", guest.end()) or (took_s > _FAST_S and f"a program took {took_s:.1f} s to start")
 
 
 @claim("the kernel holds a fork bomb back before anybody looks", "process limit by the kernel")
-def fork_burst(bench: Bench) -> str | None:
-    guest = bench.start(Limits(processes=_PROCESSES))
-    guest.tell("fork", count=_MANY, counted=str(guest.kept / "counted"))
+def fork_burst(bench: Bench) -> object:
+    guest = _bomb(bench)
     guest.end()
     got = int((guest.kept / "counted").read_text())
-    return f"it had {got} children at a limit of {_PROCESSES}" if got > _PROCESSES + _KERNELS_SPARE else None
+    return got > _PROCESSES + _KERNELS_SPARE and f"it had {got} children at a limit of {_PROCESSES}"
 
 
-@claim("memory beyond the limit ends it", "memory limit")
-def memory(bench: Bench) -> str | None:
-    guest = bench.start(Limits(memory_bytes=96 * _MIB))
-    guest.tell("hold_memory", mib=256)
-    return _ended_for_memory(guest.end())
-
-
-@claim("memory that no process maps counts as well", "memory limit on everything")
-def hidden_memory(bench: Bench) -> str | None:
-    guest = bench.start(Limits(memory_bytes=96 * _MIB))
-    guest.tell("hold_memory_in_files", mib=256)
-    return _ended_for_memory(guest.end())
+_AT_96_MIB = {"memory_bytes": 96 * _MIB}
+memory = _ends("memory beyond the limit ends it", "memory limit", "memory limit", "hold_memory", _AT_96_MIB, mib=256)
+hidden_memory = _ends(
+    "memory that no process maps counts as well",
+    "memory limit on everything",
+    "memory limit",
+    "hold_memory_in_files",
+    _AT_96_MIB,
+    mib=256,
+)
 
 
 @claim("a command goes no further when the kernel has ended a part of it for its memory", "memory limit on everything")
-def memory_of_child(bench: Bench) -> str | None:
-    guest = bench.start(Limits(memory_bytes=96 * _MIB))
+def memory_of_child(bench: Bench) -> object:
+    guest = bench.start(Limits(**_AT_96_MIB))
     guest.tell("hold_memory_in_files", mib=256, in_child=True)
-    return _ended_by("memory limit", guest.end())
+    found = guest.end()
+    return found if isinstance(found, str) else found.reason != "memory limit" and found.reason
 
 
 def _disk(name: str, how: str) -> Check:
-    def run(bench: Bench) -> str | None:
-        guest = bench.start(Limits(disk_bytes=8 * _MIB))
-        guest.tell("hold_disk", folder=str(guest.kept), mib=64, how=how)
-        return _ended_by("disk limit", guest.end())
-
-    return Check(name, "disk limit", run)
+    return _ends(name, "disk limit", "disk limit", "hold_disk", {"disk_bytes": 8 * _MIB}, mib=64, how=how)
 
 
 disk = _disk("filling its folder beyond the limit ends it", "files")
@@ -90,74 +97,65 @@ disk_empty = _disk("empty files count as well", "empty")
 
 
 @claim("files without a name end it when the disk's free space falls under the floor", "floor of the disk")
-def disk_without_names(bench: Bench) -> str | None:
+def disk_without_names(bench: Bench) -> object:
     floor = shutil.disk_usage(bench.folder).free - 48 * _MIB  # what others free meanwhile is hardly as much
     guest = bench.start(Limits(free_disk_bytes=floor))
     guest.tell("hold_disk", folder=str(guest.kept), mib=192, how="unlinked")
-    return _ended_by("disk limit", guest.end())
+    return _otherwise("disk limit", guest.end())
 
 
 @claim("a file cannot grow beyond the limit", "file size limit")
-def file_size(bench: Bench) -> str | None:
+def file_size(bench: Bench) -> object:
     guest = bench.start(Limits(file_bytes=_MIB))
     guest.ask("write_file", path=str(guest.kept / "large"), mib=4)
     size = (guest.kept / "large").stat().st_size
-    return f"it has {size} bytes at a limit of {_MIB}" if size > _MIB else None
+    return size > _MIB and f"it has {size} bytes at a limit of {_MIB}"
 
 
 def _scratch(folder: str) -> Check:
-    def run(bench: Bench) -> str | None:
+    def run(bench: Bench) -> object:
         guest = bench.start(Limits(tmp_bytes=8 * _MIB, shm_bytes=8 * _MIB))
         written = guest.ask("write_file", path=f"{folder}/ratchet-check-{bench.token}", mib=24, stays=False)
-        if written < 4 * _MIB:
-            return f"only {written} bytes could be written, where 8 MiB were given"
-        return f"{written} bytes could be written, where 8 MiB were given" if written > 8 * _MIB else None
+        return not 4 * _MIB <= written <= 8 * _MIB and f"{written} bytes could be written, where 8 MiB were given"
 
     return Check(f"{folder} is its own, and no larger than it was given", "bounded scratch", run)
 
 
 tmp, shm = _scratch("/tmp"), _scratch("/dev/shm")
-
-
-@claim("a flood of output ends it", "output limit")
-def output(bench: Bench) -> str | None:
-    guest = bench.start(Limits(output_bytes=_MIB))
-    guest.tell("print_much", mib=32)
-    return _ended_by("output limit", guest.end())
+output = _ends(
+    "a flood of output ends it", "output limit", "output limit", "print_much", {"output_bytes": _MIB}, mib=32
+)
 
 
 @claim("a crash leaves no memory dump", "no core dumps")
-def core_dump(bench: Bench) -> str | None:
+def core_dump(bench: Bench) -> object:
     guest = bench.start()
-    most = guest.ask("crash_in", folder=str(guest.kept))
-    if left := os.listdir(guest.kept):
-        return f"it left {', '.join(left)}"
-    return None if most == 0 else "no limit forbids it one"  # which this machine may keep elsewhere
+    most = guest.ask("crash_in", folder=str(guest.kept))  # the limit: this machine may keep dumps elsewhere
+    return os.listdir(guest.kept) or (most != 0 and "no limit forbids it one")
 
 
 @claim("stopping it ends children in sessions of their own, whose parents are gone", "ends whole tree")
-def orphans(bench: Bench) -> str | None:
+def orphans(bench: Bench) -> object:
     guest = bench.start()
     guest.ask("leave_children")
     if len(guest.processes()) < 2:
         return "its processes are not seen from outside"
     guest.process.stop()
     left = guest.processes()
-    return f"{len(left)} of its processes went on" if left else None
+    return left and f"{len(left)} of its processes went on"
 
 
 @claim("nothing of it is left: no process, no channel, no record, no group, no container", "nothing left behind")
-def leftovers(bench: Bench) -> str | None:
+def leftovers(bench: Bench) -> object:
     guest = bench.start()
-    variables = guest.ask("read", paths=["/proc/self/environ"])["/proc/self/environ"].split("\0")
-    channel = Path(next(line for line in variables if line.startswith("RATCHET_CHANNEL="))[16:])
+    channel = Path(guest.variables()["RATCHET_CHANNEL"])
     groups = {folder for task in guest.process.usage().tasks for folder in _groups_of(task.pid)}
     guest.process.stop()
     left = [str(path) for path in (channel, channel.parent, *groups) if path.exists()]
     left += [str(path) for path in channel.parent.parent.rglob(f"*{channel.parent.name}*")]
     left += [f"process {pid}" for pid in guest.processes()]
     left += _containers(guest.name) if bench.sandbox.name == "docker" else []
-    return f"there is still {', '.join(left[:3])}" if left else None
+    return left and f"there is still {left}"
 
 
 def _containers(role: str) -> list[str]:

@@ -1,7 +1,6 @@
 """Checks that a command sees no file of this machine but what it was given, and writes to none but its own.
 
-Does not look for secrets: what lies beside its folders is the bench's own, and of others it only asks whether they
-are there.
+What lies beside its folders is the bench's own; of other files it is only asked whether they are seen.
 """
 
 from __future__ import annotations
@@ -25,13 +24,23 @@ _OWN_SCRATCH = ("/tmp", "/dev/shm")
 _SYSTEM = ("/proc", "/dev", "/sys/fs/cgroup")
 
 
+def _told(bench: Bench, found: dict[str, str]) -> list[str]:
+    """The paths by which it read the token."""
+    return [path for path, text in found.items() if bench.token in text]
+
+
+def _same(bench: Bench, paths: list[str]) -> list[str]:
+    """Those of which it sees this machine's own, and not another of the same name."""
+    return [path for path, facts in bench.ask("identify", paths=paths).items() if facts == identity(path)]
+
+
 @claim("a file beside its folders cannot be read, though it is open to every user", "no host files")
-def beside(bench: Bench) -> str | None:
+def beside(bench: Bench) -> object:
     return _told(bench, bench.ask("read", paths=[str(bench.secret)]))
 
 
 @claim("a file in this machine's /tmp or /dev/shm cannot be read", "no host files")
-def scratch(bench: Bench) -> str | None:
+def scratch(bench: Bench) -> object:
     paths = [Path(folder) / f"ratchet-check-{bench.token}" for folder in ("/tmp", "/dev/shm", "/var/tmp")]
     try:
         for path in paths:
@@ -45,57 +54,43 @@ def scratch(bench: Bench) -> str | None:
 
 
 @claim("homes, passwords, keys and logs of this machine cannot be seen", "no host files")
-def private(bench: Bench) -> str | None:
+def private(bench: Bench) -> object:
     homes = (path for path in Path("/home").glob("*") if path.is_dir())
     return _same(bench, [*_NOBODYS, str(Path.home()), str(Path.home() / ".ssh"), *map(str, homes)])
 
 
 @claim("the socket of a container engine cannot be seen", "no host files")
-def engines(bench: Bench) -> str | None:
+def engines(bench: Bench) -> object:
     folders = ("/run", "/var/run", os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}"))
     return _same(bench, [f"{folder}/{name}" for folder in folders for name in _ENGINES])
 
 
 @claim("no process that it sees leads to a file beside its folders", "no host files")
-def through_processes(bench: Bench) -> str | None:
+def through_processes(bench: Bench) -> object:
     return _told(bench, bench.ask("read_through_processes", path=str(bench.secret)))
 
 
 @claim("climbing out of a given folder leads to no file beside it", "no host files")
-def climbing(bench: Bench) -> str | None:
-    found = {
-        str(folder): bench.ask("read_by_climbing", folder=str(folder), path=str(bench.secret))
-        for folder in (bench.given, bench.guest.kept)
-    }
-    return _told(bench, found)
+def climbing(bench: Bench) -> object:
+    folders = map(str, (bench.given, bench.guest.kept))
+    return _told(bench, {each: bench.ask("read_by_climbing", folder=each, path=str(bench.secret)) for each in folders})
 
 
 @claim("a link that it makes in its folder leads to no file beside it", "no host files")
-def own_link(bench: Bench) -> str | None:
-    link = bench.guest.kept / f"link-{secrets.token_hex(4)}"
-    return _told(bench, {str(link): bench.ask("read_by_link", link=str(link), path=str(bench.secret))})
+def own_link(bench: Bench) -> object:
+    link = str(bench.guest.kept / f"link-{secrets.token_hex(4)}")
+    return _told(bench, {link: bench.ask("read_by_link", link=link, path=str(bench.secret))})
 
 
 @claim("a link that lies in a given folder leads to no file beside it", "no host files")
-def given_link(bench: Bench) -> str | None:
+def given_link(bench: Bench) -> object:
     link = bench.given / "link"
     link.symlink_to(bench.secret)
     return _told(bench, bench.ask("read", paths=[str(link)]))
 
 
-def _told(bench: Bench, found: dict[str, str]) -> str | None:
-    read = [path for path, text in found.items() if bench.token in text]
-    return f"it read {', '.join(read[:3])}" if read else None
-
-
-def _same(bench: Bench, paths: list[str]) -> str | None:
-    """Those of which it sees this machine's own, and not another of the same name."""
-    seen = [path for path, facts in bench.ask("identify", paths=paths).items() if facts == identity(path)]
-    return f"it sees {', '.join(seen[:3])}" if seen else None
-
-
 @claim("a file that it may read cannot be changed, though it is open to every user", "nothing written")
-def given_file(bench: Bench) -> str | None:
+def given_file(bench: Bench) -> object:
     folder = bench.given / "open"
     file = folder / "file"
     folder.mkdir()
@@ -104,45 +99,37 @@ def given_file(bench: Bench) -> str | None:
     file.chmod(0o666)
     before = file.stat()
     done = bench.ask("change", path=str(file), folder=str(bench.guest.kept))
-    try:
+    with contextlib.suppress(FileNotFoundError):
         after = file.stat()
-        same = [getattr(after, name) == getattr(before, name) for name in ("st_mode", "st_nlink", "st_mtime_ns")]
-        whole = all(same) and file.read_text() == bench.token
-    except FileNotFoundError:
-        whole = False
-    return None if whole and not done else f"it could {', '.join(done) or 'change it'}"
+        same = all(getattr(after, name) == getattr(before, name) for name in ("st_mode", "st_nlink", "st_mtime_ns"))
+        if same and file.read_text() == bench.token:
+            return done
+    return done or "it was changed"
 
 
 @claim(
     "no file can be made among this machine's programs and settings, the interpreter's, or beside its channel",
     "nothing written",
 )
-def system(bench: Bench) -> str | None:
-    channel = bench.ask("read", paths=["/proc/self/environ"])["/proc/self/environ"]
-    beside_channel = [os.path.dirname(line[16:]) for line in channel.split("\0") if line.startswith("RATCHET_CHANNEL=")]
-    python = Path(bench.python).resolve().parent
-    folders = [*_WRITE_TO, str(bench.given), str(python), str(Path(bench.python).parent), *beside_channel]
-    made = bench.ask("create_in", folders=folders)
-    return f"it made a file in {', '.join(made[:3])}" if made else None
+def system(bench: Bench) -> object:
+    channel = os.path.dirname(bench.guest.variables()["RATCHET_CHANNEL"])
+    python = Path(bench.python)
+    return bench.ask(
+        "create_in", folders=[*_WRITE_TO, *map(str, (bench.given, python.resolve().parent, python.parent)), channel]
+    )
 
 
 @claim("nothing but its own folders is mounted to be written to", "nothing written")
-def mounts(bench: Bench) -> str | None:
+def mounts(bench: Bench) -> object:
     allowed = {str(bench.guest.kept), *_OWN_SCRATCH}
-    told: list[tuple[str, list[str], str]] = bench.ask("mounts")
-    loose = [
-        point
-        for point, options, _ in told
-        if "ro" not in options and point not in allowed and not any(Path(point).is_relative_to(top) for top in _SYSTEM)
-    ]
-    return f"{', '.join(loose[:3])} can be written to" if loose else None
+    writable = [point for point, options in bench.ask("mounts") if "ro" not in options and point not in allowed]
+    return [point for point in writable if not any(Path(point).is_relative_to(top) for top in _SYSTEM)]
 
 
 @claim("a folder to read that lies in one to write cannot be written to", "nothing written")
-def nested(bench: Bench) -> str | None:
+def nested(bench: Bench) -> object:
     guest = bench.start(nested="inner")
-    made = guest.ask("create_in", folders=[str(guest.kept / "inner")])
-    return "it made a file there" if made else None
+    return guest.ask("create_in", folders=[str(guest.kept / "inner")])
 
 
 CHECKS = checks_in(globals())

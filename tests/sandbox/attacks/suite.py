@@ -66,6 +66,6 @@ def promised(sandbox: Sandbox, promise: str) -> bool:
 def tried(check: Check, bench: Bench) -> str | None:
     """What was seen against it, promised or not; None when it holds. Raises: NotTried."""
     try:
-        return check.run(bench)
+        return str(seen) if (seen := check.run(bench)) else None
     except (Unanswered, SandboxError, ProcessEnded, ChannelClosed, BadFrame, TimeoutError, OSError) as error:
         raise NotTried(str(error) or type(error).__name__) from error

@@ -133,16 +133,15 @@ def change(path, folder):
 
 
 def mounts():
-    """Point, options and kind of each; options both of the mount and of what is mounted."""
+    """Point and options of each; options both of the mount and of what is mounted."""
     found = []
     with open("/proc/self/mountinfo") as file:
         for line in file:
             before, _, after = line.partition(" - ")
-            kind, _, of_all = after.split(maxsplit=2)
-            _, _, _, _, point, options, *_ = before.split()
+            point, options = before.split()[4:6]
             for code, sign in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
                 point = point.replace(code, sign)
-            found.append([point, options.split(",") + of_all.strip().split(","), kind])
+            found.append([point, options.split(",") + after.split(maxsplit=2)[2].strip().split(",")])
     return found
 
 
@@ -159,12 +158,6 @@ def search_processes(token):
                 if token.encode() in file.read():
                     found.append(f"/proc/{name}/{kind}")
     return found
-
-
-def variables():
-    """Names of its own, as the kernel has them."""
-    with open("/proc/self/environ", errors="replace") as file:
-        return sorted(line.partition("=")[0] for line in file.read().split("\0") if line)
 
 
 def signal_to(pid, all_but_in):
