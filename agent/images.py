@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from agent.errors import Declined, WrongUsage
 from agent.reporting import wording
 from sandbox.devices.gpus import find_gpus
-from sandbox.docker import image_check, images, recipes, requirements
+from sandbox.docker import image_check, images, requirements
 from sandbox.docker.engine import Engine
 from sandbox.docker.images import Image, Kind
 from sandbox.docker.requirements import Requirements
@@ -66,7 +66,7 @@ def show() -> int:
 def _kind(arguments: argparse.Namespace) -> Kind | None:
     """None when the target's image is made on the base that is named, as it is."""
     if arguments.kind is not None:
-        return next(kind for kind in recipes.KINDS if kind == arguments.kind)
+        return next(kind for kind in images.KINDS if kind == arguments.kind)
     if arguments.target is not None and arguments.base is not None:
         return None
     gpus = find_gpus().gpus
@@ -79,8 +79,8 @@ def _sorted_out(
     pairs: Sequence[tuple[str, str]], kind: Kind | None, *, for_target: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Arguments for the image of the kind, and for the target's on top of it. Raises: WrongUsage."""
-    of_kind = recipes.arguments_of(kind) if kind else {}
-    of_target = recipes.arguments_of("target") if for_target else {}
+    of_kind = images.arguments_of(kind) if kind else {}
+    of_target = images.arguments_of("target") if for_target else {}
     known = sorted({*of_kind, *of_target} - {"BASE"})
     for name, _ in pairs:
         if name not in known:

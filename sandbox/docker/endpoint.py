@@ -1,6 +1,6 @@
-"""Where the container engine of this machine listens, tried out.
+"""Find the container engine of this machine by connecting to its socket.
 
-Refuses engines elsewhere: paths, processes and devices of another machine are not ours to hand out.
+Engines elsewhere are refused: paths, processes and devices of another machine are not ours to hand out.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ def find_socket() -> str:
             f"{VARIABLE} names an engine by {named.partition('://')[0]}: only one on this machine can be given files",
             hint=f"Unset {VARIABLE} to use this machine's engine.",
         )
+    runtime = os.environ.get("XDG_RUNTIME_DIR")  # of engines that run without root
+    usual = [*DEFAULT_SOCKETS, *([f"{runtime}/docker.sock"] if runtime else [])]
     failures: dict[str, OSError] = {}
-    for place in [named.removeprefix("unix://")] if named else _usual():
+    for place in [named.removeprefix("unix://")] if named else usual:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
                 trial.settimeout(_CONNECT_S)
@@ -38,41 +40,25 @@ def find_socket() -> str:
             failures[place] = error
         else:
             return os.path.realpath(place)
-    raise _named_wrongly(failures) if named else _none(failures)
+    raise _nearest(failures, named=bool(named))
 
 
-def _usual() -> list[str]:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")  # of engines that run without root
-    return [*DEFAULT_SOCKETS, *([f"{runtime}/docker.sock"] if runtime else [])]
-
-
-def _none(failures: dict[str, OSError]) -> SandboxUnavailable:
+def _nearest(failures: dict[str, OSError], *, named: bool) -> SandboxUnavailable:
     """For a person, the one of several failures that is nearest to an engine."""
-    silent = [place for place, error in failures.items() if error.errno not in _NOT_THERE]
-    closed = [place for place in silent if isinstance(failures[place], PermissionError)]
-    if closed:
+    silent = [place for place, error in failures.items() if named or error.errno not in _NOT_THERE]
+    if closed := [place for place in silent if isinstance(failures[place], PermissionError)]:
         return SandboxUnavailable(
             f"you may not use the container engine: {closed[0]} is closed to you",
             hint="Ask for membership of the group that owns it (often: sudo usermod -aG docker $USER, then log in "
             "again), or choose --sandbox bwrap.",
         )
+    why = f"({failures[silent[0]].strerror or failures[silent[0]]})" if silent else ""
+    if named:
+        return SandboxUnavailable(
+            f"there is no container engine at {silent[0]}, which {VARIABLE} names {why}",
+            hint=f"Start it there, or unset {VARIABLE} to use this machine's engine, or choose --sandbox bwrap.",
+        )
     return SandboxUnavailable(
-        f"nobody answers at {silent[0]} ({_words(failures[silent[0]])})"
-        if silent
-        else "there is no container engine on this machine",
+        f"nobody answers at {silent[0]} {why}" if silent else "there is no container engine on this machine",
         hint="Start it (sudo systemctl start docker), install one (Debian: docker.io), or choose --sandbox bwrap.",
     )
-
-
-def _named_wrongly(failures: dict[str, OSError]) -> SandboxUnavailable:
-    ((place, error),) = failures.items()
-    if isinstance(error, PermissionError):
-        return _none(failures)
-    return SandboxUnavailable(
-        f"there is no container engine at {place}, which {VARIABLE} names ({_words(error)})",
-        hint=f"Start it there, or unset {VARIABLE} to use this machine's engine, or choose --sandbox bwrap.",
-    )
-
-
-def _words(error: OSError) -> str:
-    return error.strerror or str(error)

@@ -24,10 +24,11 @@ import requests.exceptions
 from sandbox.docker.endpoint import find_socket
 from sandbox.docker.watcher import FramedOutput
 from sandbox.errors import DiskFull, EngineLost, EngineRefused, SandboxError, SandboxUnavailable
+from sandbox.supervision.records import Identity
 
 # An image with nothing in it: what is seen in its containers is what is mounted.
 EMPTY_IMAGE = "ratchet/empty:1"
-AGENT_LABEL = "ratchet.agent"
+AGENT_LABEL = "ratchet.agent"  # which agent owns a container
 _TIMEOUT_S = 120.0
 _REMOVAL_S = 30.0
 _WAIT_S = 10.0
@@ -81,11 +82,6 @@ class Engine:
     @property
     def version(self) -> str:
         return str(self.info.get("ServerVersion", "unknown"))
-
-    @property
-    def has_cgroup_namespaces(self) -> bool:
-        """Whether a container can have a namespace of control groups of its own (API 1.41, of engine 20.10)."""
-        return bool(docker.utils.version_gte(self._api.api_version, "1.41"))
 
     def make_empty_image(self) -> str:
         """The image for containers that show this machine's own software. Raises: SandboxError, DiskFull."""
@@ -150,8 +146,8 @@ class Engine:
             **options,
         )
 
-    def create(self, name: str, image: str, argv: list[str], host: Mapping[str, Any], **options: Any) -> str:
-        """A container that does not run yet; returns its id. `host` are arguments of `create_host_config`.
+    def create(self, name: str, image: str, argv: list[str], host: Mapping[str, Any], role: str, **options: Any) -> str:
+        """A container of this agent that does not run yet; returns its id. `host` is for `create_host_config`.
 
         Raises: EngineRefused, SandboxError, DiskFull.
         """
@@ -159,7 +155,17 @@ class Engine:
             config = self._api.create_host_config(**host)
         except _BAD as error:
             raise EngineRefused(f"the engine cannot isolate as is needed: {_short(error)}") from error
-        made = self._do(_CREATING, self._api.create_container, image, argv, name=name, host_config=config, **options)
+        labels = {AGENT_LABEL: _own_label(), "ratchet.role": role}
+        made = self._do(
+            _CREATING,
+            self._api.create_container,
+            image,
+            argv,
+            name=name,
+            host_config=config,
+            labels=labels,
+            **options,
+        )
         return str(made["Id"])
 
     def attach(self, container: str) -> int:
@@ -220,6 +226,7 @@ class Engine:
         image: str,
         argv: list[str],
         host: Mapping[str, Any],
+        role: str,
         timeout_s: float,
         output_bytes: int,
         **options: Any,
@@ -228,7 +235,7 @@ class Engine:
 
         Raises: SandboxError, DiskFull.
         """
-        made = self.create(name, image, argv, host, **options)
+        made = self.create(name, image, argv, host, role, **options)
         output = None
         try:
             output, deadline = FramedOutput(self.attach(made)), time.monotonic() + timeout_s
@@ -273,6 +280,28 @@ class Engine:
         with contextlib.closing(stream):
             while (event := self._do(what, next, stream, None)) is not None:
                 yield event
+
+
+def owner_lives(labels: Mapping[str, str]) -> bool:
+    """Whether the agent that made a container still runs; True when that cannot be told from here.
+
+    It cannot of an agent of another machine or pid namespace that shares the engine. After another start of the
+    machine its containers do not run, and are removed as ours.
+    """
+    where, _, process = labels.get(AGENT_LABEL, "").partition(":")
+    pid, _, ticks = process.partition(":")
+    if not (pid.isdigit() and ticks.isdigit()):
+        return False
+    return where != _pid_namespace() or Identity(pid=int(pid), started_ticks=int(ticks)).alive
+
+
+def _own_label() -> str:
+    mine = Identity.of_living(os.getpid())
+    return f"{_pid_namespace()}:{mine.pid}:{mine.started_ticks}"
+
+
+def _pid_namespace() -> str:
+    return f"{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def _is_podman(info: Mapping[str, Any], version: Mapping[str, Any]) -> bool:

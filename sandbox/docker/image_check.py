@@ -10,12 +10,12 @@ import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from sandbox.docker import owner
-from sandbox.docker.engine import AGENT_LABEL, Engine, Ran
+from sandbox.docker.container import ISOLATED, UNCONNECTED
+from sandbox.docker.engine import Engine, Ran
 from sandbox.docker.progress import plain
 from sandbox.errors import ImageUnusable, SandboxError
 from sandbox.supervision.preparing import fresh_name
@@ -147,34 +147,17 @@ def want_of_torch(version: str | None) -> str:
 
 def _run(engine: Engine, image: str, argv: Sequence[str], name: str) -> Ran:
     """Raises: ImageUnusable when it has no such program; SandboxError, DiskFull."""
-    user = os.geteuid() or _NOBODY
-    host: dict[str, Any] = {
-        "network_mode": "none",
-        "read_only": True,
-        "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges:true"],
-        "ipc_mode": "private",
+    host = {
+        **ISOLATED,
         "pids_limit": 1024,
         "mem_limit": 8 << 30,
         "memswap_limit": 8 << 30,
         "tmpfs": {"/tmp": f"rw,nosuid,nodev,noexec,mode=1777,size={64 << 20}"},
-        "log_config": {"Type": "none", "Config": {}},
     }
+    user = f"{os.geteuid() or _NOBODY}:{os.getegid() or _NOBODY}"
+    options = {**UNCONNECTED, "user": user, "working_dir": "/"}
     try:
-        return engine.run_once(
-            fresh_name(),
-            image,
-            list(argv),
-            host,
-            _TIMEOUT_S,
-            _OUTPUT_BYTES,
-            user=f"{user}:{os.getegid() or _NOBODY}",
-            working_dir="/",
-            entrypoint=[],
-            healthcheck={"test": ["NONE"]},
-            network_disabled=True,
-            labels={AGENT_LABEL: owner.own_label(), "ratchet.role": "image"},
-        )
+        return engine.run_once(fresh_name(), image, list(argv), host, "image", _TIMEOUT_S, _OUTPUT_BYTES, **options)
     except SandboxError as error:
         if _NO_PROGRAM.search(error.message):
             raise ImageUnusable(f"the image {name} has no {argv[0]}", hint=f"{_NAME_ANOTHER} {_MAKE}") from error

@@ -1,26 +1,41 @@
-"""Make images for targets, and list those that were made.
+"""Make images for targets from the Dockerfiles in `sandbox/images`, and list those that were made.
 
-Refuses the network unless it is given, to fetch a base or for the steps of a build; and to take anything of a target
-into a build but what it says that it requires.
+The network is used only when it is given, to fetch a base or for the steps of a build. Of a target nothing goes into a
+build but the requirements that it declares.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import re
+import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
+from typing import Literal, get_args
 
-from sandbox.docker import image_check, progress, recipes, requirements
+from sandbox.docker import image_check, progress, requirements
 from sandbox.docker.engine import Engine
-from sandbox.docker.image_check import Contents, inspect
+from sandbox.docker.image_check import inspect
 from sandbox.docker.progress import Built, Say
-from sandbox.docker.recipes import Kind
 from sandbox.docker.requirements import Requirements
 from sandbox.errors import DiskFull, ImageBuildFailed, SandboxError
 
+Kind = Literal["rocm", "cuda", "cpu"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 LABEL = "ratchet.image"
+_SCRIPT = "packages.py"
+_MOST_BYTES = 8 << 20
+_SECRET = re.compile(r"://[^/\s]*@")
+# What an argument may fetch unless it is empty or "no".
+_FETCHES = {
+    "COMPILER": "a C++ compiler, if the base has none",
+    "TORCH": "PyTorch",
+    "AITER": "the source of aiter, and what that requires",
+}
 _NO_NETWORK = re.compile(
     "Temporary failure in name resolution|Temporary failure resolving|Could not resolve|Name or service not known"
     "|Network is unreachable|NewConnectionError|Failed to establish a new connection|No matching distribution found",
@@ -71,8 +86,8 @@ def build(
     `args` are arguments of its Dockerfile; the engine keeps them in the image's history.
     Raises: ImageBuildFailed, ImageUnusable (of the base, or of what came out), DiskFull, SandboxError.
     """
-    files, settled = recipes.files(kind), recipes.arguments(kind, base, args or {})
-    name = tag or f"ratchet/{kind}:{recipes.digest(files, settled)}"
+    files, settled = _files(kind), _arguments(kind, base, args or {})
+    name = tag or f"ratchet/{kind}:{_digest(files, settled)}"
     return _make(engine, files, settled, name, network, say, need_torch=False)
 
 
@@ -89,13 +104,13 @@ def build_for(
 ) -> str:
     """Make an image of `base` and what this target requires, and return its name.
 
-    `wanted` is what was read of the target before, when somebody has agreed to it. None of the target's code comes
+    `wanted` is what was read of the target before, when a person has agreed to it. None of the target's code comes
     along or runs, but the packages' own build scripts do, with the network of the build. Raises: as `build`.
     """
-    files = {**recipes.files("target"), **(wanted or requirements.read(target)).as_files()}
-    settled = recipes.arguments("target", base, args or {})
+    files = {**_files("target"), **(wanted or requirements.read(target)).as_files()}
+    settled = _arguments("target", base, args or {})
     folder = re.sub(r"[^a-z0-9]+", "-", target.resolve().name.lower()).strip("-") or "target"
-    name = tag or f"ratchet/for-{folder}:{recipes.digest(files, settled)}"
+    name = tag or f"ratchet/for-{folder}:{_digest(files, settled)}"
     return _make(engine, files, settled, name, network, say, need_torch=True)
 
 
@@ -104,9 +119,62 @@ def fetched(kind: Kind, engine: Engine, *, base: str | None = None, args: Mappin
 
     Raises: ImageBuildFailed, SandboxError.
     """
-    settled = recipes.arguments(kind, base, args or {})
+    settled = _arguments(kind, base, args or {})
     missing = [] if engine.has_image(settled["BASE"]) else [f"the image {settled['BASE']}"]
-    return missing + recipes.may_fetch(settled)
+    return missing + [what for name, what in _FETCHES.items() if settled.get(name, "no") not in ("", "no")]
+
+
+def arguments_of(kind: str) -> dict[str, str]:
+    """The arguments of a Dockerfile, with the values they have when none is given."""
+    lines = re.findall(r"^ARG (.*)$", _text(f"{kind}.Dockerfile"), re.MULTILINE)
+    found = [each.partition("=")[::2] for line in lines for each in line.split()]
+    return dict(reversed(found))  # the first value of a name: a later one without only lets it be seen
+
+
+def _arguments(kind: str, base: str | None, given: Mapping[str, str]) -> dict[str, str]:
+    """All that a build is given. Raises: ImageBuildFailed for one that the Dockerfile does not take."""
+    known = arguments_of(kind)
+    for name, value in given.items():
+        if name not in known or name == "BASE":
+            takes = ", ".join(sorted(set(known) - {"BASE"}))
+            raise ImageBuildFailed(
+                f"the {kind} image takes no argument {name}", hint=f"It takes {takes}; --base names the base."
+            )
+        if _SECRET.search(value):
+            raise ImageBuildFailed(
+                f"{name} has a password or a token in its address, which would stay in the image's history",
+                hint="Give an address that needs none.",
+            )
+    return {**known, **given, "BASE": base or known["BASE"]}
+
+
+def _files(kind: str) -> dict[str, bytes]:
+    """A Dockerfile and what of ours it copies."""
+    text = _text(f"{kind}.Dockerfile")
+    found = {"Dockerfile": text.encode()}
+    return {**found, _SCRIPT: _text(_SCRIPT).encode()} if _SCRIPT in text else found
+
+
+def _text(name: str) -> str:
+    return resources.files("sandbox.images").joinpath(name).read_text()
+
+
+def _digest(files: Mapping[str, bytes], settled: Mapping[str, str]) -> str:
+    """The same for the same files and arguments."""
+    return hashlib.sha256(repr((sorted(files.items()), sorted(settled.items()))).encode()).hexdigest()[:12]
+
+
+def context(files: Mapping[str, bytes]) -> bytes:
+    """A tar of exactly these files, the same bytes for the same files. Raises: ImageBuildFailed."""
+    if (size := sum(map(len, files.values()))) > _MOST_BYTES:
+        raise ImageBuildFailed(f"the files for the build take {size} bytes, more than {_MOST_BYTES}")
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return archive.getvalue()
 
 
 def _make(
@@ -123,32 +191,22 @@ def _make(
     _have(engine, base, network, say)
     image_check.usable(engine, base)
     steps = network_of_steps(engine) if network else "none"
-    built = progress.build(engine, recipes.context(files), network=steps, say=say, arguments=settled)
-    if built.image is None:
-        raise _failed(built, network)
+    image = _built(progress.build(engine, context(files), network=steps, say=say, arguments=settled), network)
     try:
-        contents = inspect(built.image, engine, need_torch=need_torch, called=name)
-        _name(engine, built.image, name, {**_labels(contents), **_digest_of(engine, base)})
+        contents = inspect(image, engine, need_torch=need_torch, called=name)
+        labels = {f"ratchet.{what}": getattr(contents, what) or "" for what in ("python", "torch", "triton")}
+        labels |= _digest_of(engine, base)
+        # named only now, so that no image has a name that it does not deserve
+        naming = context({"Dockerfile": f"FROM {image}\n".encode()})
+        _built(progress.build(engine, naming, network="none", say=lambda line: None, tag=name, labels=labels), False)
     except SandboxError:
-        engine.remove_image(built.image)
+        engine.remove_image(image)
         raise
     return name
 
 
-def _name(engine: Engine, image: str, name: str, labels: Mapping[str, str]) -> None:
-    """Only now, so that no image has a name that it does not deserve."""
-    context = recipes.context({"Dockerfile": f"FROM {image}\n".encode()})
-    built = progress.build(engine, context, network="none", say=lambda line: None, tag=name, labels=labels)
-    if built.image is None:
-        raise _failed(built, network=False)
-
-
-def _labels(contents: Contents) -> dict[str, str]:
-    return {f"ratchet.{what}": getattr(contents, what) or "" for what in ("python", "torch", "triton")}
-
-
 def _digest_of(engine: Engine, base: str) -> dict[str, str]:
-    """Which base exactly, where it came from a registry."""
+    """The label that says which base exactly, where it came from a registry."""
     digests = (engine.image(base) or {}).get("RepoDigests") or []
     return {"org.opencontainers.image.base.digest": str(digests[0]).partition("@")[2]} if digests else {}
 
@@ -187,16 +245,20 @@ def network_of_steps(engine: Engine) -> str:
     )
 
 
-def _failed(built: Built, network: bool) -> SandboxError:
+def _built(built: Built, network: bool) -> str:
+    """Its id. Raises: ImageBuildFailed, DiskFull."""
+    if built.image is not None:
+        return built.image
     said = "\n".join(f"    {line}" for line in (*built.last_lines, built.error) if line)
     if _DISK_FULL.search(said):
-        return _disk_full(f"the disk is full at {built.step[:100]}")
-    message = f"the image could not be made: it failed at {built.step[:100] or 'the Dockerfile'}\n{said}"
+        raise _disk_full(f"the disk is full at {built.step[:100]}")
+    hint = "This build had no network. What was done is kept for the next."
     if network:
-        return ImageBuildFailed(message, hint="What was done is kept: the same command goes on from there.")
-    if _NO_NETWORK.search(said):
-        return ImageBuildFailed(message, hint="It seems to need the network, and this build had none; --yes allows it.")
-    return ImageBuildFailed(message, hint="This build had no network. What was done is kept for the next.")
+        hint = "What was done is kept: the same command goes on from there."
+    elif _NO_NETWORK.search(said):
+        hint = "It seems to need the network, and this build had none; --yes allows it."
+    where = built.step[:100] or "the Dockerfile"
+    raise ImageBuildFailed(f"the image could not be made: it failed at {where}\n{said}", hint=hint)
 
 
 def _disk_full(message: str) -> DiskFull:

@@ -21,9 +21,9 @@ from sandbox.contract import Command, Promises
 from sandbox.devices import access, sysfs
 from sandbox.devices.access import Access
 from sandbox.devices.record import Gpu
-from sandbox.docker import container, image_check, owner, watcher
+from sandbox.docker import container, image_check, watcher
 from sandbox.docker.container import Outside
-from sandbox.docker.engine import AGENT_LABEL, Engine
+from sandbox.docker.engine import Engine, owner_lives
 from sandbox.errors import SandboxError, SandboxUnavailable, Unusable
 from sandbox.kernel import cgroup, process_tree
 from sandbox.kernel.freezer import SignalFreezer
@@ -105,7 +105,7 @@ class DockerSandbox:
         ended = records.reap(self._place.records)
         engine, _, _ = self._base()
         for found, labels in engine.labelled():
-            if not owner.lives(labels.get(AGENT_LABEL, "")):
+            if not owner_lives(labels):
                 engine.remove(found)
                 ended.append(f"container {found[:12]} of an agent that was killed")
         return ended
@@ -147,11 +147,8 @@ class DockerSandbox:
                     channel=Path(prepared.filed.record.channel),
                     init=(self._inside, "-I", "-S", str(self._init())),
                     view=shown,
-                    devices=given.nodes,
-                    groups=given.groups,
-                    requests=given.requests,
+                    gpu=given,
                     counters=counters.grant_needed(command.counters),
-                    cgroup_namespace=engine.has_cgroup_namespaces,
                 )
                 made = _create(engine, name, image, replace(command, env=given.merged(command.env)), outside)
                 undo.callback(engine.remove, made)
@@ -202,7 +199,7 @@ def _create(engine: Engine, name: str, image: str, command: Command, outside: Ou
             image,
             container.argv(command, outside),
             container.host_options(command, outside),
-            labels={AGENT_LABEL: owner.own_label(), "ratchet.role": command.role},
+            command.role,
             **container.other_options(command, outside),
         )
     except SandboxError as error:

@@ -66,7 +66,7 @@ DOCKER: dict[str, Callable[[dict[str, Any]], object]] = {
     "read-only root": _forget("read_only"),
     "capabilities": _forget("cap_drop"),
     "new privileges": _forget("security_opt"),
-    "system calls": lambda host: host["security_opt"].append("seccomp=unconfined"),
+    "system calls": lambda host: host.update(security_opt=[*host["security_opt"], "seccomp=unconfined"]),
     "user": lambda host: None,  # of the container's other options
     "processes": _forget("pids_limit"),
     "memory": _forget("mem_limit", "memswap_limit"),
@@ -86,7 +86,9 @@ DOCKER: dict[str, Callable[[dict[str, Any]], object]] = {
 def _weaken_docker(patch: pytest.MonkeyPatch, guards: frozenset[str]) -> None:
     create, order = Engine.create, docker._order
 
-    def weaker(self: Engine, name: str, image: str, argv: list[str], host: dict[str, Any], **options: Any) -> str:
+    def weaker(
+        self: Engine, name: str, image: str, argv: list[str], host: dict[str, Any], role: str, **options: Any
+    ) -> str:
         for guard in guards:
             DOCKER[guard](host)
         if "user" in guards:
@@ -95,7 +97,7 @@ def _weaken_docker(patch: pytest.MonkeyPatch, guards: frozenset[str]) -> None:
             options["network_disabled"] = False
         if "environment" in guards:
             argv = _without(argv, ["-i"])
-        return create(self, name, image, argv, host, **options)
+        return create(self, name, image, argv, host, role, **options)
 
     def unwatched(*given: Any) -> Any:
         made = order(*given)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox.docker import image_check, images, progress, recipes
+from sandbox.docker import image_check, images, progress
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import DiskFull, ImageBuildFailed, ImageUnusable, RatchetError
 from tests.files import write_files
@@ -74,8 +74,8 @@ def test_the_images_for_gpus_are_made_on_any_base(kind: images.Kind, local_image
 
 
 def test_bases_are_pinned() -> None:
-    for kind in recipes.KINDS:
-        name, _, tag = recipes.arguments_of(kind)["BASE"].partition(":")
+    for kind in images.KINDS:
+        name, _, tag = images.arguments_of(kind)["BASE"].partition(":")
         assert name and any(sign.isdigit() for sign in tag) and "latest" not in tag
 
 
@@ -334,11 +334,11 @@ def test_a_context_holds_what_was_named_and_is_the_same_each_time() -> None:
     import tarfile
 
     files = {"b": b"2", "a": b"1"}
-    with tarfile.open(fileobj=io.BytesIO(recipes.context(files))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(images.context(files))) as tar:
         assert [(entry.name, entry.mtime, entry.uid) for entry in tar] == [("a", 0, 0), ("b", 0, 0)]
-    assert recipes.context(files) == recipes.context(dict(reversed(files.items())))
+    assert images.context(files) == images.context(dict(reversed(files.items())))
     with pytest.raises(ImageBuildFailed):
-        recipes.context({"a": bytes(9 << 20)})
+        images.context({"a": bytes(9 << 20)})
 
 
 class TestPackages:
