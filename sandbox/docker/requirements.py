@@ -1,6 +1,6 @@
 """What a target says that it requires, gathered into two files of pip's format for an image that is built for it.
 
-Does not run anything of the target, read what lies outside of it, or take addresses that hold a password.
+Nothing of the target is run, nothing outside of it is read, and no address that holds a password is taken.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ _MOST_BYTES = 4 << 20  # of all files together
 _MOST_FILES = 50
 _IN_PIPS_FORMAT = ("requirements.lock", "requirements.txt")  # the first that is there
 _LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml")  # their versions bind what pyproject.toml requires
-_ELSEWHERE = ("source", "git", "hg", "vcs", "url", "path", "directory", "archive", "virtual", "editable")
+_ELSEWHERE = ("git", "hg", "vcs", "url", "path", "directory", "archive", "virtual", "editable")
 _WRITE = "Write a requirements.txt in pip's format; most tools export one."
 
 _INCLUDE = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[rc]))(\S+)\s*$")
@@ -39,18 +39,16 @@ _SECRET = re.compile(r"https?://[^/\s]*@|://[^/\s@]*:[^/\s@]*@|\$\{\w+\}")
 class Requirements:
     """What to install, line by line in pip's format, and what a person should know of it."""
 
-    files: tuple[str, ...]  # of the target, that were read
-    lines: tuple[str, ...]
-    constraints: tuple[str, ...]
-    addresses: tuple[str, ...]  # named by them: indexes, repositories, archives
-    left_out: tuple[str, ...]  # the target itself, and what lies on this disk
+    files: list[str] = field(default_factory=list)  # of the target, that were read
+    lines: list[str] = field(default_factory=list)
+    constraints: list[str] = field(default_factory=list)
+    addresses: list[str] = field(default_factory=list)  # named by them: indexes, repositories, archives
+    left_out: list[str] = field(default_factory=list)  # the target itself, and what lies on this disk
 
     def as_files(self) -> dict[str, bytes]:
         """For the folder of a build."""
-        return {
-            "requirements.txt": "".join(f"{line}\n" for line in self.lines).encode(),
-            "constraints.txt": "".join(f"{line}\n" for line in self.constraints).encode(),
-        }
+        found = {"requirements.txt": self.lines, "constraints.txt": self.constraints}
+        return {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in found.items()}
 
 
 def read(target: Path) -> Requirements:
@@ -59,52 +57,43 @@ def read(target: Path) -> Requirements:
     for name in _IN_PIPS_FORMAT:
         if os.path.lexists(target / name):
             reading.take(name, binding=False)
-            return reading.found()
+            return reading.found
     if not os.path.lexists(target / "pyproject.toml"):
-        raise ImageBuildFailed(
-            f"{target} does not say what it requires: it has no {', '.join(_IN_PIPS_FORMAT)} or pyproject.toml",
-            hint=_WRITE,
+        raise _cannot(
+            f"{target} does not say what it requires: it has no {', '.join(_IN_PIPS_FORMAT)} or pyproject.toml"
         )
     for line in _dependencies(reading.toml("pyproject.toml")):
         reading.take_line("pyproject.toml", line, binding=False)
-    for name in _LOCKS:
-        if os.path.lexists(target / name):
-            for pin in _pins(reading.toml(name)):
-                reading.take_line(name, pin, binding=True)
-            break
-    return reading.found()
+    if lock := next((name for name in _LOCKS if os.path.lexists(target / name)), None):
+        for pin in _pins(reading.toml(lock)):
+            reading.take_line(lock, pin, binding=True)
+    return reading.found
+
+
+def _cannot(message: str) -> ImageBuildFailed:
+    return ImageBuildFailed(message, hint=_WRITE)
 
 
 class _Reading:
-    """One pass through the files of a target."""
+    """One pass through the files of a target; `binding` is for what only constrains."""
 
     def __init__(self, target: Path) -> None:
+        self.found = Requirements()
         self._root = os.path.realpath(target)
         self._left = _MOST_BYTES
-        self._files, self._addresses, self._left_out = list[str](), list[str](), list[str]()
-        self._lines: dict[bool, list[str]] = {False: [], True: []}  # True: only binding
-
-    def found(self) -> Requirements:
-        return Requirements(
-            tuple(map(plain, self._files)),
-            tuple(self._lines[False]),
-            tuple(self._lines[True]),
-            tuple(dict.fromkeys(self._addresses)),
-            tuple(self._left_out),
-        )
+        self._read = set[str]()
 
     def take(self, name: str, *, binding: bool) -> None:
-        """A file in pip's format, with those it includes; `binding` for one that only constrains."""
-        text = self._text(name)
-        for line in _logical_lines(text):
+        """A file in pip's format, with those it includes."""
+        for line in _logical_lines(self._text(name)):
             include = _INCLUDE.match(line)
             if include is None:
                 self.take_line(name, line, binding=binding)
                 continue
             if "://" in include[2]:
-                raise ImageBuildFailed(f"{plain(name)} takes requirements from {plain(include[2])}", hint=_WRITE)
+                raise _cannot(f"{plain(name)} takes requirements from {plain(include[2])}")
             other = os.path.normpath(os.path.join(os.path.dirname(name), include[2]))
-            if other not in self._files:
+            if other not in self._read:
                 self.take(other, binding=binding or include[1] in ("-c", "--constraint"))
 
     def take_line(self, name: str, line: str, *, binding: bool) -> None:
@@ -115,29 +104,30 @@ class _Reading:
             )
         place = _EDITABLE.match(line) or _SOURCE.match(line)
         if _is_local(place[1] if place else "" if line.startswith("-") else line):
-            self._left_out.append(plain(line))
+            self.found.left_out.append(plain(line))
             return
-        self._addresses += [plain(address) for address in _ADDRESS.findall(line)]
-        self._lines[binding].append(line)
+        for address in map(plain, _ADDRESS.findall(line)):
+            if address not in self.found.addresses:
+                self.found.addresses.append(address)
+        (self.found.constraints if binding else self.found.lines).append(line)
 
     def toml(self, name: str) -> dict[str, Any]:
         try:
             return tomllib.loads(self._text(name))
         except tomllib.TOMLDecodeError as error:
-            raise ImageBuildFailed(f"{name} is not TOML: {plain(str(error))}", hint=_WRITE) from None
+            raise _cannot(f"{name} is not TOML: {plain(str(error))}") from None
 
     def _text(self, name: str) -> str:
-        if len(self._files) >= _MOST_FILES:
-            raise ImageBuildFailed(
-                f"more than {_MOST_FILES} files include each other for the requirements", hint=_WRITE
-            )
-        content = read_inside(self._root, name, self._left)
+        if len(self._read) >= _MOST_FILES:
+            raise _cannot(f"more than {_MOST_FILES} files include each other for the requirements")
+        content = _read_inside(self._root, name, self._left)
         self._left -= len(content)
-        self._files.append(name)
+        self._read.add(name)
+        self.found.files.append(plain(name))
         return content.decode(errors="replace")
 
 
-def read_inside(root: str, name: str, at_most: int) -> bytes:
+def _read_inside(root: str, name: str, at_most: int) -> bytes:
     """A file of the target, by the path that the kernel says it has: links that lead out are not followed.
 
     Raises: ImageBuildFailed.
@@ -156,14 +146,12 @@ def read_inside(root: str, name: str, at_most: int) -> bytes:
             if not os.readlink(f"/proc/self/fd/{handle}").startswith(os.path.join(root, "")):
                 raise outside
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise ImageBuildFailed(f"{plain(name)} of the target is not a file", hint=_WRITE)
+                raise _cannot(f"{plain(name)} of the target is not a file")
             content = held.enter_context(open(f"/proc/self/fd/{handle}", "rb")).read(at_most + 1)
         except OSError as error:
-            raise ImageBuildFailed(
-                f"{plain(name)} of the target cannot be read: {error.strerror}", hint=_WRITE
-            ) from None
+            raise _cannot(f"{plain(name)} of the target cannot be read: {error.strerror}") from None
     if len(content) > at_most:
-        raise ImageBuildFailed(f"what says what the target requires exceeds {_MOST_BYTES >> 20} MiB", hint=_WRITE)
+        raise _cannot(f"what says what the target requires exceeds {_MOST_BYTES >> 20} MiB")
     return content
 
 
@@ -189,13 +177,13 @@ def _dependencies(project: dict[str, Any]) -> list[str]:
     if "dependencies" in table.get("dynamic", ()) or (
         "dependencies" not in table and "poetry" in project.get("tool", {})
     ):
-        raise ImageBuildFailed("pyproject.toml leaves it to a tool to say what the target requires", hint=_WRITE)
+        raise _cannot("pyproject.toml leaves it to a tool to say what the target requires")
     found = table.get("dependencies", [])
     if not isinstance(found, list) or not all(isinstance(line, str) for line in found):
-        raise ImageBuildFailed("pyproject.toml does not list its dependencies as texts", hint=_WRITE)
+        raise _cannot("pyproject.toml does not list its dependencies as texts")
     lines = [" ".join(line.split()) for line in found]
     if any(line.startswith("-") for line in lines):
-        raise ImageBuildFailed("pyproject.toml has options for pip among its dependencies", hint=_WRITE)
+        raise _cannot("pyproject.toml has options for pip among its dependencies")
     return lines
 
 
@@ -203,20 +191,16 @@ def _pins(lock: dict[str, Any]) -> list[str]:
     """What a lock file takes from an index, where it knows only one version of it."""
     versions: dict[str, set[str]] = {}
     for each in lock.get("package", lock.get("packages", [])):
-        if not isinstance(each, dict) or any(_from_elsewhere(key, each) for key in _ELSEWHERE):
+        if not isinstance(each, dict) or not _from_index(each):
             continue
         name, version = each.get("name"), each.get("version")
         if isinstance(name, str) and isinstance(version, str) and re.fullmatch(r"[\w.-]+", name):
             versions.setdefault(name, set()).add(version)
-    return [
-        f"{name}=={version}"
-        for name, (version, *others) in sorted((name, sorted(found)) for name, found in versions.items())
-        if not others and re.fullmatch(r"[\w.+!-]+", version)
-    ]
+    single = {name: found.pop() for name, found in sorted(versions.items()) if len(found) == 1}
+    return [f"{name}=={version}" for name, version in single.items() if re.fullmatch(r"[\w.+!-]+", version)]
 
 
-def _from_elsewhere(key: str, package: dict[str, Any]) -> bool:
-    if key != "source":
-        return key in package
+def _from_index(package: dict[str, Any]) -> bool:
     source = package.get("source", {"registry": ""})
-    return not (isinstance(source, dict) and ("registry" in source or source.get("type") == "legacy"))
+    of_registry = isinstance(source, dict) and ("registry" in source or source.get("type") == "legacy")
+    return of_registry and not any(key in package for key in _ELSEWHERE)

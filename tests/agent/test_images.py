@@ -81,7 +81,7 @@ def test_what_is_installed_for_a_target_is_told_and_is_what_was_agreed_to(
     folder = target("torch==1.0  # the base's stays\n./local\n")
 
     def build_for(given: Path, engine: object, *, wanted: Requirements, network: bool, **_: object) -> str:
-        assert (given, wanted.lines, network) == (folder, ("torch==1.0",), True)
+        assert (given, wanted.lines, network) == (folder, ["torch==1.0"], True)
         return made_as_if(local_images, "target", TORCH)
 
     monkeypatch.setattr(images, "build_for", build_for)

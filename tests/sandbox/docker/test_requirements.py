@@ -40,15 +40,15 @@ def test_files_in_pips_format_are_read_with_what_they_include(target: Target) ->
             }
         )
     )
-    assert found.lines == ("numpy>=2", "einops      ==0.8 --hash=sha256:ab", "tqdm")
-    assert found.constraints == ("numpy<3", "tqdm<5")
-    assert found.files == ("requirements.txt", "sub/other.txt", "sub/last.txt", "pins.txt", "more-pins.txt")
+    assert found.lines == ["numpy>=2", "einops      ==0.8 --hash=sha256:ab", "tqdm"]
+    assert found.constraints == ["numpy<3", "tqdm<5"]
+    assert found.files == ["requirements.txt", "sub/other.txt", "sub/last.txt", "pins.txt", "more-pins.txt"]
     assert found.as_files()["constraints.txt"] == b"numpy<3\ntqdm<5\n"
 
 
 def test_a_lock_in_pips_format_goes_before_what_it_was_made_of(target: Target) -> None:
     found = requirements.read(target({"requirements.txt": "numpy\n", "requirements.lock": "numpy==2.1\n"}))
-    assert found.lines == ("numpy==2.1",)
+    assert found.lines == ["numpy==2.1"]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_lock_in_pips_format_goes_before_what_it_was_made_of(target: Target) -
 @pytest.mark.guard("image build")
 def test_what_lies_in_the_target_or_on_this_disk_is_left_out_and_told(line: str, target: Target) -> None:
     found = requirements.read(target({"requirements.txt": f"numpy\n{line}\n"}))
-    assert (found.lines, found.left_out) == (("numpy",), (line,))
+    assert (found.lines, found.left_out) == (["numpy"], [line])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_lies_in_the_target_or_on_this_disk_is_left_out_and_told(line: str,
 )
 def test_addresses_are_told(line: str, address: str, target: Target) -> None:
     found = requirements.read(target({"requirements.txt": line}))
-    assert (found.lines, found.addresses, found.left_out) == ((line,), (address,), ())
+    assert (found.lines, found.addresses, found.left_out) == ([line], [address], [])
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_links_that_lead_out_of_the_target_are_refused(target: Target, tmp_path:
     write_files(tmp_path, {"outside.txt": "secret\n"})
     folder = target({"inside.txt": "numpy\n", "sub/x": ""})
     (folder / "requirements.txt").symlink_to("inside.txt")
-    assert requirements.read(folder).lines == ("numpy",)
+    assert requirements.read(folder).lines == ["numpy"]
     for leads in ("../outside.txt", str(tmp_path / "outside.txt"), "sub/../../outside.txt", "/dev/zero"):
         (folder / "requirements.txt").unlink()
         (folder / "requirements.txt").symlink_to(leads)
@@ -157,43 +157,36 @@ def test_what_cannot_be_taken_is_refused_with_a_reason(files: dict[str, str], sa
     assert said in refused(folder)
 
 
-def test_dependencies_of_a_project_are_bound_by_its_lock(target: Target) -> None:
-    lock = """
-[[package]]
-name = "numpy"
-version = "2.1.0"
-source = { registry = "https://index.example/simple" }
-[[package]]
-name = "twice"
-version = "1"
-source = { registry = "https://index.example/simple" }
-[[package]]
-name = "twice"
-version = "2"
-source = { registry = "https://index.example/simple" }
-[[package]]
-name = "ours"
-version = "0"
-source = { editable = "." }
-"""
-    project = "[project]\nname = 'ours'\ndependencies = ['numpy>=2', 'einops ; python_version > \"3\"']\n"
-    found = requirements.read(target({"pyproject.toml": project, "uv.lock": lock}))
-    assert found.lines == ("numpy>=2", 'einops ; python_version > "3"')
-    assert found.constraints == ("numpy==2.1.0",)
-    assert found.files == ("pyproject.toml", "uv.lock")
+INDEX = 'source = { registry = "https://index.example/simple" }'
 
 
-def test_a_lock_of_poetry_binds_as_well(target: Target) -> None:
-    lock = """
-[[package]]
-name = "numpy"
-version = "2.1.0"
-[[package]]
-name = "fork"
-version = "1.0"
-[package.source]
-type = "git"
-url = "https://code.example/fork.git"
-"""
-    project = "[project]\ndependencies = ['numpy']\n[tool.poetry]\n"
-    assert requirements.read(target({"pyproject.toml": project, "poetry.lock": lock})).constraints == ("numpy==2.1.0",)
+def lock(*packages: tuple[str, str, str]) -> str:
+    return "".join(f'[[package]]\nname = "{name}"\nversion = "{version}"\n{more}\n' for name, version, more in packages)
+
+
+@pytest.mark.parametrize(
+    ("name", "locked"),
+    [
+        (
+            "uv.lock",
+            lock(
+                ("numpy", "2.1.0", INDEX),
+                ("twice", "1", INDEX),
+                ("twice", "2", INDEX),
+                ("ours", "0", 'source = { editable = "." }'),
+            ),
+        ),
+        (
+            "poetry.lock",
+            lock(
+                ("numpy", "2.1.0", ""),
+                ("fork", "1.0", '[package.source]\ntype = "git"\nurl = "https://code.example/fork.git"'),
+            ),
+        ),
+    ],
+)
+def test_dependencies_of_a_project_are_bound_by_its_lock(name: str, locked: str, target: Target) -> None:
+    project = "[project]\ndependencies = ['numpy>=2', 'einops ; python_version > \"3\"']\n[tool.poetry]\n"
+    found = requirements.read(target({"pyproject.toml": project, name: locked}))
+    assert found.lines == ["numpy>=2", 'einops ; python_version > "3"']
+    assert (found.constraints, found.files) == (["numpy==2.1.0"], ["pyproject.toml", name])
