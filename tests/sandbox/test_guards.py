@@ -8,16 +8,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from sandbox.bwrap.provider import BwrapSandbox
-from sandbox.contract import Command, Process, Sandbox
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import ContainmentNotHeld
 from sandbox.local.provider import LocalSandbox
+from sandbox.supervision.process import SupervisedProcess
 from tests.files import folder_open_to_all
 from tests.sandbox.attacks import bounds, files, neighbours, network, rights, weaken
 from tests.sandbox.attacks.bench import Bench, Check
@@ -25,42 +26,21 @@ from tests.sandbox.attacks.suite import ALL, NotTried, tried
 from tests.sandbox.conftest import PYTHON, available
 
 KINDS: dict[str, Any] = {"docker": DockerSandbox, "bwrap": BwrapSandbox}
-GUARDS = {"docker": tuple(weaken.DOCKER), "bwrap": tuple(weaken.BWRAP)}
+GUARDS: dict[str, Any] = {"docker": weaken.DOCKER, "bwrap": weaken.BWRAP}
 as_root = os.geteuid() == 0
-
-
-class Case(NamedTuple):
-    provider: str
-    guards: frozenset[str]  # taken away together: those that stand for each other
-    limit: str | None  # not set
-    check: Check
-
-    def __str__(self) -> str:
-        taken = f"a limit on {self.limit}" if self.limit else "+".join(sorted(self.guards))
-        return f"{self.provider} without {taken}: {self.check.name}"
 
 
 WITHOUT_LIMIT: dict[str, tuple[Check, ...]] = {
     "memory_bytes": (bounds.memory, bounds.hidden_memory, bounds.memory_of_child),
     "processes": (bounds.fork_bomb,),
     "file_bytes": (bounds.file_size,),
-    "disk_bytes": (
-        bounds.disk,
-        bounds.disk_deep,
-        bounds.disk_at_once,
-        bounds.disk_empty,
-    ),
+    "disk_bytes": (bounds.disk, bounds.disk_deep, bounds.disk_at_once, bounds.disk_empty),
     "free_disk_bytes": (bounds.disk_without_names,),
     "output_bytes": (bounds.output,),
 }
 WITHOUT_FILES = (
-    files.beside,
-    files.private,
-    files.scratch,
-    files.through_processes,
-    files.climbing,
-    files.own_link,
-    files.given_link,
+    *(files.beside, files.private, files.scratch, files.through_processes),
+    *(files.climbing, files.own_link, files.given_link),
 )
 WITHOUT: dict[str, dict[str, tuple[Check, ...]]] = {
     "docker": {
@@ -101,20 +81,6 @@ WITHOUT: dict[str, dict[str, tuple[Check, ...]]] = {
         "shm": (bounds.shm,),
     },
 }
-CASES = [
-    *(
-        Case(name, frozenset(guards.split("+")), None, check)
-        for name, table in WITHOUT.items()
-        for guards, checks in table.items()
-        for check in checks
-    ),
-    *(
-        Case(name, frozenset(), limit, check)
-        for name in WITHOUT
-        for limit, checks in WITHOUT_LIMIT.items()
-        for check in checks
-    ),
-]
 # Guards that no check misses, and why.
 UNSERVED = {
     "swap": "only the look from inside misses it: few machines have any, and to fill it would take too long",
@@ -135,20 +101,30 @@ def says_nothing(provider: str, *about: str | Check) -> bool:
     return any((provider, each) in (FOR_OTHERS if as_root else FOR_ROOT) for each in about)
 
 
+def cases() -> Iterator[Any]:
+    """A provider, guards that are taken away together, a limit that is not set, and the check that fails for it."""
+    for provider, table in WITHOUT.items():
+        taken = [(frozenset(names.split("+")), frozenset[str](), names, checks) for names, checks in table.items()]
+        unset = [(frozenset[str](), frozenset({n}), f"a limit on {n}", checks) for n, checks in WITHOUT_LIMIT.items()]
+        for guards, limit, what, checks in (*taken, *unset):
+            for check in checks:
+                if not says_nothing(provider, *guards, check):
+                    yield pytest.param(provider, guards, limit, check, id=f"{provider} without {what}: {check.name}")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if not says_nothing(case.provider, *case.guards, case.check)], ids=str
-)
 @pytest.mark.guard("attacks")
-def test_a_check_fails_without_its_guard(case: Case, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for needed in {case.provider, "docker" if case.check is files.engines else case.provider}:
+@pytest.mark.parametrize(("provider", "guards", "limit", "check"), cases())
+def test_a_check_fails_without_its_guard(
+    provider: str, guards: frozenset[str], limit: Any, check: Check, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for needed in {provider, "docker" if check is files.engines else provider}:
         _available(needed)
     weaken.unverified(monkeypatch)
-    weaken.weaken(monkeypatch, case.provider, case.guards)
-    sandbox = KINDS[case.provider](PYTHON, open_folder / "scratch")
-    unlimited: Any = frozenset({case.limit} if case.limit else ())
-    with Bench(sandbox, PYTHON, open_folder, unlimited=unlimited, ending_s=0.5) as bench:
-        seen = tried(case.check, bench)
+    weaken.weaken(monkeypatch, provider, guards)
+    sandbox = KINDS[provider](PYTHON, open_folder / "scratch")
+    with Bench(sandbox, PYTHON, open_folder, unlimited=limit, ending_s=0.5) as bench:
+        seen = tried(check, bench)
     assert seen is not None
     assert not any(words in seen for words in ("did not answer", "broke off", "does not run"))
 
@@ -162,8 +138,8 @@ def _available(provider: str) -> None:
 @pytest.mark.parametrize("provider", KINDS)
 @pytest.mark.guard("attacks")
 def test_every_guard_is_missed_by_a_check(provider: str) -> None:
-    missed = {guard for case in CASES if case.provider == provider for guard in case.guards}
-    assert missed | (set(UNSERVED) & set(GUARDS[provider])) == set(GUARDS[provider])
+    missed = {guard for guards in WITHOUT[provider] for guard in guards.split("+")}
+    assert missed | (set(UNSERVED) & GUARDS[provider].keys()) == GUARDS[provider].keys()
 
 
 # What the look from inside, before the first command, says of each.
@@ -212,43 +188,25 @@ def test_the_look_from_inside_misses_a_guard(
     assert SAYS[provider][guard] in caught.value.message
 
 
-class Careless:
-    """A sandbox whose processes are not ended when they are asked to be."""
-
-    name = "local"
-
-    def __init__(self, sandbox: Sandbox) -> None:
-        self.sandbox, self.started = sandbox, list[Process]()
-
-    def start(self, command: Command) -> Any:
-        self.started.append(self.sandbox.start(command))
-        return Unstoppable(self.started[-1])
-
-
-class Unstoppable:
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._process, name)
-
-    def stop(self) -> None:
-        """Nothing."""
-
-
 @pytest.mark.parametrize(
     ("check", "says"),
     [(bounds.orphans, "processes went on"), (bounds.leftovers, "there is still")],
     ids=["orphans", "rest"],
 )
-def test_a_sandbox_that_leaves_something_behind_is_found_out(check: Check, says: str, open_folder: Path) -> None:
-    careless: Any = Careless(LocalSandbox(PYTHON, open_folder / "scratch"))
+def test_a_sandbox_that_leaves_something_behind_is_found_out(
+    check: Check, says: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes are not ended when they are asked to be."""
+    sandbox = LocalSandbox(PYTHON, open_folder / "scratch")
+    sandbox.promises()
+    stop, started = SupervisedProcess.stop, list[SupervisedProcess]()
+    monkeypatch.setattr(SupervisedProcess, "stop", lambda process: started.append(process))
     try:
-        with Bench(careless, PYTHON, open_folder) as bench:
+        with Bench(sandbox, PYTHON, open_folder) as bench:
             assert says in (tried(check, bench) or "it held")
     finally:
-        for process in careless.started:
-            process.stop()
+        for process in started:
+            stop(process)
 
 
 def test_a_guest_that_does_not_run_holds_nothing(open_folder: Path) -> None:
