@@ -20,82 +20,79 @@ from sandbox.docker import endpoint, engine, provider
 from sandbox.docker.engine import Engine
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import EngineLost, SandboxUnavailable
+from tests.local_image import engine_here
 
 NOBODY = (1 << 22) + 1  # beyond every number that Linux gives to a process
 
 
-def refusal(monkeypatch: pytest.MonkeyPatch, host: str | None) -> SandboxUnavailable:
-    if host is None:
-        monkeypatch.delenv("DOCKER_HOST", raising=False)
-    else:
+def refusal(monkeypatch: pytest.MonkeyPatch, host: str | None) -> str:
+    """Its message and its hint."""
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    if host:
         monkeypatch.setenv("DOCKER_HOST", host)
     with pytest.raises(SandboxUnavailable) as caught:
         Engine()
-    return caught.value
+    assert caught.value.hint
+    return f"{caught.value.message}. {caught.value.hint}"
 
 
-def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (f"{tmp_path}/none.sock", f"{tmp_path}/neither.sock"))
+@contextlib.contextmanager
+def listening(place: Path, mode: int = 0o666) -> Iterator[None]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.bind(str(place))
+        place.chmod(mode)
+        sock.listen(8)
+        yield
+
+
+def test_an_engine_that_is_not_there_dead_mute_or_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    none, dead, mute = (tmp_path / name for name in ("none.sock", "dead.sock", "mute.sock"))
+    monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (f"{none}",))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    found = refusal(monkeypatch, None)
-    assert found.message == "there is no container engine on this machine"
-    assert "Start it" in found.hint and "--sandbox bwrap" in found.hint
-
-
-def test_a_variable_that_names_no_engine_is_named_with_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = refusal(monkeypatch, f"unix://{tmp_path}/none.sock")
-    assert f"{tmp_path}/none.sock, which DOCKER_HOST names" in found.message
-    assert "unset DOCKER_HOST" in found.hint
-
-
-def test_an_engine_whose_daemon_has_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
-        gone.bind(str(tmp_path / "dead.sock"))
-    monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (f"{tmp_path}/none.sock", f"{tmp_path}/dead.sock"))
-    assert f"nobody answers at {tmp_path}/dead.sock" in refusal(monkeypatch, None).message
-
-
-def test_an_engine_that_answers_with_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refusal(monkeypatch, None)
+    assert said.startswith("there is no container engine on this machine. Start it") and "--sandbox bwrap" in said
+    said = refusal(monkeypatch, f"unix://{none}")
+    assert f"{none}, which DOCKER_HOST names" in said and "unset DOCKER_HOST" in said
+    with listening(dead):
+        pass
+    monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (f"{none}", f"{dead}"))
+    assert f"nobody answers at {dead}" in refusal(monkeypatch, None)
     monkeypatch.setattr(engine, "_TIMEOUT_S", 0.5)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
-        silent.bind(str(tmp_path / "silent.sock"))
-        silent.listen(8)
-        found = refusal(monkeypatch, f"unix://{tmp_path}/silent.sock")
-    assert "does not answer" in found.message and "docker info" in found.hint
+    with listening(mute):
+        said = refusal(monkeypatch, f"unix://{mute}")
+    assert "does not answer" in said and "docker info" in said
+    said = refusal(monkeypatch, "tcp://192.0.2.1:2375")
+    assert "only one on this machine can be given files" in said and "Unset DOCKER_HOST" in said
 
 
-def test_an_engine_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = refusal(monkeypatch, "tcp://192.0.2.1:2375")
-    assert "only one on this machine can be given files" in found.message
-    assert "DOCKER_HOST" in found.hint
+PODMAN = {"Components": [{"Name": "Podman Engine", "Version": "5.6.0"}, {"Name": "Conmon"}]}
 
 
 @pytest.mark.parametrize(
-    ("info", "version"),
+    ("info", "version", "why", "fix"),
     [
-        ({"BuildahVersion": "1.41.4"}, {}),
-        ({}, {"Components": [{"Name": "Podman Engine", "Version": "5.6.0"}, {"Name": "Conmon"}]}),
+        ({"BuildahVersion": "1.41.4"}, {}, "is Podman", "Docker's engine"),
+        ({}, PODMAN, "is Podman", "Docker's engine"),
+        ({"SecurityOptions": ["name=seccomp", "name=rootless"]}, {}, "without root", "--sandbox bwrap"),
+        ({"SecurityOptions": ["name=seccomp", "name=userns"]}, {}, "maps user ids", "--sandbox bwrap"),
     ],
-    ids=["by its information", "by its version"],
+    ids=["Podman by its information", "Podman by its version", "rootless", "user ids"],
 )
-def test_podman_is_refused_by_name(
-    info: dict[str, Any], version: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_an_engine_with_which_nothing_was_tried_is_refused(
+    info: dict[str, Any], version: dict[str, Any], why: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    available_engine()
+    engine_here()
     monkeypatch.setattr("docker.APIClient.info", lambda self: info)
     if version:  # the SDK asks for it too, to know which API it speaks
         told = {"ApiVersion": "1.41", **version}
         monkeypatch.setattr("docker.APIClient.version", lambda self, api_version=True: told)
-    with pytest.raises(SandboxUnavailable, match="is Podman") as caught:
-        Engine()
-    assert "Docker's engine" in caught.value.hint
+    said = refusal(monkeypatch, None)
+    assert why in said and fix in said
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket")  # of the SDK, where it cannot connect
 def test_an_engine_that_goes_away_is_lost(tmp_path: Path) -> None:
-    available_engine()
+    engine_here()
     asked = Engine()
     asked._api = docker.APIClient(base_url=f"unix://{tmp_path}/engine.sock", version="1.41", timeout=5.0)
     with contextlib.closing(asked._api), pytest.raises(EngineLost, match="attach to a container") as caught:
@@ -106,18 +103,9 @@ def test_an_engine_that_goes_away_is_lost(tmp_path: Path) -> None:
     assert "agent resume" in hint
 
 
-@pytest.mark.parametrize(("option", "why"), [("name=rootless", "without root"), ("name=userns", "maps user ids")])
-def test_an_engine_for_which_we_are_somebody_else(option: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    available_engine()
-    monkeypatch.setattr("docker.APIClient.info", lambda self: {"SecurityOptions": ["name=seccomp", option]})
-    with pytest.raises(SandboxUnavailable, match=why) as caught:
-        Engine()
-    assert "--sandbox bwrap" in caught.value.hint
-
-
 def test_an_engine_whose_processes_are_not_those_seen_here(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As from inside a container, or with a virtual machine between: its numbers are somebody else's here."""
-    available_engine()
+    engine_here()
     bystander = os.getpid()
     start = Engine.start
     monkeypatch.setattr(Engine, "start", lambda self, made: start(self, made) and bystander)
@@ -138,15 +126,6 @@ def test_a_container_that_runs_and_is_not_seen_here_is_none_that_has_ended(monke
     assert not provider._identity(ending, NOBODY, "a" * 64).alive
 
 
-def available_engine() -> None:
-    try:
-        Engine()
-    except SandboxUnavailable as error:
-        if os.environ.get("RATCHET_REQUIRE_DOCKER") == "1":
-            raise
-        pytest.skip(f"there is no engine here: {error}")
-
-
 @pytest.fixture
 def nobody() -> Iterator[None]:
     """A user to whom nothing is open. Root is refused nothing."""
@@ -160,30 +139,17 @@ def nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_an_engine_that_is_closed_to_us(monkeypatch: pytest.MonkeyPatch, nobody: None) -> None:
-    place = Path("/tmp") / f"closed-{os.getpid()}.sock"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.bind(str(place))
-        try:
-            place.chmod(0)
-            listening.listen(1)
-            found = refusal(monkeypatch, f"unix://{place}")
-        finally:
-            place.unlink()
-    assert "you may not use the container engine" in found.message
-    assert "usermod" in found.hint
-
-
-def test_beyond_a_closed_engine_the_users_own_is_found(monkeypatch: pytest.MonkeyPatch, nobody: None) -> None:
-    """It runs without root, and is refused for that: by `Engine`, which says so."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
+def test_an_engine_that_is_closed_to_us_is_told_unless_a_users_own_is_found(
+    monkeypatch: pytest.MonkeyPatch, nobody: None
+) -> None:
+    """The user's own runs without root, and is refused for that: by `Engine`, which says so."""
+    with tempfile.TemporaryDirectory() as folder:
         closed, own = Path(folder, "closed.sock"), Path(folder, "docker.sock")
-        for place in (closed, own):
-            listening = ending.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            listening.bind(str(place))
-            listening.listen(1)
-        closed.chmod(0)
-        monkeypatch.delenv("DOCKER_HOST", raising=False)
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (str(closed),))
-        assert endpoint.find_socket() == str(own)
+        with listening(closed, 0):
+            said = refusal(monkeypatch, f"unix://{closed}")
+            assert "you may not use the container engine" in said and "usermod" in said
+            monkeypatch.delenv("DOCKER_HOST")
+            monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+            monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (str(closed),))
+            with listening(own):
+                assert endpoint.find_socket() == str(own)

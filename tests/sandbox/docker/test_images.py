@@ -50,7 +50,6 @@ def fails(call: Callable[[], object], kind: type[RatchetError]) -> str:
     return caught.value.message
 
 
-@pytest.mark.slow
 def test_an_image_is_made_without_a_network_and_says_what_it_holds(cpu_image: str, local_images: Images) -> None:
     found = images.inspect(cpu_image, local_images.engine)
     assert found == images.Contents(sys.version.split()[0], "/usr/local/bin/python3", TORCH, None)
@@ -61,7 +60,6 @@ def test_an_image_is_made_without_a_network_and_says_what_it_holds(cpu_image: st
     assert labels["org.opencontainers.image.base.name"] == local_images.with_torch
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rocm", "cuda"])
 def test_the_images_for_gpus_are_made_on_any_base(kind: images.Kind, local_images: Images) -> None:
     name = local_images.name(kind)
@@ -101,7 +99,6 @@ def test_a_guest_runs_with_the_images_own_python(
     assert told == {"python": "/usr/local/bin/python3", "torch": TORCH, "ours": False}
 
 
-@pytest.mark.slow
 def test_the_python_that_the_images_path_leads_to_is_used_whatever_path_a_command_is_given(
     local_images: Images, guests_of: Callable[..., Run], open_folder: Path
 ) -> None:
@@ -146,7 +143,6 @@ def test_an_image_without_python_is_refused(local_images: Images, open_folder: P
     assert "has no python3" in fails(sandbox.promises, ImageUnusable)
 
 
-@pytest.mark.slow
 def test_an_image_without_a_pytorch_that_will_do_is_refused(local_images: Images) -> None:
     assert "has no PyTorch" in fails(lambda: images.inspect(local_images.bare, local_images.engine), ImageUnusable)
     assert images.inspect(local_images.bare, local_images.engine, need_torch=False).torch is None
@@ -219,7 +215,6 @@ def test_arguments_that_cannot_be_taken_are_refused(given: dict[str, str], local
     assert "secret" not in said
 
 
-@pytest.mark.slow
 def test_nothing_is_fetched_unless_the_network_is_given(
     local_images: Images,
     serve: Callable[..., tuple[str, list[str]]],
@@ -256,7 +251,6 @@ def test_a_base_that_cannot_be_fetched_is_told_so(
     assert f"cannot fetch the image {address}/no:1" in said
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("host_network")
 @pytest.mark.guard("image build")
 def test_an_image_for_a_target_holds_what_it_requires_and_none_of_its_code(
@@ -297,7 +291,6 @@ def test_an_image_for_a_target_holds_what_it_requires_and_none_of_its_code(
     assert images.inspect(name, local_images.engine).torch == TORCH
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("host_network")
 def test_a_package_that_writes_over_pytorch_ends_the_build(
     local_images: Images,
