@@ -43,20 +43,16 @@ def ended(process: Process, until: Until) -> Ended:
     return result
 
 
-def test_a_message_goes_there_and_back(run: Any) -> None:
-    process = run("channel.send({'heard': channel.receive()})")
-    process.channel.send({"say": "hello"})
-    assert process.channel.receive(20.0) == {"heard": {"say": "hello"}}
-
-
-def test_an_exit_status_is_a_result(run: Any, until: Until) -> None:
-    result = ended(run("sys.exit(7)"), until)
-    assert (result.status, result.signal, result.reason) == (7, None, "exited")
-
-
-def test_a_signal_is_a_result(run: Any, until: Until) -> None:
-    result = ended(run("import signal; os.kill(os.getpid(), signal.SIGSEGV)"), until)
-    assert (result.status, result.signal, result.reason) == (None, signal.SIGSEGV, "signal")
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        ("sys.exit(7)", (7, None, "exited")),
+        ("import signal; os.kill(os.getpid(), signal.SIGSEGV)", (None, signal.SIGSEGV, "signal")),
+    ],
+)
+def test_an_end_is_a_result(code: str, end: tuple[int | None, int | None, str], run: Any, until: Until) -> None:
+    result = ended(run(code), until)
+    assert (result.status, result.signal, result.reason) == end
 
 
 def test_a_process_that_lets_go_of_its_channel_may_still_say_how_it_ends(run: Any) -> None:
@@ -75,43 +71,51 @@ def test_nothing_is_open_but_the_standard_descriptors_and_there_is_nothing_to_re
     assert told["input"] == ""
 
 
-def test_stdout_and_stderr_are_kept_together(run: Any, until: Until) -> None:
+def test_stdout_and_stderr_are_kept_together_and_of_much_the_end(run: Any, until: Until) -> None:
     code = "print('out', flush=True); print('err', file=sys.stderr); sys.stdout.buffer.write(b'\\xff')"
     result = ended(run(code), until)
     assert (result.output_tail, result.output_bytes) == ("out\nerr\n\N{REPLACEMENT CHARACTER}", 9)
-
-
-def test_only_the_end_of_a_long_output_is_kept(run: Any, until: Until) -> None:
     result = ended(run("print('a' * 200_000, 'the end')"), until)
-    assert result.output_bytes == 200_009
-    assert len(result.output_tail) == 64 << 10
+    assert (result.output_bytes, len(result.output_tail)) == (200_009, 64 << 10)
     assert result.output_tail.endswith("the end\n")
 
 
-def test_memory_is_counted_over_all_processes(run: Any, until: Until) -> None:
-    code = "[os.fork() for _ in range(2)]; held = bytearray(b'x' * (50 << 20)); import time; time.sleep(600)"
-    assert ended(run(code, limits=Limits(memory_bytes=150 << 20)), until).reason == "memory limit"
+@pytest.mark.parametrize(
+    ("code", "limits", "reason"),
+    [
+        (
+            "[os.fork() for _ in range(2)]; held = bytearray(b'x' * (50 << 20)); import time; time.sleep(600)",
+            Limits(memory_bytes=150 << 20),
+            "memory limit",
+        ),
+        (
+            "held = bytearray(b'x' * (50 << 20)); import time; time.sleep(0.5)",
+            Limits(memory_bytes=500 << 20),
+            "exited",
+        ),
+        (
+            "import threading, time\nfor _ in range(30): threading.Thread(target=time.sleep, args=(600,)).start()",
+            Limits(processes=20),
+            "process limit",
+        ),
+    ],
+    ids=["memory of all processes", "memory below the limit", "threads count as processes"],
+)
+def test_limits_are_of_the_whole_tree(code: str, limits: Limits, reason: str, run: Any, until: Until) -> None:
+    assert ended(run(code, limits=limits), until).reason == reason
 
 
-def test_memory_below_the_limit_is_left_alone(run: Any, until: Until) -> None:
-    code = "held = bytearray(b'x' * (50 << 20)); import time; time.sleep(0.5)"
-    assert ended(run(code, limits=Limits(memory_bytes=500 << 20)), until).reason == "exited"
-
-
-def test_threads_count_as_processes(run: Any, until: Until) -> None:
-    code = "import threading, time\nfor _ in range(30): threading.Thread(target=time.sleep, args=(600,)).start()"
-    assert ended(run(code, limits=Limits(processes=20)), until).reason == "process limit"
-
-
-def test_stop_ends_what_left_its_session(run: Any, marked: Marked) -> None:
+@pytest.mark.parametrize("frozen", [False, True])
+def test_stop_ends_what_left_its_session(frozen: bool, run: Any, marked: Marked) -> None:
     mark = f"MARK={secrets.token_hex(8)}"
-    code = ESCAPE.format(work=SPINS) + "channel.send({'ready': True}); channel.receive()"
-    process = run(code, env=dict([mark.split("=")]))
-    assert process.channel.receive(20.0) == {"ready": True}
+    process = run(ESCAPE.format(work=SPINS) + "channel.send({}); channel.receive()", env=dict([mark.split("=")]))
+    process.channel.receive(20.0)
     assert len(marked(mark)) >= 2
+    if frozen:
+        process.freeze()
     result = process.stop()
     assert (result.status, result.signal, result.reason) == (None, signal.SIGKILL, "stopped")
-    assert marked(mark) == []
+    assert result == process.stop() == process.poll() and marked(mark) == []
 
 
 def test_a_normal_end_leaves_nothing_behind(run: Any, until: Until, marked: Marked) -> None:
@@ -147,12 +151,6 @@ def test_forking_faster_than_anybody_looks_does_not_help(run: Any, open_folder: 
     assert heartbeat.stat().st_size == last
 
 
-def test_stopping_twice_is_stopping_once(run: Any) -> None:
-    process = run("channel.receive()")
-    assert process.poll() is None
-    assert process.stop() == process.stop() == process.poll()
-
-
 def test_a_frozen_tree_uses_no_cpu_time_and_goes_on_when_thawed(run: Any, until: Until) -> None:
     code = ESCAPE.format(work=SPINS) + "channel.send({})\nwhile True: pass"
     process = run(code)
@@ -167,27 +165,6 @@ def test_a_frozen_tree_uses_no_cpu_time_and_goes_on_when_thawed(run: Any, until:
         assert second.cpu_time_s == first.cpu_time_s
         process.thaw()
         until(lambda used=second.cpu_time_s: process.usage().cpu_time_s > used + 0.02)
-
-
-def test_a_frozen_process_answers_only_when_thawed(run: Any) -> None:
-    process = run("while True: channel.send(channel.receive())")
-    process.channel.send({"n": 1})
-    assert process.channel.receive(20.0) == {"n": 1}
-    process.freeze()
-    process.channel.send({"n": 2})
-    with pytest.raises(TimeoutError):
-        process.channel.receive(0.2)
-    process.thaw()
-    assert process.channel.receive(20.0) == {"n": 2}
-
-
-def test_a_frozen_tree_can_be_stopped(run: Any, marked: Marked) -> None:
-    mark = f"MARK={secrets.token_hex(8)}"
-    process = run(ESCAPE.format(work=SLEEPS) + "channel.send({}); channel.receive()", env=dict([mark.split("=")]))
-    process.channel.receive(20.0)
-    process.freeze()
-    assert process.stop().reason == "stopped"
-    assert marked(mark) == []
 
 
 def test_freezing_what_has_ended_does_nothing(run: Any, until: Until) -> None:
@@ -289,7 +266,7 @@ def test_a_broken_working_directory_is_an_error_of_starting(run: Any, tmp_path: 
         run("pass", cwd=tmp_path / "missing")
 
 
-def test_a_process_outlives_the_thread_that_started_it(run: Any) -> None:
+def test_a_process_outlives_the_thread_that_started_it_and_answers_unless_it_is_frozen(run: Any) -> None:
     started: list[Process] = []
     thread = threading.Thread(target=lambda: started.append(run("while True: channel.send(channel.receive())")))
     thread.start()
@@ -300,6 +277,12 @@ def test_a_process_outlives_the_thread_that_started_it(run: Any) -> None:
         assert process.channel.receive(20.0) == {"n": n}
         threading.Event().wait(0.05)
     assert process.poll() is None
+    process.freeze()  # frozen, it does not answer
+    process.channel.send({"n": 5})
+    with pytest.raises(TimeoutError):
+        process.channel.receive(0.2)
+    process.thaw()
+    assert process.channel.receive(20.0) == {"n": 5}
 
 
 def test_it_never_promises_containment_it_has_not(sandbox_provider: Sandbox) -> None:

@@ -10,10 +10,10 @@ import json
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,13 +28,20 @@ pytestmark = pytest.mark.slow
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Run
 
-OFFLINE = {"COMPILER": "no"}
+
+@pytest.fixture(scope="session")
+def build(local_images: Images) -> Callable[..., str]:
+    """An image of a kind, the cpu's, with nothing that a network is needed for but what is given."""
+
+    def make(base: str, kind: images.Kind = "cpu", args: Mapping[str, str] | None = None, **given: Any) -> str:
+        return images.build(kind, local_images.engine, base=base, args={"COMPILER": "no", **(args or {})}, **given)
+
+    return make
 
 
 @pytest.fixture(scope="session")
-def cpu_image(local_images: Images) -> str:
-    name = local_images.name("cpu")
-    return images.build("cpu", local_images.engine, base=local_images.with_torch, tag=name, args=OFFLINE)
+def cpu_image(local_images: Images, build: Callable[..., str]) -> str:
+    return build(local_images.with_torch, tag=local_images.name("cpu"))
 
 
 @pytest.fixture
@@ -43,11 +50,21 @@ def host_network(local_images: Images) -> None:
         pytest.skip("builds have a network of their own here, from which a server of the test is not seen")
 
 
-def fails(call: Callable[[], object], kind: type[RatchetError]) -> str:
+def fails(kind: type[RatchetError], call: Callable[..., object], *given: Any, **named: Any) -> str:
+    """Its message and its hint."""
     with pytest.raises(kind) as caught:
-        call()
+        call(*given, **named)
     assert caught.value.hint
-    return caught.value.message
+    return f"{caught.value.message}\n{caught.value.hint}"
+
+
+def refused_by_all(image: str, local_images: Images, folder: Path) -> list[str]:
+    """What is said of an image where it is looked into, and where a run would use it."""
+    sandbox = DockerSandbox("python3", folder / "scratch", owned=(folder,), image=image)
+    return [
+        fails(ImageUnusable, images.inspect, image, local_images.engine),
+        fails(ImageUnusable, sandbox.promises),
+    ]
 
 
 def test_an_image_is_made_without_a_network_and_says_what_it_holds(cpu_image: str, local_images: Images) -> None:
@@ -61,28 +78,19 @@ def test_an_image_is_made_without_a_network_and_says_what_it_holds(cpu_image: st
 
 
 @pytest.mark.parametrize("kind", ["rocm", "cuda"])
-def test_the_images_for_gpus_are_made_on_any_base(kind: images.Kind, local_images: Images) -> None:
-    name = local_images.name(kind)
-    images.build(kind, local_images.engine, base=local_images.with_torch, tag=name, args=OFFLINE)
-    config = local_images.config(name)
+def test_the_images_for_gpus_are_made_on_any_base(
+    kind: images.Kind, local_images: Images, build: Callable[..., str]
+) -> None:
+    config = local_images.config(build(local_images.with_torch, kind, tag=local_images.name(kind)))
     variables = dict(each.split("=", 1) for each in config["Env"])
     assert {value for name, value in variables.items() if name.startswith("TORCHINDUCTOR_")} == {"0"}
-    assert config["User"] == "65534:65534"
-    assert config["Labels"]["ratchet.image"] == kind
+    assert (config["User"], config["Labels"]["ratchet.image"]) == ("65534:65534", kind)
 
 
 def test_bases_are_pinned() -> None:
     for kind in images.KINDS:
         name, _, tag = images.arguments_of(kind)["BASE"].partition(":")
         assert name and any(sign.isdigit() for sign in tag) and "latest" not in tag
-
-
-def test_what_an_image_holds_is_asked_of_it_and_not_of_its_labels(local_images: Images) -> None:
-    label = 'LABEL ratchet.image="cpu" ratchet.torch="9.9"'
-    lying = local_images.of_files("lying", {}, label)
-    (listed,) = (image for image in images.list_images(local_images.engine) if image.name == lying)
-    assert listed.torch == "9.9"
-    assert "has no PyTorch" in fails(lambda: images.inspect(lying, local_images.engine), ImageUnusable)
 
 
 def test_a_guest_runs_with_the_images_own_python(
@@ -105,6 +113,8 @@ def test_the_python_that_the_images_path_leads_to_is_used_whatever_path_a_comman
     environment = {
         "opt/venv/bin/python3": Path(sys.executable).resolve().read_bytes(),
         "opt/venv/pyvenv.cfg": b"home = /usr/local/bin\n",
+        # every distribution has some of what the look from inside must not see of this machine
+        **dict.fromkeys(("etc/shadow", "etc/ssh/ssh_config", "run/docker.sock", "root/.ssh/config"), b"nobody's\n"),
     }
     image = local_images.of_files("venv", environment, "ENV PATH=/opt/venv/bin:/usr/bin:/bin", 'ENTRYPOINT ["/no"]')
     sandbox = DockerSandbox("python3", open_folder / "scratch", owned=(open_folder,), image=image)
@@ -114,55 +124,36 @@ def test_the_python_that_the_images_path_leads_to_is_used_whatever_path_a_comman
     assert process.channel.receive(30.0) == {"prefix": "/opt/venv"}
 
 
-def test_files_of_an_image_are_not_taken_for_this_machines(local_images: Images, open_folder: Path) -> None:
-    """Every distribution has some of what the look from inside must not see of this machine."""
-    own = ("etc/shadow", "etc/ssh/ssh_config", "run/docker.sock", "var/run/docker.sock", "root/.ssh/config")
-    image = local_images.of_files("distribution", dict.fromkeys(own, b"nobody's\n"))
-    assert DockerSandbox("python3", open_folder / "scratch", owned=(open_folder,), image=image).promises().contained
-
-
-def test_a_missing_image_is_refused(local_images: Images, open_folder: Path) -> None:
-    sandbox = DockerSandbox("python3", open_folder / "scratch", image="ratchet-test/nothing:1")
-    assert "has no image ratchet-test/nothing:1" in fails(sandbox.promises, ImageUnusable)
-
-
-def test_an_image_for_another_processor_is_refused(local_images: Images, open_folder: Path) -> None:
-    image = local_images.of_another_machine()
-    for use in (
-        lambda: images.inspect(image, local_images.engine),
-        lambda: images.build("cpu", local_images.engine, base=image),
-        DockerSandbox("python3", open_folder / "scratch", image=image).promises,
+def test_an_image_that_cannot_be_used_is_refused_with_the_reason(
+    local_images: Images, build: Callable[..., str], open_folder: Path
+) -> None:
+    other = local_images.of_another_machine()
+    for image, said in (
+        ("ratchet-test/nothing:1", "has no image ratchet-test/nothing:1"),
+        (other, "wrong architecture"),
+        (local_images.of_files("shell", {}, python=False), "has no python3"),
+        (local_images.of_files("volume", {}, "VOLUME /data"), "volumes (/data)"),
     ):
-        assert "wrong architecture" in fails(use, ImageUnusable)
+        for told in refused_by_all(image, local_images, open_folder):
+            assert said in told
+    assert "wrong architecture" in fails(ImageUnusable, build, other)
 
 
-def test_an_image_without_python_is_refused(local_images: Images, open_folder: Path) -> None:
-    image = local_images.of_files("shell", {}, python=False)
-    assert "has no python3" in fails(lambda: images.inspect(image, local_images.engine), ImageUnusable)
-    sandbox = DockerSandbox("python3", open_folder / "scratch", image=image)
-    assert "has no python3" in fails(sandbox.promises, ImageUnusable)
-
-
-def test_an_image_without_a_pytorch_that_will_do_is_refused(local_images: Images) -> None:
-    assert "has no PyTorch" in fails(lambda: images.inspect(local_images.bare, local_images.engine), ImageUnusable)
-    assert images.inspect(local_images.bare, local_images.engine, need_torch=False).torch is None
+def test_an_image_without_a_pytorch_that_will_do_is_refused_whatever_its_labels_say(local_images: Images) -> None:
+    lying = local_images.of_files("lying", {}, 'LABEL ratchet.image="cpu" ratchet.torch="9.9"')
+    (listed,) = (image for image in images.list_images(local_images.engine) if image.name == lying)
+    assert listed.torch == "9.9"
     old = local_images.of_files("old", package("torch", "2.8.0"))
-    assert "PyTorch 2.8.0, which is too old: a run needs 2.9" in fails(
-        lambda: images.inspect(old, local_images.engine), ImageUnusable
-    )
-
-
-def test_a_pytorch_that_does_not_load_is_told_with_its_reason(local_images: Images) -> None:
-    broken = {f"{PACKAGES}/torch/__init__.py": b"raise OSError('libamdhip64.so: cannot open\\x1b[31m')\n"}
-    image = local_images.of_files("broken", broken)
-    said = fails(lambda: images.inspect(image, local_images.engine), ImageUnusable)
-    assert "says of torch: OSError: libamdhip64.so: cannot open" in said and "\x1b" not in said
-
-
-def test_an_image_that_declares_volumes_is_refused(local_images: Images, open_folder: Path) -> None:
-    image = local_images.of_files("volume", {}, "VOLUME /data")
-    sandbox = DockerSandbox("python3", open_folder / "scratch", image=image)
-    assert "volumes (/data)" in fails(sandbox.promises, ImageUnusable)
+    init = b"raise OSError('libamdhip64.so: cannot open\\x1b[31m')\n"
+    broken = local_images.of_files("broken", {f"{PACKAGES}/torch/__init__.py": init})
+    for image, said in (
+        (lying, "has no PyTorch"),
+        (old, "PyTorch 2.8.0, which is too old: a run needs 2.9"),
+        (broken, "says of torch: OSError: libamdhip64.so: cannot open"),
+    ):
+        told = fails(ImageUnusable, images.inspect, image, local_images.engine)
+        assert said in told and "\x1b" not in told
+    assert images.inspect(lying, local_images.engine, need_torch=False).torch is None
 
 
 @pytest.mark.parametrize(
@@ -174,81 +165,59 @@ def test_an_image_that_does_not_answer_is_ended(
     monkeypatch.setattr(image_check, "_TIMEOUT_S", 3.0)
     script = {"usr/local/bin/python3": f"#!/bin/sh\n{does}\n".encode()}
     image = local_images.of_files("mute", script, python=False)
-    before = local_images.containers_of(image)
-    assert said in fails(lambda: images.inspect(image, local_images.engine), ImageUnusable)
-    assert local_images.containers_of(image) == before == []
+    assert said in fails(ImageUnusable, images.inspect, image, local_images.engine)
+    assert local_images.containers_of(image) == []
 
 
-def test_a_step_that_fails_is_told_with_its_last_words(local_images: Images) -> None:
-    lines: list[str] = []
-    said = fails(
-        lambda: images.build(
-            "cpu", local_images.engine, base=local_images.bare, args={**OFFLINE, "TORCH": "2.13.0"}, say=lines.append
+@pytest.mark.parametrize(
+    ("does", "kind", "said"),
+    [
+        (
+            "echo No module named pip\nexit 1",
+            ImageBuildFailed,
+            ["it failed at RUN set -e", "No module named pip", "status 1"],
         ),
-        ImageBuildFailed,
-    )
-    assert "it failed at RUN set -e" in said and "No module named pip" in said and "status 1" in said
+        ("echo Temporary failure resolving somewhere\nexit 100", ImageBuildFailed, ["--yes allows it"]),
+        ("cat /bin/sh > /dev/full", DiskFull, ["goes on from there"]),
+    ],
+    ids=["with its last words", "for want of a network", "for want of space"],
+)
+def test_a_step_that_fails_is_told(
+    does: str, kind: type[RatchetError], said: list[str], local_images: Images, build: Callable[..., str]
+) -> None:
+    """The base's python3 says what a program of the step would."""
+    script = {"usr/local/bin/python3": f"#!/bin/sh\n{does}\n".encode()}
+    base, lines = local_images.of_files("failing", script, python=False), list[str]()
+    told = fails(kind, build, base, args={"TORCH": "2.13.0"}, say=lines.append)
+    assert all(words in told for words in said) and len(told) < 4000
     assert any(line.startswith("Step ") for line in lines)
-    assert len(said) < 4000
-
-
-def test_a_step_that_needs_the_network_is_told_so(local_images: Images) -> None:
-    # as `apt-get` says it, on a base that has none: its python3 says it instead
-    script = {"usr/local/bin/python3": b"#!/bin/sh\necho Temporary failure resolving somewhere\nexit 100\n"}
-    base = local_images.of_files("resolving", script, python=False)
-    with pytest.raises(ImageBuildFailed) as caught:
-        images.build("cpu", local_images.engine, base=base, args={**OFFLINE, "TORCH": "2.13.0"})
-    assert "--yes allows it" in caught.value.hint
-
-
-def test_a_disk_that_fills_up_is_no_fault_of_the_build(local_images: Images) -> None:
-    script = {"usr/local/bin/python3": b"#!/bin/sh\ncat /bin/sh > /dev/full\n"}
-    base = local_images.of_files("full", script, python=False)
-    with pytest.raises(DiskFull) as caught:
-        images.build("cpu", local_images.engine, base=base, args={**OFFLINE, "TORCH": "2.13.0"})
-    assert "goes on from there" in caught.value.hint
 
 
 @pytest.mark.parametrize("given", [{"UNHEARD": "of"}, {"BASE": "other"}, {"TORCH_INDEX": "https://me:secret@there/"}])
-def test_arguments_that_cannot_be_taken_are_refused(given: dict[str, str], local_images: Images) -> None:
-    said = fails(lambda: images.build("cpu", local_images.engine, args=given), ImageBuildFailed)
-    assert "secret" not in said
+def test_arguments_that_cannot_be_taken_are_refused(given: dict[str, str], build: Callable[..., str]) -> None:
+    assert "secret" not in fails(ImageBuildFailed, build, None, args=given)
 
 
 def test_nothing_is_fetched_unless_the_network_is_given(
     local_images: Images,
+    build: Callable[..., str],
     serve: Callable[..., tuple[str, list[str]]],
     registry: Callable[[str, bytes], dict[str, bytes]],
 ) -> None:
     address, asked = serve(registry("base", local_images.layer()))
-    base, name = f"{address}/base:1", local_images.name("fetched")
-    said = fails(lambda: images.build("cpu", local_images.engine, base=base, args=OFFLINE), ImageBuildFailed)
-    assert "takes a network" in said and asked == []
-    assert images.fetched("cpu", local_images.engine, base=base, args=OFFLINE) == [f"the image {base}"]
+    base, name, engine = f"{address}/base:1", local_images.name("fetched"), local_images.engine
+    assert "takes a network" in fails(ImageBuildFailed, build, base) and asked == []
+    assert images.fetched("cpu", engine, base=base, args={"COMPILER": "no"}) == [f"the image {base}"]
+    unknown = fails(ImageBuildFailed, build, f"{address}/no:1", network=True)
+    assert f"cannot fetch the image {address}/no:1" in unknown
 
     local_images.made.append(base)
     lines: list[str] = []
-    said = fails(
-        lambda: images.build(
-            "cpu", local_images.engine, base=base, args=OFFLINE, tag=name, network=True, say=lines.append
-        ),
-        ImageUnusable,
-    )
-    assert asked and f"fetching {base}" in lines and images.fetched("cpu", local_images.engine, base=base) != []
-    assert images._digest_of(local_images.engine, base)["org.opencontainers.image.base.digest"].startswith("sha256:")
+    said = fails(ImageUnusable, build, base, tag=name, network=True, say=lines.append)
+    assert asked and f"fetching {base}" in lines and images.fetched("cpu", engine, base=base) != []
+    assert images._digest_of(engine, base)["org.opencontainers.image.base.digest"].startswith("sha256:")
     # it has a shell and nothing else: an image gets its name only when it can be used
-    assert f"the image {name} has no python3" in said
-    assert not local_images.engine.has_image(name)
-
-
-def test_a_base_that_cannot_be_fetched_is_told_so(
-    local_images: Images, serve: Callable[..., tuple[str, list[str]]]
-) -> None:
-    address, _ = serve({"/v2/": b"{}"})
-    said = fails(
-        lambda: images.build("cpu", local_images.engine, base=f"{address}/no:1", network=True), ImageBuildFailed
-    )
-    assert f"cannot fetch the image {address}/no:1" in said
+    assert f"the image {name} has no python3" in said and not engine.has_image(name)
 
 
 @pytest.mark.usefixtures("host_network")
@@ -303,8 +272,7 @@ def test_a_package_that_writes_over_pytorch_ends_the_build(
     target = write_files(tmp_path / "target", {"requirements.txt": "greedy\n"})
     index = {"PIP_INDEX_URL": f"http://{address}/simple"}
     said = fails(
-        lambda: images.build_for(target, local_images.engine, base=cpu_image, args=index, network=True),
-        ImageBuildFailed,
+        *(ImageBuildFailed, images.build_for, target, local_images.engine), base=cpu_image, args=index, network=True
     )
     assert "replaced what must stay: the files of torch are not those of the base" in said
 
