@@ -1,7 +1,4 @@
-"""`agent image build` and `agent image list`: what an image needs from the network is told, and asked for first.
-
-Does not use the network without a yes. How images are made is for `sandbox/docker/images.py`.
-"""
+"""`agent image build` and `agent image list`: what a build fetches is shown, and fetched only after a yes."""
 
 from __future__ import annotations
 
@@ -33,9 +30,9 @@ def build(arguments: argparse.Namespace) -> int:
     fetched = [] if kind is None else images.fetched(kind, engine, base=arguments.base, args=given)
     needs = list(fetched)
     if wanted is not None:
-        needs.append(wording.count(len(wanted.lines), "requirement") + _where(wanted, given_for))
-        for line in _about(wanted):
-            _say(line)
+        sources = ", ".join([given_for.get("PIP_INDEX_URL") or "pip's default index", *wanted.addresses])
+        needs.append(f"{wording.count(len(wanted.lines), 'requirement')} from {sources}, with what they require")
+        _about(wanted)
     if needs and not arguments.yes:
         _consent(needs, engine, wanted)
     started = time.monotonic()
@@ -79,32 +76,24 @@ def _sorted_out(
     pairs: Sequence[tuple[str, str]], kind: Kind | None, *, for_target: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Arguments for the image of the kind, and for the target's on top of it. Raises: WrongUsage."""
-    of_kind = images.arguments_of(kind) if kind else {}
-    of_target = images.arguments_of("target") if for_target else {}
-    known = sorted({*of_kind, *of_target} - {"BASE"})
+    takes = [images.arguments_of(each) if each else {} for each in (kind, "target" if for_target else None)]
+    known = sorted({name for each in takes for name in each} - {"BASE"})
     for name, _ in pairs:
         if name not in known:
             raise WrongUsage(f"--arg: there is no argument {name}", hint=f"There is {', '.join(known)}.")
-    given = dict(pairs)
-    return {name: given[name] for name in given if name in of_kind}, {
-        name: given[name] for name in given if name in of_target
-    }
+    of_kind, of_target = ({name: value for name, value in pairs if name in each} for each in takes)
+    return of_kind, of_target
 
 
-def _about(wanted: Requirements) -> Iterator[str]:
-    """What is installed for a target, and what is not."""
-    yield f"to install, from {', '.join(wanted.files)}:"
+def _about(wanted: Requirements) -> None:
+    """Say what is installed for a target, and what is not."""
+    _say(f"to install, from {', '.join(wanted.files)}:")
     for line in wanted.lines[:_SHOWN]:
-        yield f"    {wording.one_line(line.partition(' --hash')[0], 100)}"
+        _say(f"    {wording.one_line(line.partition(' --hash')[0], 100)}")
     if len(wanted.lines) > _SHOWN:
-        yield f"    and {len(wanted.lines) - _SHOWN} more"
+        _say(f"    and {len(wanted.lines) - _SHOWN} more")
     for line in wanted.left_out:
-        yield f"left out, since it lies in the target or on this disk: {line}"
-
-
-def _where(wanted: Requirements, given: dict[str, str]) -> str:
-    default = given.get("PIP_INDEX_URL") or "pip's default index"
-    return f" from {', '.join([default, *wanted.addresses])}, with what they require"
+        _say(f"left out, since it lies in the target or on this disk: {line}")
 
 
 def _consent(needs: Sequence[str], engine: Engine, wanted: Requirements | None) -> None:
@@ -114,10 +103,7 @@ def _consent(needs: Sequence[str], engine: Engine, wanted: Requirements | None) 
         raise Declined(f"{what} Nobody is there to be asked, so nothing was done.", hint="--yes allows it.")
     _say(what)
     if wanted is not None:
-        _say(
-            "Packages may run build scripts of their own while they are installed: as root in a container, with that "
-            "network."
-        )
+        _say("Packages may run their own build scripts on installation: as root in a container, with that network.")
     if images.network_of_steps(engine) == "host":
         _say("The engine has no network of its own, so that is this machine's, with what listens on it.")
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -138,18 +124,11 @@ def _table(found: Sequence[Image]) -> Iterator[str]:
     if not found:
         yield "no images; `agent image build` makes one"
         return
-    rows = [("name", "kind", "size", "made", "python", "torch", "triton")] + [
-        (
-            image.name,
-            image.kind,
-            wording.gibibytes(image.size_bytes),
-            f"{image.created.astimezone():%Y-%m-%d %H:%M}",
-            image.python or "?",
-            image.torch or "none",
-            image.triton or "none",
-        )
-        for image in found
-    ]
+    rows = [("name", "kind", "size", "made", "python", "torch", "triton")]
+    for image in found:
+        size, made = wording.gibibytes(image.size_bytes), f"{image.created.astimezone():%Y-%m-%d %H:%M}"
+        versions = (image.python or "?", image.torch or "none", image.triton or "none")
+        rows.append((image.name, image.kind, size, made, *versions))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()

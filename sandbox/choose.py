@@ -6,7 +6,7 @@ Does not fall back from a provider that does not hold what it was asked for: tha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,14 +37,7 @@ def make(name: Name, wanted: Wanted) -> Sandbox:
     if name == "docker":
         from sandbox.docker.provider import DockerSandbox  # the SDK takes a while to import
 
-        return DockerSandbox(
-            wanted.python,
-            wanted.scratch,
-            owned=wanted.owned,
-            image=wanted.image,
-            mounts=wanted.mounts,
-            gpu=wanted.gpu,
-        )
+        return DockerSandbox(**vars(wanted))
     if wanted.image is not None:
         raise SandboxUnavailable(f"{name} has no images", hint="Use --sandbox docker, or leave --image out.")
     if name == "bwrap":
@@ -77,18 +70,12 @@ def choose(
     if wanted.image is None and agree(list(reasons.values())):
         return make("local", wanted)
     said = "; ".join(f"{name}: {reason.message}" for name, reason in reasons.items())
-    raise SandboxUnavailable(
-        f"nothing here contains the target's code ({said})",
-        hint=_one_hint(reasons, only_images=wanted.image is not None),
-    )
-
-
-def _one_hint(reasons: Mapping[Name, SandboxUnavailable], *, only_images: bool) -> str:
-    """What mends each provider; for a run in an image only the one that has images."""
-    if only_images:
-        return reasons["docker"].hint
-    each = [f"For {name}: {reason.hint}" for name, reason in reasons.items() if reason.hint]
-    return " ".join([*each, "--sandbox local runs it uncontained."])
+    if wanted.image is not None:  # only one provider has images
+        hint = reasons["docker"].hint
+    else:
+        each = [f"For {name}: {reason.hint}" for name, reason in reasons.items() if reason.hint]
+        hint = " ".join([*each, "--sandbox local runs it uncontained."])
+    raise SandboxUnavailable(f"nothing here contains the target's code ({said})", hint=hint)
 
 
 def _tried_out(reason: SandboxUnavailable) -> SandboxUnavailable:
