@@ -58,6 +58,11 @@ def status(**changed: list[str]) -> dict[str, list[str]]:
 def test_of_what_holds_nothing_is_said() -> None:
     assert says(limits={"core": [0, 0], "fsize": [1 << 20, 1 << 20]}) == []  # the agent itself may write no larger ones
     assert says() == []
+    groups = {"status": status(Groups=["44", "1000", "65534"])}  # those that own its device
+    assert says(frozenset({44}), **groups) == []
+    assert says(None, **groups) == []  # whoever does not know them cannot look
+    for other in ([OURS.st_dev, OURS.st_ino + 1], [OURS.st_dev + 1, OURS.st_ino]):  # a file of the same name
+        assert says(seen={"/etc/passwd": other, "/nowhere": [1, 2]}) == []
 
 
 @pytest.mark.parametrize(
@@ -76,12 +81,6 @@ def test_of_what_holds_nothing_is_said() -> None:
 def test_each_fact_that_was_asked_for_is_compared(changed: dict[str, Any], control: str, text: str) -> None:
     ((of, said),) = says(**changed)
     assert of == control and text in said
-
-
-def test_groups_that_own_its_device_are_no_shortcoming() -> None:
-    told = {"status": status(Groups=["44", "1000", "65534"])}
-    assert says(frozenset({44}), **told) == []
-    assert says(None, **told) == []  # whoever does not know them cannot look
 
 
 def test_every_fact_that_is_collected_is_compared() -> None:
@@ -138,11 +137,6 @@ def test_what_mends_missing_swap_accounting_is_the_boot_option(
     with pytest.raises(ContainmentNotHeld, match=r"does not limit its swap \(None\)") as caught:
         sandbox.promises()
     assert "swapaccount=1" in caught.value.hint
-
-
-def test_a_file_of_the_same_name_that_is_not_this_machines_is_none_of_its_files() -> None:
-    for other in ([OURS.st_dev, OURS.st_ino + 1], [OURS.st_dev + 1, OURS.st_ino]):
-        assert says(seen={"/etc/passwd": other, "/nowhere": [1, 2]}) == []
 
 
 @pytest.mark.parametrize(("stopped", "why"), [([], "none of it is seen"), ([True, False], "some of it runs on")])
