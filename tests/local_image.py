@@ -70,7 +70,9 @@ class Images:
         """An empty image that says it was made for a processor that this machine has not."""
         other = "arm64" if os.uname().machine == "x86_64" else "amd64"
         name, layer = self.name("other"), _tar({"hello": b"hello\n"})
-        self._client.load_image(io.BytesIO(saved_image(name, layer, other)))
+        manifest = json.dumps([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()
+        files = {"manifest.json": manifest, "config.json": configuration(layer, other), "layer.tar": layer}
+        self._client.load_image(io.BytesIO(_tar(files)))  # what `docker save` writes
         return name
 
     def config(self, name: str) -> dict[str, Any]:
@@ -140,22 +142,10 @@ def package(name: str, version: str, **files: str) -> dict[str, bytes]:
     }
 
 
-def saved_image(name: str, layer: bytes, architecture: str) -> bytes:
-    """What `docker save` writes."""
-    config = {
-        "architecture": architecture,
-        "os": "linux",
-        "config": {},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
-    }
-    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
-    return _tar(
-        {
-            "manifest.json": json.dumps(manifest).encode(),
-            "config.json": json.dumps(config).encode(),
-            "layer.tar": layer,
-        }
-    )
+def configuration(layer: bytes, architecture: str, **config: Any) -> bytes:
+    """Of an image of one layer, as engines and registries keep it."""
+    root = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]}
+    return json.dumps({"architecture": architecture, "os": "linux", "config": config, "rootfs": root}).encode()
 
 
 def _tar(files: Mapping[str, bytes | None]) -> bytes:

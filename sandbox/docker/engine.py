@@ -155,18 +155,9 @@ class Engine:
             config = self._api.create_host_config(**host)
         except _BAD as error:
             raise EngineRefused(f"the engine cannot isolate as is needed: {_short(error)}") from error
-        labels = {AGENT_LABEL: _own_label(), "ratchet.role": role}
-        made = self._do(
-            _CREATING,
-            self._api.create_container,
-            image,
-            argv,
-            name=name,
-            host_config=config,
-            labels=labels,
-            **options,
-        )
-        return str(made["Id"])
+        options["labels"] = {AGENT_LABEL: _own_label(), "ratchet.role": role}
+        named = {"name": name, "host_config": config, **options}
+        return str(self._do(_CREATING, self._api.create_container, image, argv, **named)["Id"])
 
     def attach(self, container: str) -> int:
         """A descriptor from which stdout and stderr come, in frames; the caller closes it.

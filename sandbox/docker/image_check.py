@@ -9,7 +9,6 @@ import os
 import platform
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -48,30 +47,26 @@ print("\\n" + json.dumps({key: value and value[:500] for key, value in told.item
 """
 
 
-@dataclass(frozen=True)
-class Contents:
-    """What an image says of itself when it is run. It is foreign code that says so: a report, and no proof."""
-
-    python: str
-    executable: str  # the path of the interpreter that the image's own PATH leads to
-    torch: str | None
-    triton: str | None
-
-
 def _path(told: str) -> str:
     if not (told.startswith("/") and told.isprintable()):
         raise ValueError("it is no path")
     return told
 
 
-class _Told(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+_Text = Annotated[str, Field(max_length=500), AfterValidator(plain)]
 
-    python: str = Field(max_length=500)
-    executable: Annotated[str, AfterValidator(_path)] = Field(max_length=500)
-    torch: str | None = Field(max_length=500)
-    triton: str | None = Field(max_length=500)
-    problem: str = Field(default="", max_length=500)
+
+class Contents(BaseModel):
+    """What an image says of itself when it is run. It is foreign code that says so: a report, and no proof."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    python: _Text
+    executable: Annotated[str, Field(max_length=500), AfterValidator(_path)]
+    """The path of the interpreter that the image's own PATH leads to."""
+    torch: _Text | None
+    triton: _Text | None
+    problem: _Text = ""
 
 
 def usable(engine: Engine, name: str) -> str:
@@ -114,18 +109,16 @@ def inspect(name: str, engine: Engine, *, need_torch: bool = True, called: str =
     ran = _run(engine, image, ["python3", "-I", "-c", _WHAT, _WHAT], name)
     lines = ran.output.strip().splitlines()
     try:
-        told = _Told.model_validate_json(lines[-1] if ran.status == 0 and lines else "")
+        told = Contents.model_validate_json(lines[-1] if ran.status == 0 and lines else "")
     except ValidationError:
         raise ImageUnusable(f"the image {name} cannot be looked into: {_last_words(ran)}", hint=_MAKE) from None
     if need_torch and (want := want_of_torch(told.torch)):
-        why = f" (its {told.executable} says of {plain(told.problem)})" if told.problem else ""
+        why = f" (its {told.executable} says of {told.problem})" if told.problem else ""
         raise ImageUnusable(
             f"the image {name} has {want}{why}",
             hint="--base names a base that has one; a target may also bring it among its requirements.",
         )
-    return Contents(
-        plain(told.python), told.executable, told.torch and plain(told.torch), told.triton and plain(told.triton)
-    )
+    return told
 
 
 def native_architecture() -> str:

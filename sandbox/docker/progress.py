@@ -1,14 +1,11 @@
-"""Fetch and build images: read what the engine tells while it does so, and pass on what a person wants to know.
-
-Does not decide what is built, or pass on control characters: what a step prints is foreign text.
-"""
+"""Fetch and build images; what the engine tells meanwhile is foreign text, passed on without control characters."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sandbox.docker import engine as engines
@@ -66,43 +63,27 @@ def build(
 
     Nothing is fetched but by the steps, in `network`: the base has to be here. Raises: SandboxError, DiskFull.
     """
-    image, step, lines = None, "", _Lines(say)
+    image, step, begun, count, last = None, "", "", 0, deque[str](maxlen=_LAST_LINES)
     for event in engine.building(context, network, tag=tag, buildargs=dict(arguments or {}), labels=dict(labels or {})):
         image = (event.get("aux") or {}).get("ID", image)
-        for line in lines.of(str(event.get("stream", ""))):
+        ended = event.get("error")
+        *lines, begun = f"{begun}{event.get('stream', '')}{chr(10) if ended else ''}".split("\n")
+        begun = begun[: 4 * _WIDTH]  # a line without end is cut
+        for line in filter(None, map(plain, lines)):
+            if line.startswith(_NOISE):
+                continue
             if line.startswith("Step "):
                 step = line.partition(" : ")[2]
-                lines.last.clear()
-        if event.get("error"):
+                last.clear()
+            else:
+                last.append(line)
+            count += 1
+            if count <= _MOST_LINES:
+                say(line if count < _MOST_LINES else "(no more of this is shown)")
+        if ended:
             status = (event.get("errorDetail") or {}).get("code")
-            lines.end()
-            error = f"it ended with status {status}" if status else plain(str(event["error"]))
-            return Built(None, step, error, tuple(lines.last))
+            return Built(None, step, f"it ended with status {status}" if status else plain(str(ended)), tuple(last))
     return Built(None if image is None else str(image))
-
-
-class _Lines:
-    """What steps print, in lines: passed on, and the last of it kept."""
-
-    def __init__(self, say: Say) -> None:
-        self.last = deque[str](maxlen=_LAST_LINES)
-        self._say, self._begun, self._count = say, "", 0
-
-    def of(self, part: str) -> Iterator[str]:
-        """The lines that have become whole. An endless one is cut."""
-        *whole, self._begun = (self._begun + part).split("\n")
-        self._begun = self._begun[: 4 * _WIDTH]
-        for line in filter(None, map(plain, whole)):
-            if not line.startswith(_NOISE):
-                self.last.append(line)
-                yield line
-                self._count += 1
-                if self._count <= _MOST_LINES:
-                    self._say(line if self._count < _MOST_LINES else "(no more of this is shown)")
-
-    def end(self) -> None:
-        for _ in self.of("\n"):
-            pass
 
 
 def plain(text: str) -> str:

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from sandbox.docker.image_check import native_architecture
+from tests.local_image import configuration
 
 Serve = Callable[[dict[str, bytes]], tuple[str, list[str]]]
 
@@ -63,23 +64,12 @@ def registry() -> Callable[[str, bytes], dict[str, bytes]]:
     """What a registry serves for an image of one layer."""
 
     def contents(name: str, layer: bytes) -> dict[str, bytes]:
-        config = json.dumps(
-            {
-                "architecture": native_architecture(),
-                "os": "linux",
-                "config": {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]},
-                "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
-            }
-        ).encode()
+        config = configuration(layer, native_architecture(), Env=["PATH=/usr/local/bin:/usr/bin:/bin"])
         kind = "application/vnd.docker.distribution.manifest.v2+json"
-        manifest = json.dumps(
-            {
-                "schemaVersion": 2,
-                "mediaType": kind,
-                "config": _described(config, "application/vnd.docker.container.image.v1+json"),
-                "layers": [_described(layer, "application/vnd.docker.image.rootfs.diff.tar")],
-            }
-        ).encode()
+        layers = [_described(layer, "application/vnd.docker.image.rootfs.diff.tar")]
+        of_config = _described(config, "application/vnd.docker.container.image.v1+json")
+        described = {"schemaVersion": 2, "mediaType": kind, "config": of_config, "layers": layers}
+        manifest = json.dumps(described).encode()
         blobs = {f"/v2/{name}/blobs/{_digest(blob)}": blob for blob in (config, layer)}
         named = {f"/v2/{name}/manifests/{tag}": manifest for tag in ("1", _digest(manifest))}
         return {"/v2/": b"{}", **blobs, **named}
