@@ -9,13 +9,13 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent import cli
 from agent.errors import Declined, WrongUsage
 from sandbox.docker import images
-from sandbox.docker.requirements import Requirements
 from sandbox.errors import ImageBuildFailed, ImageUnusable
 from tests.files import write_files
 from tests.local_image import TORCH, Images
@@ -38,10 +38,26 @@ def target(tmp_path: Path) -> Target:
     return lambda requirements: write_files(tmp_path / "repo", {"requirements.txt": requirements, "model.py": "x"})
 
 
-def made_as_if(local_images: Images, kind: str, torch: str) -> str:
-    """An image with the labels of one that was made."""
-    labels = f'LABEL ratchet.image="{kind}" ratchet.torch="{torch}" ratchet.python="3"'
-    return local_images.of_files("as-if", {}, labels, python=False)
+Asked = list[tuple[object, dict[str, Any]]]
+
+
+@pytest.fixture
+def pretend(local_images: Images, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, Asked]]:
+    """Makes an image with the labels of one that was made instead of building; returns its name and what was asked."""
+
+    def start(torch: str = TORCH, registry: str = "") -> tuple[str, Asked]:
+        labels = f'LABEL ratchet.image="cpu" ratchet.torch="{torch}" ratchet.python="3"'
+        name, asked = registry + local_images.of_files("as-if", {}, labels, python=False), Asked()
+
+        def build(what: object, engine: object, **given: Any) -> str:
+            asked.append((what, given))
+            return name
+
+        monkeypatch.setattr(images, "build", build)
+        monkeypatch.setattr(images, "build_for", build)
+        return name, asked
+
+    return start
 
 
 def image(*arguments: object) -> int:
@@ -63,31 +79,28 @@ def test_what_needs_no_network_is_made_without_a_question(
     assert row[1] == "cpu" and row[-3:] == [sys.version.split()[0], TORCH, "none"]
 
 
-def test_an_image_may_be_named_with_its_registry(
-    local_images: Images, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_image_may_be_named_with_its_registry_and_is_said_to_lack_a_pytorch(
+    local_images: Images, pretend: Callable[..., tuple[str, Asked]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The engine lists it by the name without."""
-    made = made_as_if(local_images, "cpu", TORCH)
-    monkeypatch.setattr(images, "build", lambda *_, **__: f"docker.io/{made}")
-    monkeypatch.setattr(images, "fetched", lambda *_, **__: [])
-    assert image("build", "cpu", "--tag", f"docker.io/{made}") == 0
+    name, _ = pretend(torch="", registry="docker.io/")
+    assert image("build", "cpu", "--base", local_images.bare, "--arg", "COMPILER=no", "--tag", name) == 0
     told = capsys.readouterr()
-    assert told.out == f"docker.io/{made}\n" and f"torch {TORCH}" in told.err
+    assert told.out == f"{name}\n" and "it has no PyTorch: a run needs 2.9 or newer" in told.err
 
 
 def test_what_is_installed_for_a_target_is_told_and_is_what_was_agreed_to(
-    local_images: Images, target: Target, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    local_images: Images,
+    target: Target,
+    pretend: Callable[..., tuple[str, Asked]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder = target("torch==1.0  # the base's stays\n./local\n")
-
-    def build_for(given: Path, engine: object, *, wanted: Requirements, network: bool, **_: object) -> str:
-        assert (given, wanted.lines, network) == (folder, ["torch==1.0"], True)
-        return made_as_if(local_images, "target", TORCH)
-
-    monkeypatch.setattr(images, "build_for", build_for)
+    folder, (name, asked) = target("torch==1.0  # the base's stays\n./local\n"), pretend()
     assert image("build", "--for", folder, "--base", local_images.with_torch, "--yes") == 0
+    ((given, how),) = asked
+    assert (given, how["wanted"].lines, how["network"]) == (folder, ["torch==1.0"], True)
     told = capsys.readouterr()
-    assert told.out == f"{local_images.made[-1]}\n"
+    assert told.out == f"{name}\n"
     assert "to install, from requirements.txt:\n    torch==1.0\n" in told.err
     assert "left out, since it lies in the target or on this disk: ./local" in told.err
 
@@ -118,46 +131,26 @@ def test_a_person_who_says_no_is_heard(
 
 
 def test_a_person_who_says_yes_is_heard(
-    local_images: Images, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    local_images: Images, pretend: Callable[..., tuple[str, Asked]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, object] = {}
-    made = made_as_if(local_images, "cpu", TORCH)
+    _, asked = pretend()
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setattr(images, "build", lambda kind, engine, **given: asked.update(given) or made)
     assert image("build", "cpu", "--base", local_images.bare, "--arg", "TORCH=2.13.0") == 0
-    assert (asked["network"], asked["args"]) == (True, {"TORCH": "2.13.0"})
-    assert capsys.readouterr().out == f"{made}\n"
-
-
-def test_an_image_without_pytorch_is_made_and_said_to_lack_it(
-    local_images: Images, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without = made_as_if(local_images, "cpu", "")
-    monkeypatch.setattr(images, "build", lambda *_, **__: without)
-    assert image("build", "cpu", "--base", local_images.bare, "--arg", "COMPILER=no") == 0
-    assert "it has no PyTorch: a run needs 2.9 or newer" in capsys.readouterr().err
+    ((_, how),) = asked
+    assert (how["network"], how["args"]) == (True, {"TORCH": "2.13.0"})
 
 
 def test_arguments_go_to_the_image_that_takes_them(
-    local_images: Images, target: Target, monkeypatch: pytest.MonkeyPatch
+    local_images: Images, target: Target, pretend: Callable[..., tuple[str, Asked]]
 ) -> None:
-    made: list[tuple[object, object, object]] = []
-
-    def build(kind: str, engine: object, **given: object) -> str:
-        made.append((kind, given["args"], given["network"]))
-        return "first:1"
-
-    def build_for(folder: Path, engine: object, **given: object) -> str:
-        made.append((given["base"], given["args"], given["network"]))
-        return made_as_if(local_images, "target", TORCH)
-
-    monkeypatch.setattr(images, "build", build)
-    monkeypatch.setattr(images, "build_for", build_for)
+    (name, asked), folder = pretend(), target("numpy\n")
     options = ("--arg", "COMPILER=no", "--arg", "PIP_INDEX_URL=http://index.example", "--yes")
-    assert image("build", "rocm", "--base", local_images.bare, "--for", target("numpy\n"), *options) == 0
+    assert image("build", "rocm", "--base", local_images.bare, "--for", folder, *options) == 0
+    (first, of_kind), (second, of_target) = asked
+    assert (first, of_kind["args"], of_kind["network"]) == ("rocm", {"COMPILER": "no"}, False)
     index = {"PIP_INDEX_URL": "http://index.example"}
-    assert made == [("rocm", {"COMPILER": "no"}, False), ("first:1", index, True)]
+    assert (second, of_target["base"], of_target["args"]) == (folder, name, index)
 
 
 @pytest.mark.parametrize(
