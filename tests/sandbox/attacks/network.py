@@ -31,7 +31,7 @@ def _own_addresses() -> Iterator[tuple[socket.AddressFamily, str]]:
                 yield socket.AF_INET6, address
 
 
-def _reached(bench: Bench, kind: socket.SocketKind, attack: str) -> list[str]:
+def _reached(bench: Bench, kind: socket.SocketKind) -> list[str]:
     """The addresses of this machine, each with a socket on a port of its own, where the token arrived."""
     with contextlib.ExitStack() as stack:
         sockets = {}
@@ -41,9 +41,9 @@ def _reached(bench: Bench, kind: socket.SocketKind, attack: str) -> list[str]:
                 sock.bind((host, 0))
                 if kind == socket.SOCK_STREAM:
                     sock.listen(1)
-                sockets[int(family), host, int(sock.getsockname()[1])] = sock
-        bench.ask(attack, addresses=list(sockets), token=bench.token)
-        return [f"{host}:{port}" for (_, host, port), sock in sockets.items() if _heard(sock, bench.token)]
+                sockets[int(family), (host, int(sock.getsockname()[1]))] = sock
+        bench.ask("say_to", kind=int(kind), addresses=list(sockets), token=bench.token)
+        return [f"{address}" for (_, address), sock in sockets.items() if _heard(sock, bench.token)]
 
 
 def _heard(sock: socket.socket, token: str) -> bool:
@@ -59,20 +59,21 @@ def _heard(sock: socket.socket, token: str) -> bool:
 
 @claim("a listener of this machine cannot be reached, on any of its addresses", "no network")
 def tcp(bench: Bench) -> object:
-    return _reached(bench, socket.SOCK_STREAM, "connect_to")
+    return _reached(bench, socket.SOCK_STREAM)
 
 
 @claim("a datagram reaches nobody, as a question to a name server would", "no network")
 def udp(bench: Bench) -> object:
-    return _reached(bench, socket.SOCK_DGRAM, "send_to")
+    return _reached(bench, socket.SOCK_DGRAM)
 
 
 @claim("an abstract socket of this machine cannot be reached", "no network")
 def abstract(bench: Bench) -> object:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.bind(f"\0ratchet-check-{bench.token}")
+        name = f"\0ratchet-check-{bench.token}"
+        sock.bind(name)
         sock.listen(1)
-        bench.ask("connect_to_abstract", name=f"ratchet-check-{bench.token}", token=bench.token)
+        bench.ask("say_to", kind=int(sock.type), addresses=[(int(sock.family), name)], token=bench.token)
         return _heard(sock, bench.token)
 
 

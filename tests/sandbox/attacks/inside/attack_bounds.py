@@ -1,6 +1,6 @@
 """What a hostile command tries in order to use up the machine, and to stay: processes, memory, disk, output, orphans.
 
-Judges nothing, and refuses to try without end: it takes the amount it is told and holds it. Standard library only.
+It takes the amount it is told and holds it. Standard library only.
 """
 
 from __future__ import annotations

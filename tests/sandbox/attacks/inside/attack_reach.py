@@ -1,7 +1,7 @@
 """What a hostile command tries in order to reach beyond what it was given: network, files, processes, memory, keys.
 
-Judges nothing, and refuses to do harm where it gets through: it signals only what it is pointed at, and what it makes
-outside of its folders it removes at once. Standard library only.
+It does no harm where it gets through: it signals only what it is pointed at, and removes at once what it makes outside
+of its folders. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,27 +20,13 @@ KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)  # the number o
 _PATIENCE_S = 0.3
 
 
-def connect_to(addresses, token):
-    """TCP to each (family, host, port), saying the token."""
-    for family, host, port in addresses:
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as sock:
+def say_to(kind, addresses, token):
+    """The token, by a socket of this kind, to each (family, address)."""
+    for family, address in addresses:
+        with contextlib.suppress(OSError), socket.socket(family, kind) as sock:
             sock.settimeout(_PATIENCE_S)
-            sock.connect((host, port))
+            sock.connect(address if isinstance(address, str) else tuple(address))
             sock.sendall(token.encode())
-
-
-def send_to(addresses, token):
-    """UDP, likewise."""
-    for family, host, port in addresses:
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
-            sock.sendto(token.encode(), (host, port))
-
-
-def connect_to_abstract(name, token):
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(_PATIENCE_S)
-        sock.connect("\0" + name)
-        sock.sendall(token.encode())
 
 
 def make_sockets(families):

@@ -1,7 +1,7 @@
 """What a hostile command tries in order to be more than it is: capabilities, other users, mounts, devices, settings.
 
-Judges nothing, and refuses to change anything of the machine's where it could: what it makes lies in its own folders,
-or goes with the child that made it. Standard library only.
+It changes nothing of the machine's: what it makes lies in its own folders, or goes with the child that made it.
+Standard library only.
 """
 
 from __future__ import annotations
