@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import pytest
 
 from sandbox.bwrap.provider import BwrapSandbox
-from sandbox.contract import Command, Limits, Process, Sandbox
+from sandbox.contract import Command, Process, Sandbox
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import SandboxUnavailable
 from sandbox.guest import wire
@@ -38,12 +38,8 @@ def open_interpreter() -> str | None:
     return None
 
 
-def docker(scratch: Path, python: str) -> tuple[Sandbox, str]:
-    return available(DockerSandbox(python, scratch, owned=(scratch.parent,))), python
-
-
-def bwrap(scratch: Path, python: str) -> tuple[Sandbox, str]:
-    return available(BwrapSandbox(python, scratch, owned=(scratch.parent,))), python
+def contained(kind: Any) -> Callable[[Path], tuple[Sandbox, str]]:
+    return lambda scratch: (available(kind(sys.executable, scratch, owned=(scratch.parent,))), sys.executable)
 
 
 def available(sandbox: Sandbox) -> Sandbox:
@@ -61,8 +57,8 @@ def available(sandbox: Sandbox) -> Sandbox:
 PYTHON = open_interpreter() or sys.executable
 # a sandbox and the interpreter for its guests: all that this machine offers, and less of it
 PROVIDERS: dict[str, Callable[[Path], tuple[Sandbox, str]]] = {
-    "bwrap": lambda scratch: bwrap(scratch, sys.executable),
-    "docker": lambda scratch: docker(scratch, sys.executable),
+    "bwrap": contained(BwrapSandbox),
+    "docker": contained(DockerSandbox),
     "local": lambda scratch: (LocalSandbox(PYTHON, scratch), PYTHON),
     "local-with-signals": lambda scratch: (WithSignals(sys.executable, scratch), sys.executable),
 }
@@ -110,30 +106,25 @@ def guests_of(open_folder: Path) -> Iterator[Callable[..., Run]]:
         yield lambda sandbox, python=sys.executable: ending.enter_context(guests(sandbox, open_folder, python))
 
 
-class guests:
-    """Starts guests of one sandbox, and stops them."""
+@contextlib.contextmanager
+def guests(sandbox: Sandbox, folder: Path, python: str) -> Iterator[Run]:
+    """Starts guests of one sandbox, and stops them in the end."""
+    started: list[Process] = []
 
-    def __init__(self, sandbox: Sandbox, folder: Path, python: str) -> None:
-        self.sandbox, self.folder, self.python = sandbox, folder, python
-        self.started: list[Process] = []
-
-    def __enter__(self) -> Run:
-        return self.start
-
-    def start(self, code: str, *, connects: bool = True, **fields: Any) -> Process:
-        home = Path(tempfile.mkdtemp(prefix="guest-", dir=self.folder))
+    def start(code: str, *, connects: bool = True, **fields: Any) -> Process:
+        home = Path(tempfile.mkdtemp(prefix="guest-", dir=folder))
         home.chmod(0o755)
         shutil.copy(wire.__file__, home / "wire.py")
         script = home / "guest.py"
         script.write_text((CONNECT if connects else "") + code)
         given = {"cwd": home, "role": "guest", "env": {"PYTHONDONTWRITEBYTECODE": "1"}, "readable": (home,), **fields}
-        limits = given.pop("limits", Limits())
-        process = self.sandbox.start(Command(argv=(self.python, str(script)), limits=limits, **given))
-        self.started.append(process)
-        return process
+        started.append(sandbox.start(Command(argv=(python, str(script)), **given)))
+        return started[-1]
 
-    def __exit__(self, *_: object) -> None:
-        for process in self.started:
+    try:
+        yield start
+    finally:
+        for process in started:
             process.stop()
 
 
