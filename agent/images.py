@@ -100,7 +100,7 @@ def _consent(needs: Sequence[str], engine: Engine, wanted: Requirements | None) 
     """Raises: Declined."""
     what = f"This takes the network, for {'; '.join(needs)}."
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Declined(f"{what} Nobody is there to be asked, so nothing was done.", hint="--yes allows it.")
+        raise Declined(f"{what} There is no terminal to ask on, so nothing was done.", hint="--yes allows it.")
     _say(what)
     if wanted is not None:
         _say("Packages may run their own build scripts on installation: as root in a container, with that network.")

@@ -1,4 +1,4 @@
-"""What of this machine a contained command may see: its programs and libraries, and one Python; nobody's files.
+"""What of this machine a contained command may see: its programs and libraries, and one Python, but no user's files.
 
 Does not run the interpreter to ask: what starts with a Python is code of its environment, and belongs inside.
 """
@@ -23,7 +23,7 @@ _SETTINGS_FILE, _MOST_SETTINGS = "pyvenv.cfg", 64 << 10
 _CLOSED = ("/etc", "/var", "/proc", "/sys", "/dev", "/run")
 _SECRETS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".mozilla", ".password-store"})
 _ANOTHER = "Give --python an interpreter in a folder of its own, such as a virtual environment."
-_MAKE_ANEW = "Make the virtual environment again, from a Python in a folder of its own, or give --python another one."
+_MAKE_AGAIN = "Make the virtual environment again, from a Python in a folder of its own, or give --python another one."
 _TOO_MUCH = frozenset(map(Path, ("/", "/etc", "/home", "/root", "/tmp", "/var", "/proc", "/sys", "/dev", "/run")))
 
 
@@ -98,7 +98,7 @@ def _origin(home: Path, settings: Path, program: str, depth: int) -> list[Path]:
     interpreter = next((home / name for name in names if _is_program(home / name)), None)
     real = None if interpreter is None else interpreter.resolve()
     if interpreter is None or real is None or not (home.is_absolute() and _is_installation(_prefix(real.parent))):
-        raise SandboxUnavailable(f"{named_by} leads to no Python", hint=_MAKE_ANEW)
+        raise SandboxUnavailable(f"{named_by} leads to no Python", hint=_MAKE_AGAIN)
     found = [*_installation(interpreter, named_by, depth), _prefix(real.parent)]
     for folder in found:
         _check_shown(folder, named_by, led_to=True)
@@ -108,7 +108,7 @@ def _origin(home: Path, settings: Path, program: str, depth: int) -> list[Path]:
 def _home_of(prefix: Path) -> Path | None:
     """The folder with the interpreter that a virtual environment was made from (PEP 405)."""
     try:
-        # nothing to wait for, should somebody have put a pipe there
+        # a pipe in its place is not waited for
         descriptor = os.open(prefix / _SETTINGS_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, errors="replace") as file:
             lines = file.read(_MOST_SETTINGS).splitlines() if stat.S_ISREG(os.fstat(descriptor).st_mode) else []
@@ -131,7 +131,7 @@ def _check_shown(folder: Path, named_by: str, *, led_to: bool) -> None:
     own = Path.home().resolve()  # below /var on some systems
     is_own = own != Path("/") and real.is_relative_to(own)
     if _SECRETS & set(real.parts) or (_is_below(real, _CLOSED) and not is_own):
-        raise SandboxUnavailable(f"{named_by} leads to {real}, which is shown to no sandbox", hint=_MAKE_ANEW)
+        raise SandboxUnavailable(f"{named_by} leads to {real}, which is shown to no sandbox", hint=_MAKE_AGAIN)
 
 
 def _homes() -> list[Path]:

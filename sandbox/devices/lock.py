@@ -1,8 +1,8 @@
-"""One lock for each card of this machine, so that no two runs time on the same one, whoever started them.
+"""One lock for each card of this machine, so that no two runs time on the same one, whichever user started them.
 
 It is no boundary: it binds those who ask for it, where they see the same folders, which two containers do not.
-Whoever may write the folder can hold a lock for ever; nobody can make us write to a file of somebody else, or believe
-what a lock file says.
+A user who may write the folder can hold a lock without end. No one can make us write to another user's file, and the
+content of a lock file is not trusted.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from sandbox.devices.record import Gpu
 from sandbox.errors import DeviceBusy, SandboxError
 
 # Every user must come to the same ones, so TMPDIR, which is often a user's or a job's own, has no say. The first is
-# open to all on Debian and Ubuntu and to root alone elsewhere; whoever can use both locks both, and so meets everyone.
+# open to all on Debian and Ubuntu and to root alone elsewhere; a user who can use both locks both, and so meets all.
 FOLDERS = (Path("/run/lock/ratchet"), Path("/tmp/ratchet-locks"))
 _FOLDER_MODE = 0o1777
 _FILE_MODE = 0o666
 _POLL_S = 0.05
-_TRIES = 100  # a file can appear and vanish between two looks, but not for ever
+_TRIES = 100  # a file can appear and vanish between two looks, but not without end
 _MOST_BYTES = 4096
 
 
 def reaches_other_containers(folders: Sequence[Path] = FOLDERS) -> bool:
     """Whether a container was given one of these folders from outside, where runs in others can meet it.
 
-    Each container has a `/run/lock` and a `/tmp` of its own otherwise, and so locks that nobody else sees.
+    Each container has a `/run/lock` and a `/tmp` of its own otherwise, so its locks are seen nowhere else.
     """
     return any(os.path.ismount(folder) for folder in folders)
 
@@ -64,7 +64,7 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
 
 
 class _HeldBy(Exception):
-    """Somebody else has the lock; the message says who."""
+    """Another process has the lock; the message says which."""
 
 
 def acquire(gpu: Gpu, wait_s: float = 0.0, *, run_id: str = "", folders: Sequence[Path] = FOLDERS) -> DeviceLock:
@@ -121,7 +121,7 @@ def _opened(folder: Path) -> Iterator[int]:
         if facts.st_uid == os.geteuid():
             os.fchmod(descriptor, _FOLDER_MODE)  # whatever the umask was
         elif not facts.st_mode & stat.S_ISVTX:
-            raise OSError(errno.EPERM, "it belongs to somebody else and has no sticky bit")
+            raise OSError(errno.EPERM, "it belongs to another user and has no sticky bit")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -140,7 +140,7 @@ def _lock(inside: int, name: str) -> int:
                 raise _HeldBy(_holder(descriptor)) from None
             except (FileExistsError, FileNotFoundError):
                 continue
-            if os.path.samestat(os.fstat(descriptor), named):  # else somebody put another file in its place meanwhile
+            if os.path.samestat(os.fstat(descriptor), named):  # else it was replaced meanwhile
                 unless_done.pop_all()
                 return descriptor
     raise OSError(errno.EBUSY, "its lock file is replaced again and again")
@@ -152,7 +152,7 @@ def _open(inside: int, name: str) -> int:
     In a sticky folder the kernel may refuse to open a file of another user with O_CREAT (`fs.protected_regular`,
     kernel documentation, "Documentation for /proc/sys/fs/"). Raises: OSError.
     """
-    flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last one for a pipe that somebody put there
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last one for a pipe in its place
     try:
         descriptor = os.open(name, flags | os.O_RDWR, dir_fd=inside)
     except PermissionError:

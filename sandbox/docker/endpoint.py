@@ -59,6 +59,6 @@ def _nearest(failures: dict[str, OSError], *, named: bool) -> SandboxUnavailable
             hint=f"Start it there, or unset {VARIABLE} to use this machine's engine, or choose --sandbox bwrap.",
         )
     return SandboxUnavailable(
-        f"nobody answers at {silent[0]} {why}" if silent else "there is no container engine on this machine",
+        f"no engine answers at {silent[0]} {why}" if silent else "there is no container engine on this machine",
         hint="Start it (sudo systemctl start docker), install one (Debian: docker.io), or choose --sandbox bwrap.",
     )

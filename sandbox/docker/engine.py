@@ -1,6 +1,6 @@
 """The container engine of this machine: what is asked of it, through Docker's SDK.
 
-Refuses engines with which nothing here was tried. The only module that imports docker.
+Podman and engines that map user ids are rejected. The only module that imports docker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIMEOUT_S = 120.0
 _REMOVAL_S = 30.0
 _WAIT_S = 10.0
 _CREATING, _STARTING = "create a container", "start a container"
-_MAPS_USERS = frozenset({"name=rootless", "name=userns"})  # whoever is outside is somebody else inside
+_MAPS_USERS = frozenset({"name=rootless", "name=userns"})  # user ids differ inside and outside
 _BAD = (
     docker.errors.DockerException,
     docker.credentials.errors.StoreError,
@@ -174,7 +174,7 @@ class Engine:
             connection.close()
 
     def wait(self, container: str) -> int | None:
-        """Its exit status once it has ended; None when somebody has removed it. Raises: SandboxError."""
+        """Its exit status once it has ended; None when it has been removed. Raises: SandboxError."""
         try:
             return int(self._do("wait for a container", self._api.wait, container, timeout=_WAIT_S)["StatusCode"])
         except _NotThere:
@@ -206,7 +206,7 @@ class Engine:
                 self._do("remove a container", self._api.remove_container, container, force=True, v=True)
             except _NotThere:
                 return
-            except _Conflict:  # somebody else is removing it
+            except _Conflict:  # it is being removed already
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
@@ -244,7 +244,7 @@ class Engine:
             return Ran(status, output.tail(), output.count, bool(state.get("OOMKilled")))
         finally:
             if output is not None:
-                output.close()  # the engine waits for whoever reads a container's output before it removes it
+                output.close()  # the engine does not remove a container while its output is being read
             self.remove(made)
 
     def labelled(self) -> list[tuple[str, Mapping[str, str]]]:

@@ -213,7 +213,7 @@ def _completed(engine: Engine, made: str, finished: Finished) -> Finished:
     told: dict[str, Any] = {}
     if finished.reason == "exited":
         code = engine.wait(made)
-        if code is None:  # somebody has removed it
+        if code is None:  # it was removed meanwhile
             told = {"reason": "signal"}
         elif code <= 128:
             told = {"status": code, "signal": None}
@@ -238,10 +238,10 @@ class _CpuSet:
 
 
 def _identity(engine: Engine, pid: int, made: str) -> Identity:
-    """Process 1 of a container, as we see it; of nobody when it has ended already.
+    """Process 1 of a container, as seen from here; an identity that never lives when it has ended already.
 
-    Raises: SandboxUnavailable when the engine's numbers are of other processes than ours, which nobody may signal, or
-    of none: then nothing would be frozen, and nothing would be held to its limits.
+    Raises: SandboxUnavailable when the engine's process ids mean other processes here, which must not be signalled, or
+    none: then nothing would be frozen or held to its limits.
     """
     found = Identity.of(pid) if pid else None
     if found is not None and not found.alive:  # a dead one is in no group any more

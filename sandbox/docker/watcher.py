@@ -78,7 +78,7 @@ def supervise(order: Order, signals: Signals) -> dict[str, Any]:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
     if reason is None:
         _drain_rest(output, bounds.output_bytes)
-    output.close()  # the engine waits for whoever reads a container's output before it removes it
+    output.close()  # the engine does not remove a container while its output is being read
     return {
         "status": None,
         "signal": signal.SIGKILL,
@@ -130,7 +130,7 @@ def main() -> int:
     ended = supervise(order, signals)
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps({"ended": ended}), file=report, flush=True)
-    if not sys.stdin.readline():  # nobody has heard it
+    if not sys.stdin.readline():  # the agent is gone
         try:
             _remove(order)
         finally:

@@ -63,7 +63,7 @@ def install() -> None:
         (FOLDER / name).write_text("\n".join(lines) + "\n")
     pip = [sys.executable, "-I", "-m", "pip", "install", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
     files = ["--requirement", "install.txt", "--constraint", "pins.txt", "--constraint", INSTALLED.name]
-    # The image is nobody's system: what Debian says of its own Python does not hold here.
+    # Debian's protection of its own Python is not needed in an image.
     settings = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore", "PIP_PROGRESS_BAR": "off"}
     if importlib.util.find_spec("pip") is None:
         raise SystemExit(f"{sys.executable} of the base has no pip")

@@ -56,7 +56,7 @@ def test_an_engine_that_is_not_there_dead_mute_or_elsewhere(tmp_path: Path, monk
     with listening(dead):
         pass
     monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (f"{none}", f"{dead}"))
-    assert f"nobody answers at {dead}" in refusal(monkeypatch, None)
+    assert f"no engine answers at {dead}" in refusal(monkeypatch, None)
     monkeypatch.setattr(engine, "_TIMEOUT_S", 0.5)
     with listening(mute):
         said = refusal(monkeypatch, f"unix://{mute}")
