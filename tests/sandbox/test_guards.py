@@ -114,7 +114,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.slow
 @pytest.mark.guard("attacks")
-@pytest.mark.parametrize(("provider", "guards", "limit", "check"), cases())
+@pytest.mark.parametrize(("provider", "guards", "limit", "check"), [*cases()])
 def test_a_check_fails_without_its_guard(
     provider: str, guards: frozenset[str], limit: Any, check: Check, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
