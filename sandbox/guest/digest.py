@@ -1,7 +1,7 @@
 """The keyed digest that stops the clock: it binds a worker to every bit of its outputs before it is asked for them.
 
 Binding matters more than speed of mixing. Outputs may differ in their low bits and still be right, so a worker has
-thousands of bits to play with: whoever can bend right outputs to a digest sent before they were computed need not
+thousands of bits to play with: a worker that can bend right outputs to a digest sent before they were computed need not
 compute at all while timed. (Plain sums of mixed lanes, one 64-bit sum for each of 32 columns, were bent in 4 s by a
 birthday search column by column, with rows 2e-6 off.) Therefore:
 

@@ -55,7 +55,7 @@ def snapshot():
 
 
 def _hooks():
-    """What Python calls while it runs other code: who has one sees where the guest is."""
+    """Hooks that Python calls while it runs other code."""
     found = {
         "sys.setprofile": sys.getprofile(),
         "sys.settrace": sys.gettrace(),

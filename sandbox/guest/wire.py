@@ -55,7 +55,7 @@ class Channel:
         self._ahead = b""  # what has arrived of the messages after the last one
 
     def send(self, message: dict[str, Any], timeout_s: float | None = None) -> None:
-        """The host gives every message a time: who does not read would hold it up for ever.
+        """The host gives every message a time limit, because the guest may never read.
 
         After a TimeoutError a part of the message may be on its way, so that the channel is of no more use.
         Raises: TimeoutError, ChannelClosed, BadFrame (too long).

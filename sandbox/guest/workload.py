@@ -81,7 +81,7 @@ def _wants_network(error):
 
 
 def exit_kind(error):
-    """An exit that says "all went well" before there is a result is told apart: it could pass for success."""
+    """An exit with status 0 before there is a result has its own kind: it could pass for success."""
     return "exited_as_success" if error.code in (None, 0) else "entry_exited"
 
 

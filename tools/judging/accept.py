@@ -106,7 +106,7 @@ def noise_floor(log_ratios: Sequence[float], device: str) -> NoiseFloor:
 def enough_for_report(log_ratios: Sequence[float], delta: float, *, wide_serves: bool = False) -> bool:
     """For a number in the report: the first look, or the second where the first leaves it open, around 1 or wide.
 
-    `wide_serves`: an interval may be wide, for want of time.
+    `wide_serves`: an interval may be wide, because there is no time for more.
     """
     first, second = sorted(LOOKS)[:2]
     if len(log_ratios) != first:

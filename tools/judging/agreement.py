@@ -45,9 +45,8 @@ def is_in_question(found: Comparison, known_us: Known) -> bool:
 def check(found: Comparison, beside: Session, known_us: Known) -> Doubt | None:
     """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
 
-    If not, it is timed beside as many copies of itself, whose turns cost it what the candidate's do: a process that
-    others take turns with finds colder caches than one that runs alone. As slow there, it was not slowed down. What
-    it takes there is known from now on.
+    If not, it is timed beside as many copies of itself: a process that takes turns with others finds colder caches
+    than one that runs alone. If it is as slow there, it was not slowed down. These times replace what was known.
     Returns why the comparison cannot be relied on, if so. Raises: IncumbentFails.
     """
     if not is_in_question(found, known_us):
@@ -69,10 +68,8 @@ def check(found: Comparison, beside: Session, known_us: Known) -> Doubt | None:
 
 
 def _doubt(seen: list[list[float]], among: list[list[float]], known: list[list[float]]) -> Doubt | None:
-    """Slow in every restart beside the candidate and in none among its copies, it is being slowed down.
-
-    A machine can keep such a rhythm for once, so that the comparison is made again before anybody is to blame. Slow in
-    some of them only, the machine may have changed its pace: nobody is to blame.
+    """Slow in every restart beside the candidate and in none among its copies: it is being slowed down. The comparison
+    is repeated before the candidate is blamed. Slow in some restarts only: the machine may have changed its pace.
     """
     slower = _slower(seen, among)
     if not slower:

@@ -42,7 +42,7 @@ class Checked:
 
 @dataclass
 class _CompilesAgain:
-    """What new inputs of each shape took. It may take long twice, where it compiles once more for other sizes."""
+    """Times of new inputs by shape. Two may be long: torch.compile compiles once more for other sizes."""
 
     cases: Sequence[Case]
     _took_s: dict[int, list[float]] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Checks:
             ]
 
     def _answerable(self, reference: Worker, script: Script, folder: Path) -> Script:
-        """Shapes and values that were not declared are asked only where the original answers them."""
+        """Without undeclared shapes and values that the original does not answer."""
         asked, seeds = Inspection(reference, folder, self.workload.constants), list[int | None]()
         for draw in script.draws:
             usual = not draw.variant and draw.case in self.workload.cases

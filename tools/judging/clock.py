@@ -65,7 +65,7 @@ class TimedOutput:
 
 
 class Tripwire(Exception):
-    """Something that no honest worker does."""
+    """A worker did something that no honest worker does."""
 
 
 @dataclass
@@ -107,7 +107,7 @@ class Session:
     keep: Path | None = None  # where outputs of timed calls go, of all but the incumbent, to be checked afterwards
     outputs: list[TimedOutput] = field(default_factory=list)
     ahead: int = 1
-    doing: Callable[[str], None] = lambda what: None  # told what takes long
+    doing: Callable[[str], None] = lambda what: None  # shows what takes long
     rng: random.Random = field(default_factory=random.SystemRandom)
     _prepared: list[Group] = field(default_factory=list, init=False)
 
@@ -243,7 +243,7 @@ class Session:
         plan = Plan.for_case(self.workload.cases[case], self.workload.device)
         for name in group.workers:
             sides[name].begin(case)
-        # each round by itself: after a fixed number of samples a worker would know that no more will come
+        # rounds are drawn independently: after a fixed number of samples a worker would know that no more will come
         chosen = {number for number in range(plan.rounds) if self.rng.random() < SAMPLES / plan.rounds}
         order = self.rng.sample(list(group.workers), len(group.workers))
         for number in range(plan.rounds):

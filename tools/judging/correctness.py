@@ -59,7 +59,7 @@ class Finding:
     verdict: VerdictName | None
     reason: str
     evidence: dict[str, Any] = field(default_factory=dict)
-    may_be_chance: bool = False  # others may be the cause: nobody is to blame before a second check
+    may_be_chance: bool = False  # another process may be the cause: check again before blaming the candidate
 
     def as_verdict(self, passes: str = "it passes the whole check") -> Verdict:
         name, reason = self.verdict or "right", self.reason if self.verdict else passes
@@ -81,7 +81,7 @@ def judge_script(
     rules: Rules,
     reference: Worker | None,
 ) -> Finding:
-    """Everything a played script can show. `reference` runs the entry's own `outputs` and `compare`, when declared."""
+    """Judge a played script. `reference` runs the entry's own `outputs` and `compare`, when declared."""
     calls = []
     for index, step in enumerate(script.steps):
         if isinstance(step, Call):
@@ -168,8 +168,7 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
 class _Owner:
     """The entry's own `outputs` and `compare`, applied in a reference worker to saved bytes.
 
-    What they do with the original's answer is asked first: where that works, what they do with the candidate's is a
-    finding about the candidate.
+    They run on the original's answer first: if that works, a failure on the candidate's is a finding about it.
     """
 
     rules: Rules

@@ -46,7 +46,7 @@ def is_full(folder: Path) -> bool:
 
 @contextmanager
 def in_the_hands_of_a_worker() -> Iterator[None]:
-    """Lets only an OSError through that says something of this machine: a worker may make anything of its folders."""
+    """Ignore OSErrors that a worker can cause by changing its folders; errors of this machine pass through."""
     try:
         yield
     except OSError as error:
@@ -55,5 +55,5 @@ def in_the_hands_of_a_worker() -> Iterator[None]:
 
 
 def is_of_the_machine(error: OSError) -> bool:
-    """Whether no worker can cause it by what it makes of its own folders."""
+    """Whether a worker cannot cause it by changing its folders."""
     return means_disk_full(error.errno) or error.errno in _OF_THE_MACHINE

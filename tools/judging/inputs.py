@@ -135,7 +135,7 @@ class InputSupply:
         return found
 
     def _load(self, reference: Worker, folder: Path) -> None:
-        """Not before it is needed: it starts beside the first workers to be timed."""
+        """Load the entry when it is first needed: the worker starts beside the first workers to be timed."""
         reference.ask("describe")
         try:
             draw(reference, folder / "first", self.workload.cases[0], 0)
@@ -148,7 +148,7 @@ class InputSupply:
 
 @contextmanager
 def _standing_still() -> Iterator[None]:
-    """A reference that does not hold still interferes with what is timed beside it. Raises: WorkerFault."""
+    """A reference that cannot be frozen interferes with what is timed beside it. Raises: WorkerFault."""
     try:
         yield
     except WouldNotFreeze as found:

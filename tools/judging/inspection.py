@@ -35,7 +35,7 @@ RESULT_SHARE = 1 / 8  # of a worker's memory: some are held here at once, in flo
 
 
 class Inspection:
-    """One reference worker, asked everything in turn. Whoever has it begin again closes it."""
+    """One reference worker that answers all questions about the entry. To be closed where it may begin again."""
 
     def __init__(self, worker: Worker, keep: Path, constants: Sequence[Any] = (), mode: str = "inference") -> None:
         self.worker, self.keep, self.constants, self.mode = worker, keep, [*constants], mode
@@ -290,7 +290,7 @@ def _precision(
         except WorkerFault as fault:
             if fault.kind in ("forged_reply", "interfered"):
                 raise
-            if fault.ended is not None or fault.kind == "hangs":  # for want of memory, for instance
+            if fault.ended is not None or fault.kind == "hangs":  # out of memory, for instance
                 found.begin_again()
     return ""
 

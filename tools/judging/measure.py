@@ -49,11 +49,11 @@ class ComparisonRequest:
     incumbent: Build
     candidates: Mapping[str, Build]  # by a name, which is part of the purpose unless it is the only one
     enough: Enough
-    malloc: bool = True
+    malloc: bool = True  # whether workers have our fixed malloc settings
     progress: Callable[[int], None] = lambda restarts: None
-    doing: Callable[[str], None] = lambda what: None  # told what takes long between restarts
-    fewest: int = accept.SCREEN_RESTARTS  # it will hardly be enough before: so many are prepared at once, at most
-    hurried: Hurried = lambda seconds: False  # whether so long is too long to repeat for the pace
+    doing: Callable[[str], None] = lambda what: None  # shows what takes long between restarts
+    fewest: int = accept.SCREEN_RESTARTS  # restarts that are needed in any case: at most so many are prepared at once
+    hurried: Hurried = lambda seconds: False  # whether a repetition because of the pace would take too long
     to_come: int = 0  # restarts of the same builds that may follow in the same series, and may be prepared with these
 
     def blank(self, name: str) -> Comparison:
@@ -61,7 +61,7 @@ class ComparisonRequest:
         return Comparison(purpose=purpose, incumbent=self.incumbent.key, candidate=self.candidates[name].key)
 
     def may_slow_the_incumbent(self, name: str) -> bool:
-        """The original under torch.compile, and the incumbent beside itself, slow nobody down."""
+        """Not the original under torch.compile, nor the incumbent beside itself."""
         candidate = self.candidates[name]
         return candidate.compile_options is None and candidate is not self.incumbent
 
@@ -86,32 +86,32 @@ Fill = Callable[[Build], Build]
 
 
 class Clock(Protocol):
-    """Answers with one comparison for each candidate."""
+    """Returns one comparison for each candidate."""
 
     def compare(self, request: ComparisonRequest) -> Measured:
         """Raises: IncumbentFails, WorkloadError (inputs cannot be drawn), SandboxError."""
         ...
 
     def know(self, found: Comparison) -> None:
-        """What an earlier command of the same run has found: its builds take so long."""
+        """Use times that an earlier command of the same run has measured."""
         ...
 
     def filled(self, build: Build, fill: Fill) -> Build:
-        """Before it is timed: with what it compiles, made once. Raises: WorkerFault."""
+        """The build with its compile cache filled before it is timed. Raises: WorkerFault."""
         ...
 
     def series(self) -> AbstractContextManager[None]:
-        """Inside, what was prepared for one comparison and not timed serves the next one of the same builds."""
+        """Inside, workers that one comparison prepared and did not time are used by the next of the same builds."""
         ...
 
     def close(self) -> None:
-        """End what was started for it."""
+        """End what the clock has started."""
         ...
 
 
 def enough_for_screen(delta: float) -> Enough:
-    """Three restarts, or one that is plain; none more after so long in which no gain was seen: what takes minutes to
-    start, since it compiles itself, would take many.
+    """Three restarts, or one with a large gain. Stops after `LONG_SCREEN_S` without a gain: builds that compile at each
+    start may take minutes for one restart.
     """
 
     def enough(found: Comparison) -> bool:
@@ -141,7 +141,7 @@ def enough_to_confirm(delta: float, hurried: Hurried) -> Enough:
 
 
 def enough_to_weigh(delta: float, hurried: Hurried) -> Enough:
-    """Until it is plain, at any time, whether a commit still earns its place, or there is no time: then it stays."""
+    """Until it is clear whether a commit still earns its place, or there is no time for more: then it stays."""
 
     def decided(ratios: Sequence[float]) -> bool:
         return accept.still_worth(ratios, delta) != "continue"
@@ -182,7 +182,7 @@ class Held:
 
 @dataclass
 class LiveClock:
-    """Times real workers. Remembers what each build took, to notice when a candidate slows the other side down."""
+    """Times real workers. Remembers the times of each build, to detect a candidate that slows the incumbent down."""
 
     setting: Setting
     workload: Workload
@@ -322,7 +322,7 @@ class LiveClock:
         """The first of these numbers of restarts that there is room to prepare side by side: on a GPU, where that is
         most of what a restart takes.
 
-        A CPU's memory would hold all copies of the model, and nobody knows how large one is.
+        One on a CPU, whose memory would hold all copies of a model of unknown size.
         """
         if self.workload.device == "cpu":
             return 1

@@ -61,7 +61,7 @@ class Referee:
     rng: random.Random = field(default_factory=random.SystemRandom)
 
     def __post_init__(self) -> None:
-        # closed to workers with a user id of their own: the inputs that will be asked lie here beforehand
+        # closed to workers with another user id: it holds inputs before they are revealed
         self.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @property
@@ -75,7 +75,7 @@ class Referee:
         self.clock.close()
 
     def prepare_compiler(self) -> None:
-        """Make what all workers share, as far as it is not there; before it, each makes its own."""
+        """Make the shared toolchain, where it is missing; until then each worker makes its own."""
         told = self.workload.environment
         headers = self.workload.device == "cpu" and bool(told.get("cpp_compiler"))
         bytecode = told.get("library_bytecode") is False
@@ -110,7 +110,7 @@ class Referee:
         return checked
 
     def _check_again(self, build: Build) -> Checked:
-        """After the original failed beside it: a fault on a GPU takes others along, and so does want of memory or time.
+        """After the original failed beside it: a GPU fault, or a lack of memory or time, ends other processes too.
 
         Raises: WorkloadError when the original fails by itself.
         """

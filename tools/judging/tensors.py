@@ -46,7 +46,7 @@ class Data(Protocol):
 
 
 class _Open:
-    """A descriptor that lives as long as somebody may read from it."""
+    """A descriptor that is closed when its last reader is gone."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

@@ -34,7 +34,7 @@ def check(setting: Setting, workload: Workload, pristine: Build, outputs: Sequen
     finally:
         left.clear()
         stopped = isinstance(sys.exception(), KeyboardInterrupt)
-        pool.shutdown(wait=not stopped)  # who stops does not wait for it: the sandbox ends the workers
+        pool.shutdown(wait=not stopped)  # on Ctrl-C the sandbox ends the workers
 
 
 def _at_once(setting: Setting, workload: Workload) -> int:
@@ -72,7 +72,7 @@ def _together(parts: Sequence[Finding]) -> Finding:
 def _answered(reference: Worker, workload: Workload, left: deque[TimedOutput]) -> dict[Path, TimedOutput]:
     """The next of them, by the file with the original's answer: as many as are a part; none where none is left.
 
-    What a candidate makes of its own files has no say in that.
+    It does not depend on the candidate's files.
     """
     found, size = dict[Path, TimedOutput](), 0
     _load(reference, workload)

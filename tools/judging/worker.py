@@ -64,7 +64,7 @@ class WorkerFault(Exception):
 
     @property
     def may_be_chance(self) -> bool:
-        """Whether others may have ended it: an engine that stops, a service manager, a killer for want of memory."""
+        """Whether another process may have ended it: a stopping engine, a service manager, the out-of-memory killer."""
         return self.kind == "died" and self.ended is not None and self.ended.signal in (signal.SIGTERM, signal.SIGKILL)
 
 
@@ -333,7 +333,7 @@ class Worker:
 
 @contextmanager
 def _disk_full_told(into: Path) -> Iterator[None]:
-    """Raises: DiskFull for want of room for what is written to `into`."""
+    """Raises: DiskFull where there is no room for what is written to `into`."""
     try:
         yield
     except OSError as error:

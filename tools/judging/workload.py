@@ -56,7 +56,7 @@ class Workload:
         return write_script(self.cases, self.unseen, self.variants, self.transforms, bool(self.states), rng)
 
     def build_arguments(self, showing: Reveals) -> dict[str, Any]:
-        """Of the request to build, to whoever `showing` shows files to."""
+        """Arguments of the request to build, with files revealed by `showing`."""
         init = None if self.init is None else showing.reveal(self.init)
         recipe = {} if self.recipe is None else {"recipe": self.recipe}
         return {"mode": self.mode, "init": init, **recipe}
