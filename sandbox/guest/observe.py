@@ -11,6 +11,7 @@ from collections import defaultdict
 import torch
 import torch._dynamo  # before the target is on the path: it needs cProfile, and a target may have a profile.py
 from torch.overrides import TorchFunctionMode
+from torch.profiler import ProfilerActivity, profile
 
 from . import (
     observe_again,
@@ -25,14 +26,13 @@ from . import (
 )
 from .observe_modules import ModuleTimes, describe_classes
 from .observe_norms import NormProbe
-from .observe_ops import OpTimes
 from .observe_rows import Seen
 from .observe_trace import Trace
 from .observe_where import Where
 from .on_device import synchronize
 from .repeated import Repeating
 
-MAX_ROWS, MAX_NOTES = 200, 64  # of any one table, and of all
+MAX_ROWS, MAX_NOTES, MAX_OPS = 200, 64, 40  # of any one table, of all, of operations by time
 WITH_PLACES = {
     "linear_groups": observe_projections.groups,
     "norms": lambda seen: seen.norms.found(seen.times),
@@ -56,6 +56,36 @@ class _Looking(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
+
+
+class OpTimes:
+    """Device time by operation of several runs, from torch's own profiler; on a CPU the time of the CPU.
+
+    An operation has only its name: categories are given later, to whoever reads it.
+    """
+
+    def __init__(self):
+        self._times = {}  # name -> (self time in µs, calls)
+
+    def add(self, run):
+        activities = [ProfilerActivity.CPU]
+        on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+        if on_gpu:
+            activities.append(ProfilerActivity.CUDA)
+        with profile(activities=activities) as seen:
+            run()
+        for event in seen.key_averages():
+            spent_us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+            if spent_us > 0:
+                old_us, old_count = self._times.get(event.key, (0.0, 0))
+                self._times[event.key] = (old_us + spent_us, old_count + event.count)
+
+    def table(self):
+        """{"rows": [{"name", "share", "count"}], "other": share of what has no row}, the longest first."""
+        total_us = sum(t for t, _ in self._times.values()) or 1.0
+        ranked = sorted(self._times.items(), key=lambda item: -item[1][0])
+        rows = [{"name": n[:200], "share": t / total_us, "count": c} for n, (t, c) in ranked[:MAX_OPS]]
+        return {"rows": rows, "other": sum(t for _, (t, _) in ranked[MAX_OPS:]) / total_us}
 
 
 class Observer(Repeating):

@@ -21,7 +21,6 @@ from .module_calls import ModuleCalls
 from .observe_where import MAX_PATHS
 
 _EPS = (1e-5, 1e-6, 1e-8, 1e-12)
-_ORDERS = ("cast_then_weight", "weight_then_cast")
 
 
 class NormProbe(ModuleCalls):
@@ -103,10 +102,11 @@ def _identify(clone, dtype, device):
 
 def _agreeing(clone, out, x, vectors, read):
     """The formula that gives what a module gave, of nothing but what its `forward` read."""
-    for eps_name, eps in _eps_candidates(clone, read):
-        found = _rms(out, x, vectors, eps) or _layer(out, x, vectors, eps)
-        if found and read <= {*vectors, eps_name}:
-            return {**found, "eps": eps_name, "eps_value": eps}
+    for eps_name, eps in _eps_candidates(clone, read) if out.dtype == x.dtype else ():
+        errors = [(_error(out, value), facts) for facts, value in _formulas(x, vectors, eps)]
+        fitting = [each for each in errors if each[0] <= _tolerance(x.dtype)]
+        if fitting and read <= {*vectors, eps_name}:
+            return {**min(fitting, key=lambda each: each[0])[1], "eps": eps_name, "eps_value": eps}
     return None
 
 
@@ -150,42 +150,21 @@ def _read(clone, x):
     return names - shapes - methods - {"__class__", "__dict__"}
 
 
-def _rms(out, x, vectors, eps):
-    if len(vectors) != 1:
-        return None
-    ((name, weight),) = vectors.items()
-    for offset in (0.0, 1.0):
-        order = _best_order(out, x, weight, eps, offset)
-        if order:
-            return {"kind": "rms", "weight": name, "bias": "", "offset": offset, "order": order}
-    return None
-
-
-def _layer(out, x, vectors, eps):
+def _formulas(x, vectors, eps):
+    """(what it says of a norm, what it gives) of each formula that takes as many vectors."""
     wide = x if x.dtype == torch.float64 else x.float()
+    if len(vectors) == 1:
+        ((name, weight),) = vectors.items()
+        normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+        for offset in (0.0, 1.0):
+            facts = {"kind": "rms", "weight": name, "bias": "", "offset": offset}
+            yield {**facts, "order": "cast_then_weight"}, (offset + weight) * normed.to(x.dtype)
+            yield {**facts, "order": "weight_then_cast"}, ((offset + weight.float()) * normed).to(x.dtype)
     normed = torch.nn.functional.layer_norm(wide, x.shape[-1:], eps=eps)
     for weight, bias in itertools.permutations([*vectors, ""], 2):
-        if not weight or len([n for n in (weight, bias) if n]) != len(vectors) or out.dtype != x.dtype:
-            continue
-        value = normed * vectors[weight] + (vectors[bias] if bias else 0.0)
-        if _error(out, value) <= _tolerance(x.dtype):
-            return {"kind": "layer", "weight": weight, "bias": bias, "offset": 0.0, "order": "weight_then_cast"}
-    return None
-
-
-def _best_order(out, x, weight, eps, offset):
-    if out.dtype != x.dtype:
-        return None
-    normed = x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps)
-    if x.dtype == torch.float64:
-        normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    orders = {
-        "cast_then_weight": (offset + weight) * normed.to(x.dtype),
-        "weight_then_cast": ((offset + weight.float()) * normed).to(x.dtype),
-    }
-    errors = {order: _error(out, value) for order, value in orders.items()}
-    order = min(_ORDERS, key=lambda o: errors[o])
-    return order if errors[order] <= _tolerance(x.dtype) else None
+        if weight and len(vectors) == 1 + bool(bias):
+            facts = {"kind": "layer", "weight": weight, "bias": bias, "offset": 0.0, "order": "weight_then_cast"}
+            yield facts, normed * vectors[weight] + (vectors[bias] if bias else 0.0)
 
 
 def _tolerance(dtype):

@@ -10,6 +10,7 @@ that was read so far. Numbers on other ways, as an operand or an answer yes or n
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 
@@ -40,48 +41,24 @@ _NO_OPERATION = _words("""
 _IN_PLACE = _words("""
     __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__
 """)
-_OPERATORS = {
-    "__add__": "add",
-    "__radd__": "add",
-    "__sub__": "sub",
-    "__mul__": "mul",
-    "__rmul__": "mul",
-    "__truediv__": "div",
-    "__matmul__": "matmul",
-    "__getitem__": "getitem",
-    "true_divide": "div",
-    "multiply": "mul",
-    "divide": "div",
-    "subtract": "sub",
-    "_softmax": "softmax",
-    "rsub": "rsub",
-    "__rsub__": "rsub",
-    "__pow__": "pow",
-    "__iadd__": "add",
-    "__isub__": "sub",
-    "__imul__": "mul",
-    "__itruediv__": "div",
+_SPELLED = {
+    "add": "__add__ __radd__ __iadd__",
+    "sub": "__sub__ __isub__ subtract",
+    "rsub": "__rsub__",
+    "mul": "__mul__ __rmul__ __imul__ multiply",
+    "div": "__truediv__ __itruediv__ true_divide divide",
+    "pow": "__pow__",
+    "matmul": "__matmul__",
+    "getitem": "__getitem__",
+    "softmax": "_softmax",
 }
+_NAMES = {spelling: name for name, spellings in _SPELLED.items() for spelling in spellings.split()}
 _HAVE_IN_PLACE = frozenset(("add", "sub", "mul", "div", "masked_fill"))
 
 
 class Op:
-    __slots__ = (
-        "args",
-        "changed",
-        "copied",
-        "frames",
-        "index",
-        "kwargs",
-        "mask",
-        "module",
-        "name",
-        "outs",
-        "read",
-        "seconds",
-    )
-
     # read: tags of the operands whose values Python read
+    __slots__ = _words("args changed copied frames index kwargs mask module name outs read seconds")
 
     def operands(self):
         """Tags of the tensor operands, in order."""
@@ -173,12 +150,10 @@ class Trace(ModuleCalls, TorchFunctionMode):
         elif name in MADE_OF_VALUES:
             flags |= self._told
         op.changed = self._note_changes(op, name, args, kwargs, flags)
-        for tag in tags:
-            if flags:
-                self.values[tag].consumed = True
+        for tag in tags if flags else ():
+            self.values[tag].consumed = True
         operands = _tensors((args, kwargs))
-        op.copied = True
-        op.outs = []
+        op.copied, op.outs = True, []
         for tensor in _tensors(result):
             alias = next((t for t in operands if _shares(t, tensor)), None)
             op.copied &= alias is None
@@ -252,23 +227,23 @@ class Trace(ModuleCalls, TorchFunctionMode):
         return None if index is None else self.ops[index]
 
     def consumers(self, tag):
-        return self._consumers().get(tag, [])
+        return self._by_operand.get(tag, [])
 
-    def _consumers(self):
-        if not hasattr(self, "_by_operand"):
-            self._by_operand = {}
-            for op in self.ops:
-                for tag in op.operands():
-                    if op.changed is None and tag in op.outs:
-                        continue  # it handed its operand back: no use of the value
-                    self._by_operand.setdefault(tag, []).append(op)
-        return self._by_operand
+    @functools.cached_property
+    def _by_operand(self):
+        """Asked once all is recorded."""
+        found = {}
+        for op in self.ops:
+            for tag in op.operands():
+                if op.changed is not None or tag not in op.outs:  # else it handed its operand back: no use of the value
+                    found.setdefault(tag, []).append(op)
+        return found
 
 
 def _plain_name(name):
     """One name for `a + b`, `a += b` and `a.add_(b)`."""
-    if name in _OPERATORS:
-        return _OPERATORS[name]
+    if name in _NAMES:
+        return _NAMES[name]
     in_place = name.endswith("_") and not name.endswith("__")
     return name[:-1] if in_place and name[:-1] in _HAVE_IN_PLACE else name
 
