@@ -15,19 +15,19 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests import assets
 
-NAMES = ("rms_norm", "layer_norm", "add_norm", "gated_mul", "rotary", "softmax_topk")
+NAMES = ("rms_norm", "layer_norm", "gated_mul", "rotary", "softmax_topk")
 ON_A_CPU = torch.ones(1).get_device()
 LAUNCHED = torch.full((), 7.0)
 
 
 def entries(loaded: dict[str, Any]) -> dict[str, Callable[..., Any]]:
     """The functions that may return None, on x of (rows, even columns) and a weight of the columns."""
-    add_norm = loaded["add_norm"]
+    rms, layer = loaded["rms_norm"], loaded["layer_norm"]
     return {
-        "rms_norm": lambda x, weight, **more: loaded["rms_norm"].rms_norm(x, weight, 1e-6, **more),
-        "layer_norm": lambda x, weight, **more: loaded["layer_norm"].layer_norm(x, weight, None, 1e-5, **more),
-        "add_rms_norm": lambda x, weight, **more: add_norm.add_rms_norm(x, x, weight, 1e-6, **more),
-        "add_layer_norm": lambda x, weight, **more: add_norm.add_layer_norm(x, x, weight, weight, 1e-5, **more),
+        "rms_norm": lambda x, weight, **more: rms.rms_norm(x, weight, 1e-6, **more),
+        "layer_norm": lambda x, weight, **more: layer.layer_norm(x, weight, None, 1e-5, **more),
+        "add_rms_norm": lambda x, weight, **more: rms.add_rms_norm(x, x, weight, 1e-6, **more),
+        "add_layer_norm": lambda x, weight, **more: layer.add_layer_norm(x, x, weight, weight, 1e-5, **more),
         "rotary": lambda x, _: loaded["rotary"].rotary(x, x, x),
         "softmax_topk": lambda x, _: loaded["softmax_topk"].softmax_topk(x, 2),
     }
@@ -54,8 +54,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     loaded = {name: assets.beside(launching, name) for name in NAMES}
     monkeypatch.setattr(launching, "triton", object())  # as where Triton is installed
     for module in loaded.values():
-        for name in ("_kernel", "_rms_kernel", "_layer_kernel"):
-            monkeypatch.setattr(module, name, object(), raising=False)
+        monkeypatch.setattr(module, "_kernel", object(), raising=False)
         for name in [name for name in vars(module) if name.startswith("_run")]:
             monkeypatch.setattr(module, name, lambda *given: LAUNCHED)
     return Kernels(**loaded)
@@ -113,8 +112,8 @@ def test_a_configuration_without_a_weight_or_with_no_number_for_eps_goes_its_own
     for eps in (None, torch.tensor(1e-6)):
         assert kernels.loaded["rms_norm"].rms_norm(x, x[0], eps) is None
         assert kernels.loaded["layer_norm"].layer_norm(x, x[0], None, eps) is None
-        assert kernels.loaded["add_norm"].add_rms_norm(x, x, x[0], eps) is None
-        assert kernels.loaded["add_norm"].add_layer_norm(x, x, x[0], None, eps) is None
+        assert kernels.loaded["rms_norm"].add_rms_norm(x, x, x[0], eps) is None
+        assert kernels.loaded["layer_norm"].add_layer_norm(x, x, x[0], None, eps) is None
 
 
 def test_norms_under_autocast_are_wider(kernels: Kernels) -> None:
@@ -223,8 +222,8 @@ class Model(nn.Module):
     def __init__(self, act: nn.Module) -> None:
         super().__init__()
         self.act, self.norm = act, nn.LayerNorm(8, device="cuda")
-        self.functions = [getattr(assets.load("triton-on-rocm", name), name) for name in NAMES if name != "add_norm"]
-        self.add = assets.load("triton-on-rocm", "add_norm").add_layer_norm
+        self.functions = [getattr(assets.load("triton-on-rocm", name), name) for name in NAMES]
+        self.add = assets.load("triton-on-rocm", "layer_norm").add_layer_norm
         self.exactly = assets.load("triton-on-rocm", "exactly").is_exactly
 
     def forward(self, x: torch.Tensor) -> Any:

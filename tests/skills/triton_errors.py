@@ -100,7 +100,6 @@ def layer_norms(device: str) -> Iterator[tuple[str, float]]:
 
 
 def added_norms(device: str) -> Iterator[tuple[str, float]]:
-    asset: Any = assets.load("triton-on-rocm", "add_norm")
     rms, layer = (assets.load("triton-on-rocm", name) for name in ("rms_norm", "layer_norm"))
     exact = device == "cpu"  # compilers may sum in another order
     for dtype, shape in product(DTYPES, [*NORM_SHAPES[:-1], (2, 8192)]):
@@ -108,14 +107,14 @@ def added_norms(device: str) -> Iterator[tuple[str, float]]:
         x, residual = wide[..., shape[-1] :], torch.randn(shape).to(device, dtype)  # rows of their own strides
         weight, bias = (torch.rand(2, shape[-1]) + 0.5).to(device, dtype)
         for offset, cast_first in ((0.0, True), (1.0, False)):
-            out, total = asset._run_rms(x, residual, weight, 1e-6, offset, cast_first, asset._rms_kernel)
+            out, total = rms._run_sum(x, residual, weight, 1e-6, offset, cast_first, rms._kernel)
             assert _is_sum(total, x, residual) and total.is_contiguous()
             assert out.dtype == dtype and out.shape == x.shape and out.is_contiguous()
             alone = rms._run(total, weight, 1e-6, offset, cast_first, rms._kernel)
             assert torch.equal(out, alone) or not exact
             yield f"add_rms_norm {dtype} {shape} {offset}", worst(out, normed(total, weight, 1e-6, offset))
         for vectors in ((weight, bias), (None, None)):
-            out, total = asset._run_layer(residual, x, *vectors, 1e-5, asset._layer_kernel)
+            out, total = layer._run_sum(residual, x, *vectors, 1e-5, layer._kernel)
             assert _is_sum(total, residual, x) and total.is_contiguous()
             assert out.dtype == dtype and out.shape == x.shape and out.is_contiguous()
             assert torch.equal(out, layer._run(total, *vectors, 1e-5, layer._kernel)) or not exact
@@ -123,9 +122,9 @@ def added_norms(device: str) -> Iterator[tuple[str, float]]:
             yield case, worst(out, layer_normed(total, *vectors, 1e-5))
     x, residual = torch.randn(2, 3, 5, 2, 100, device=device).transpose(2, 3)
     weight, bias = torch.rand(2, 100, device=device)
-    out, total = asset._run_rms(x, residual, weight, 1e-6, 0.0, True, asset._rms_kernel)
+    out, total = rms._run_sum(x, residual, weight, 1e-6, 0.0, True, rms._kernel)
     yield "add_rms_norm torch.float32 transposed", worst(out, normed(x + residual, weight, 1e-6, 0.0))
-    out, total = asset._run_layer(x[:0], residual[:0], weight, bias, 1e-5, asset._layer_kernel)
+    out, total = layer._run_sum(x[:0], residual[:0], weight, bias, 1e-5, layer._kernel)
     assert out.shape == total.shape == (0, *x.shape[1:])
 
 

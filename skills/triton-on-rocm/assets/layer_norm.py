@@ -1,19 +1,20 @@
 # Ratchet: layer_norm.py. Copied into this repository by an accepted change; it needs torch, and triton where used.
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
-"""Layer normalisation over the last dimension as one Triton kernel, for inference.
+"""Layer normalisation over the last dimension as one Triton kernel, alone or of a sum, for inference.
 
     d = x - mean(x)
     y = d / sqrt(mean(d^2) + eps) * weight + bias
 
-in float32, rounded once. `layer_norm` returns None where the kernel does not apply (see launching.py); then the
-caller's own code runs.
+in float32, rounded once. `add_layer_norm` normalises x + residual, rounded to x's dtype as the addition by itself gives
+it: each of x and residual is read once, each of y and the total written once. Both return None where the kernel does
+not apply (see launching.py); then the caller's own code runs.
 """
 
 import torch
 
 from .launching import Tuned, may_norm, tl, triton
 
-MAX_TILE = 8192  # elements of a row that one program holds at once; wider rows are read three times, tile by tile
+MAX_TILE = 8192  # elements of a row that one program holds at once; wider rows are read three times, a wider sum is not
 CHOICES = tuple({"num_warps": n} for n in (1, 2, 4, 8, 16))  # what a tuner may try
 TUNED = Tuned({}, "")  # what a tuner found
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has operators of its own
@@ -28,20 +29,33 @@ def layer_norm(x, weight, bias, eps, only=None):
     return _run(x, weight, bias, eps, _kernel)
 
 
+def add_layer_norm(x, residual, weight, bias, eps, only=None):
+    """x, residual: (..., n); weight, bias: (n,) or None. Returns (y, total) like x, contiguous, or None (see above)."""
+    if not may_norm(x, eps, only, (weight, bias), residual) or x.shape[-1] > MAX_TILE:
+        return None
+    if torch.compiler.is_compiling():
+        return _add_operator(x, residual, weight, bias, eps)
+    return _run_sum(x, residual, weight, bias, eps, _kernel)
+
+
 if triton is not None:
 
     @triton.jit
     def _kernel(
         x_ptr,
+        residual_ptr,
         weight_ptr,
         bias_ptr,
         y_ptr,
+        total_ptr,
         x_row_stride,
+        residual_row_stride,
         columns,
         # constants, because Python floats that come from compiled code are float64 and would widen the whole row
         EPS: tl.constexpr,
         HAS_WEIGHT: tl.constexpr,
         HAS_BIAS: tl.constexpr,
+        ADDS: tl.constexpr,
         ONE_TILE: tl.constexpr,
         TILE: tl.constexpr,
     ):
@@ -52,6 +66,12 @@ if triton is not None:
         if ONE_TILE:
             kept = index < columns
             x = tl.load(x_ptr + index, mask=kept, other=0.0).to(tl.float32)
+            if ADDS:
+                residual_ptr += row * residual_row_stride
+                x += tl.load(residual_ptr + index, mask=kept, other=0.0).to(tl.float32)
+                total = x.to(total_ptr.dtype.element_ty)
+                tl.store(total_ptr + row * columns + index, total, mask=kept)
+                x = total.to(tl.float32)
             off = tl.where(kept, x - tl.sum(x, 0) / columns, 0.0)
             scale = tl.rsqrt(tl.sum(off * off, 0) / columns + EPS)
             _store(off * scale, weight_ptr, bias_ptr, y_ptr, index, kept, HAS_WEIGHT, HAS_BIAS)
@@ -84,27 +104,46 @@ if triton is not None:
     def _operator(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
         return _run(x, weight, bias, eps, torch.library.wrap_triton(_kernel))
 
+    @torch.library.triton_op(f"{_NAMESPACE}::add_layer_norm", mutates_args={})
+    def _add_operator(
+        x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return _run_sum(x, residual, weight, bias, eps, torch.library.wrap_triton(_kernel))
+
 
 def _run(x, weight, bias, eps, kernel):
-    columns = x.shape[-1]
+    return _launched(x, None, weight, bias, eps, kernel)[0]
+
+
+def _run_sum(x, residual, weight, bias, eps, kernel):
+    return _launched(x, residual, weight, bias, eps, kernel)
+
+
+def _launched(x, residual, weight, bias, eps, kernel):
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if y.numel() == 0:
-        return y
-    rows = x.reshape(-1, columns)
-    tile = min(triton.next_power_of_2(columns), MAX_TILE)
-    # rows stand in for what is None, and are not read there
-    kernel[(rows.shape[0],)](
-        rows,
-        rows if weight is None else weight,
-        rows if bias is None else bias,
-        y,
-        rows.stride(0),
-        columns,
-        EPS=float(eps),
-        HAS_WEIGHT=weight is not None,
-        HAS_BIAS=bias is not None,
-        ONE_TILE=columns <= tile,
-        TILE=tile,
-        **TUNED.options(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8}),
-    )
-    return y
+    total = None if residual is None else torch.empty_like(y)
+    if y.numel() > 0:
+        columns = x.shape[-1]
+        rows = x.reshape(-1, columns)
+        added = rows if residual is None else residual.reshape(-1, columns)
+        tile = min(triton.next_power_of_2(columns), MAX_TILE)
+        # rows and y stand in for what is None, and are not touched there
+        kernel[(rows.shape[0],)](
+            rows,
+            added,
+            rows if weight is None else weight,
+            rows if bias is None else bias,
+            y,
+            y if total is None else total,
+            rows.stride(0),
+            added.stride(0),
+            columns,
+            EPS=float(eps),
+            HAS_WEIGHT=weight is not None,
+            HAS_BIAS=bias is not None,
+            ADDS=residual is not None,
+            ONE_TILE=columns <= tile,
+            TILE=tile,
+            **TUNED.options(kernel, rows.shape[0], columns, {"num_warps": 4 if tile < 2048 else 8}),
+        )
+    return y, total

@@ -34,8 +34,8 @@ SOURCES = {
     "layer_norm of wide rows": Source(
         ASSETS / "layer_norm.py", signature=_described("layer_norm", ONE_TILE=False, TILE=8192)
     ),
-    "add_rms_norm": Source(ASSETS / "add_norm.py", "_rms_kernel", signature=_described("add_norm.rms")),
-    "add_layer_norm": Source(ASSETS / "add_norm.py", "_layer_kernel", signature=_described("add_norm.layer")),
+    "add_rms_norm": Source(ASSETS / "rms_norm.py", "_kernel", signature=_described("rms_norm", ADDS=True)),
+    "add_layer_norm": Source(ASSETS / "layer_norm.py", signature=_described("layer_norm", ADDS=True)),
     "rotary": Source(ASSETS / "rotary.py", signature=_described("rotary")),
     "rotary, interleaved": Source(ASSETS / "rotary.py", signature=_described("rotary", INTERLEAVED=True)),
     "softmax_topk": Source(ASSETS / "softmax_topk.py", signature=_described("softmax_topk")),

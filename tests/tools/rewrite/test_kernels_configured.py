@@ -328,7 +328,7 @@ class Renamed(nn.LayerNorm):
 @pytest.mark.parametrize("forward", [SUM, "x = x + self.a(x)\nreturn x * self.scale(x)"], ids=["given", "assigned"])
 def test_a_sum_before_another_norm_is_not_fused(tmp_path: Path, forward: str, norm: nn.Module | None) -> None:
     before = target(tmp_path, forward)
-    after = rewritten(before, "add_rms").with_files({"ratchet_ops/add_norm.py": KERNEL})
+    after = rewritten(before, "add_rms").with_files({"ratchet_ops/rms_norm.py": KERNEL})
     assert 'if is_exactly(self.scale, "model.Scale"):' in after.text()
     if norm is None:
         doubled = lambda model: model.scale.register_forward_hook(lambda module, given, out: out * 2)  # noqa: E731
