@@ -4,9 +4,9 @@
 
 `routed_attention` takes what torch.nn.functional.scaled_dot_product_attention takes, and gives the same within the
 rounding of its type. The ways are PyTorch's own choice, each of its fused kernels by itself (on ROCm that of Composable
-Kernel, too, where PyTorch was built with it), FlexAttention where a mask excludes whole blocks (see blocks.py) and,
-where AMD's aiter is installed, its own of 16-bit types. A shape is what counts: sizes and strides of all tensors, type,
-mask, scale; prefill and decoding are shapes of their own. fastest.py decides which is taken, and when.
+Kernel, too, where PyTorch was built with it) and, where AMD's aiter is installed, its own of 16-bit types. A shape is
+what counts: sizes and strides of all tensors, type, mask, scale; prefill and decoding are shapes of their own.
+fastest.py decides which is taken, and when.
 
 PyTorch's own choice is taken with gradients, dropout, autocast or another rank than four, on a CPU, where one of its
 kernels was turned off, and where fastest.py says so. A kernel is chosen by settings that PyTorch keeps for the whole
@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from . import blocks, fastest
+from . import fastest
 
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has an operator of its own
 _chosen = {}  # shape -> way
@@ -94,10 +94,8 @@ def _facts(tensor):
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.data_ptr() % 16
 
 
-def _ways(query, key, value, mask, *_):
+def _ways(*_):
     ways = [_by_flash, _by_efficient, _by_cudnn]
-    if mask is not None and blocks.pay(mask, query.shape[2], key.shape[2]):
-        ways.append(_by_blocks)
     if torch.version.hip is not None and getattr(torch.backends.cuda, "is_ck_sdpa_available", bool)():
         ways.append(_by_ck)
     return ways + ([_by_aiter] if _aiter() is not None else [])
@@ -122,13 +120,6 @@ def _by_efficient(*given):
 def _by_cudnn(*given):
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         return _by_pytorch(*given)
-
-
-def _by_blocks(query, key, value, mask, is_causal, scale, enable_gqa):
-    if is_causal:
-        raise ValueError("a mask or causal")
-    found, wanted = blocks.attention(query, key, value, mask, scale, enable_gqa), _memory(query, value)
-    return found if found.stride() == wanted.stride() else wanted.copy_(found)
 
 
 def _by_ck(*given):
