@@ -16,25 +16,12 @@ GELU = nn.GELU(approximate="tanh")
 
 
 @pytest.fixture
-def asset(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """With no shape measured yet, on this device, where the epilogue takes half of the time."""
-    found = assets.load("amd-kernel-optimization", "activated_linear")
-    monkeypatch.setattr(found.fastest, "DEVICES", ("cpu",))
-    monkeypatch.setattr(found.fastest, "seconds", lambda way, *given: 0.5 if way is found._epilogue else 1.0)
-    with torch.no_grad():
-        yield found
+def asset(choosing: Any) -> Any:
+    return choosing("activated_linear", _epilogue=0.5)
 
 
 def ways(asset: Any) -> list[str]:
     return [way.__name__ for way in asset._chosen.values()]
-
-
-def test_one_product_where_it_is_plainly_faster(asset: Any) -> None:
-    layer = nn.Linear(16, 8)
-    for shape in ((3, 16), (2, 5, 16)):
-        x = torch.randn(shape)
-        torch.testing.assert_close(asset.activated_linear(layer, x, "relu"), F.relu(layer(x)))
-    assert ways(asset) == ["_epilogue"] * 2, "each shape by itself"
 
 
 class Adapter(nn.Linear):
@@ -60,7 +47,6 @@ ODD: dict[str, Callable[[Any, Any], object]] = {
     "SiLU": lambda layer, act: (layer, nn.SiLU()),
     "GELU": lambda layer, act: (layer, nn.GELU()),
     "vector": lambda layer, act: None,
-    "gradients": lambda layer, act: None,
 }
 
 
@@ -70,10 +56,7 @@ def test_else_the_layer_and_the_activation_are_called(asset: Any, case: str) -> 
     others = ODD[case](layer, module)
     layer, module = others if isinstance(others, tuple) else (layer, module)
     x = torch.randn(16) if case == "vector" else torch.randn(3, 16)
-    with torch.set_grad_enabled(case == "gradients"):
-        result = asset.activated_linear(layer, x, module)
-        assert torch.equal(result, module(layer(x))) and ways(asset) == []
-        assert result.requires_grad == (case == "gradients")
+    assert torch.equal(asset.activated_linear(layer, x, module), module(layer(x))) and ways(asset) == []
 
 
 def test_an_activation_that_is_exchanged_is_seen(asset: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,15 +66,6 @@ def test_an_activation_that_is_exchanged_is_seen(asset: Any, monkeypatch: pytest
     assert ways(asset) == ["_epilogue"]
     gelu.approximate = "none"
     assert torch.equal(asset.activated_linear(layer, x, gelu), F.gelu(layer(x)))
-
-
-def test_a_compiled_model_chooses_when_it_runs(asset: Any) -> None:
-    layer = nn.Linear(16, 8)
-    relu = nn.ReLU()
-    call = torch.compile(lambda x: asset.activated_linear(layer, x, relu) + 1, backend="aot_eager", fullgraph=True)
-    x = torch.randn(3, 16)
-    torch.testing.assert_close(call(x), F.relu(layer(x)) + 1)
-    assert ways(asset) == ["_epilogue"]
 
 
 @pytest.mark.gpu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -137,27 +136,6 @@ def test_each_form_has_its_recording_up_to_a_bound(net: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("change", ["scaled", "loaded", "assigned", "moved", "replaced", "copied", "data"])
-def test_it_follows_its_weights(net: Any, change: str) -> None:
-    warm(net)
-    state = {name: torch.randn_like(value) for name, value in net.state_dict().items()}
-    if change == "scaled":
-        net.layer.weight.mul_(0.875)
-    elif change in ("loaded", "assigned"):
-        net.load_state_dict(state, assign=change == "assigned")
-    elif change == "moved":
-        net._apply(torch.clone)
-    elif change == "replaced":
-        net.layer = nn.Linear(16, 16).cuda().eval()
-    elif change == "copied":
-        net = copy.deepcopy(net)
-        net.layer.weight.mul_(2)
-    else:
-        net.layer.weight.data = net.layer.weight.data * 3
-    warm(net)
-
-
-@pytest.mark.gpu
 def test_it_steps_aside_for_gradients_training_hooks_and_odd_inputs(net: Any) -> None:
     warm(net)
     before = recordings(net)
@@ -233,31 +211,6 @@ def test_a_module_without_weights_is_recorded() -> None:
     assert recordings(net) == 1
 
 
-HALVED = {
-    "a hook": lambda net: net.register_forward_hook(lambda module, args, out: {"y": out["y"] / 2}),
-    "a hook inside": lambda net: net.layer.register_forward_hook(lambda module, args, out: out / 2),
-    "an attribute": lambda net: setattr(net, "scale", net.scale / 2),
-    "what a container holds": lambda net: net.settings.update(scale=net.settings["scale"] / 2),
-    "another part": lambda net: net.more.append(Half().eval()),
-    "a forward of a part": lambda net: setattr(net.drop, "forward", lambda x: x / 2),
-}
-
-
-class Half(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x / 2
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("change", HALVED.values(), ids=list(HALVED))
-def test_it_follows_what_else_becomes_of_the_module(net: Any, change: Any) -> None:
-    warm(net)
-    change(net)
-    for _ in range(4):
-        x = torch.randn(2, 16, device="cuda")
-        torch.testing.assert_close(net(x)["y"], expected(net, x) / 2)
-
-
 @pytest.mark.gpu
 def test_a_part_in_training_draws_again_and_changes_without_end_are_given_up(net: Any) -> None:
     warm(net).drop.train()
@@ -267,14 +220,6 @@ def test_a_part_in_training_draws_again_and_changes_without_end_are_given_up(net
     for net.scale in range(1, 3 * graphed.MAX_CHANGES):
         torch.testing.assert_close(net(x)["y"], expected(net, x) * net.scale)
     assert graphed._recorders.get(net).failed and recordings(net) == 0
-
-
-@pytest.mark.gpu
-def test_function_transforms_go_the_plain_way(net: Any) -> None:
-    warm(net)
-    xs = torch.randn(3, 2, 16, device="cuda")
-    for _ in range(3):
-        torch.testing.assert_close(torch.vmap(lambda x: net(x)["y"])(xs), expected(net, xs))
 
 
 @pytest.mark.gpu

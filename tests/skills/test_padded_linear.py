@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any
 
 import pytest
@@ -39,20 +37,6 @@ def test_rows_that_begin_in_the_same_channel_are_moved_apart(here: None, feature
     assert list(net.state_dict()) == list(state) and all(torch.equal(net.state_dict()[n], v) for n, v in state.items())
 
 
-def test_it_follows_its_weights(here: None) -> None:
-    net, x = nn.Sequential(nn.Linear(128, 8)), torch.randn(3, 128)
-    padded.pad_linears(net)
-    other = nn.Sequential(nn.Linear(128, 8))
-    net.load_state_dict(other.state_dict())
-    assert gap_bytes(net[0]) == 256 and torch.equal(net(x), other(x))
-    net._apply(torch.clone)
-    assert gap_bytes(net[0]) == 256 and torch.equal(net(x), other(x))
-    net.double()
-    assert gap_bytes(net[0]) == 256 and torch.allclose(net(x.double()), other.double()(x.double()))
-    for each in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        assert torch.equal(each(x.double()), net(x.double()))
-
-
 def test_where_processes_work_together_or_it_is_no_plain_weight_nothing_is_done(
     here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,12 +51,45 @@ def test_where_processes_work_together_or_it_is_no_plain_weight_nothing_is_done(
     assert gap_bytes(net[0]) == 0
 
 
-def test_it_can_be_trained(here: None) -> None:
-    net = nn.Sequential(nn.Linear(128, 8))
-    padded.pad_linears(net)
-    before = net[0].weight.detach().clone()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    net(torch.randn(3, 128)).sum().backward()
-    optimizer.step()
-    assert gap_bytes(net[0]) == 256
-    torch.testing.assert_close(net[0].weight, before - 0.1 * net[0].weight.grad)
+@pytest.fixture(params=[("routed_linear", "route_linears"), ("padded_linear", "pad_linears")], ids=lambda each: each[0])
+def change(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One of the functions that change the class of layers, at work on a CPU, too."""
+    name, function = request.param
+    asset = assets.load("amd-kernel-optimization", name)
+    monkeypatch.setattr(getattr(asset, "fastest", asset), "DEVICES", ("cpu",))
+    return getattr(asset, function)
+
+
+class Attention(nn.Module):
+    def __init__(self, packed_linear: Any) -> None:
+        super().__init__()
+        self.q, self.k, self.out = nn.Linear(128, 8), nn.Linear(128, 8), nn.Linear(128, 8)
+        self.packed = packed_linear(self.q, self.k)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_layers_that_are_packed_stay_packed(change: Any, device: str) -> None:
+    packed_linear = assets.load("amd-kernel-optimization", "packed_linear").PackedLinear
+    with torch.device(device):
+        model = nn.Sequential(Attention(packed_linear), nn.Linear(128, 8))
+    change(model)
+    assert [type(layer) is nn.Linear for layer in (model[0].q, model[0].k, model[0].out, model[1])] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    model.to_empty(device="cpu") if device == "meta" else None
+    with torch.no_grad():
+        q, k = model[0].packed(torch.zeros(3, 128), model[0].q, model[0].k)
+    assert q.untyped_storage().data_ptr() == k.untyped_storage().data_ptr(), "one product gave both"
+
+
+def test_layers_of_other_classes_are_none(change: Any) -> None:
+    class Own(nn.Linear):
+        pass
+
+    model = nn.Sequential(Own(128, 8), nn.LazyLinear(4), nn.Conv1d(2, 2, 1))
+    before = list(map(type, model))
+    change(model)
+    assert list(map(type, model)) == before

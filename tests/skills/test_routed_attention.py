@@ -10,19 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
-
-from tests import assets
-
-
-@pytest.fixture
-def routed(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The asset with no shape measured yet, on this device."""
-    found = assets.load("amd-kernel-optimization", "routed_attention")
-    monkeypatch.setattr(found.fastest, "DEVICES", ("cpu",))
-    with torch.no_grad():
-        yield found
 
 
 @pytest.fixture
@@ -42,11 +30,6 @@ def aiter(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return package
 
 
-def times(routed: Any, monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
-    """What each way is said to take; 1 s where nothing is said."""
-    monkeypatch.setattr(routed.fastest, "seconds", lambda way, *given: seconds.get(way.__name__, 1.0))
-
-
 def heads(rows: int = 6, keys: int = 6, groups: int = 4, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     """Queries, keys and values as a projection leaves them: the heads of a position side by side."""
     sizes = ((rows, 4), (keys, groups), (keys, groups))
@@ -57,18 +40,8 @@ def ways(routed: Any) -> list[str]:
     return [way.__name__ for way in routed._chosen.values()]
 
 
-def test_a_kernel_by_itself_is_taken_where_it_is_plainly_faster(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    times(routed, monkeypatch, _by_flash=0.5, _by_cudnn=0.1, _by_efficient=0.1)  # a CPU has not the last two
-    for given in (heads(), heads(rows=1)):
-        expected = F.scaled_dot_product_attention(*given, scale=0.3)
-        torch.testing.assert_close(routed.routed_attention(*given, scale=0.3), expected)
-    assert ways(routed) == ["_by_flash"] * 2, "decoding is a shape of its own"
-
-
-def test_aiter_is_one_of_the_ways_for_16_bits_without_a_mask(
-    routed: Any, aiter: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times(routed, monkeypatch, _by_aiter=0.5)
+def test_aiter_is_one_of_the_ways_for_16_bits_without_a_mask(choosing: Any, aiter: ModuleType) -> None:
+    routed = choosing("routed_attention", _by_aiter=0.5)
     mask = torch.ones(6, 6, dtype=torch.bool).tril()
     for given, more, wanted in (
         (heads(dtype=torch.bfloat16), {}, "_by_aiter"),
@@ -85,52 +58,21 @@ def test_aiter_is_one_of_the_ways_for_16_bits_without_a_mask(
         assert (ways(routed)[-1], found.stride()) == (wanted, expected.stride())
 
 
-@pytest.mark.slow
-def test_blocks_are_one_of_the_ways_where_a_mask_leaves_out_enough(
-    routed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times(routed, monkeypatch, _by_blocks=0.5)
-    apart = torch.arange(512)[:, None] - torch.arange(512)
-    for mask, wanted in ((apart.abs() < 64, "_by_blocks"), (apart.abs() < 400, "_by_pytorch"), (None, "_by_pytorch")):
-        routed._chosen.clear()
-        given = heads(512, 512)
-        expected = F.scaled_dot_product_attention(*given, attn_mask=mask)
-        found = routed.routed_attention(*given, attn_mask=mask)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-        assert (ways(routed), found.stride()) == ([wanted], expected.stride())
-
-
-def test_attention_that_takes_other_arguments_is_not_used(routed: Any, aiter: ModuleType) -> None:
+def test_attention_that_takes_other_arguments_is_not_used(choosing: Any, aiter: ModuleType) -> None:
     aiter.flash_attn_func = lambda qkv, causal: qkv  # type: ignore[attr-defined]
-    assert routed._aiter() is None
+    assert choosing("routed_attention")._aiter() is None
 
 
-def test_gradients_dropout_and_other_ranks_get_what_pytorch_chooses(
-    routed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times(routed, monkeypatch, _by_flash=0.1)
-    with torch.enable_grad():
-        given = [each.requires_grad_() for each in heads()]
-        routed.routed_attention(*given).sum().backward()
-    assert given[0].grad is not None
+def test_dropout_and_other_ranks_get_what_pytorch_chooses(choosing: Any) -> None:
+    routed = choosing("routed_attention", _by_flash=0.1)
     routed.routed_attention(*heads(), dropout_p=0.5)
     flat = [torch.randn(5, 6, 16) for _ in range(3)]
     assert torch.equal(routed.routed_attention(*flat), F.scaled_dot_product_attention(*flat))
     assert ways(routed) == []
 
 
-class Attends(nn.Module):
-    def __init__(self, attend: Any) -> None:
-        super().__init__()
-        self.attend = attend
-
-    def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.attend(*given, is_causal=True)
-        return found.transpose(1, 2).reshape(2, -1, 64)
-
-
-def test_threads_leave_the_settings_as_they_were(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    times(routed, monkeypatch, _by_flash=0.5)
+def test_threads_leave_the_settings_as_they_were(choosing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    routed = choosing("routed_attention", _by_flash=0.5)
     given = heads()
     routed.routed_attention(*given)
     assert ways(routed) == ["_by_flash"]
@@ -153,27 +95,3 @@ def test_threads_leave_the_settings_as_they_were(routed: Any, monkeypatch: pytes
         for each in [pool.submit(many) for _ in range(4)]:
             each.result()
     assert all(each() for each in enabled)
-
-
-def test_a_compiled_model_chooses_when_it_runs(routed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    times(routed, monkeypatch, _by_flash=0.5)
-    model = Attends(routed.routed_attention)
-    model.compile(backend="aot_eager", fullgraph=True)
-    given = heads()
-    torch.testing.assert_close(model(*given), Attends(F.scaled_dot_product_attention)(*given))
-    assert ways(routed) == ["_by_flash"]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_kernels_are_measured_on_a_device(dtype: torch.dtype, compiled: bool) -> None:
-    routed = assets.load("amd-kernel-optimization", "routed_attention")
-    plain, model = Attends(F.scaled_dot_product_attention), Attends(routed.routed_attention)
-    if compiled:
-        model.compile()
-    with torch.no_grad():
-        for rows in (1, 64, 1000):
-            given = [each.cuda() for each in heads(rows=rows, keys=rows, dtype=dtype)]
-            torch.testing.assert_close(model(*given), plain(*given), rtol=2e-2, atol=2e-2)
-    assert len(routed._chosen) == 3

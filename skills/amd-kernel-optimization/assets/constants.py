@@ -2,12 +2,12 @@
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
 """Tensors and whole numbers that depend on shapes, dtypes, devices and numbers alone, built once and kept.
 
-`constant(build, *arguments)` is `build(*arguments)`, remembered. It refuses to remember anything while other code
-looks at or changes what operations mean (autocast, fake tensors, function transforms, graph capture), for arguments
-that are no plain values, and for a result that somebody changed in place, which is noticed in eager calls only:
-compiled code reads what is kept as it is. At most MAX_KEYS results are kept for each `build`; after that, compiled code
-builds them inline again, so that it need not be specialised on ever more shapes. A result on a GPU is waited for when
-it is built, so that any stream may read it.
+`constant(build, *arguments)` is `build(*arguments)`, remembered. Nothing is remembered while other code looks at or
+changes what operations mean (autocast, fake tensors, function transforms, graph capture), for arguments that are no
+plain values, and for a result that was changed in place, which is noticed in eager calls only: compiled code reads what
+is kept as it is. At most MAX_KEYS results are kept for each `build`; after that, compiled code builds them inline
+again, so that it need not be specialised on ever more shapes. A result on a GPU is waited for when it is built, so that
+any stream may read it.
 """
 
 import itertools
@@ -16,7 +16,7 @@ import operator
 import torch
 
 from .eager import default_devices, is_capturing, is_exporting, is_plain
-from .plain import PLAIN, exactly
+from .kept import PLAIN, Same, exactly
 from .streams import wait_for
 
 MAX_KEYS = 4  # well below torch.compile's limit of 8 recompilations of one function
@@ -28,12 +28,17 @@ class _Values:
     """
 
 
+class _Slots:
+    """Those of one `build`, by all that its results depend on."""
+
+    def __init__(self):
+        self.varies = False  # no more results are kept; those that are stay in use outside compiled code
+        self.known = {}  # key -> (slot, [(tensor, as it was when built)])
+
+
 _values = _Values()
 _numbers = itertools.count()  # of slots, each given once, whichever threads ask
-_slots = {}  # (build, arguments and everything else the result depends on) -> slot
-_tensors = {}  # slot -> ((tensor, its version when built), ...)
-_counts = {}  # build -> how many results are kept
-_varying = set()  # builds whose results are no longer kept
+_slots = {}  # build -> its _Slots
 _retired = []  # results given up, but perhaps still read by a recorded graph
 
 
@@ -46,15 +51,15 @@ def constant(build, *arguments):
             return build(*arguments)
         # operator.index makes a symbolic size a number: the code is compiled once for each of the few sizes kept
         slot = _slot(build, *[operator.index(a) if type(a) is int else a for a in arguments])
-        return build(*arguments) if slot is None else getattr(_values, slot)
-    slot = _find(build, arguments)
+    else:
+        slot = _find(build, arguments)
     return build(*arguments) if slot is None else getattr(_values, slot)
 
 
 @torch.compiler.assume_constant_result
 def _varies(build):
     """As it is when code is compiled: what was compiled before, for a result that is kept, stays as it is."""
-    return build in _varying
+    return build in _slots and _slots[build].varies
 
 
 @torch.compiler.assume_constant_result
@@ -63,48 +68,35 @@ def _slot(build, *arguments):
 
 
 def _find(build, arguments):
-    key = (build, *map(exactly, arguments), torch.get_default_dtype(), *default_devices())
     if not all(isinstance(a, PLAIN) for a in arguments) or not is_plain():
         return None
-    slot = _slots.get(key)
-    if slot is None:
-        return _keep(build, arguments, key)
-    for tensor, version in _tensors[slot]:
-        if tensor._version != version:
-            return _forget(build)
-    return slot
+    slots = _slots.setdefault(build, _Slots())
+    key = (*map(exactly, arguments), torch.get_default_dtype(), *default_devices())
+    if key not in slots.known:
+        return _keep(slots, key, build, arguments)
+    slot, tensors = slots.known[key]
+    if all(same.is_unwritten(tensor) for tensor, same in tensors):
+        return slot
+    slots.varies = True  # from now on every caller gets its own
+    _retired.extend(_values.__dict__.pop(slot) for slot, _ in slots.known.values())
+    slots.known.clear()
+    return None
 
 
-def _keep(build, arguments, key):
-    if build in _varying or is_capturing():
-        return None
-    if _counts.get(build, 0) >= MAX_KEYS:
-        _varying.add(build)  # what is kept already stays in use outside compiled code
+def _keep(slots, key, build, arguments):
+    slots.varies |= len(slots.known) >= MAX_KEYS
+    if slots.varies or is_capturing():
         return None
     # a tensor born in inference mode could never be used for training later
     with torch.inference_mode(False), torch.no_grad():
         value = build(*arguments)
     parts = value if isinstance(value, (tuple, list)) else (value,)
     if not all(type(part) in (torch.Tensor, int) for part in parts):
-        _varying.add(build)
+        slots.varies = True
         return None
     tensors = [part for part in parts if type(part) is torch.Tensor]
     wait_for(tensors)
     slot = f"slot{next(_numbers)}"
     setattr(_values, slot, value)
-    _tensors[slot] = tuple((tensor, tensor._version) for tensor in tensors)
-    _counts[build] = _counts.get(build, 0) + 1
-    _slots[key] = slot
+    slots.known[key] = slot, [(tensor, Same(tensor)) for tensor in tensors]
     return slot
-
-
-def _forget(build):
-    """Somebody wrote into a kept result: from now on every caller gets its own."""
-    _varying.add(build)
-    for key in [key for key in _slots if key[0] is build]:
-        slot = _slots[key]
-        _slots[key] = None
-        if slot is not None:
-            _retired.append(_values.__dict__.pop(slot))
-        _tensors.pop(slot, None)
-    return None

@@ -20,15 +20,12 @@ Inside torch.compile it is not traced: the graph ends before it, and another beg
 """
 
 import contextlib
-import pickle
-import random
-import sys
 
 import torch
 from torch.utils import _python_dispatch, _pytree
 
 from .eager import default_devices, is_capturing, is_exporting, is_plain
-from .plain import PLAIN, exactly
+from .kept import PLAIN, Generators, exactly, is_ordinary
 from .streams import wait_for
 
 MOST = 16  # results kept of one `build`
@@ -98,19 +95,15 @@ def _found_out(build, arguments):
     """What `build` gives by facts alone; None where it needs more."""
     asked, value = [], None
     others = {id(a): _in_place_of(a, asked) for a in arguments if type(a) not in PLAIN}
-    generators = _generators()
-    before = [get() for get, _ in generators]
+    generators = Generators()
     gradients = torch.set_grad_enabled(torch.is_grad_enabled())  # which leaving inference mode would change
     # What is wrong with the call itself, the call itself tells. What is born in inference mode could never be used for
     # training.
     with contextlib.suppress(_NoData, Exception), torch.inference_mode(False), gradients, _NoRandomNumbers(asked):
         value = _Kept(build(*[others.get(id(a), a) for a in arguments]))
-    for (get, put), state in zip(generators, before, strict=True):
-        if not _is_same_state(get(), state):
-            asked.append(str(get))
-            put(state)
-    if len(_generators()) != len(generators):  # nobody knows what was drawn from one that was not there before
-        asked.append("another generator")
+    if generators.have_moved():
+        asked.append(generators)
+        generators.put_back()
     changed = any(_key([others[id(a)]]) != _key([a]) for a in arguments if _is_settings(a))
     if value is None or asked or changed or not all(map(_may_be_kept, value.outs)):
         return None
@@ -119,7 +112,7 @@ def _found_out(build, arguments):
 
 
 def _may_be_kept(out):
-    if type(out) is not torch.Tensor or out.layout != torch.strided or out.is_nested:
+    if not is_ordinary(out):
         return type(out) in PLAIN
     special = out.is_quantized or out.is_conj() or out.is_neg()  # more than memory, offset, shape and strides
     return not (special or out.requires_grad or out.is_inference() or vars(out))
@@ -157,22 +150,12 @@ class _NoRandomNumbers(_python_dispatch.TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-_GETTERS = ("shape", "dtype", "device", "layout", "ndim", "is_cuda", "itemsize", "nbytes", "requires_grad")
-_METHODS = (
-    "size",
-    "stride",
-    "dim",
-    "ndimension",
-    "numel",
-    "nelement",
-    "element_size",
-    "get_device",
-    "is_contiguous",
-    "is_floating_point",
-    "is_complex",
-    "__len__",
-)
-_FACTS = {*(getattr(torch.Tensor, name).__get__ for name in _GETTERS), *(getattr(torch.Tensor, n) for n in _METHODS)}
+_GETTERS = "shape dtype device layout ndim is_cuda itemsize nbytes requires_grad"
+_METHODS = """
+    size stride dim ndimension numel nelement element_size get_device is_contiguous is_floating_point is_complex __len__
+"""
+_FACTS = {getattr(torch.Tensor, name).__get__ for name in _GETTERS.split()}
+_FACTS |= {getattr(torch.Tensor, name) for name in _METHODS.split()}
 _FACTS |= {torch.numel, torch.is_floating_point, torch.is_complex}
 
 
@@ -232,8 +215,7 @@ def _key(arguments):
 
 def _facts(argument):
     if isinstance(argument, torch.Tensor):
-        plain = type(argument) is torch.Tensor and argument.layout == torch.strided and not argument.is_nested
-        if not plain or argument.requires_grad:
+        if not is_ordinary(argument) or argument.requires_grad:
             raise _Untold
         return argument.shape, argument.stride(), argument.dtype, argument.device
     if type(argument) in PLAIN:
@@ -261,17 +243,3 @@ def _value(value, depth=0):
     if depth >= DEEPEST or not (kind is dict or kind in _CONTAINERS):
         raise _Untold
     return kind, tuple([_value(part, depth + 1) for part in (value.items() if kind is dict else value)])
-
-
-def _generators():
-    """How to get and set the state of each that random numbers are drawn from by default."""
-    numpy = sys.modules.get("numpy")
-    made = [(torch.get_rng_state, torch.set_rng_state), (random.getstate, random.setstate)]
-    made += [(numpy.random.get_state, numpy.random.set_state)] if numpy else []
-    for d in range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ():
-        made.append((lambda d=d: torch.cuda.get_rng_state(d), lambda state, d=d: torch.cuda.set_rng_state(state, d)))
-    return made
-
-
-def _is_same_state(now, then):
-    return torch.equal(now, then) if isinstance(now, torch.Tensor) else pickle.dumps(now) == pickle.dumps(then)

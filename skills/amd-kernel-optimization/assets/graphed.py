@@ -33,8 +33,8 @@ from torch.cuda import is_current_stream_capturing, is_initialized
 from torch.utils import _pytree as pytree
 
 from .eager import default_devices, is_plain, is_watched
+from .kept import PLAIN, exactly, version
 from .per_module import PerModule
-from .plain import PLAIN, exactly, version
 from .recording import Recording
 from .watched import Watched
 

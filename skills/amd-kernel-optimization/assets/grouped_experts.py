@@ -26,10 +26,10 @@ from torch.nn import functional as F
 
 from .agreement import agree
 from .eager import is_capturing, is_exporting, means_more, work_together
+from .kept import PLAIN, is_shared
 from .packed_linear import PackedLinear
 from .per_module import PerModule
-from .plain import PLAIN
-from .watched import _OF_EACH, Watched, is_shared
+from .watched import _OF_EACH, Watched
 
 WASTE = 3  # times the rows that there are: what is computed at most, when all experts take as many rows as the busiest
 ALIGNED = 8  # elements: a grouped product wants rows that begin at multiples of 16 bytes

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree
 
 from .eager import is_capturing
-from .plain import PLAIN, exactly, version
+from .kept import PLAIN, Same, exactly
 
 _state = threading.local()
 
@@ -54,10 +54,9 @@ class Recording:
                 return None
             outs, out_form = self._outside(key, self._inputs)
             devices = {leaf.device for leaf in self._inputs if isinstance(leaf, torch.Tensor)}
-            tensors = [out for out in outs if isinstance(out, torch.Tensor)]
-            if not all(isinstance(out, (torch.Tensor, *PLAIN)) for out in outs):
-                return None
-            if not all(tensor.device in devices for tensor in tensors):
+            if not all(
+                out.device in devices if isinstance(out, torch.Tensor) else isinstance(out, PLAIN) for out in outs
+            ):
                 return None
             found = _Result(key, outs, out_form)
             self._results.append(found)
@@ -65,13 +64,13 @@ class Recording:
 
     def refresh(self, leaves):
         """Bring the results up to date for a call with these inputs. False when they have another form now."""
-        return all(result.take(*self._found(result.key, leaves)) for result in self._results)
+        return all(result.take(*self._outside(result.key, leaves)) for result in self._results)
 
     def holds(self):
         """Whether the results were only read, and are the same outside of the call: not when it changes for a while
         what they depend on, such as an adapter or autocast.
         """
-        return all(result.holds(*self._found(result.key, self._inputs)) for result in self._results)
+        return all(result.holds(*self._outside(result.key, self._inputs)) for result in self._results)
 
     def _named(self, leaf):
         """("input", its place, None) or ("value", itself, what it says); None for what is neither."""
@@ -79,17 +78,17 @@ class Recording:
             return next((("input", place, None) for place, mine in enumerate(self._inputs) if mine is leaf), None)
         return ("value", leaf, exactly(leaf)) if isinstance(leaf, PLAIN) else None
 
-    def _found(self, key, inputs):
-        """As `_outside`; of no form when the module is gone."""
-        return ([], None) if key[1]() is None else self._outside(key, inputs)
-
     def _outside(self, key, inputs):
-        compute, module, form, given = key
+        """(leaves, form) of the result; of no form when the module is gone."""
+        compute, reference, form, given = key
+        module = reference()
+        if module is None:
+            return [], None
         leaves = [inputs[value] if kind == "input" else value for kind, value, _ in given]
         args, kwargs = _pytree.tree_unflatten(leaves, form)
         before, _state.recording = current(), None
         try:
-            return _pytree.tree_flatten(compute(module(), *args, **kwargs))
+            return _pytree.tree_flatten(compute(module, *args, **kwargs))
         finally:
             _state.recording = before
 
@@ -101,28 +100,31 @@ class _Result:
         self.key, self._form = key, form
         with torch.inference_mode(False), torch.no_grad():  # in inference mode, writing to them would not be counted
             self._mine = [torch.empty_like(o).copy_(o) if isinstance(o, torch.Tensor) else o for o in outs]
-        self._versions = list(map(version, self._mine))
-        self._taken = list(map(_taken, outs))
+        self._as_made, self._taken = list(map(_same, self._mine)), list(map(_same, outs))
 
     def value(self):
         return _pytree.tree_unflatten(self._mine, self._form)
 
     def holds(self, outs, form):
         """Before anything was taken."""
-        written = self._versions != list(map(version, self._mine))
-        return not written and self._is_of_this_form(outs, form) and all(map(_equal, outs, self._mine))
+        unwritten = all(same is None or same.is_unwritten(o) for o, same in zip(self._mine, self._as_made, strict=True))
+        return unwritten and self._is_of_this_form(outs, form) and all(map(_equal, outs, self._mine))
 
     def take(self, outs, form):
         if not self._is_of_this_form(outs, form):
             return False
         for index, (out, mine) in enumerate(zip(outs, self._mine, strict=True)):
-            if isinstance(mine, torch.Tensor) and not _is_still(out, self._taken[index]):
+            if isinstance(mine, torch.Tensor) and not self._taken[index].is_still(out):
                 mine.copy_(out)
-                self._taken[index] = _taken(out)
+                self._taken[index] = Same(out)
         return True
 
     def _is_of_this_form(self, outs, form):
         return form == self._form and all(map(_alike, outs, self._mine))
+
+
+def _same(value):
+    return Same(value) if isinstance(value, torch.Tensor) else None
 
 
 def _alike(out, mine):
@@ -134,12 +136,3 @@ def _alike(out, mine):
 
 def _equal(out, mine):
     return not isinstance(mine, torch.Tensor) or torch.equal(out, mine)
-
-
-def _is_still(out, taken):
-    last, then = taken
-    return then is not None and last() is out and version(out) == then
-
-
-def _taken(value):
-    return (weakref.ref(value), version(value)) if isinstance(value, torch.Tensor) else None

@@ -19,11 +19,12 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import fastest
 from .eager import is_capturing
+from .kept import version
 from .plain_linears import plain_linears
 
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has an operator of its own
 _chosen = {}  # shape -> way
-_shuffled = WeakTensorKeyDictionary()  # weight -> (its version and address, the shuffled copy)
+_shuffled = WeakTensorKeyDictionary()  # weight -> (its version and how it lies in memory, the shuffled copy)
 
 
 def route_linears(module):
@@ -75,7 +76,7 @@ def _by_aiter_shuffled(x, weight, bias):
 
 def _shuffled_copy(weight):
     """aiter knows a shuffled weight by an attribute alone; without it, it would multiply with the wrong numbers."""
-    state = (None if weight.is_inference() else weight._version, weight.data_ptr())
+    state = (version(weight), weight.data_ptr(), weight.shape, weight.stride())
     known = _shuffled.get(weight)
     if known is None or known[0] != state or not getattr(known[1], "is_shuffled", False):
         copy = _aiter()[1](weight.detach())

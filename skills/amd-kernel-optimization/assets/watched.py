@@ -15,8 +15,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .kept import PLAIN, exactly, is_shared, version
 from .per_module import NAME
-from .plain import PLAIN, exactly
 
 MOST_ELEMENTS = 1000  # of a container that is looked into at each call; what is larger is a vocabulary, say
 MOST_DEEP = 8
@@ -97,10 +97,10 @@ class Watched:
         """Whether parts and tensors are those that were there, laid out as they were, and none was written to."""
         if not (self.lies_as_before() and self._is_laid_out_as_before()):
             return False
-        for held, name, _, _, version, storage in self._tensors:
+        for held, name, _, _, before, storage in self._tensors:
             tensor = held[name]
             # a weak reference keeps the storage's own address from being used again, but not that of its data
-            if _version(tensor) != version or tensor.untyped_storage()._cdata != storage.cdata:
+            if version(tensor) != before or tensor.untyped_storage()._cdata != storage.cdata:
                 return False
         return True
 
@@ -138,11 +138,6 @@ class Watched:
 
     def needs_gradient(self):
         return any(tensor.requires_grad for tensor in self.tensors())
-
-
-def is_shared(tensor):
-    """Whether another process may write to it, of which nothing is counted here. On a GPU that cannot be told."""
-    return tensor.device.type == "cpu" and tensor.is_shared()
 
 
 def _size(attributes):
@@ -217,7 +212,7 @@ def _elements(container):
 def _facts(held, name):
     tensor = held[name]
     reference = _by_number(held, name) if _may_be_swapped(tensor) else weakref.ref(tensor)
-    return reference, tensor.data_ptr(), _version(tensor), StorageWeakRef(tensor.untyped_storage())
+    return reference, tensor.data_ptr(), version(tensor), StorageWeakRef(tensor.untyped_storage())
 
 
 def _may_be_swapped(tensor):
@@ -229,10 +224,6 @@ def _by_number(held, name):
     """What answers with the tensor while it is there, as a reference would, but for one that got its number."""
     number = id(held[name])
     return lambda: now if id(now := held.get(name)) == number else None
-
-
-def _version(tensor):
-    return None if tensor.is_inference() else tensor._version
 
 
 def _layout(tensor):
