@@ -24,6 +24,7 @@ import importlib
 import torch
 from torch.utils import _pytree
 
+from .class_calls import through
 from .eager import is_capturing, is_watched, means_more
 from .per_module import PerModule
 from .watched import Watched
@@ -38,23 +39,15 @@ _states = PerModule()
 def frozen(**settings):
     """Class decorator for nn.Module classes."""
 
-    def decorate(cls):
-        own = vars(cls).get("__call__")
+    def call(module, plain, args, kwargs):
+        if not _applies(module):
+            return plain(*args, **kwargs)
+        state = _states.get(module)
+        if state is None:
+            state = _states[module] = _Frozen(settings)
+        return state.call(module, plain, args, kwargs)
 
-        @functools.wraps(cls.__call__)
-        def call(self, *args, **kwargs):
-            plain = super(cls, self).__call__ if own is None else functools.partial(own, self)
-            if type(self) is not cls or not _applies(self):
-                return plain(*args, **kwargs)
-            state = _states.get(self)
-            if state is None:
-                state = _states[self] = _Frozen(settings)
-            return state.call(self, plain, args, kwargs)
-
-        cls.__call__ = call
-        return cls
-
-    return decorate
+    return through(call)
 
 
 def _applies(module):

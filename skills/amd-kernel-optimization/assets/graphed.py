@@ -21,7 +21,6 @@ keep state elsewhere from call to call, nor for one module called from several t
 """
 
 import contextlib
-import functools
 import operator
 import threading
 import warnings
@@ -32,6 +31,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.cuda import is_current_stream_capturing, is_initialized
 from torch.utils import _pytree as pytree
 
+from .class_calls import through
 from .eager import default_devices, is_plain, is_watched
 from .kept import PLAIN, exactly, version
 from .per_module import PerModule
@@ -51,22 +51,16 @@ _recorders = PerModule()
 
 def graphed(cls):
     """Class decorator for nn.Module classes."""
-    own = vars(cls).get("__call__")
+    return through(_call)(cls)
 
-    def plain(self, *args, **kwargs):
-        return super(cls, self).__call__(*args, **kwargs) if own is None else own(self, *args, **kwargs)
 
-    @functools.wraps(cls.__call__)
-    def call(self, *args, **kwargs):
-        if type(self) is not cls or not _applies(self):
-            return plain(self, *args, **kwargs)
-        recorder = _recorders.get(self)
-        if recorder is None:
-            recorder = _recorders[self] = _Recorder()
-        return recorder.call(self, plain, args, kwargs)
-
-    cls.__call__ = call
-    return cls
+def _call(module, plain, args, kwargs):
+    if not _applies(module):
+        return plain(*args, **kwargs)
+    recorder = _recorders.get(module)
+    if recorder is None:
+        recorder = _recorders[module] = _Recorder()
+    return recorder.call(module, plain, args, kwargs)
 
 
 def _applies(module):
@@ -88,25 +82,24 @@ class _Recorder:
         leaves, structure = _flatten(args, kwargs)
         form = None if self.failed else _form(leaves, structure)
         if form is None:
-            return plain(module, *args, **kwargs)
+            return plain(*args, **kwargs)
         graph = self.graphs.get(form)
         if graph is None or not self.state.lies_as_before():  # a replay would read memory that is gone
             if not self._is_as_before():
                 self._begin(module)
             if self.failed or not self.recordable:
-                return plain(module, *args, **kwargs)
-            only = functools.partial(plain, module)
+                return plain(*args, **kwargs)
             if form not in self.graphs:
-                return self._first(form, only, leaves, structure, args, kwargs)
-            graph = self.graphs[form] = self._record(module, only, leaves, structure)
+                return self._first(form, plain, leaves, structure, args, kwargs)
+            graph = self.graphs[form] = self._record(module, plain, leaves, structure)
         if graph is None or not graph.recording.refresh(leaves):
-            return plain(module, *args, **kwargs)
+            return plain(*args, **kwargs)
         out = graph.replay(leaves)
         if self._is_set_as_before():  # asked while the device works; a replay only draws random numbers
             return out
         torch.cuda.current_stream().synchronize()
         self._begin(module)
-        return plain(module, *args, **kwargs)
+        return plain(*args, **kwargs)
 
     def _begin(self, module):
         """Without recordings, for the module as it is now."""

@@ -18,13 +18,13 @@ where the mask cannot be read: in a program that is exported or traced, under mo
 is captured.
 """
 
-import functools
 import inspect
 import itertools
 import operator
 
 import torch
 
+from .class_calls import through
 from .eager import is_capturing, is_exporting, is_watched, means_more
 from .per_module import PerModule
 
@@ -38,24 +38,17 @@ def without_padding(*names, mask, padding=0):
     """Class decorator for nn.Module classes. What is no tensor, or not as wide as the mask, stays as it is."""
 
     def decorate(cls):
-        own = vars(cls).get("__call__")
         parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
         usual = {each.name: each.default for each in parameters}
 
-        @functools.wraps(cls.__call__)
-        def call(self, *args, **kwargs):
-            if type(self) is cls and _applies(self):
-                args, kwargs = _shortened(self, usual, args, kwargs, names, mask, padding)
-            return super(cls, self).__call__(*args, **kwargs) if own is None else own(self, *args, **kwargs)
+        def call(module, plain, args, kwargs):
+            if not ("forward" in vars(module) or is_exporting()):
+                args, kwargs = _shortened(module, usual, args, kwargs, names, mask, padding)
+            return plain(*args, **kwargs)
 
-        cls.__call__ = call
-        return cls
+        return through(call)(cls)
 
     return decorate
-
-
-def _applies(module):
-    return not ("forward" in vars(module) or is_exporting())
 
 
 @torch.compiler.disable
