@@ -13,7 +13,6 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -64,15 +63,6 @@ class Facts(BaseModel):
     host_settings: list[str] = Field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a probe was given."""
-
-    command: Command
-    devices: frozenset[str]  # device nodes beyond those that every container has
-    groups: frozenset[int] | None = None  # beyond its own; None is not looked at
-
-
 class DidNotRun(SandboxUnavailable):
     """The probe ended before it answered; `last_words` is what was printed last."""
 
@@ -100,8 +90,7 @@ def verify(
     folder = scratch / f"probe-{secrets.token_hex(8)}"
     try:
         command, told = _run(start, python, folder)
-        asked = Asked(command, devices, groups)
-        missing = [found for found in shortcomings(told, asked) if found[0] not in unchecked]
+        missing = [found for found in shortcomings(told, command, devices, groups) if found[0] not in unchecked]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if missing:
@@ -203,16 +192,20 @@ def _closed_to_its_user(python: str) -> Path | None:
     return None
 
 
-def shortcomings(told: Facts, asked: Asked) -> Iterator[tuple[str, str]]:
-    """What does not hold: the control, and a sentence."""
-    yield from _rights(told, asked)
-    yield from _reach(told, asked)
-    yield from _limits(told, asked.command.limits)
-    if asked.command.cpus is not None and (more := sorted(set(told.cpus) - set(asked.command.cpus))):
+def shortcomings(
+    told: Facts, command: Command, devices: frozenset[str], groups: frozenset[int] | None
+) -> Iterator[tuple[str, str]]:
+    """What does not hold: the control, and a sentence. For `devices` and `groups` see `verify`."""
+    yield from _rights(told, groups)
+    yield from _reach(told, command)
+    yield from _limits(told, command.limits)
+    if nodes := sorted(set(told.nodes) - _ALWAYS - devices):
+        yield "devices", f"it sees devices that were not given ({', '.join(nodes[:5])})"
+    if command.cpus is not None and (more := sorted(set(told.cpus) - set(command.cpus))):
         yield "cpus", f"it can run on CPUs that it was not given ({', '.join(map(str, more[:5]))})"
 
 
-def _rights(told: Facts, asked: Asked) -> Iterator[tuple[str, str]]:
+def _rights(told: Facts, given_groups: frozenset[int] | None) -> Iterator[tuple[str, str]]:
     def status(name: str) -> str:
         return " ".join(told.status.get(name, ["?"]))
 
@@ -228,13 +221,13 @@ def _rights(told: Facts, asked: Asked) -> Iterator[tuple[str, str]]:
     own, groups = set(told.status.get("Gid", ["0"])), set(told.status.get("Groups", ["0"]))
     if "0" in own | groups:
         yield "user", "it is in root's group"
-    elif asked.groups is not None:
-        given = {str(group) for group in (*asked.groups, _NOBODYS_GROUP)}
+    elif given_groups is not None:
+        given = {str(group) for group in (*given_groups, _NOBODYS_GROUP)}
         if more := sorted(groups - own - given):
             yield "user", f"it is in groups that were not given ({', '.join(more)})"
 
 
-def _reach(told: Facts, asked: Asked) -> Iterator[tuple[str, str]]:
+def _reach(told: Facts, command: Command) -> Iterator[tuple[str, str]]:
     for name in _NAMESPACES:
         try:
             ours = os.stat(f"/proc/self/ns/{name}").st_ino
@@ -246,20 +239,18 @@ def _reach(told: Facts, asked: Asked) -> Iterator[tuple[str, str]]:
         yield "other processes", f"it sees processes that are not its own ({', '.join(map(str, told.processes[:5]))})"
     if told.interfaces != ["lo"]:
         yield "network", f"it has network interfaces ({', '.join(told.interfaces)})"
-    if more := sorted(set(told.environment) - set(asked.command.env) - _ADDED):
+    if more := sorted(set(told.environment) - set(command.env) - _ADDED):
         yield "environment", f"its environment has variables that were not given ({', '.join(more)})"
-    allowed = {str(folder) for folder in asked.command.writable} | set(_SCRATCH)
+    allowed = {str(folder) for folder in command.writable} | set(_SCRATCH)
     for folder in told.written:
         if folder not in allowed:
-            given = folder.startswith(str(asked.command.cwd))
+            given = folder.startswith(str(command.cwd))
             yield "read-only mounts" if given else "read-only root", f"it can write to {folder}"
     for folder in sorted(allowed - set(told.written)):
         yield "writable mounts", f"it cannot write to {folder}, which is its own"
     for path, found in told.seen.items():
         if found == identity(path):  # an image has files of its own by these names
             yield "host files", f"it sees {path}"
-    if nodes := sorted(set(told.nodes) - _ALWAYS - asked.devices):
-        yield "devices", f"it sees devices that were not given ({', '.join(nodes[:5])})"
     if told.host_settings:
         yield "host settings", f"it may change settings of the kernel ({', '.join(told.host_settings)})"
 

@@ -236,7 +236,7 @@ def network_of_steps(engine: Engine) -> str:
     Raises: ImageBuildFailed, SandboxError.
     """
     there = engine.networks()
-    for network, name in (("default", "bridge"), ("podman", "podman"), ("host", "host")):
+    for network, name in (("default", "bridge"), ("host", "host")):
         if name in there:
             return network
     raise ImageBuildFailed(

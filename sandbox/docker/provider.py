@@ -156,7 +156,16 @@ class DockerSandbox:
                 try:
                     pid = engine.start(made)
                     identity = _identity(engine, pid, made)
-                    order = _order(engine, command, made, pid, attached, prepared)
+                    order = watcher.Order(
+                        host_pid=os.getpid(),
+                        argv=list(command.argv),
+                        engine=engine.socket,
+                        container=made,
+                        pid=pid,
+                        attached=attached,
+                        bounds=bounds_of(command, cgroup.memory_events_of(pid)),
+                        litter=prepared.litter,
+                    )
                     supervisor, _ = spawner.start(order, prepared.filed.log, script=_WATCHER, descriptors=[attached])
                 finally:
                     os.close(attached)
@@ -177,19 +186,6 @@ class DockerSandbox:
             copy.write_bytes(resources.files("sandbox.guest").joinpath("init.py").read_bytes())
             copy.chmod(0o444)
         return copy
-
-
-def _order(engine: Engine, command: Command, made: str, pid: int, attached: int, prepared: Prepared) -> watcher.Order:
-    return watcher.Order(
-        host_pid=os.getpid(),
-        argv=list(command.argv),
-        engine=engine.socket,
-        container=made,
-        pid=pid,
-        attached=attached,
-        bounds=bounds_of(command, cgroup.memory_events_of(pid)),
-        litter=prepared.litter,
-    )
 
 
 def _create(engine: Engine, name: str, image: str, command: Command, outside: Outside) -> str:

@@ -18,7 +18,7 @@ from sandbox.bwrap.provider import BwrapSandbox
 from sandbox.contract import Command, Process, Task, Usage
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import ContainmentNotHeld
-from sandbox.verification import Asked, Facts, shortcomings
+from sandbox.verification import Facts, shortcomings
 from tests.sandbox.conftest import available
 
 OURS = Path("/etc/passwd").stat()
@@ -48,7 +48,7 @@ HOLDS: dict[str, Any] = {
 
 def says(groups: frozenset[int] | None = frozenset(), **changed: Any) -> list[tuple[str, str]]:
     told = Facts.model_validate({**HOLDS, **changed})
-    return [(str(control), text) for control, text in shortcomings(told, Asked(COMMAND, frozenset(), groups))]
+    return [(str(control), text) for control, text in shortcomings(told, COMMAND, frozenset(), groups)]
 
 
 def status(**changed: list[str]) -> dict[str, list[str]]:

@@ -15,10 +15,9 @@ from sandbox import verification
 from sandbox.bwrap import provider as bwrap
 from sandbox.bwrap.arguments import Outside
 from sandbox.contract import Command
-from sandbox.docker import provider as docker
+from sandbox.docker import watcher
 from sandbox.docker.engine import Engine
 from sandbox.supervision import control_groups, spawner
-from sandbox.supervision.watching import Bounds
 
 KEEPS_THE_KEYRING = Path(__file__).with_name("keeps_the_keyring.py")
 _CONTROL_GROUPS = ["--perms", "0555", "--size", "4096", "--tmpfs", "/sys/fs/cgroup", "--remount-ro", "/sys/fs/cgroup"]
@@ -84,7 +83,7 @@ DOCKER: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 def _weaken_docker(patch: pytest.MonkeyPatch, guards: frozenset[str]) -> None:
-    create, order = Engine.create, docker._order
+    create, order = Engine.create, watcher.Order
 
     def weaker(
         self: Engine, name: str, image: str, argv: list[str], host: dict[str, Any], role: str, **options: Any
@@ -99,13 +98,12 @@ def _weaken_docker(patch: pytest.MonkeyPatch, guards: frozenset[str]) -> None:
             argv = _without(argv, ["-i"])
         return create(self, name, image, argv, host, role, **options)
 
-    def unwatched(*given: Any) -> Any:
-        made = order(*given)
+    def unwatched(**given: Any) -> watcher.Order:
         unbounded = {f"{kind}_bytes" if kind == "memory" else kind: None for kind in guards & {"memory", "processes"}}
-        return made._replace(bounds=list(Bounds(*made.bounds)._replace(**unbounded)))
+        return order(**{**given, "bounds": given["bounds"]._replace(**unbounded)})
 
     patch.setattr(Engine, "create", weaker)
-    patch.setattr(docker, "_order", unwatched)
+    patch.setattr(watcher, "Order", unwatched)
 
 
 Words = list[str]
