@@ -276,15 +276,10 @@ def _stride(tensor):
     return None
 
 
-def load_flat(path, device=None):
-    """(structure, tensors), each on the device it was saved from, or on `device`."""
-    return Loaded(path, device).opened()
-
-
 class Loaded:
-    """Tensors of a file, each on the device it was saved from, or on `device`; sealed if they were saved so."""
+    """Tensors of a file, each on the device it was saved from; sealed if they were saved so."""
 
-    def __init__(self, path, device=None):
+    def __init__(self, path):
         with open(path, "rb") as file:
             header, start = tensor_file.read_header(file, os.path.getsize(path))
             self.structure, self.leaves, self.tensors = header["structure"], header["leaves"], []
@@ -292,7 +287,7 @@ class Loaded:
                 file.seek(start + leaf["offset"])
                 host = _read(leaf, file)
                 host = host if seal.is_hidden(self.structure) else _in_order(leaf, host)
-                self.tensors.append(host.to(device or leaf["device"]))
+                self.tensors.append(host.to(leaf["device"]))
 
     def opened(self, key=None):
         """(structure, tensors), once. Raises: ValueError where it is sealed with another key."""
@@ -320,6 +315,5 @@ def _in_order(leaf, tensor):
     return torch.empty_strided(leaf["shape"], leaf["stride"], dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def load(path, device=None):
-    structure, tensors = load_flat(path, device)
-    return unflatten(structure, tensors)
+def load(path):
+    return unflatten(*Loaded(path).opened())

@@ -58,7 +58,7 @@ class Worker:
 
     def op_load_state(self, path):
         """Load a state dict, strictly. Floating-point tensors follow the precision in force."""
-        structure, flat = tensors.load_flat(path)
+        structure, flat = tensors.Loaded(path).opened()
         state = tensors.unflatten(structure, [self._cast(t) for t in flat])
         with workload.guarded("state_rejected", self.tree):
             self.built.load_state_dict(state, strict=True)

@@ -129,7 +129,7 @@ def test_what_cannot_be_handed_over_is_refused_by_name(value: Any, words: str) -
 def test_what_a_result_holds_beside_tensors_stays_opaque(tmp_path: Path) -> None:
     path = str(tmp_path / "x")
     tensors.save(path, {"y": torch.ones(1), "how": torch.relu, "which": {1}})
-    structure, _ = tensors.load_flat(path)
+    structure, _ = tensors.Loaded(path).opened()
     assert [node["t"] for node in structure["items"]] == ["tensor", "opaque", "opaque"]
     assert tensors.load(path)["how"] is None
 
