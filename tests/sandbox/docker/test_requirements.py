@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,24 +52,13 @@ def test_a_lock_in_pips_format_goes_before_what_it_was_made_of(target: Target) -
     assert found.lines == ["numpy==2.1"]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "-e .",
-        "--editable=./part",
-        ".",
-        ".[extra]",
-        "./wheels/a-1.whl",
-        "part/of/it",
-        "a @ file:///a",
-        "file:a",
-        "git+file:///a",
-        "a-1.0-py3-none-any.whl",
-        "--find-links wheels/",
-        "-f ./wheels",
-        "~/a",
-    ],
-)
+LOCAL = """
+-e .|--editable=./part|.|.[extra]|./wheels/a-1.whl|part/of/it|a @ file:///a|file:a|git+file:///a|a-1.0-py3-none-any.whl
+--find-links wheels/|-f ./wheels|~/a
+"""
+
+
+@pytest.mark.parametrize("line", re.split(r"[|\n]", LOCAL.strip()))
 @pytest.mark.guard("image build")
 def test_what_lies_in_the_target_or_on_this_disk_is_left_out_and_told(line: str, target: Target) -> None:
     found = requirements.read(target({"requirements.txt": f"numpy\n{line}\n"}))
@@ -91,15 +81,15 @@ def test_addresses_are_told(line: str, address: str, target: Target) -> None:
     assert (found.lines, found.addresses, found.left_out) == ([line], [address], [])
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--index-url https://me:secret@index.example/",
-        "a @ https://secret@files.example/a.whl",
-        "git+ssh://me:secret@code.example/a",
-        "--extra-index-url https://${secret}@index.example/",
-    ],
-)
+WITH_PASSWORDS = """
+--index-url https://me:secret@index.example/
+a @ https://secret@files.example/a.whl
+git+ssh://me:secret@code.example/a
+--extra-index-url https://${secret}@index.example/
+"""
+
+
+@pytest.mark.parametrize("line", WITH_PASSWORDS.strip().splitlines())
 def test_an_address_with_a_password_is_refused_and_not_repeated(line: str, target: Target) -> None:
     said = refused(target({"requirements.txt": line}))
     assert "would stay in the image" in said and "secret" not in said

@@ -46,32 +46,24 @@ def hold_memory_in_files(mib, in_child=False):
 
 def hold_disk(folder, mib, how):
     """`how` is "files", "deep" or "unlinked"; "at once" or "empty", which write nothing."""
-    if how == "deep":
-        os.chdir(folder)
-        for _ in range(20):
-            os.mkdir("n" * 250)
-            os.chdir("n" * 250)
+    os.chdir(folder)
+    for _ in range(20 if how == "deep" else 0):
+        os.mkdir("n" * 250)
+        os.chdir("n" * 250)
     if how == "at once":
-        os.posix_fallocate(os.open(os.path.join(folder, "held"), os.O_CREAT | os.O_RDWR, 0o600), 0, mib * _MIB)
-    elif how == "empty":
-        for number in range(mib * _MIB // _LEAST):
-            os.close(os.open(os.path.join(folder, f"held{number}"), os.O_CREAT | os.O_WRONLY, 0o600))
-    else:
-        for number in range(mib // 4):
-            _hold_file(f"held{number}" if how == "deep" else os.path.join(folder, f"held{number}"), how)
-    return mib
-
-
-def _hold_file(path, how):
-    """4 MiB that nothing could compress."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    for _ in range(4):
-        os.write(descriptor, os.urandom(_MIB))
-    os.fsync(descriptor)
-    if how == "unlinked":
-        os.unlink(path)
-    else:
-        os.close(descriptor)
+        os.posix_fallocate(os.open("held", os.O_CREAT | os.O_RDWR, 0o600), 0, mib * _MIB)
+        return
+    size = 0 if how == "empty" else 4 * _MIB
+    for number in range(mib * _MIB // (size or _LEAST)):
+        descriptor = os.open(f"held{number}", os.O_CREAT | os.O_RDWR, 0o600)
+        if size:
+            for _ in range(size // _MIB):
+                os.write(descriptor, os.urandom(_MIB))  # which nothing could compress
+            os.fsync(descriptor)
+        if how == "unlinked":
+            os.unlink(f"held{number}")
+        else:
+            os.close(descriptor)
 
 
 def write_file(path, mib, stays=True):
