@@ -64,16 +64,20 @@ def merge(profile: Profile, recorded: Recorded, tool: str = "rocprofv3") -> Prof
     hardware = Hardware(architecture, device, profile.compute_units) if architecture else None
     kernels, notes = by_kernel(recorded), list(recorded.notes)
     matches = names.match([row.name for row in profile.kernels], kernels)
-    trusted = not _registers_doubtful(profile.architecture, kernels.values())
-    rows, fewer, impossible = list[KernelRow](), list[str](), Counter[Metric]()
+    fewer = list[str]()
     for row in profile.kernels:
-        name = matches.found.get(row.name)
-        if name is not None:
+        if (name := matches.found.get(row.name)) is not None:
             count = max(1, round(row.calls * max(profile.calls, 1)))
-            if kernels[name].is_fewer_than(count):
-                fewer.append(name)
-            row = _merged(row, kernels[name].last(count), hardware, trusted, impossible)
-        rows.append(row)
+            fewer += [name] if kernels[name].is_fewer_than(count) else []
+            kernels[name] = kernels[name].last(count)
+    trusted = not _registers_doubtful(profile.architecture, kernels.values())
+    impossible: Counter[Metric] = Counter()
+    rows = [
+        _merged(row, kernels[matches.found[row.name]], hardware, trusted, impossible)
+        if row.name in matches.found
+        else row
+        for row in profile.kernels
+    ]
     if fewer:
         notes.append(
             f"{len(fewer)} kernels were launched less often than in the profile, so that those of building the model "
@@ -172,7 +176,8 @@ def _on_names(matches: names.Matches, kernels: Mapping[str, Seen], profile: Prof
         notes.append(
             f"{len(missing)} kernels ({share:.1%} of the time) were not seen: {_named([row.name for row in missing])}"
         )
-    unused = kernels.keys() - set(matches.found.values())
+    matched = set(matches.found.values())
+    unused = [name for name in kernels if name not in matched]
     total = sum(seen.time_ns for seen in kernels.values())
     if unused and total and not matches.ambiguous:
         share = sum(kernels[name].time_ns for name in unused) / total
