@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import venv
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from agent.cli import main
 from tests.files import write_files
 from tools.hardware import ARCHITECTURES
 
-KERNELS = Path(__file__).resolve().parents[1] / "tools" / "isa" / "kernels"
+KERNELS = Path(__file__).resolve().parents[1] / "tools" / "isa" / "kernels" / "kernels.py"
 WIDTH = 100
 PLAIN = """
 import triton
@@ -46,10 +47,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_one_kernel_on_one_architecture_is_shown_in_full(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isa(KERNELS / "matmul.py") == 0
+    assert isa(f"{KERNELS}:matmul") == 0
     shown = capsys.readouterr().out
     lines = shown.splitlines()
-    assert lines[0] == "matmul (matmul.py:8)"
+    assert re.fullmatch(r"matmul \(kernels.py:\d+\)", lines[0])
     assert all(len(line) <= WIDTH for line in lines)
     for topic in ("registers", "spills", "LDS", "occupancy", "loads", "stores", "matrix", "waits", "layouts", "to try"):
         assert any(line.startswith(f"  {topic}") for line in lines), topic
@@ -58,7 +59,7 @@ def test_one_kernel_on_one_architecture_is_shown_in_full(capsys: pytest.CaptureF
 
 
 def test_several_architectures_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isa(KERNELS / "scattered.py", "--arch", "gfx942,gfx90a", "--arch", "gfx1100") == 0
+    assert isa(f"{KERNELS}:scattered", "--arch", "gfx942,gfx90a", "--arch", "gfx1100") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if line.startswith("gfx")] == ["gfx942", "gfx90a", "gfx1100"]
     assert all(len(line) <= WIDTH for line in lines)
@@ -66,7 +67,7 @@ def test_several_architectures_are_a_table(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_all_of_it_can_be_had_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isa(KERNELS / "softmax.py", "--arch", "all", "--json") == 0
+    assert isa(f"{KERNELS}:softmax", "--arch", "all", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [each["architecture"] for each in found["results"]] == list(ARCHITECTURES)
     first = found["results"][2]
@@ -96,19 +97,19 @@ def test_two_sources_of_one_machine_code_end_the_attempt(folder: Path, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("reduction.py",), 76, "Name one of them: reduction.py:sum_of_squares"),
-        (("reduction.py:no_such",), 76, "holds no kernel no_such; it holds sum_of_squares, scale"),
+        (("kernels.py",), 76, "Name one of them: kernels.py:elementwise"),
+        (("kernels.py:no_such",), 76, "holds no kernel no_such; it holds elementwise, histogram, matmul, "),
         (("nowhere.py",), 76, "There is no file"),
-        (("matmul.py", "--arch", "sm_90,gfx942"), 78, "Known are gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1201."),
-        (("matmul.py", "--signature", "nowhere.json"), 2, "--signature: nowhere.json cannot be read"),
-        (("matmul.py", "--launch", "nowhere.py"), 2, "--launch: there is no file"),
-        (("matmul.py", "--launch", str(KERNELS / "softmax.py"), "--diff", str(KERNELS / "softmax.py")), 2, "--diff"),
+        (("kernels.py", "--arch", "sm_90,gfx942"), 78, "Known are gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1201."),
+        (("kernels.py", "--signature", "nowhere.json"), 2, "--signature: nowhere.json cannot be read"),
+        (("kernels.py", "--launch", "nowhere.py"), 2, "--launch: there is no file"),
+        (("kernels.py", "--launch", str(KERNELS), "--diff", str(KERNELS)), 2, "--diff"),
     ],
 )
 def test_what_is_asked_for_wrongly_is_said_in_one_message(
     arguments: tuple[str, ...], status: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert isa(KERNELS / arguments[0], *arguments[1:]) == status
+    assert isa(KERNELS.with_name(arguments[0]), *arguments[1:]) == status
     said = capsys.readouterr().err
     assert says in said and len(said.splitlines()) <= 2
 
@@ -147,6 +148,6 @@ def test_what_is_no_kernel_is_not_described_or_does_not_compile_is_told(
 
 def test_a_python_without_triton_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     venv.create(tmp_path / "bare")
-    assert isa(KERNELS / "softmax.py", "--python", tmp_path / "bare" / "bin" / "python") == 77
+    assert isa(f"{KERNELS}:softmax", "--python", tmp_path / "bare" / "bin" / "python") == 77
     said = capsys.readouterr().err
     assert "Triton cannot be used" in said and "No module named 'triton'" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,17 @@ from tests.forking import ForkingSandbox
 from tools.hardware import ARCHITECTURES
 from tools.isa.compile import Compilations, Compiler, Source
 
-KERNELS = Path(__file__).parent / "kernels"
+KERNELS = Path(__file__).parent / "kernels" / "kernels.py"
 ASSETS = Path(__file__).resolve().parents[3] / "skills" / "triton-on-rocm" / "assets"
+
+
+_HEAD, *_PARTS = KERNELS.read_text().split("\n\n\n")
+NAMES = [re.findall(r"^def (\w+)", part, re.MULTILINE)[0] for part in _PARTS]
+
+
+def source_of(name: str) -> str:
+    """A file of this kernel alone."""
+    return f"{_HEAD}\n\n\n{_PARTS[NAMES.index(name)]}\n"
 
 
 def _described(name: str, **constants: object) -> Any:
@@ -25,9 +35,8 @@ def _described(name: str, **constants: object) -> Any:
 
 
 SOURCES = {
-    **{f"{path.stem}": Source(path) for path in sorted(KERNELS.glob("*.py")) if path.stem != "reduction"},
-    "reduction": Source(KERNELS / "reduction.py", "sum_of_squares"),
-    "elementwise of few waves": Source(KERNELS / "elementwise.py", signature={"waves_per_eu": 2}),
+    **{name: Source(KERNELS, name) for name in NAMES},
+    "elementwise of few waves": Source(KERNELS, "elementwise", signature={"waves_per_eu": 2}),
     "rms_norm": Source(ASSETS / "rms_norm.py", "_kernel", signature=_described("rms_norm")),
     "gated_mul": Source(ASSETS / "gated_mul.py", signature=_described("gated_mul")),
     "layer_norm template": Source(ASSETS / "layer_norm.py", signature=_described("layer_norm")),

@@ -92,7 +92,7 @@ def test_of_an_autotuner_the_first_configuration_is_taken_and_said_or_all(
     assert variant.config == "configuration 1: ROWS=1, num_warps=1, num_stages=3"
     assert variant.constants["BLOCK"] == "1024"  # a heuristic, of the default of `columns`
     assert variant.notes == ["the first of 2 autotuning configurations"]
-    found = compiler.compile(Source(KERNELS / "tuned.py", every_config=True), ["gfx942"])
+    found = compiler.compile(Source(KERNELS, "tuned", every_config=True), ["gfx942"])
     assert [each.outcome.num_warps for each in found.results] == [1, 4]
 
 
@@ -104,9 +104,10 @@ def test_a_function_that_others_call_is_no_kernel_and_several_are_told_apart(
     )
     found = compiler.compile(Source(kernel_file(helped)), ["gfx942"])
     assert [(each.variant.kernel, each.error) for each in found.results] == [("add", "")]
-    assert refused(compiler, KERNELS / "reduction.py")[0] == "several_kernels"
-    every = compiler.compile(Source(KERNELS / "reduction.py", every_kernel=True), ["gfx942"])
-    assert [each.variant.kernel for each in every.results] == ["sum_of_squares", "scale"]
+    several = kernel_file(ADD + ADD.replace("def add", "def also"), "several.py")
+    assert refused(compiler, several)[0] == "several_kernels"
+    every = compiler.compile(Source(several, every_kernel=True), ["gfx942"])
+    assert [each.variant.kernel for each in every.results] == ["add", "also"]
 
 
 def test_what_is_missing_is_said_by_name(compiler: Compiler, kernel_file: File) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.files import write_files
-from tests.tools.isa.conftest import KERNELS
+from tests.tools.isa.conftest import source_of
 from tools.diff.patch import make_diff
 from tools.isa.compile import Compiler
 from tools.isa.gate import Gate, Looked
@@ -87,7 +87,7 @@ def test_a_candidates_kernels_are_described_by_what_the_entry_launches(look: Cal
 @pytest.mark.parametrize(
     ("kernels", "faults"),
     [
-        ((KERNELS / "spilling.py").read_text(), ["are spilled", "bytes of scratch a lane"]),
+        (source_of("spilling"), ["are spilled", "bytes of scratch a lane"]),
         (IMPORTS + HUGE, ["bytes of LDS, of which there are 65536"]),
         (IMPORTS + WRONG, ["wrong (kernels.py) on gfx950: it does not compile", "power of 2"]),
     ],

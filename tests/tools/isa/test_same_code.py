@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.isa.conftest import KERNELS, Compile, one
+from tests.tools.isa.conftest import Compile, one, source_of
 from tools.isa.compile import Compiled, Compiler, Source
 from tools.isa.same_code import compare
 
@@ -17,7 +17,7 @@ def compiled_from(compiler: Compiler, path: Path, source: str) -> Compiled:
 
 
 def test_names_comments_and_lines_make_no_difference(compiler: Compiler, tmp_path: Path, compiled: Compile) -> None:
-    source = (KERNELS / "matmul.py").read_text()
+    source = source_of("matmul")
     renamed = source.replace("def matmul", "def product").replace("sums", "acc")
     changed = renamed.replace("import triton\n", "\n\nimport triton\n", 1).replace("a += K", "a += K  # along the rows")
     other = compiled_from(compiler, tmp_path / "other.py", changed)
@@ -35,7 +35,7 @@ def test_names_comments_and_lines_make_no_difference(compiler: Compiler, tmp_pat
 def test_another_block_and_another_constant_are_differences(
     before: str, after: str, counts: object, told: str, compiler: Compiler, tmp_path: Path, compiled: Compile
 ) -> None:
-    source = (KERNELS / "elementwise.py").read_text().replace(before, after)
+    source = source_of("elementwise").replace(before, after)
     other = compiled_from(compiler, tmp_path / "other.py", source)
     found = compare(one(compiled("elementwise"), "gfx942").assembly, other.assembly)
     assert not found.same and told in found.told()
