@@ -89,7 +89,7 @@ def _holds_kernels(file: Path) -> bool:
 
 
 def faults_of(one: Compiled) -> list[str]:
-    """What keeps this one from being used, each with its number and what to try."""
+    """Reasons not to use this one, each with its number and what to try."""
     if one.error:
         return [f"it does not compile: {one.error}"]
     code, found = one.code, list[str]()

@@ -34,8 +34,8 @@ _SHOWN_SHARE = 0.05  # of a kernel that a recommendation speaks of
 def judge(profile: Profile, alike: Mapping[str, Sequence[KernelRow]]) -> None:
     """Fills in the causes, the primary bottleneck and the recommendations.
 
-    `alike` has of each kernel, by its name, rows of launches for the same shapes in the same module: each has its own
-    cause, and what takes most of the time speaks for the kernel.
+    `alike`: by the kernel's name, rows of launches for the same shapes in the same module. Each has its own cause, and
+    the cause with most of the time is the kernel's.
     """
     on_device, units = profile.device != "cpu", profile.compute_units
     by_component: dict[str, dict[Cause, float]] = defaultdict(lambda: defaultdict(float))

@@ -118,7 +118,7 @@ class CategoryShare(_Part):
 
 
 class StepCeiling(_Part):
-    """The most that one of the ten steps could gain, if what it works on took no more than it must."""
+    """The most that one of the ten steps could gain, if what it works on took only the time that it must."""
 
     step: str
     speedup: float | None
@@ -159,13 +159,13 @@ class Profile(_Part):
     device: str
     architecture: str = ""
     compute_units: int | None = None
-    """By its own word; a part of a card has fewer."""
+    """As the device reports them; a partition of a card has fewer."""
     calls: int
     """Calls that were profiled."""
     call_us: float
     """Latency of a call without the profiler: the median, and of several cases the mean."""
     busy_us: float
-    """Of a call, in which the device did something."""
+    """Of a call: the time in which the device worked."""
     span_us: float
     """From the first kernel's start to the last one's end, of a call with the profiler, which makes it longer."""
     idle_share: float
@@ -176,7 +176,7 @@ class Profile(_Part):
     """Kernels per call."""
     ceilings: Ceilings = Ceilings()
     cases: list[CaseRow] = Field(default_factory=list)
-    """Where the workload has several; all else is of the mean call, and ceilings of steps of the geometric mean."""
+    """Of a workload with several; all else is of the mean call, and ceilings of steps are the geometric mean."""
     categories: list[CategoryShare] = Field(default_factory=list)
     kernels: list[KernelRow] = Field(default_factory=list)
     modules: list[ModuleRow] = Field(default_factory=list)
@@ -189,9 +189,9 @@ class Profile(_Part):
     deeper: list[str] = Field(default_factory=list)
     """Commands for a closer look."""
     other_path: bool = False
-    """So much more was traced than a call takes, in one case at least, that it is hardly of the code that is timed."""
+    """In one case at least the trace takes so much longer than a call that it is probably not of the timed code."""
     notes: list[str] = Field(default_factory=list)
-    """What could not be seen, and why."""
+    """What is not known, and why."""
 
     @property
     def unclassified(self) -> float:

@@ -249,7 +249,7 @@ def _wrapped(text: str, *, first: str, rest: str) -> list[str]:
 
 
 def _cut(line: str) -> str:
-    """For signs of two columns, of which textwrap knows nothing, and for numbers that nobody expected."""
+    """For wide characters, which textwrap counts as one column, and for very long numbers."""
     while width_of(line) > WIDTH:
         line = line[: WIDTH - 1 if len(line) > WIDTH else -2] + "…"
     return line
