@@ -88,7 +88,7 @@ def _by_case(trace: Trace, count: int) -> list[Trace]:
     """The same number of calls of each, one case after the other; nothing where launches do not tell their call."""
     each, rest = divmod(trace.calls, count)
     calls = [launch.call for launch in trace.launches]
-    if not each or rest or any(call is None or call >= trace.calls for call in calls):
+    if not each or rest or any(call is None or not 0 <= call < trace.calls for call in calls):
         return []
     parts = [Trace(calls=each, on_device=trace.on_device) for _ in range(count)]
     for launch in trace.launches:

@@ -247,7 +247,7 @@ def test_one_case_of_another_path_than_the_timed_one_is_enough_to_say_so() -> No
     assert sum("another path" in note for note in found.notes) == 1
 
 
-@pytest.mark.parametrize("calls", [[0, 1, 2, None], [0, 1, 2], [0, 1, 2, 9]])
+@pytest.mark.parametrize("calls", [[0, 1, 2, None], [0, 1, 2], [0, 1, 2, 9], [0, 1, 2, -9]])
 def test_cases_that_cannot_be_told_apart_are_taken_together(calls: list[int | None]) -> None:
     found = two_cases(
         *(launch("gemm", 1000.0 * at, 200, GEMM, call) for at, call in enumerate(calls)), calls=len(calls)
