@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from agent.config import active_python, program
 from agent.errors import WrongUsage
 from agent.reporting import isa_page
 from sandbox import choose
-from sandbox.choose import Wanted
-from sandbox.errors import SandboxUnavailable
+from sandbox.choose import Agree, Wanted
 from tools.errors import KernelNotCompiled, NoSuchKernel
 from tools.hardware import ARCHITECTURES
 from tools.isa import compile as compiling
@@ -31,7 +30,6 @@ from tools.isa.compile import Compilations, Compiled, Compiler, Source
 from tools.plain_text import plain
 
 DEFAULT_ARCH = "gfx942"
-Agree = Callable[[list[SandboxUnavailable]], bool]
 
 
 def run(arguments: argparse.Namespace, agree: Agree) -> int:

@@ -22,7 +22,7 @@ from agent.reporting import wording
 from agent.reporting.open_progress import open_progress
 from agent.reporting.progress import Judging, Note, Progress
 from agent.repository.target import find_entry, find_target, import_target
-from sandbox.errors import SandboxUnavailable
+from sandbox.choose import Agree
 from tools.diff.patch import PatchFinding, apply_patch
 from tools.diff.patch_rules import PatchRules, never_allowed
 from tools.integrity import hash_tree
@@ -30,7 +30,6 @@ from tools.judging.referee import Referee
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
 
-Agree = Callable[[list[SandboxUnavailable]], bool]
 NOT_KEPT = 3  # exit status: it is not right, or no gain was shown
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from agent import run as running
 from agent.config import RunConfig
 from agent.records.atomic_file import write_atomically
 from agent.repository.target import find_entry, find_target, import_target
-from sandbox.errors import SandboxUnavailable
+from sandbox.choose import Agree
 from tools.profiler import page, text
 from tools.profiler.collect import profile_tree
-
-Agree = Callable[[list[SandboxUnavailable]], bool]
 
 
 def run(arguments: argparse.Namespace, config: RunConfig, agree: Agree) -> int:

@@ -42,11 +42,10 @@ from agent.running import Stoppable
 from agent.step_names import STEPS
 from agent.steps.profile_baseline import compile_builds
 from sandbox import choose
-from sandbox.choose import Wanted
+from sandbox.choose import Agree, Wanted
 from sandbox.contract import Sandbox
 from sandbox.devices import lock, readings
 from sandbox.devices.gpus import choose_gpu
-from sandbox.errors import SandboxUnavailable
 from tools.diff.patch_rules import PatchRules
 from tools.judging.measure import Clock
 from tools.judging.open_referee import open_referee
@@ -58,7 +57,7 @@ from tools.plain_text import one_line
 from tools.tree_removal import remove_tree
 
 
-def settle(config: RunConfig, agree: Callable[[list[SandboxUnavailable]], bool]) -> RunConfig:
+def settle(config: RunConfig, agree: Agree) -> RunConfig:
     """The run with its sandbox chosen: the first that contains the target here, or none if that is agreed to.
 
     Raises: TargetError, SandboxUnavailable, SandboxError; what `agree` raises.

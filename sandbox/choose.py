@@ -49,14 +49,17 @@ def make(name: Name, wanted: Wanted) -> Sandbox:
     return LocalSandbox(wanted.python, wanted.scratch, imports=("torch",), owned=wanted.owned, gpu=wanted.gpu)
 
 
+Agree = Callable[[list[SandboxUnavailable]], bool]  # asked before code runs uncontained, and told why
+
+
 def choose(
     wanted: Wanted,
-    agree: Callable[[list[SandboxUnavailable]], bool],
+    agree: Agree,
     passed_over: dict[Name, SandboxUnavailable] | None = None,
 ) -> Sandbox:
     """The first provider that works here and holds what it promises.
 
-    `agree` is asked before code runs uncontained, and told why. What is not used is put into `passed_over`.
+    What is not used is put into `passed_over`.
     Raises: SandboxUnavailable, ContainmentNotHeld, DiskFull, SandboxError.
     """
     reasons = {} if passed_over is None else passed_over

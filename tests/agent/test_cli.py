@@ -6,7 +6,7 @@ import argparse
 import io
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from agent.outside import command
 from agent.records import run_folder
 from agent.reporting.progress import Progress
 from agent.step_names import STEPS
+from sandbox.choose import Agree
 from sandbox.errors import SandboxUnavailable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,7 +155,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def nothing_contains(config: RunConfig, agree: Callable[[list[SandboxUnavailable]], bool]) -> RunConfig:
+def nothing_contains(config: RunConfig, agree: Agree) -> RunConfig:
     if not agree([SandboxUnavailable("there is no engine", hint="Start it.")]):
         raise SandboxUnavailable("nothing here contains the target's code")
     return config
