@@ -15,6 +15,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import prune, spectral_norm
+from torch.nn.utils.parametrizations import orthogonal
 
 from tests.skills.uses import CUTS, EACH, USES, Net, pair, watched
 
@@ -103,6 +105,9 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "a hook": lambda m: one(m).second.register_forward_hook(lambda module, args, out: out * 2),
     "another place for hooks": lambda m: new_hooks(one(m)),
     "a forward": lambda m: own_forward(one(m).second),
+    "pruned": lambda m: prune.l1_unstructured(one(m).first, "weight", 0.5),
+    "of a spectral norm": lambda m: spectral_norm(one(m).first),
+    "orthogonal": lambda m: orthogonal(one(m).first),
     "an attribute": lambda m: setattr(one(m), "scale", 7.0),
     "in a container": lambda m: one(m).settings["shift"].__setitem__(0, 1.0),
     "another container": lambda m: setattr(one(m), "settings", {"shift": [2.0]}),
@@ -111,6 +116,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 def changed(model: Any, change: str) -> Any:
     """The module, or what a copy made of it."""
+    torch.manual_seed(1)  # what is drawn is the same for both
     made = CHANGES[change](model)
     return made if type(made) is type(model) else model
 

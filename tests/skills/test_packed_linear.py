@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.utils import prune, spectral_norm
 
 from tests import assets
 
@@ -127,24 +126,6 @@ def test_weights_that_processes_share_stay_shared() -> None:
     packed.share_memory()
     other = pickle.loads(bytes(ForkingPickler.dumps(packed)))
     assert agree(packed, other) and agree(scale(packed), other) and not fused(other)
-
-
-@pytest.mark.parametrize("change", [lambda m: prune.l1_unstructured(m.q, "weight", 0.5), lambda m: spectral_norm(m.q)])
-def test_a_layer_whose_weight_is_computed_is_called_itself(change: Callable[[Any], Any]) -> None:
-    plain, packed = pair()
-    change(plain), change(packed)
-    packed.q.load_state_dict(plain.q.state_dict())
-    assert agree(plain, packed)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_layer_that_is_parametrised_is_called_itself(compiled: bool) -> None:
-    plain, packed = pair((True, True, True), compiled=compiled)
-    for model in (plain, packed):
-        torch.nn.utils.parametrizations.orthogonal(model.q)
-        with torch.no_grad():
-            model.q.parametrizations.weight.original.fill_(0.5)  # type: ignore[union-attr,operator]
-    assert agree(plain, packed)
 
 
 def test_layers_that_do_not_fit_together_are_called_one_by_one() -> None:
