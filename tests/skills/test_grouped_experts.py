@@ -100,7 +100,9 @@ def test_few_rows_busy_experts_and_those_in_training_are_called_by_themselves(gr
     x, _, weights = draw(32, 2, 8)
     busy = torch.tensor([[0, 1]]).expand(32, 2)
     assert agree(grouped, experts, x, busy, weights) and not together(grouped, experts, x, busy, weights)
-    assert together(grouped, experts, *draw(64, 4, 8)) and not together(grouped, experts.train(), *draw(64, 4, 8))
+    given = draw(64, 4, 8)
+    assert agree(grouped, experts, *given) and together(grouped, experts, *given)
+    assert not together(grouped, experts.train(), *given)
 
 
 CHANGES = {
