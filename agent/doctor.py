@@ -29,6 +29,7 @@ from sandbox.errors import DeviceBusy, SandboxUnavailable
 from tools.errors import ToolError
 from tools.judging.open_referee import check_runs_programs, open_referee
 from tools.private_git import git_program
+from tools.tree_removal import passable_folder
 
 LITTLE_DISK = 10 << 30  # trees, inputs and compile caches of a run with a large model
 _VERSIONS = """
@@ -57,9 +58,7 @@ def check(target: Path | None, entry: str | None, python: Path, provider: Name |
     ContainmentNotHeld when the probe inside the sandbox misses a control.
     """
     _print(_machine(), _containers(), _gpus(), _unusual(), _model(os.environ))
-    with tempfile.TemporaryDirectory(prefix="ratchet-doctor-") as name, _own_gpu() as (gpu, in_use):
-        folder = Path(name)
-        folder.chmod(0o711)  # the separate users of commands pass through
+    with passable_folder("ratchet-doctor-") as folder, _own_gpu() as (gpu, in_use):
         wanted = Wanted(str(python), folder / "sandbox", (folder,), image=image, gpu=gpu)
         passed_over: dict[Name, SandboxUnavailable] = {}
         if provider:

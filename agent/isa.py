@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from tools.isa import same_code
 from tools.isa.answer import Description
 from tools.isa.compile import Compilations, Compiled, Compiler, Source
 from tools.plain_text import plain
+from tools.tree_removal import passable_folder
 
 DEFAULT_ARCH = "gfx942"
 
@@ -95,9 +95,7 @@ def _signature(path: Path) -> dict[str, Any]:
 @contextmanager
 def _compiler(arguments: argparse.Namespace, agree: Agree) -> Iterator[Compiler]:
     python = str(program(arguments.python or active_python()))
-    with tempfile.TemporaryDirectory(prefix="ratchet-isa-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        folder.chmod(0o711)  # the separate users of commands pass through
+    with passable_folder("ratchet-isa-") as folder:
         wanted = Wanted(python, folder / "sandbox", (folder,))
         automatic = arguments.sandbox == "auto"
         sandbox = choose.choose(wanted, agree) if automatic else choose.make(arguments.sandbox, wanted)

@@ -10,7 +10,6 @@ import argparse
 import filecmp
 import json
 import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +28,7 @@ from tools.integrity import hash_tree
 from tools.judging.referee import Referee
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
+from tools.tree_removal import passable_folder
 
 NOT_KEPT = 3  # exit status: it is not right, or no gain was shown
 
@@ -36,12 +36,7 @@ NOT_KEPT = 3  # exit status: it is not right, or no gain was shown
 def run(arguments: argparse.Namespace, config: RunConfig, agree: Agree, *, timed: bool) -> int:
     """Print the verdict; 0 when the change is right (and, where it is timed, faster), else 3. Raises: RatchetError."""
     config = running.settle(config, agree)
-    with (
-        tempfile.TemporaryDirectory(prefix="ratchet-judge-", ignore_cleanup_errors=True) as name,
-        open_progress(as_json=False) as progress,
-    ):
-        folder = Path(name)
-        folder.chmod(0o711)  # the separate users of commands pass through
+    with passable_folder("ratchet-judge-") as folder, open_progress(as_json=False) as progress:
         verdict = _judged(config, folder, arguments.change, progress, timed)
     said = verdict.model_dump(mode="json")
     if arguments.json:

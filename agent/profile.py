@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 
 from agent import run as running
 from agent.config import RunConfig
@@ -13,14 +11,13 @@ from agent.repository.target import find_entry, find_target, import_target
 from sandbox.choose import Agree
 from tools.profiler import page, text
 from tools.profiler.collect import profile_tree
+from tools.tree_removal import passable_folder
 
 
 def run(arguments: argparse.Namespace, config: RunConfig, agree: Agree) -> int:
     """Print the profile and write what was asked for; returns 0. Raises: RatchetError."""
     config = running.settle(config, agree)
-    with tempfile.TemporaryDirectory(prefix="ratchet-profile-") as name:
-        folder = Path(name)
-        folder.chmod(0o711)  # the separate users of commands pass through
+    with passable_folder("ratchet-profile-") as folder:
         target, pristine, scratch = find_target(config.target), folder / "pristine", folder / "scratch"
         import_target(target, pristine)
         scratch.mkdir(mode=0o711)

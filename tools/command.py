@@ -5,14 +5,13 @@ What comes back is what the command wrote, and says nothing that anybody relies 
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.contract import Command, Ended, Limits, Sandbox
 from tools.plain_text import plain
 from tools.program_environment import environment
-from tools.tree_removal import remove_tree
+from tools.tree_removal import passable_folder
 
 DISK_BYTES = 4 << 30
 OUTPUT_BYTES = 4 << 20
@@ -45,14 +44,10 @@ class Commands:
     def run(self, tree: Path, command: str, timeout_s: float) -> Ran:
         """`command` is for a shell, in a copy of the tree; `python` is the target's. Raises: SandboxError, OSError."""
         self.scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix="command-", dir=self.scratch))
-        place.chmod(0o711)
-        home = place / "home"
-        home.mkdir()
-        try:
+        with passable_folder("command-", self.scratch) as place:
+            home = place / "home"
+            home.mkdir()
             return self._run(tree, command, timeout_s, home)
-        finally:
-            remove_tree(place)
 
     def _run(self, tree: Path, command: str, timeout_s: float, home: Path) -> Ran:
         given = environment(home)

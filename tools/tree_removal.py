@@ -1,4 +1,4 @@
-"""Remove a tree that code nobody trusts has filled: nested beyond any stack, closed to its owner, full of links.
+"""Folders that untrusted code fills, and their removal: nested beyond any stack, closed to their owner, full of links.
 
 Does not follow a link. Works without recursion: a folder inside a folder is first moved up to the top, so that no
 path gets long, no more than three folders are open at a time, and none is too deep.
@@ -10,9 +10,25 @@ import contextlib
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+
+
+@contextlib.contextmanager
+def passable_folder(prefix: str, within: Path | None = None) -> Iterator[Path]:
+    """A new folder that the separate users of commands pass through without listing it; removed afterwards.
+
+    Raises: OSError when it cannot be made.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
+    try:
+        folder.chmod(0o711)
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            remove_tree(folder)
 
 
 def remove_tree(folder: Path) -> None:

@@ -30,7 +30,7 @@ from tools.judging.tensors import BadTensorFile, opened
 from tools.occupancy import Need, Occupancy, occupancy
 from tools.plain_text import plain
 from tools.program_environment import environment
-from tools.tree_removal import remove_tree
+from tools.tree_removal import passable_folder
 
 COMPILE_S = 120.0  # of one kernel for one architecture, which takes one to three seconds, or to load the file
 _LOOK_S = 0.25
@@ -110,12 +110,8 @@ class Compiler:
         """Raises: UnknownArchitecture, KernelNotCompiled when the file's folder is too large, SandboxError, OSError."""
         wanted = [known(name) for name in architectures]
         self.scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix="isa-", dir=self.scratch))
-        place.chmod(0o711)
-        try:
+        with passable_folder("isa-", self.scratch) as place:
             return self._compile(source, wanted, place)
-        finally:
-            remove_tree(place)
 
     def _compile(self, source: Source, wanted: list[Architecture], place: Path) -> Compilations:
         guest = copy_guest(place / "guest")

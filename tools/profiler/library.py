@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from sandbox.devices import lock
 from sandbox.devices.gpus import choose_gpu, find_gpus
 from tools.profiler.collect import CALLS, Depth, profile_tree
 from tools.profiler.result import Profile
-from tools.tree_removal import remove_tree
+from tools.tree_removal import passable_folder
 
 
 @dataclass(frozen=True)
@@ -64,22 +63,17 @@ class GenericProfiler:
 
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[tuple[Sandbox, Path]]:
-        folder = Path(tempfile.mkdtemp(prefix="ratchet-profile-"))
-        try:
-            folder.chmod(0o711)  # the separate users of commands pass through
-            with contextlib.ExitStack() as held:
-                gpu = choose_gpu(self.gpu_id if find_gpus().gpus else None, os.environ)
-                if gpu is not None:
-                    held.enter_context(lock.acquire(gpu, run_id=f"{name}-{secrets.token_hex(4)}"))
-                wanted = Wanted(self.python, folder / "sandbox", (folder,), gpu=gpu)
-                if self.sandbox == "auto":
-                    sandbox = choose.choose(wanted, agree=lambda reasons: False)
-                else:
-                    sandbox = choose.make(self.sandbox, wanted)
-                held.callback(sandbox.reap)
-                yield sandbox, folder
-        finally:
-            remove_tree(folder)
+        with passable_folder("ratchet-profile-") as folder, contextlib.ExitStack() as held:
+            gpu = choose_gpu(self.gpu_id if find_gpus().gpus else None, os.environ)
+            if gpu is not None:
+                held.enter_context(lock.acquire(gpu, run_id=f"{name}-{secrets.token_hex(4)}"))
+            wanted = Wanted(self.python, folder / "sandbox", (folder,), gpu=gpu)
+            if self.sandbox == "auto":
+                sandbox = choose.choose(wanted, agree=lambda reasons: False)
+            else:
+                sandbox = choose.make(self.sandbox, wanted)
+            held.callback(sandbox.reap)
+            yield sandbox, folder
 
 
 def profile_module(
