@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
+from types import ModuleType
 from typing import Any
+
+import pytest
+from _pytest.mark import ParameterSet
 
 from tests import guest
 from tests.files import write_files
@@ -30,6 +35,35 @@ def inputs(seed, **shape):
     torch.manual_seed(seed)
     return {inputs}
 """
+MODEL = """
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+{before}
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+{init}
+
+    def forward(self, {arguments}):
+{body}
+"""
+
+
+def cases(text: str) -> list[ParameterSet]:
+    """Parameters from a list in text: each item, which begins with `- `, has lines of code, also apart by `; `, and
+    after `=> ` what is wanted, where it says so.
+    """
+    found = []
+    for item in text.strip("\n").removeprefix("- ").split("\n- "):
+        code, arrow, wanted = item.partition("=> ")
+        lines = [line.removeprefix("  ").replace("; ", "\n") for line in code.rstrip().splitlines()]
+        found.append(pytest.param("\n".join(lines), *([wanted] if arrow else []), id=item.splitlines()[0][:60]))
+    return found
 
 
 @dataclass
@@ -48,6 +82,24 @@ class Target:
     ) -> Target:
         entry = ENTRY.format(module="model", model=model, inputs=inputs)
         return cls.write(tree, {"model.py": source, "bench.py": entry})
+
+    @classmethod
+    def of_forward(
+        cls,
+        tree: Path,
+        body: str,
+        init: str = "self.layer = nn.Linear(16, 16)",
+        *,
+        before: str = "",
+        arguments: str = "x",
+        inputs: str = "(torch.randn(2, 5, 16),)",
+    ) -> Target:
+        """A model with these lines in `forward` and `__init__`, and `before` above its class."""
+        lines = {"body": indent(body, " " * 8), "init": indent(init, " " * 8), "before": before, "arguments": arguments}
+        text = MODEL
+        for name, value in lines.items():
+            text = text.replace(f"{{{name}}}", value)
+        return cls.of_model(tree, text, inputs=inputs)
 
     def with_files(self, files: Mapping[str, str]) -> Target:
         """The tree after a rewrite, in a new folder."""
@@ -121,6 +173,12 @@ def same_results(before: Target, after: Target, *shapes: dict[str, Any], toleran
     with after.built() as (new, _):
         new.load_state_dict(state, strict=True)
         return all(torch.allclose(new(*given), out, rtol=tolerance, atol=tolerance) for given, out in wanted)
+
+
+def rewritten(before: Target, rewriter: ModuleType, *, kind: str = "") -> Target:
+    """The tree after a rewriter changed its only site, of a kind where that is said. Raises: CannotRewrite."""
+    found = [site for site in rewriter.find(before.observe()) if kind in ("", site.kind)]
+    return before.with_files(rewriter.rewrite(before.tree, only(found)))
 
 
 def only(sites: list[Site]) -> Site:

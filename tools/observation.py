@@ -96,7 +96,7 @@ class Ops(_Row):
     """What has no row."""
 
 
-class _Found(_Row):
+class Found(_Row):
     """Something that happens at one place."""
 
     frames: _Frames
@@ -154,7 +154,7 @@ class Norm(ClassPlace, _NormFormula):
     share: _Share
 
 
-class AddNorm(_Found, _NormFormula):
+class AddNorm(Found, _NormFormula):
     """`norm(a + b)`, the sum and the call of the norm in one function."""
 
     name: _Text = Field(alias="class")
@@ -164,25 +164,14 @@ class AddNorm(_Found, _NormFormula):
     hooked: bool
 
 
-class Activated(_Found):
-    """`act(linear(x))`, both called in one function: the frames are those of the call of the linear layer."""
-
-    attribute: _Text
-    """The layer, by its path in the module that calls it."""
-    activation: Literal["relu", "gelu_tanh"]
-    activation_attribute: _Text
-    """The module of torch's that computes it, by its path; empty for a function."""
-    activation_line: _Count
-
-
-class Rotary(_Found):
+class Rotary(Found):
     """`x * cos + rotate_half(x) * sin`."""
 
     shape: _Shape
     dtype: _Text
 
 
-class TopK(_Found):
+class TopK(Found):
     """The largest of a softmax in float32."""
 
     shape: _Shape
@@ -190,7 +179,7 @@ class TopK(_Found):
     taken: _Count
 
 
-class Gated(_Found):
+class Gated(Found):
     """`act(a) * b`."""
 
     activation: Literal["relu", "silu", "gelu", "gelu_tanh"]
@@ -239,18 +228,18 @@ class Fused(_Row):
     lines: list[_Count]
 
 
-class Attention(_Found):
+class Attention(Found):
     fused: bool
     cases: list[ByHand | Fused]
 
 
-class Repeated(_Found):
+class Repeated(Found):
     """Key or value heads that were copied for the query heads they serve."""
 
     factor: _Count
 
 
-class Copies(_Found):
+class Copies(Found):
     """Copies at one place."""
 
     operation: _Text
@@ -261,11 +250,11 @@ class Copies(_Found):
     users: list[_Text]
 
 
-class Zeros(_Found):
+class Zeros(Found):
     """Tensors of zeros, made at one place, that were written to before anything read them."""
 
 
-class Constant(_Found):
+class Constant(Found):
     """Operations whose operands all come from shapes."""
 
     mutated: bool
@@ -273,7 +262,7 @@ class Constant(_Found):
     operations: list[_Text]
 
 
-class Again(_Found):
+class Again(Found):
     """A module called on what it had been called on before: constants of the entry, or the same tensors twice."""
 
     name: _Text = Field(alias="class")
@@ -331,7 +320,6 @@ class Observation(_Row):
     add_norms: list[AddNorm] = Field(max_length=_MOST_ROWS)
     rotary: list[Rotary] = Field(max_length=_MOST_ROWS)
     topk: list[TopK] = Field(max_length=_MOST_ROWS)
-    activated: list[Activated] = Field(max_length=_MOST_ROWS)
     gated: list[Gated] = Field(max_length=_MOST_ROWS)
     attention: list[Attention] = Field(max_length=_MOST_ROWS)
     repeats: list[Repeated] = Field(max_length=_MOST_ROWS)

@@ -9,7 +9,7 @@ from agent.playbook import graphs
 from agent.playbook.drafts import Answer, Drafts, percent
 from agent.proposers import Platform, ProposalRequest
 from tools.candidate import Site
-from tools.rewrite import CannotRewrite, compile_model, route_gemm, wrap_calls
+from tools.rewrite import CannotRewrite, model_class
 
 # Containers for AMD devices turn these on by themselves; autotuning of GEMMs has hung there.
 _ROCM_OPTIONS = (
@@ -43,13 +43,13 @@ def propose(request: ProposalRequest) -> Answer:
     drafts = Drafts(request, "compile_model")
     if request.platform.device == "cpu" and not request.platform.cpp_compiler:
         return [], "torch.compile needs a C++ compiler on a CPU, and none was found"
-    sites = compile_model.find(request.observation)
+    sites = model_class.find(request.observation)
     ways = settings(request.platform, len(request.cases), request.tuning_pays)
     kept = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
     hopeless = "" if kept else _hopeless(request)
     for site in sites:
         try:
-            present = None if drafts.out_of_reach(site) else compile_model.settings_in(request.tree, site)
+            present = None if drafts.out_of_reach(site) else model_class.settings_in(request.tree, site)
         except CannotRewrite as reason:
             return [], str(reason)
         if hopeless:
@@ -65,7 +65,7 @@ def propose(request: ProposalRequest) -> Answer:
                 f"Compile {site.module_class} ({_in_words(text)})",
                 f"{site.module_class} ({site.file}:{site.line}) is the outermost module that is the target's own. "
                 "Compiled, its small operations are merged and no longer launched one by one from Python.",
-                partial(compile_model.rewrite, request.tree, site, text),
+                partial(model_class.compile_calls, request.tree, site, text),
                 variant=_variant(text),
             )
         if present is not None and request.platform.device == "cpu":
@@ -74,7 +74,7 @@ def propose(request: ProposalRequest) -> Answer:
             drafts.reasons.append(f"{site.module_class} is compiled already")
         elif not drafts.candidates:
             _by_region(drafts, ways[0])
-    return drafts.answer("" if sites else compile_model.advice(request.observation, ""))
+    return drafts.answer("" if sites else model_class.advice(request.observation, ""))
 
 
 def _hopeless(request: ProposalRequest) -> str:
@@ -97,7 +97,7 @@ def _recorded(drafts: Drafts, site: Site, text: str) -> None:
         f"Compile {site.module_class} ({_in_words(text)}) and record its calls as graphs",
         f"{site.module_class} ({site.file}:{site.line}) is the outermost module that is the target's own. Compiled, "
         "its small operations are merged; recorded, all kernels of a call are launched at once.",
-        partial(wrap_calls.compile_and_capture, drafts.request.tree, site, text),
+        partial(model_class.compile_and_capture, drafts.request.tree, site, text),
         variant=_variant(text),
     )
 
@@ -110,7 +110,7 @@ def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
     kept = [a for a in drafts.request.attempts if a.step == "compile_model" and a.verdict == "kept"]
     if any(a.key.rewriter == _FREEZE for a in kept):
         return
-    share = route_gemm.product_share(drafts.request.observation)
+    share = model_class.product_share(drafts.request.observation)
     if share < drafts.request.floor / 2:
         drafts.reasons.append(f"products take {percent(share)}, under half of the noise floor")
         return
@@ -129,7 +129,7 @@ def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
             f"What {site.module_class} ({site.file}:{site.line}) multiplies with is laid out once, when it is compiled."
             " Each call looks whether a weight was written to, moved or replaced; what writes through `.data` is not "
             "seen.",
-            partial(wrap_calls.freeze, drafts.request.tree, site, text),
+            partial(model_class.freeze, drafts.request.tree, site, text),
             variant=_variant(text),
         )
 
@@ -138,14 +138,14 @@ def _by_region(drafts: Drafts, text: str) -> None:
     """The block that is repeated most, compiled once for all of its copies, where the whole could not be or gained
     nothing: a part that torch.compile cannot read, or code that differs from call to call, need not spoil the rest.
     """
-    for site in compile_model.regions(drafts.request.observation)[:1]:
+    for site in model_class.regions(drafts.request.observation)[:1]:
         drafts.add(
             site,
             "compile_regions",
             f"Compile each {site.module_class} by itself ({_in_words(text)})",
             f"{site.module_class} ({site.file}:{site.line}) is used {site.detail['count']} times and takes "
             f"{percent(site.share)}. Compiled by itself, it is compiled once for all of them.",
-            partial(compile_model.rewrite, drafts.request.tree, site, text),
+            partial(model_class.compile_calls, drafts.request.tree, site, text),
             variant=_variant(text),
         )
 
@@ -153,10 +153,10 @@ def _by_region(drafts: Drafts, text: str) -> None:
 def advice(request: ProposalRequest) -> list[str]:
     """What the user can write when no class of the target may be changed."""
     drafts = Drafts(request, "compile_model")
-    sites = compile_model.find(request.observation)
+    sites = model_class.find(request.observation)
     if any(not drafts.out_of_reach(site) for site in sites):
         return []
-    return [compile_model.advice(request.observation, _ROCM_OPTIONS if request.platform.rocm else "")]
+    return [model_class.advice(request.observation, _ROCM_OPTIONS if request.platform.rocm else "")]
 
 
 def _variant(text: str) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 
 from agent.playbook.drafts import Answer, Drafts
 from agent.proposers import ProposalRequest
-from tools.rewrite import compile_model, wrap_calls
+from tools.rewrite import model_class
 
 
 def obstacle(request: ProposalRequest, compiled: bool = False) -> str:
@@ -25,7 +25,7 @@ def obstacle(request: ProposalRequest, compiled: bool = False) -> str:
 
 def propose(request: ProposalRequest) -> Answer:
     drafts = Drafts(request, "capture_graph")
-    sites = compile_model.find(request.observation)
+    sites = model_class.find(request.observation)
     for site in sites:
         drafts.add(
             site,
@@ -33,7 +33,7 @@ def propose(request: ProposalRequest) -> Answer:
             f"Capture whole calls of {site.module_class} as graphs",
             "Every kernel of a call is launched from Python, one by one. A recorded call is launched at once, so the "
             "device need not wait for the host.",
-            partial(wrap_calls.capture, request.tree, site),
+            partial(model_class.capture, request.tree, site),
         )
     if (why := obstacle(request)) and (drafts.candidates or request.platform.device != "cuda"):
         return [], why  # not of what is captured already, compiled

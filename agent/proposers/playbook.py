@@ -16,7 +16,6 @@ from tools.rewrite import attention as attention_sites
 from tools.rewrite import (
     copies,
     decisions,
-    epilogues,
     experts,
     fused_kernels,
     hoist,
@@ -75,7 +74,6 @@ class Playbook:
             projection_sites,
             attention_sites,
             route_attention,
-            epilogues,
         )
         found = [site for finder in finders for site in finder.find(request.observation)]
         found += hoist.sites(request.tree, request.observation)

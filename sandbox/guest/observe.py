@@ -39,7 +39,6 @@ WITH_PLACES = {
     "add_norms": observe_fused.add_norms,
     "rotary": observe_fused.rotary,
     "topk": observe_fused.topk,
-    "activated": observe_fused.activated,
     "gated": observe_projections.gated,
     "attention": observe_attention.found,
     "repeats": observe_copies.repeats,

@@ -1,5 +1,4 @@
-"""Runs of small operations that one kernel can do: a sum before its norm, rotary embeddings, the top of a softmax, and
-the activation after a linear layer.
+"""Runs of small operations that one kernel can do: a sum before its norm, rotary embeddings, the top of a softmax.
 
 Each is looked for in what the operations were given, and all of it in one function, so that one place can be rewritten.
 """
@@ -10,7 +9,6 @@ import torch
 
 from .observe_rows import Rows
 
-_IN_A_PRODUCT = ("relu", "gelu_tanh")  # what the libraries' products can apply before they write
 _SLICES = frozenset(["getitem", "chunk", "split", "narrow", "unbind", "select", "tensor_split"])
 
 
@@ -94,46 +92,6 @@ def topk(seen):
             shape, taken = list(before.shape), after.shape[-1]
             rows.add(op.frames, op.frames, op.seconds + made.seconds, shape=shape, taken=taken)
     return rows.table()
-
-
-def activated(seen):
-    """act(linear(x)), both called in one function, where nothing else reads what the layer gives."""
-    rows = Rows(seen)
-    for trace, call in seen.calls():
-        plain = type(call.module) is torch.nn.Linear and call.module.bias is not None
-        after = _activation_after(trace, call) if plain else None
-        if after is not None:
-            activation, attribute, frames, seconds = after
-            rows.add(
-                (call.frames[0], frames[0], call.attribute),
-                call.frames,
-                seconds,
-                attribute=call.attribute,
-                activation=activation,
-                activation_attribute=attribute,
-                activation_line=frames[0][1],
-            )
-    return rows.table()
-
-
-def _activation_after(trace, call):
-    """(kind, module that computes it or empty, frames, seconds) of the only reader of what a layer gives."""
-    users = trace.consumers(call.outs[0]) if len(call.outs) == 1 else []
-    if not users:
-        return None
-    first, last = users[0].index, users[-1].index
-    for other in trace.calls:
-        inside = call.end <= other.start <= first and last < other.end
-        if inside and other.attribute and other.frames and other.frames[0][0] is call.frames[0][0]:
-            if type(other.module) not in (torch.nn.ReLU, torch.nn.GELU):
-                return None
-            kind = activation_of(users[0])
-            return (kind, other.attribute, other.frames, other.seconds(trace)) if kind in _IN_A_PRODUCT else None
-    op = users[0]
-    if len(users) > 1 or not op.frames or op.frames[0][0] is not call.frames[0][0] or op.operands() != call.outs:
-        return None
-    kind = activation_of(op)
-    return (kind, "", op.frames, op.seconds) if kind in _IN_A_PRODUCT else None
 
 
 def activation_of(op):

@@ -270,25 +270,6 @@ def test_fused_attention_is_routed_on_a_gpu_where_it_takes_a_tenth_of_a_call(tmp
     assert titles(GPU, 0.05) == titles(CPU, 0.2) == []
 
 
-def test_on_a_gpu_an_activation_goes_into_the_product_before_it(tmp_path: Path) -> None:
-    body = "self.up, self.down = nn.Linear(16, 64), nn.Linear(64, 16)"
-    source = (
-        "import torch.nn.functional as F\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
-        f"    def __init__(self):\n        super().__init__()\n        {body}\n\n"
-        "    def forward(self, x):\n        return self.down(F.relu(self.up(x)))\n"
-    )
-    target = Target.of_model(tmp_path / "mlp", source)
-    seen = target.observe()
-    assert Playbook().propose(request(target, "route_gemm", seen, CPU))[0] == []
-    for platform, library in ((GPU, "cuBLASLt"), (ROCM, "hipBLASLt")):
-        offered = Playbook().propose(request(target, "route_gemm", seen, platform))[0]
-        (found,) = (
-            c for c in offered if c.title == "Apply the activation after up of Model (model.py) within its product"
-        )
-        assert library in found.rationale
-        assert same_results(target, applied(target, found))
-
-
 @pytest.mark.slow
 def test_on_a_gpu_much_waits_for_torch_compile_where_it_pays(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder

@@ -14,11 +14,11 @@ from tools.candidate import Site
 from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import CONSTANT, GROUPED_MATMUL, is_used
-from tools.rewrite.reading.attention_match import Attention, Mask, Matcher, Repeat, names_in, repeat_of
+from tools.rewrite.reading.analysis import Analysis, Kind
+from tools.rewrite.reading.attention_match import Attention, Mask, Matcher, Repeat, repeat_of
 from tools.rewrite.reading.causal import causal, is_blocking, is_infinite
-from tools.rewrite.reading.kinds import Kind, Kinds
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import assigned, dotted
+from tools.rewrite.reading.syntax import assigned, dotted, names_in
 from tools.rewrite.sites import at_frame, largest_first
 
 
@@ -44,12 +44,11 @@ def find(observation: Observation) -> list[Site]:
     return largest_first(found)
 
 
-def matched(source: SourceFile, site: Site) -> tuple[Attention, Kinds]:
+def matched(source: SourceFile, site: Site) -> tuple[Attention, Analysis]:
     """The attention of a site. Raises: CannotRewrite."""
     function = source.function_at(site.line)
-    kinds = Kinds(source, site.detail["plain_attributes"])
-    matcher = Matcher(source, function, kinds, is_used(source, GROUPED_MATMUL), site.detail["dropouts"])
-    return matcher.match([site.line]), kinds
+    analysis = Analysis(source, function, site.detail["plain_attributes"])
+    return Matcher(analysis, is_used(source, GROUPED_MATMUL), site.detail["dropouts"]).match(site.line), analysis
 
 
 def variants(tree: Path, site: Site) -> list[str]:
@@ -64,17 +63,17 @@ def variants(tree: Path, site: Site) -> list[str]:
 def rewrite(tree: Path, site: Site, variant: str = "plain") -> dict[str, str]:
     """New file contents. Raises: CannotRewrite."""
     source = SourceFile(tree, site.file)
-    found, kinds = matched(source, site)
+    found, analysis = matched(source, site)
     _check_observed(found, site)
     block = found.block
     repeats = repeated_heads(found, site) if variant == "gqa" else None
-    text = _call(source, found, kinds, site, variant, repeats)
+    text = _call(source, found, site, variant, repeats)
     source.replace(found.node, source.expression(text))
     changed = {found.at: names_in(source.edited(block.body[found.at])) - block.source.stores(block.body[found.at])}
     gone = {r.at for r in repeats} if repeats else set()
-    for at in sorted({*gone, *block.dead(_candidates(source, found, kinds) - gone, changed)}):
+    for at in sorted({*gone, *block.dead(_candidates(source, found, analysis) - gone, changed)}):
         source.replace(block.body[at])
-    return {source.path: source.result()}
+    return source.changes()
 
 
 def _check_observed(found: Attention, site: Site) -> None:
@@ -88,9 +87,7 @@ def _check_observed(found: Attention, site: Site) -> None:
             raise CannotRewrite("a mask was seen that the source does not show")
 
 
-def _call(
-    source: SourceFile, found: Attention, kinds: Kinds, site: Site, variant: str, repeats: tuple[Repeat, Repeat] | None
-) -> str:
+def _call(source: SourceFile, found: Attention, site: Site, variant: str, repeats: tuple[Repeat, Repeat] | None) -> str:
     queries, keys, values = (source.code(n) for n in (found.queries, found.keys, found.values))
     if repeats is not None:
         keys, values = repeats[0].source, repeats[1].source
@@ -226,7 +223,7 @@ def _scale(source: SourceFile, found: Attention) -> str:
 # -- around the call
 
 
-def _candidates(source: SourceFile, found: Attention, kinds: Kinds) -> set[int]:
+def _candidates(source: SourceFile, found: Attention, analysis: Analysis) -> set[int]:
     """Statements that may go once nobody reads what they make: those matched, and pure ones that only they needed."""
     block, candidates = found.block, set(found.visited)
     constant = is_used(source, CONSTANT)
@@ -235,9 +232,8 @@ def _candidates(source: SourceFile, found: Attention, kinds: Kinds) -> set[int]:
         value = assigned(block.body[at])
         if value is None or not wanted & set(value[0]) or at in candidates:
             continue
-        env = kinds.environment(found.block.function, block.body[at])
         held = isinstance(value[1], cst.Call) and bool(constant) and dotted(value[1].func) == constant
-        if held or kinds.of(value[1], env) is not Kind.DATA:
+        if held or analysis.kind(value[1], analysis.facts[block.body[at]].kinds) is not Kind.DATA:
             candidates.add(at)
             wanted |= source.loads(block.body[at])
     return {i for i in candidates if i != found.at and isinstance(block.body[i], (cst.SimpleStatementLine, cst.If))}

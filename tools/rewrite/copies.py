@@ -13,10 +13,10 @@ from tools.candidate import Site
 from tools.observation import Copies, Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.reading import spelling
-from tools.rewrite.reading.escapes import changed, leaving
+from tools.rewrite.reading.memory import escaping
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import assigned, base_name, find_all, simple_statements
-from tools.rewrite.sites import at_frame
+from tools.rewrite.sites import at_frame, by_function
 
 # what takes any strides, so that a dense copy before it is only a matter of speed
 _OPERATIONS = """
@@ -28,16 +28,12 @@ _ANY_STRIDES = frozenset(_OPERATIONS.split())
 
 def find(observation: Observation) -> list[Site]:
     """One site for each function that copies for nothing, with all its copies."""
-    found: dict[tuple[str, int], Site] = {}
-    for record in observation.copies:
-        if not record.frames or not _is_needless(record):
-            continue
-        frame = record.frames[0]
-        old = found.get((frame.file, frame.first_line))
-        copies = [*(old.detail["copies"] if old else []), {"operation": record.operation, "line": frame.line}]
-        share = record.share + ((old.share if old else 0.0) or 0.0)
-        found[frame.file, frame.first_line] = at_frame("copies", frame, share, copies=copies)
-    return list(found.values())
+    found = []
+    for rows in by_function(row for row in observation.copies if _is_needless(row)):
+        copied = [{"operation": row.operation, "line": row.frames[0].line} for row in rows]
+        share = sum(row.share for row in rows)
+        found.append(at_frame("copies", rows[-1].frames[0], share, copies=copied))
+    return found
 
 
 def _is_needless(record: Copies) -> bool:
@@ -63,7 +59,7 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
             reasons.append(str(reason))
     if not dropped:
         raise CannotRewrite("; ".join(reasons) or "the copies were not found in the source")
-    return {source.path: source.result()}
+    return source.changes()
 
 
 def _drop(source: SourceFile, function: cst.FunctionDef, operation: str, line: int) -> int:
@@ -87,7 +83,5 @@ def _check_clone(
     returned = [r.value for r in simple_statements(statement, cst.Return)]
     if call in returned or any(isinstance(r, (cst.Tuple, cst.List, cst.Dict)) for r in returned):
         raise CannotRewrite("the copy is returned")
-    if names & changed(function.body):
-        raise CannotRewrite(f"{', '.join(sorted(names))} is changed in place")
-    if names & leaving(function.body):
-        raise CannotRewrite(f"{', '.join(sorted(names))} leaves the function")
+    if names & escaping(function.body):
+        raise CannotRewrite(f"{', '.join(sorted(names))} is changed in place or leaves the function")

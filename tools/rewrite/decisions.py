@@ -20,8 +20,8 @@ from tools.observation import Frame, Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.memoise import Memoiser
 from tools.rewrite.ops_package import FROM_SHAPES
-from tools.rewrite.reading.escapes import escaping, touched
-from tools.rewrite.reading.pure_operations import FACTORIES, PLAIN_FUNCTIONS, PURE
+from tools.rewrite.reading.analysis import FACTORIES, PLAIN_FUNCTIONS, PURE
+from tools.rewrite.reading.memory import escaping, touched
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import (
     Statement,
@@ -38,7 +38,6 @@ from tools.rewrite.sites import at_frame
 
 _QUESTIONS = PLAIN_FUNCTIONS | {"getattr", "isinstance"}
 _OPERATIONS = FACTORIES | PURE
-_UNDERSTOOD = (cst.SimpleStatementLine, cst.If)
 
 
 def find(observation: Observation) -> list[Site]:
@@ -87,7 +86,7 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     source.replace(first, line.with_changes(leading_lines=blank))
     for other in others:
         source.replace(other)
-    return {**memo.files, source.path: source.result()}
+    return source.changes()
 
 
 def outputs(tree: Path, site: Site) -> list[str]:
@@ -134,11 +133,15 @@ def _moved_from(source: SourceFile, function: cst.FunctionDef, site: Site, begin
     local = source.stores(function.body) | {p.name.value for p in parameters(function)}
     many = {p.name.value for p in (function.params.star_arg, function.params.star_kwarg) if isinstance(p, cst.Param)}
     plain = {name.partition(".")[0] for name in site.detail["plain_attributes"]}
+    nodes = [node for statement in body for node in walk(statement)]
     for statement in body:
-        _check(source, statement, plain)
+        _check_form(source, statement)
+        if changed := touched(statement):
+            raise CannotRewrite(f"{min(changed)} is changed in place")
+    _check_nodes(source, nodes, plain)
     _check_calls(source, body, site.line, local)
     stored = set().union(*(source.stores(s) for s in body))
-    wanted = sorted(stored & _read_outside(source, function, body))
+    wanted = sorted(stored & source.used_outside(function, body))
     needed, sure = _read_and_made(source, body, set())
     before = (needed & local - {"self"}) | (set(wanted) - sure)  # those may be what they were
     unknown = before - _made_above(source, function, body[0])
@@ -148,9 +151,9 @@ def _moved_from(source: SourceFile, function: cst.FunctionDef, site: Site, begin
         raise CannotRewrite(f"{min(unknown or before & many)} may not be there, or hold anything")
     if not wanted:
         raise CannotRewrite(f"what {function.name.value} decides there is not given to a name")
-    if shared := set(wanted) & escaping(function.body, {id(node) for s in body for node in walk(s)}):
+    if shared := set(wanted) & escaping(function.body, {*map(id, nodes)}):
         raise CannotRewrite(f"{min(shared)} may be changed in place later")
-    attributes = {name for s in body for node in walk(s) if (name := _of_self(node))}
+    attributes = {name for node in nodes if (name := _of_self(node))}
     if perhaps := attributes - {name for s in body for node in _surely(s) if (name := _of_self(node))}:
         raise CannotRewrite(f"self.{min(perhaps)} may not be there")
     return _Moved(body, before, wanted)
@@ -170,29 +173,26 @@ def _block_around(source: SourceFile, body: Sequence[Statement], lines: Sequence
     return body
 
 
-def _check(source: SourceFile, statement: Statement, plain: set[str]) -> None:
-    """Raises: CannotRewrite for what does more than give names values, or might."""
-    for part in _statements_in(statement):
-        if isinstance(part, cst.SimpleStatementLine) and assigned(part) is None:
-            raise CannotRewrite(f"line {source.lines(part)[0]} does more than give a name its value")
-    if touched(statement):
-        raise CannotRewrite(f"{min(touched(statement))} is changed in place")
-    known = {id(node.value) for node in walk(statement) if _of_self(node) in plain and isinstance(node, cst.Attribute)}
-    for node in walk(statement):
+def _check_form(source: SourceFile, statement: cst.CSTNode) -> None:
+    """Raises: CannotRewrite for a statement that does more than give names values, or choose between such."""
+    if isinstance(statement, cst.If) and not find_all(statement, cst.SimpleStatementSuite):
+        for block in find_blocks(statement):
+            for inner in block.body:
+                _check_form(source, inner)
+    elif not isinstance(statement, cst.SimpleStatementLine):
+        raise CannotRewrite("what decides it stands in a statement that is not understood")
+    elif assigned(statement) is None:
+        raise CannotRewrite(f"line {source.lines(statement)[0]} does more than give a name its value")
+
+
+def _check_nodes(source: SourceFile, nodes: Sequence[cst.CSTNode], plain: set[str]) -> None:
+    """Raises: CannotRewrite for what is not understood, or reads more of self than these attributes."""
+    known = {id(node.value) for node in nodes if isinstance(node, cst.Attribute) and _of_self(node) in plain}
+    for node in nodes:
         if isinstance(node, (cst.Lambda, cst.NamedExpr, cst.Await, cst.Yield, cst.CompFor)):
-            raise CannotRewrite(f"line {source.lines(statement)[0]} is not understood")
+            raise CannotRewrite(f"line {source.lines(node)[0]} is not understood")
         if isinstance(node, cst.Name) and node.value == "self" and id(node) not in known:
             raise CannotRewrite("it depends on more of self than plain attributes")
-
-
-def _statements_in(statement: Statement) -> Iterator[cst.CSTNode]:
-    """All of them, of kinds that only choose between others. Raises: CannotRewrite."""
-    if not isinstance(statement, _UNDERSTOOD) or find_all(statement, cst.SimpleStatementSuite):
-        raise CannotRewrite("what decides it stands in a statement that is not understood")
-    yield statement
-    for block in find_blocks(statement):
-        for inner in block.body:
-            yield from _statements_in(inner)
 
 
 def _check_calls(source: SourceFile, body: Sequence[Statement], line: int, local: set[str]) -> None:
@@ -223,15 +223,11 @@ def _read_and_made(source: SourceFile, body: Sequence[cst.CSTNode], made: set[st
     needed, made = set[str](), set(made)
     for statement in body:
         if isinstance(statement, cst.If):
-            other = statement.orelse
-            rest: Sequence[cst.CSTNode] = (
-                [other] if isinstance(other, cst.If) else _inside(other) if other is not None else []
-            )
-            ways = [_read_and_made(source, way, made) for way in (_inside(statement), rest)]
-            needed |= (_reads(source, statement.test) - made).union(*(way[0] for way in ways))
+            ways = [_read_and_made(source, way, made) for way in _ways(statement)]
+            needed |= (source.loads(statement.test) - made).union(*(way[0] for way in ways))
             made = ways[0][1] & ways[1][1]
         else:
-            needed |= _reads(source, statement) - made
+            needed |= source.loads(statement) - made
             made |= source.stores(statement) if isinstance(statement, cst.SimpleStatementLine) else set()
     return needed, made
 
@@ -247,19 +243,11 @@ def _made_above(source: SourceFile, function: cst.FunctionDef, first: Statement)
     return found
 
 
-def _reads(source: SourceFile, node: cst.CSTNode) -> set[str]:
-    """Names that are read below, which the keywords of a call are not."""
-    return {n.value for n in _named(node)} & source.loads(node)
-
-
-def _named(node: cst.CSTNode) -> list[cst.Name]:
-    """Names below that stand for values, which attributes and the keywords of a call do not."""
-    labels = {id(a.keyword) for a in find_all(node, cst.Arg)} | {id(a.attr) for a in find_all(node, cst.Attribute)}
-    return [n for n in find_all(node, cst.Name) if id(n) not in labels]
-
-
-def _inside(statement: cst.If | cst.Else) -> Sequence[cst.CSTNode]:
-    return statement.body.body if isinstance(statement.body, cst.IndentedBlock) else [statement.body]
+def _ways(statement: cst.If) -> list[Sequence[cst.CSTNode]]:
+    """The statements that run where its condition holds, and where it does not."""
+    other = statement.orelse
+    parts = [statement.body, other.body if isinstance(other, cst.Else) else other]
+    return [part.body if isinstance(part, cst.IndentedBlock) else [part] if part else [] for part in parts]
 
 
 def _surely(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -282,9 +270,4 @@ def _globals(source: SourceFile, body: Sequence[Statement]) -> set[str]:
             known.add(statement.name.value)
         else:
             known |= imported_names(statement)
-    return {name for statement in body for name in _reads(source, statement)} - known
-
-
-def _read_outside(source: SourceFile, function: cst.FunctionDef, body: Sequence[Statement]) -> set[str]:
-    inside = {id(node) for s in body for node in walk(s)}
-    return {n.value for n in _named(function.body) if id(n) not in inside}
+    return {name for statement in body for name in source.loads(statement)} - known

@@ -56,12 +56,11 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     source = SourceFile(tree, site.file)
     for loop, mixture in _loops(source, source.class_named(site.module_class, site.line)):
         if source.lines(loop)[0] == site.line:
-            used = use(source, GROUPED_EXPERTS, site.detail["module"])
+            ours = use(source, GROUPED_EXPERTS, site)
             given = [mixture.experts, mixture.tokens, mixture.chosen, mixture.weights]
             operands = ", ".join([*given, "all_called=True"] if mixture.all_called else given)
-            (line,) = source.statements(f"{mixture.into} += {used.name}({operands})")
-            source.replace(loop, line.with_changes(leading_lines=loop.leading_lines))
-            return {**used.files, source.path: source.result()}
+            source.replace_statement(loop, f"{mixture.into} += {ours}({operands})")
+            return source.changes()
     raise CannotRewrite(f"no loop over experts is at {site.file}:{site.line}")
 
 

@@ -22,8 +22,8 @@ from tools.rewrite.ops_package import ADD_LAYER_NORM, ADD_RMS_NORM, IS_EXACTLY, 
 from tools.rewrite.reading.flow import Block
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.spelling import argument, integer, method
-from tools.rewrite.reading.syntax import assigned, dotted, find_all, free_name, parameters, walk
-from tools.rewrite.sites import at_frame, largest_first
+from tools.rewrite.reading.syntax import FreshNames, assigned, dotted, find_all, names_in, parameters, walk
+from tools.rewrite.sites import at_frame, by_function, largest_first
 
 NAMES = {
     "add_rms": "Sum and RMS normalisation",
@@ -38,11 +38,7 @@ def find(observation: Observation) -> list[Site]:
     rows: list[tuple[str, AddNorm | Rotary | TopK]] = [(f"add_{row.kind}", row) for row in observation.add_norms]
     rows += [("softmax_topk", row) for row in observation.topk]
     found = [_site(kind, [row]) for kind, row in rows if row.frames]
-    functions: dict[tuple[str, int], list[Rotary]] = {}  # of queries and keys at once
-    for rotary in observation.rotary:
-        for frame in rotary.frames[:1]:
-            functions.setdefault((frame.file, frame.first_line), []).append(rotary)
-    found += [_site("rotary", together) for together in functions.values()]
+    found += [_site("rotary", together) for together in by_function(observation.rotary)]  # of queries and keys at once
     return largest_first(found)
 
 
@@ -72,16 +68,16 @@ def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict
     at = block.index(call)
     if not isinstance(block.body[at], cst.SimpleStatementLine):  # a loop's condition is computed more than once
         raise CannotRewrite(f"{norm} is called in the head of a compound statement")
-    exactly = use(source, IS_EXACTLY, site.detail["module"])
-    used = use(source, ADD_RMS_NORM if site.kind == "add_rms" else ADD_LAYER_NORM, site.detail["module"])
+    exactly = use(source, IS_EXACTLY, site)
+    ours = use(source, ADD_RMS_NORM if site.kind == "add_rms" else ADD_LAYER_NORM, site)
     arguments = norm_arguments(site.detail, norm)
-    names = _Fresh(function)
+    names = FreshNames(names_in(function))
     fused, normed = names("fused"), names("normed")
     given = call.args[0].value
     total, added = ("", given) if isinstance(given, cst.BinaryOperation) else _sum_before(block, given, at)
     lines, left, right = _operands(source, added, names)
-    kernel = f"{fused} = {used.name}({left}, {right}, {arguments})"
-    lines += [f"{fused} = None", f'if {exactly.name}({norm}, "{site.detail["name"]}"):\n    {kernel}']
+    kernel = f"{fused} = {ours}({left}, {right}, {arguments})"
+    lines += [f"{fused} = None", f'if {exactly}({norm}, "{site.detail["name"]}"):\n    {kernel}']
     if not total:
         lines.append(f"{normed} = {norm}({left} + {right}) if {fused} is None else {fused}[0]")
         for line in source.statements(*lines):
@@ -90,10 +86,9 @@ def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict
         own = names("total")
         lines.append(f"if {fused} is None:\n    {own} = {left} + {right}\n    {fused} = {norm}({own}), {own}")
         before = next(s for s in block.body if any(n is added for n in walk(s)))
-        new = source.statements(*lines, f"{normed}, {total} = {fused}")
-        source.replace(before, new[0].with_changes(leading_lines=getattr(before, "leading_lines", ())), *new[1:])
+        source.replace_statement(before, *lines, f"{normed}, {total} = {fused}")
     source.replace(call, cst.Name(normed))
-    return {**exactly.files, **used.files, source.path: source.result()}
+    return source.changes()
 
 
 def _sum_before(block: Block, given: cst.BaseExpression, at: int) -> tuple[str, cst.BinaryOperation]:
@@ -109,7 +104,7 @@ def _sum_before(block: Block, given: cst.BaseExpression, at: int) -> tuple[str, 
     return given.value, found.expr
 
 
-def _operands(source: SourceFile, added: cst.BinaryOperation, names: _Fresh) -> tuple[list[str], str, str]:
+def _operands(source: SourceFile, added: cst.BinaryOperation, names: FreshNames) -> tuple[list[str], str, str]:
     """(lines that compute what is no plain name, left, right). Raises: CannotRewrite when it is no addition."""
     if not isinstance(added.operator, cst.Add):
         raise CannotRewrite("what the norm is given is no sum")
@@ -123,23 +118,11 @@ def _operands(source: SourceFile, added: cst.BinaryOperation, names: _Fresh) -> 
     return lines, found[0], found[1]
 
 
-class _Fresh:
-    """Names that a function does not have yet."""
-
-    def __init__(self, function: cst.FunctionDef) -> None:
-        self.taken = {n.value for n in find_all(function, cst.Name)}
-
-    def __call__(self, name: str) -> str:
-        name = free_name(name, self.taken)
-        self.taken.add(name)
-        return name
-
-
 # -- rotary embeddings
 
 
 def _rotary(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[str, str]:
-    used, fused = use(source, ROTARY, site.detail["module"]), _Fresh(function)("fused")
+    ours, fused = use(source, ROTARY, site), FreshNames(names_in(function))("fused")
     done, own = 0, source.stores(function) | {parameter.name.value for parameter in parameters(function)}
     for added in find_all(function, cst.BinaryOperation):
         seen = any(source.spans(added, line) for line in site.detail["lines"])
@@ -151,13 +134,13 @@ def _rotary(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict[s
         *tensors, turn = parts
         if turn.partition(".")[0] in own:  # `self` among them
             raise CannotRewrite(f"{turn} may be another function in another call")
-        kernel = f"{fused} := {used.name}({', '.join(tensors)})"
+        kernel = f"{fused} := {ours}({', '.join(tensors)})"
         text = f"({fused} if ({kernel}) is not None else {source.code(added)})"
         source.replace(added, source.expression(text))
         done += 1
     if not done:
         raise CannotRewrite(f"the rotary embedding at {source.path}:{site.line} is not one sum of two products")
-    return {**used.files, source.path: source.result()}
+    return source.changes()
 
 
 def _rotated(plain: cst.BaseExpression, turned: cst.BaseExpression) -> tuple[str, str, str, str] | None:
@@ -194,18 +177,15 @@ def _softmax_topk(source: SourceFile, function: cst.FunctionDef, site: Site) -> 
         if count is None or value is None or value[1] is not call or len(value[0]) != 2:
             raise CannotRewrite("topk is not assigned to two names as it is")
         softmax, given, dtype = _softmax_before(source, function, block, scores, at)
-        used, names = use(source, SOFTMAX_TOPK, site.detail["module"]), _Fresh(function)
+        ours, names = use(source, SOFTMAX_TOPK, site), FreshNames(names_in(function))
         logits, fused = names("logits"), names("fused")
         plain = cast(cst.Call, call.deep_replace(scores, cast(cst.Call, softmax.deep_replace(given, cst.Name(logits)))))
-        before, after = block.body[block.index(softmax)], block.body[at]
-        assign, *lines = source.statements(
-            f"{logits} = {source.code(given)}",
-            f"{fused} = {used.name}({logits}, {source.code(count)}{dtype})",
-            f"{', '.join(value[0])} = {source.code(plain)} if {fused} is None else {fused}",
-        )
-        source.replace(before, assign.with_changes(leading_lines=getattr(before, "leading_lines", ())))
-        source.replace(after, lines[0].with_changes(leading_lines=getattr(after, "leading_lines", ())), *lines[1:])
-        return {**used.files, source.path: source.result()}
+        before = block.body[block.index(softmax)]
+        source.replace_statement(before, f"{logits} = {source.code(given)}")
+        kernel = f"{fused} = {ours}({logits}, {source.code(count)}{dtype})"
+        chosen = f"{', '.join(value[0])} = {source.code(plain)} if {fused} is None else {fused}"
+        source.replace_statement(block.body[at], kernel, chosen)
+        return source.changes()
     raise CannotRewrite(f"no topk is at {source.path}:{site.line}")
 
 

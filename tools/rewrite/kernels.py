@@ -19,7 +19,7 @@ from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import GATED_MUL, LAYER_NORM, RMS_NORM, is_used, use
 from tools.rewrite.reading import spelling
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import after_docstring, dotted, find_all, free_name
+from tools.rewrite.reading.syntax import FreshNames, after_docstring, dotted, find_all, names_in
 from tools.rewrite.sites import at_frame, largest_first, of_class
 
 _FORMULA = {"kind", "weight", "bias", "eps", "eps_value", "offset", "order", "module", "count", "dtype"}
@@ -93,19 +93,19 @@ def _norm(source: SourceFile, site: Site) -> dict[str, str]:
     plain = [p.name.value for p in forward.params.params]
     if len(plain) != 2 or forward.params.kwonly_params or forward.decorators:
         raise CannotRewrite(f"{owner.name.value}.forward takes more than its input")
-    used = use(source, asset, site.detail["module"])
+    ours = use(source, asset, site)
     this, x = plain
-    taken = {n.value for n in find_all(forward, cst.Name)}
-    result = free_name("fused", taken)
+    taken = names_in(forward)
+    result = FreshNames(taken)("fused")
     read = {n.attr.value for n in find_all(forward, cst.Attribute) if dotted(n.value) == this}
     helped = "super" in taken or read - {site.detail[name] for name in ("weight", "bias", "eps")}
     exactly = f" if type({this}) is __class__ else None" if helped else ""  # a subclass may replace what helps
-    call = f"{result} = {used.name}({x}, {norm_arguments(site.detail, this)}){exactly}"
+    call = f"{result} = {ours}({x}, {norm_arguments(site.detail, this)}){exactly}"
     text = f"{call}\nif {result} is not None:\n    return {result}"
     first = after_docstring(forward)
     for line in source.statements(text):
         source.insert(line, before=first)
-    return {**used.files, source.path: source.result()}
+    return source.changes()
 
 
 def _gated(source: SourceFile, site: Site) -> dict[str, str]:
@@ -117,10 +117,10 @@ def _gated(source: SourceFile, site: Site) -> dict[str, str]:
             gate = _gate(source, activated, site)
             if gate is None:
                 continue
-            used = use(source, GATED_MUL, site.detail["module"])
-            text = f"{used.name}({source.code(gate[0])}, {source.code(other)}{gate[1]})"
+            ours = use(source, GATED_MUL, site)
+            text = f"{ours}({source.code(gate[0])}, {source.code(other)}{gate[1]})"
             source.replace(product, source.expression(text))
-            return {**used.files, source.path: source.result()}
+            return source.changes()
     raise CannotRewrite(f"the gate at {source.path}:{site.line} is not one product on one line")
 
 

@@ -18,19 +18,18 @@ from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.memoise import Memoiser
 from tools.rewrite.ops_package import CONSTANT
-from tools.rewrite.reading.escapes import handed_out, touched
+from tools.rewrite.reading.analysis import PURE_IN_PLACE, Analysis, Kind
 from tools.rewrite.reading.flow import Block
-from tools.rewrite.reading.kinds import Kind, Kinds
-from tools.rewrite.reading.pure_operations import PURE_IN_PLACE
+from tools.rewrite.reading.memory import escaping, touched
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import (
+    FreshNames,
     Statement,
     assigned,
-    base_name,
     dotted,
     find_all,
-    free_name,
-    simple_statements,
+    holds,
+    names_in,
     walk,
 )
 from tools.rewrite.sites import at_frame
@@ -53,13 +52,12 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     if loop is None:
         raise CannotRewrite(f"no loop asks at {source.path}:{site.line}")
     _check_form(source, function, loop)
-    kinds = Kinds(source, site.detail["plain_attributes"])
-    counted = _Counted(source, kinds, function, loop)
+    counted = _Counted(Analysis(source, function, site.detail["plain_attributes"]), loop)
     updates = counted.updates(cst.ensure_type(loop.body, cst.IndentedBlock).body)
     before = counted.definitions(Block(source, function, source.lines(loop)[0]))
     counted.check(before, updates)
-    taken = source.names()
-    steps = free_name("steps", taken)
+    fresh = FreshNames(names_in(source.module))
+    steps = fresh("steps")
     begin, more = source.statements(f"{steps} = 0", f"{steps} += 1")
     bare = [update.with_changes(leading_lines=[]) for update in updates]
     counting = [*before, begin, cst.While(test=loop.test, body=cst.IndentedBlock([*bare, more]))]
@@ -67,24 +65,25 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     env = {name: kind for name, kind in counted.env.items() if name not in local}
     memo = Memoiser(source, function, site, CONSTANT)
     stem = f"{site.module_class}_{function.name.value}_steps"
-    call = memo.statements(counting, [steps], lambda node: kinds.is_leaf(node, env), stem)
+    call = memo.statements(counting, [steps], lambda node: counted.analysis.is_leaf(node, env), stem)
     repeated = cst.For(
-        target=cst.Name(free_name("_", taken)),
+        target=cst.Name(fresh("_")),
         iter=source.expression(f"range({call})"),
         body=loop.body,
         leading_lines=loop.leading_lines,
     )
     source.replace(loop, repeated)
-    return {**memo.files, source.path: source.result()}
+    return source.changes()
 
 
 class _Counted:
     """What a loop counts by: the names that its condition needs, and those that these are made from."""
 
-    def __init__(self, source: SourceFile, kinds: Kinds, function: cst.FunctionDef, loop: cst.While) -> None:
-        self.source, self.kinds, self.function, self.loop = source, kinds, function, loop
+    def __init__(self, analysis: Analysis, loop: cst.While) -> None:
+        self.analysis, self.source, self.loop = analysis, analysis.source, loop
         # a name that is bound later, in the loop for one, is no name of the module
-        self.env = {**dict.fromkeys(source.stores(function), Kind.DATA), **kinds.environment(function, loop)}
+        bound = dict.fromkeys(self.source.stores(analysis.function), Kind.DATA)
+        self.env = {**bound, **analysis.facts[loop].kinds}
         self.names = self._local(loop.test)
         self.carried: set[str] = set()  # those that the loop changes
 
@@ -99,7 +98,7 @@ class _Counted:
         for name in sorted(self.names - {"self"}):
             if self.env[name] is Kind.DATA and any(self._reads(node, name) for node in (self.loop.test, *statements)):
                 raise CannotRewrite(f"how often the loop runs depends on {name}")
-        if self.kinds.of(self.loop.test, self.env) is Kind.DATA:
+        if self.analysis.kind(self.loop.test, self.env) is Kind.DATA:
             raise CannotRewrite("how often the loop runs depends on more than shapes and numbers")
         return self._plain(statements)
 
@@ -145,31 +144,23 @@ class _Counted:
         }
         if attributes & _attributes_that_change(self.source):
             raise CannotRewrite("what the loop counts by may be changed by other code")
-        self._check_aliases({*map(id, before), *map(id, updates)})
-
-    def _check_aliases(self, inside: set[int]) -> None:
-        """Nobody else may write to a tensor that it counts by."""
-        counted = {n for n in self.names if self.env[n] is Kind.BUILT}
-        others = [s for s in find_all(self.function, cst.SimpleStatementLine) if id(s) not in inside]
-        aliases: set[str] = set()
-        for statement in others:
-            value = assigned(statement)
-            if value is not None and base_name(value[1]) in counted:
-                aliases |= set(value[0]) - counted
-            if handed_out(statement) & counted and not simple_statements(statement, cst.Return):
-                raise CannotRewrite("what the loop counts by is kept where other code may change it")
-        if any(touched(statement) & aliases for statement in others):
-            raise CannotRewrite(_NOT_UNDERSTOOD)
+        # no other code may write to a tensor that it counts by; a returned one is not that of the new function
+        returns = [
+            s for s in find_all(self.analysis.function, cst.SimpleStatementLine) if isinstance(s.body[0], cst.Return)
+        ]
+        own = {id(node) for s in (*before, *updates, *returns) for node in walk(s)}
+        if {n for n in self.names if self.env[n] is Kind.BUILT} & escaping(self.analysis.function.body, own):
+            raise CannotRewrite("what the loop counts by is kept or changed where other code may do so")
 
     def _local(self, node: cst.CSTNode) -> set[str]:
         return {name for name in self.source.loads(node) if name in self.env}
 
-    def _changed(self, statement: Statement) -> set[str]:
+    def _changed(self, statement: cst.CSTNode) -> set[str]:
         return self.source.stores(statement) | touched(statement)
 
     def _leaves(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """What comes from outside and is more than a name, such as `x.shape[0]` or `self.steps`."""
-        if self.kinds.is_leaf(node, self.env) and not isinstance(node, cst.Name):
+        if self.analysis.is_leaf(node, self.env) and not isinstance(node, cst.Name):
             yield node
             return
         for child in node.children:
@@ -179,7 +170,7 @@ class _Counted:
         """Whether it reads more of `name` than a fact of it, such as `x.shape`."""
         if isinstance(node, cst.Name):
             return node.value == name
-        if self.kinds.is_leaf(node, self.env):
+        if self.analysis.is_leaf(node, self.env):
             return False
         return any(self._reads(child, name) for child in node.children)
 
@@ -191,19 +182,19 @@ class _Counted:
         return simple
 
     def _is_plain(self, statement: cst.SimpleStatementLine) -> bool:
-        if len(statement.body) != 1:
-            return False
-        value = assigned(statement)
-        if value is not None:
-            return self.kinds.of(value[1], self.env) is not Kind.DATA
-        for small in simple_statements(statement, cst.AugAssign):
-            return isinstance(small.target, cst.Name) and self.kinds.of(small.value, self.env) is not Kind.DATA
-        for expression in simple_statements(statement, cst.Expr):
-            call = expression.value
-            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
-                plain = all(self.kinds.of(a.value, self.env) is not Kind.DATA for a in call.args)
-                return plain and isinstance(call.func.value, cst.Name) and call.func.attr.value in PURE_IN_PLACE
-        return False
+        match statement.body:
+            case [cst.AugAssign(target=cst.Name(), value=value)]:
+                given = [value]
+            case [cst.Expr(value=cst.Call(func=cst.Attribute(value=cst.Name(), attr=method)) as call)]:
+                given = [argument.value for argument in call.args]
+                if method.value not in PURE_IN_PLACE:
+                    return False
+            case _:
+                plain = assigned(statement)
+                if plain is None:
+                    return False
+                given = [plain[1]]
+        return all(self.analysis.kind(each, self.env) is not Kind.DATA for each in given)
 
 
 def _check_form(source: SourceFile, function: cst.FunctionDef, loop: cst.While) -> None:
@@ -212,8 +203,7 @@ def _check_form(source: SourceFile, function: cst.FunctionDef, loop: cst.While) 
         raise CannotRewrite("the loop may be left, or go on, in another way than by its condition")
     if not isinstance(loop.body, cst.IndentedBlock):
         raise CannotRewrite("the loop stands on one line")
-    around = [f for f in find_all(source.module, cst.FunctionDef) if f is not function]
-    if any(node is function for f in around for node in walk(f)):
+    if any(f is not function and holds(f, function) for f in find_all(source.module, cst.FunctionDef)):
         raise CannotRewrite(f"{function.name.value} stands in another function")
     if any(isinstance(node, (cst.Global, cst.Nonlocal)) for node in walk(function)):
         raise CannotRewrite(f"{function.name.value} writes to names outside of it")
@@ -223,13 +213,8 @@ def _check_form(source: SourceFile, function: cst.FunctionDef, loop: cst.While) 
 
 def _attributes_that_change(source: SourceFile) -> set[str]:
     """Names of attributes that this file gives values to, other than in an `__init__`."""
-    found: set[str] = set()
-    for function in find_all(source.module, cst.FunctionDef):
-        if function.name.value == "__init__":
-            continue
-        for node in walk(function):
-            if isinstance(node, (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Del)):
-                target = node.target
-                parts = [e.value for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else [target]
-                found |= {part.attr.value for part in parts if isinstance(part, cst.Attribute)}
-    return found
+    functions = [f for f in find_all(source.module, cst.FunctionDef) if f.name.value != "__init__"]
+    kinds = (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Del)
+    targets = [node.target for f in functions for node in walk(f) if isinstance(node, kinds)]
+    parts = [e.value for t in targets if isinstance(t, (cst.Tuple, cst.List)) for e in t.elements]
+    return {part.attr.value for part in (*targets, *parts) if isinstance(part, cst.Attribute)}

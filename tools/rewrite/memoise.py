@@ -14,7 +14,7 @@ import libcst as cst
 from tools.candidate import Site
 from tools.rewrite.ops_package import Asset, use
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import Statement, find_all, free_name
+from tools.rewrite.reading.syntax import FreshNames, Statement, names_in
 
 IsOutside = Callable[[cst.CSTNode], bool]
 """Whether an expression is handed in as an argument."""
@@ -27,9 +27,8 @@ class Memoiser:
 
     def __init__(self, source: SourceFile, function: cst.FunctionDef, site: Site, asset: Asset) -> None:
         self.source, self.function = source, function
-        self._taken = source.names()
-        used = use(source, asset, site.detail["module"])
-        self._asset, self.files = used.name, used.files
+        self._names = FreshNames(names_in(source.module))
+        self._asset = use(source, asset, site)
 
     def call(self, builder: str, arguments: Iterable[str]) -> str:
         text = ", ".join([builder, *arguments])
@@ -37,7 +36,7 @@ class Memoiser:
 
     def statements(self, body: Sequence[Statement], names: Sequence[str], is_outside: IsOutside, stem: str) -> str:
         """The call that gives what `body` makes of these names."""
-        swap = _Swap(self.source, is_outside, {n.value for s in body for n in find_all(s, cst.Name)})
+        swap = _Swap(self.source, is_outside, set().union(*map(names_in, body)))
         moved = [cast(Statement, s.visit(swap)) for s in body]
         if isinstance(moved[0], (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
             comments = [line for line in moved[0].leading_lines if line.comment is not None]
@@ -46,13 +45,12 @@ class Memoiser:
 
     def expression(self, expression: cst.BaseExpression, is_outside: IsOutside, stem: str) -> str:
         """The call that gives the expression's value."""
-        swap = _Swap(self.source, is_outside, {n.value for n in find_all(expression, cst.Name)})
+        swap = _Swap(self.source, is_outside, names_in(expression))
         value = cast(cst.BaseExpression, expression.visit(swap))
         return self._moved([cst.SimpleStatementLine([cst.Return(value)])], swap.parameters, stem)
 
     def _moved(self, body: Sequence[Statement], parameters: dict[str, str], stem: str) -> str:
-        name = free_name("_" + re.sub(r"\W+", "_", stem).strip("_").lower(), self._taken)
-        self._taken.add(name)
+        name = self._names("_" + re.sub(r"\W+", "_", stem).strip("_").lower())
         (made,) = self.source.statements(f"def {name}({', '.join(parameters.values())}):\n    pass")
         made = made.with_changes(body=cst.IndentedBlock(body), leading_lines=[cst.EmptyLine(indent=False)] * 2)
         self.source.insert(made, before=self.source.top_level_of(self.function))
@@ -64,7 +62,7 @@ class _Swap(cst.CSTTransformer):
 
     def __init__(self, source: SourceFile, is_outside: IsOutside, taken: set[str]) -> None:
         super().__init__()
-        self.source, self.is_outside, self.taken = source, is_outside, taken | {"self"}
+        self.source, self.is_outside, self.names = source, is_outside, FreshNames(taken | {"self"})
         self.parameters: dict[str, str] = {}
         self._labels: set[int] = set()  # keywords and attribute names: identifiers, but no variables
 
@@ -84,7 +82,6 @@ class _Swap(cst.CSTTransformer):
         text = self.source.code(original_node)
         if text not in self.parameters:
             plain = re.sub(r"\W+", "_", text.removeprefix("self.")).strip("_").lower()
-            name = text if text.isidentifier() else free_name(plain, self.taken)
-            self.parameters[text] = name
-            self.taken.add(name)
+            self.names.taken |= {text}
+            self.parameters[text] = text if text.isidentifier() else self.names(plain)
         return cast(cst.CSTNodeT, cst.Name(self.parameters[text]))

@@ -12,10 +12,11 @@ from pathlib import PurePosixPath
 
 import libcst as cst
 
+from tools.candidate import Site
 from tools.rewrite import CannotRewrite, overlay
 from tools.rewrite.reading.importers import other_way
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import find_all, imported_names, is_docstring, simple_statements
+from tools.rewrite.reading.syntax import imported_names, is_docstring, names_in, simple_statements
 
 PACKAGE = "ratchet_ops"
 MARK = "# Ratchet: "
@@ -50,7 +51,6 @@ def _siblings(text: str) -> list[str]:
     return [name for n in nodes for name in ([n.module] if n.module else [alias.name for alias in n.names])]
 
 
-ACTIVATED_LINEAR = Asset("amd-kernel-optimization", "activated_linear", "activated_linear")
 CONSTANT = Asset("amd-kernel-optimization", "constants", "constant")
 PACKED_LINEAR = Asset("amd-kernel-optimization", "packed_linear", "PackedLinear")
 GROUPED_MATMUL = Asset("amd-kernel-optimization", "grouped_matmul", "grouped_matmul")
@@ -75,20 +75,12 @@ SOFTMAX_TOPK = Asset("triton-on-rocm", "softmax_topk", "softmax_topk")
 GATED_MUL = Asset("triton-on-rocm", "gated_mul", "gated_mul")
 
 
-@dataclass(frozen=True)
-class Used:
-    """An asset made available in one source file: under which name, and the files to write."""
+def use(source: SourceFile, asset: Asset, site: Site) -> str:
+    """Import the asset in `source` and add the files that it needs (edits). The name that it has there.
 
-    name: str
-    files: dict[str, str]
-
-
-def use(source: SourceFile, asset: Asset, module_name: str) -> Used:
-    """Import the asset in `source` (an edit) and say which files it needs.
-
-    `module_name` is what the target imports this file as: with a dot in it, the import is relative.
-    Raises: CannotRewrite.
+    By what the target imports the site's file as, with a dot in it the import is relative. Raises: CannotRewrite.
     """
+    module_name = site.detail["module"]
     folder, prefix = _place(source, module_name)
     if other := "" if overlay.root_of(source.path) else other_way(source.tree, source.path, "." in module_name):
         raise CannotRewrite(f"{source.path} is imported as {module_name} here and in another way in {other}")
@@ -97,16 +89,15 @@ def use(source: SourceFile, asset: Asset, module_name: str) -> Used:
         not init.is_file() or not init.read_text(encoding="utf-8", errors="replace").startswith(MARK)
     ):
         raise CannotRewrite(f"{folder} is there already and is not ours")
-    written = {str(folder / name): text for name, text in asset.files().items()}
-    written[str(folder / "__init__.py")] = _INIT
+    written = {**asset.files(), "__init__.py": _INIT}
+    source.files |= {str(folder / name): text for name, text in written.items()}
     origin = f"{prefix}{asset.module}"
     name = _imported_as(source, origin, asset.symbol)
     if name is None:
-        taken = {n.value for n in find_all(source.module, cst.Name)}
-        name = asset.symbol if asset.symbol not in taken else f"ratchet_{asset.symbol}"
+        name = asset.symbol if asset.symbol not in names_in(source.module) else f"ratchet_{asset.symbol}"
         alias = "" if name == asset.symbol else f" as {name}"
         add_import(source, f"from {origin} import {asset.symbol}{alias}")
-    return Used(name, written)
+    return name
 
 
 def _place(source: SourceFile, module_name: str) -> tuple[PurePosixPath, str]:

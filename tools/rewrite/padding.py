@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tools.candidate import Site
 from tools.observation import Observation
-from tools.rewrite import CannotRewrite, wrap_calls
+from tools.rewrite import CannotRewrite, model_class
 from tools.rewrite.ops_package import FROZEN, GRAPHED, PADDING
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import parameters
@@ -43,7 +43,7 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
         *([] if value == 0 and type(value) is int else [f"padding={value!r}"]),
     ]
     spelling = f"{{}}({', '.join(arguments)})"
-    return wrap_calls.decorated(tree, site, PADDING, spelling, "called without padding", around=(GRAPHED, FROZEN))
+    return model_class.decorate(tree, site, PADDING, spelling, "called without padding", around=(GRAPHED, FROZEN))
 
 
 def _name(plain: list[str], argument: str | int) -> str:

@@ -18,7 +18,17 @@ from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import PACKED_LINEAR, use
 from tools.rewrite.reading.flow import Block
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import Statement, dotted, find_all, free_name, methods, statements, walk
+from tools.rewrite.reading.syntax import (
+    FreshNames,
+    Statement,
+    dotted,
+    find_all,
+    holds,
+    methods,
+    names_in,
+    statements,
+    walk,
+)
 from tools.rewrite.sites import largest_first, of_class
 
 
@@ -39,10 +49,10 @@ def find(observation: Observation) -> list[Site]:
 def rewrite(tree: Path, sites: Sequence[Site]) -> dict[str, str]:
     """New file contents, for sites of one file. Raises: CannotRewrite."""
     source = SourceFile(tree, sites[0].file)
-    used = use(source, PACKED_LINEAR, sites[0].detail["module"])
+    ours = use(source, PACKED_LINEAR, sites[0])
     for site in sites:
-        _pack(source, site, used.name)
-    return {**used.files, source.path: source.result()}
+        _pack(source, site, ours)
+    return source.changes()
 
 
 def _pack(source: SourceFile, site: Site, packed_linear: str) -> None:
@@ -57,9 +67,8 @@ def _pack(source: SourceFile, site: Site, packed_linear: str) -> None:
     (packed,) = source.statements(f"self.{attribute} = {packed_linear}({layers})")
     source.insert(packed, after=setup)
 
-    taken = {n.value for n in find_all(function, cst.Name)}
-    results = [free_name(f"{name}_out", taken) for name in names]
-    first = next(statement for statement in body if any(_contains(statement, call) for call in calls))
+    results = [*map(FreshNames(names_in(function)), (f"{name}_out" for name in names))]
+    first = next(statement for statement in body if any(holds(statement, call) for call in calls))
     (called,) = source.statements(f"{', '.join(results)} = self.{attribute}({source.code(argument)}, {layers})")
     source.insert(called, before=first)
     for call, result in zip(calls, results, strict=True):
@@ -121,7 +130,7 @@ def _one_place(
     if len({source.code(i) for i in inputs}) != 1 or not dotted(inputs[0]):
         raise CannotRewrite("the layers' input is not one plain name")
     body = Block(source, function, source.lines(calls[0])[0]).body
-    at = [i for call in calls for i, s in enumerate(body) if _contains(s, call)]
+    at = [i for call in calls for i, s in enumerate(body) if holds(s, call)]
     if len(at) < len(calls):
         raise CannotRewrite("the layers are called in different blocks")
     name = dotted(inputs[0]).split(".")[0]
@@ -141,15 +150,11 @@ def _one_place(
     return inputs[0], body
 
 
-def _contains(statement: cst.CSTNode, node: cst.CSTNode) -> bool:
-    return any(n is node for n in walk(statement))
-
-
 def _holds(node: cst.CSTNode, calls: list[cst.Call]) -> bool:
-    return any(_contains(node, call) for call in calls)
+    return any(holds(node, call) for call in calls)
 
 
 def _attribute(source: SourceFile, owner: cst.ClassDef, names: list[str]) -> str:
     """`packed_qkv` would be a guess at what they are; the names themselves are not."""
     taken = {n.attr.value for n in find_all(owner, cst.Attribute)}
-    return free_name("packed_" + "_".join(names), taken)
+    return FreshNames(taken)("packed_" + "_".join(names))

@@ -16,26 +16,21 @@ from tools.rewrite import CannotRewrite
 from tools.rewrite.ops_package import REMEMBERED, use
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import dotted, parameters
-from tools.rewrite.sites import at_frame, largest_first
+from tools.rewrite.sites import at_frame, by_function, largest_first
 
 WORTH = 0.01  # of a call: comparing takes its time
 
 
 def find(observation: Observation) -> list[Site]:
     """One site for each function that calls such modules."""
-    found: dict[tuple[str, int], Site] = {}
-    for row in observation.again:
-        if not row.frames or row.share < WORTH:
-            continue
-        frame = row.frames[0]
-        old = found.get((frame.file, frame.first_line))
-        calls = [*(old.detail["calls"] if old else []), {"line": frame.line, "attribute": row.attribute}]
-        share = row.share + ((old.share if old else 0) or 0)
-        constant = row.constant and (not old or old.detail["constant"])
-        site = at_frame("again", frame, share, calls=calls, constant=constant)
-        last = max(call["line"] for call in calls)
-        found[frame.file, frame.first_line] = site.model_copy(update={"line": frame.first_line, "line_end": last})
-    return largest_first(found.values())
+    found = []
+    for rows in by_function(row for row in observation.again if row.share >= WORTH):
+        calls = [{"line": row.frames[0].line, "attribute": row.attribute} for row in rows]
+        detail = {"calls": calls, "constant": all(row.constant for row in rows)}
+        last = max(row.frames[0].line for row in rows)
+        site = at_frame("again", rows[-1].frames[0], sum(row.share for row in rows), line_end=last, **detail)
+        found.append(site.model_copy(update={"line": rows[0].frames[0].first_line}))
+    return largest_first(found)
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
@@ -43,11 +38,11 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     source = SourceFile(tree, site.file)
     function = source.function_at(site.detail["calls"][0]["line"])
     this = next((parameter.name.value for parameter in parameters(function)), "")
-    used = use(source, REMEMBERED, site.detail["module"])
+    ours = use(source, REMEMBERED, site)
     for wanted in site.detail["calls"]:
         name = f"{this}.{wanted['attribute']}"
         call = next((c for c in source.at(wanted["line"], function, cst.Call) if dotted(c.func) == name), None)
         if call is None:
             raise CannotRewrite(f"{name} is called by another name at {source.path}:{wanted['line']}")
-        source.replace(call, call.with_changes(func=cst.Name(used.name), args=[cst.Arg(call.func), *call.args]))
-    return {**used.files, source.path: source.result()}
+        source.replace(call, call.with_changes(func=cst.Name(ours), args=[cst.Arg(call.func), *call.args]))
+    return source.changes()

@@ -34,12 +34,12 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     repeats = attention.repeated_heads(found, site)
     if repeats is None:
         raise CannotRewrite("the repeated heads are read elsewhere too, or are not made in the same block")
-    used = use(source, GROUPED_MATMUL, site.detail["module"])
+    ours = use(source, GROUPED_MATMUL, site)
     for node in (found.product, found.node):
-        operands = spelling.product(source, node, used.name)
+        operands = spelling.product(source, node, ours)
         if operands is None:
             raise CannotRewrite("the products are not plain matrix products")
-        text = f"{used.name}({', '.join(source.code(operand) for operand in operands)})"
+        text = f"{ours}({', '.join(source.code(operand) for operand in operands)})"
         source.replace(node, source.expression(text))
     for repeat in repeats:
         name = source.code(found.keys if repeat is repeats[0] else found.values)
@@ -47,4 +47,4 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
             source.replace(found.block.body[repeat.at], *source.statements(f"{name} = {repeat.source}"))
         else:
             source.replace(found.block.body[repeat.at])
-    return {**used.files, source.path: source.result()}
+    return source.changes()

@@ -30,7 +30,7 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
     source = SourceFile(tree, site.file)
     for call in source.at(site.line, source.function_at(site.line), cst.Call):
         if source.qualified(call.func) == _FUSED:
-            used = use(source, ROUTED_ATTENTION, site.detail["module"])
-            source.replace(call.func, cst.Name(used.name))
-            return {**used.files, source.path: source.result()}
+            ours = use(source, ROUTED_ATTENTION, site)
+            source.replace(call.func, cst.Name(ours))
+            return source.changes()
     raise CannotRewrite(f"{source.path}:{site.line} does not call {_FUSED} by its name")

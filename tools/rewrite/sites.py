@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from tools.candidate import Site
-from tools.observation import ClassPlace, Frame
+from tools.observation import ClassPlace, Found, Frame
+
+_Row = TypeVar("_Row", bound=Found)
 
 
 def at_frame(kind: str, frame: Frame, share: float | None = None, /, *, line_end: int = 0, **detail: Any) -> Site:
@@ -39,6 +41,15 @@ def of_class(
         share=share,
         detail={"module": row.module} | detail,
     )
+
+
+def by_function(rows: Iterable[_Row]) -> list[list[_Row]]:
+    """Rows that happened in one function are together, in their order."""
+    found: dict[tuple[str, int], list[_Row]] = {}
+    for row in rows:
+        for frame in row.frames[:1]:
+            found.setdefault((frame.file, frame.first_line), []).append(row)
+    return [*found.values()]
 
 
 def largest_first(sites: Iterable[Site]) -> list[Site]:

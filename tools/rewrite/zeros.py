@@ -15,7 +15,7 @@ from tools.observation import Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.reading.flow import Block
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import Statement, assigned, find_all, simple_statements
+from tools.rewrite.reading.syntax import Statement, assigned, find_all
 from tools.rewrite.sites import at_frame
 
 _INSTEAD = {"zeros": "empty", "zeros_like": "empty_like", "new_zeros": "new_empty"}
@@ -39,7 +39,7 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
         if not _is_written_whole(body[index + 1 :], name):
             raise CannotRewrite(f"{name} is not written to as a whole before it is used")
         source.replace(call, call.with_changes(func=_empty(source, call)))
-        return {source.path: source.result()}
+        return source.changes()
     raise CannotRewrite(f"the zeros at {source.path}:{site.line} are not assigned to a name")
 
 
@@ -66,23 +66,27 @@ def _is_written_whole(after: Sequence[Statement], name: str) -> bool:
 
 
 def _writes(statement: Statement, name: str) -> bool:
-    for assign in simple_statements(statement, cst.Assign):
-        target = assign.targets[0].target
-        if len(assign.targets) == 1 and isinstance(target, cst.Subscript) and _is(target.value, name):
-            return all(_is_everything(element.slice) for element in target.slice)
-    for expression in simple_statements(statement, cst.Expr):
-        call = expression.value
-        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and _is(call.func.value, name):
-            return call.func.attr.value == "copy_"
+    match statement:
+        case cst.SimpleStatementLine(
+            body=[
+                cst.Assign(targets=[cst.AssignTarget(target=cst.Subscript(value=cst.Name(value=written), slice=parts))])
+            ]
+        ):
+            return written == name and all(_is_everything(part.slice) for part in parts)
+        case cst.SimpleStatementLine(
+            body=[
+                cst.Expr(
+                    value=cst.Call(func=cst.Attribute(value=cst.Name(value=written), attr=cst.Name(value="copy_")))
+                )
+            ]
+        ):
+            return written == name
     return False
-
-
-def _is(node: cst.CSTNode, name: str) -> bool:
-    return isinstance(node, cst.Name) and node.value == name
 
 
 def _is_everything(part: cst.BaseSlice) -> bool:
     """`:` or `...`."""
-    if isinstance(part, cst.Index):
-        return isinstance(part.value, cst.Ellipsis)
-    return isinstance(part, cst.Slice) and part.lower is None and part.upper is None and part.step is None
+    match part:
+        case cst.Index(value=cst.Ellipsis()) | cst.Slice(lower=None, upper=None, step=None):
+            return True
+    return False

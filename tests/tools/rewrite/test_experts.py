@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.observed import Target, only, same_results
+from tests.observed import Target, cases, only, same_results
 from tools.rewrite import experts
 
-MODEL = """
-import torch
-import torch.nn.functional as F
-from torch import nn
-
-
+BEFORE = """
 class Expert(nn.Module):
     def __init__(self):
         super().__init__()
@@ -23,114 +18,106 @@ class Expert(nn.Module):
 
     def forward(self, x):
         return self.down(F.gelu(self.up(x)))
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.router, self.experts, self.count = nn.Linear(16, 4), nn.ModuleList([Expert() for _ in range(4)]), 4
-
-    def forward(self, x):
-        batch, tokens, size = x.shape
-        x = x.reshape(-1, size)
-        weights, chosen = torch.topk(self.router(x).softmax(-1), 2)
-        out = torch.zeros_like(x)
-{loop}
-        return out.view(batch, tokens, size)
 """
-ALL_CALLED = {
-    "enumerated, added to rows": """
-        for i, expert in enumerate(self.experts):
-            rows, nth = torch.where(chosen == i)
-            out[rows] += weights[rows, nth, None] * expert(x[rows])""",
-    "by a mask of all experts": """
-        mask = F.one_hot(chosen, num_classes=4).permute(2, 1, 0)
-        for index in range(self.count):
-            layer = self.experts[index]
-            idx, top_x = torch.where(mask[index])
-            state = x[None, top_x].reshape(-1, size)
-            made = layer(state) * weights[top_x, idx, None]
-            out.index_add_(0, top_x, made.to(x.dtype))""",
-    "a condition that ends before the call": """
-        for i, expert in enumerate(self.experts):
-            rows, nth = torch.where(chosen == i)
-            if len(rows):
-                given = x[rows]
-            given = x[rows]
-            out[rows] += weights[rows, nth, None] * expert(given)""",
-}
-SKIPPING = {
-    "those without rows left out": """
-        for e in range(self.count):
-            token_idx, k_idx = (chosen == e).nonzero(as_tuple=True)
-            if token_idx.numel() == 0:
-                continue
-            y = self.experts[e](x[token_idx])
-            y = y * weights[token_idx, k_idx].unsqueeze(-1)
-            out.index_add_(0, token_idx, y.to(out.dtype))""",
-    "only those with rows": """
-        for i in range(len(self.experts)):
-            hit = chosen == i
-            if hit.any():
-                rows, nth = torch.nonzero(hit, as_tuple=True)
-                out.index_add_(0, rows, self.experts[i](x.index_select(0, rows)) * weights[rows, nth][:, None])""",
-}
-LOOPS = ALL_CALLED | SKIPPING
-OTHERS = {
-    "something else happens": """
-        seen = []
-        for i, expert in enumerate(self.experts):
-            rows, nth = torch.where(chosen == i)
-            seen.append(rows)
-            out[rows] += weights[rows, nth, None] * expert(x[rows])""",
-    "results are not weighted": """
-        for i, expert in enumerate(self.experts):
-            rows, nth = torch.where(chosen == i)
-            out[rows] += expert(x[rows])""",
-    "weights of other rows": """
-        for i, expert in enumerate(self.experts):
-            rows, nth = torch.where(chosen == i)
-            out[rows] += weights[nth, rows % 2, None] * expert(x[rows])""",
-    "an expert is given more": """
-        for i, expert in enumerate(self.experts):
-            rows, nth = torch.where(chosen == i)
-            out[rows] += weights[rows, nth, None] * expert(x[rows] + i)""",
-    "what it found is used afterwards": """
-        for i, expert in enumerate(self.experts):
-            rows, nth = torch.where(chosen == i)
-            out[rows] += weights[rows, nth, None] * expert(x[rows])
-        out[rows] += 1.0""",
-    "something is done for those without rows": """
-        for i, expert in enumerate(self.experts):
-            rows, nth = torch.where(chosen == i)
-            if rows.numel() == 0:
-                out = out + 1.0
-            out[rows] += weights[rows, nth, None] * expert(x[rows])""",
-    "those without rows are left out after they were called": """
-        for i, expert in enumerate(self.experts):
-            rows, nth = torch.where(chosen == i)
-            made = expert(x[rows])
-            if len(rows) == 0:
-                continue
-            out[rows] += weights[rows, nth, None] * made""",
-    "a loop over layers": """
-        for i, expert in enumerate(self.experts):
-            out = out + expert(x)""",
-}
+INIT = "self.router, self.experts, self.count = nn.Linear(16, 4), nn.ModuleList([Expert() for _ in range(4)]), 4"
+BODY = """batch, tokens, size = x.shape
+x = x.reshape(-1, size)
+weights, chosen = torch.topk(self.router(x).softmax(-1), 2)
+out = torch.zeros_like(x)
+{loop}
+return out.view(batch, tokens, size)"""
+ALL_CALLED = """
+- for i, expert in enumerate(self.experts):
+      rows, nth = torch.where(chosen == i)
+      out[rows] += weights[rows, nth, None] * expert(x[rows])
+- mask = F.one_hot(chosen, num_classes=4).permute(2, 1, 0)
+  for index in range(self.count):
+      layer = self.experts[index]
+      idx, top_x = torch.where(mask[index])
+      state = x[None, top_x].reshape(-1, size)
+      made = layer(state) * weights[top_x, idx, None]
+      out.index_add_(0, top_x, made.to(x.dtype))
+- # a condition that ends before the call
+  for i, expert in enumerate(self.experts):
+      rows, nth = torch.where(chosen == i)
+      if len(rows):
+          given = x[rows]
+      given = x[rows]
+      out[rows] += weights[rows, nth, None] * expert(given)
+"""
+SKIPPING = """
+- for e in range(self.count):
+      token_idx, k_idx = (chosen == e).nonzero(as_tuple=True)
+      if token_idx.numel() == 0:
+          continue
+      y = self.experts[e](x[token_idx])
+      y = y * weights[token_idx, k_idx].unsqueeze(-1)
+      out.index_add_(0, token_idx, y.to(out.dtype))
+- for i in range(len(self.experts)):
+      hit = chosen == i
+      if hit.any():
+          rows, nth = torch.nonzero(hit, as_tuple=True)
+          out.index_add_(0, rows, self.experts[i](x.index_select(0, rows)) * weights[rows, nth][:, None])
+"""
+OTHERS = """
+- # something else happens
+  seen = []
+  for i, expert in enumerate(self.experts):
+      rows, nth = torch.where(chosen == i)
+      seen.append(rows)
+      out[rows] += weights[rows, nth, None] * expert(x[rows])
+- # results are not weighted
+  for i, expert in enumerate(self.experts):
+      rows, nth = torch.where(chosen == i)
+      out[rows] += expert(x[rows])
+- # weights of other rows
+  for i, expert in enumerate(self.experts):
+      rows, nth = torch.where(chosen == i)
+      out[rows] += weights[nth, rows % 2, None] * expert(x[rows])
+- # an expert is given more
+  for i, expert in enumerate(self.experts):
+      rows, nth = torch.where(chosen == i)
+      out[rows] += weights[rows, nth, None] * expert(x[rows] + i)
+- # what it found is used afterwards
+  for i, expert in enumerate(self.experts):
+      rows, nth = torch.where(chosen == i)
+      out[rows] += weights[rows, nth, None] * expert(x[rows])
+  out[rows] += 1.0
+- # something is done for those without rows
+  for i, expert in enumerate(self.experts):
+      rows, nth = torch.where(chosen == i)
+      if rows.numel() == 0:
+          out = out + 1.0
+      out[rows] += weights[rows, nth, None] * expert(x[rows])
+- # those without rows are left out after they were called
+  for i, expert in enumerate(self.experts):
+      rows, nth = torch.where(chosen == i)
+      made = expert(x[rows])
+      if len(rows) == 0:
+          continue
+      out[rows] += weights[rows, nth, None] * made
+- # a loop over layers
+  for i, expert in enumerate(self.experts):
+      out = out + expert(x)
+"""
+LOOPS = [(True, case) for case in cases(ALL_CALLED)] + [(False, case) for case in cases(SKIPPING)]
+all_loops = pytest.mark.parametrize(("called", "loop"), [pytest.param(c, *p.values, id=p.id) for c, p in LOOPS])
 
 
 def target(tmp_path: Path, loop: str) -> Target:
-    text = MODEL.replace("{loop}", loop.strip("\n"))
-    return Target.of_model(tmp_path / "tree", text, inputs="(torch.randn(2, 16, 16),)")
+    body, inputs = BODY.replace("{loop}", loop), "(torch.randn(2, 16, 16),)"
+    return Target.of_forward(tmp_path / "tree", body, INIT, before=BEFORE, inputs=inputs)
 
 
-@pytest.mark.parametrize("loop", LOOPS.values(), ids=list(LOOPS))
-def test_loops_over_experts_become_one_call(tmp_path: Path, loop: str) -> None:
+def grouped(before: Target) -> Target:
+    return before.with_files(experts.rewrite(before.tree, only(experts.find(before.tree, before.observe()))))
+
+
+@all_loops
+def test_loops_over_experts_become_one_call(tmp_path: Path, loop: str, called: bool) -> None:
     before = target(tmp_path, loop)
-    site = only(experts.find(before.tree, before.observe()))
-    assert (site.module_class, site.kind) == ("Model", "experts")
-    after = before.with_files(experts.rewrite(before.tree, site))
-    more = ", all_called=True" if loop in ALL_CALLED.values() else ""
+    after = grouped(before)
+    more = ", all_called=True" if called else ""
     assert f"out += grouped_experts(self.experts, x, chosen, weights{more})\n" in after.text()
     assert "for " not in after.text().partition("zeros_like")[2]
     assert same_results(before, after)
@@ -148,20 +135,19 @@ def gradients(target: Target, tokens: int) -> list[torch.Tensor | None]:
 
 
 @pytest.mark.parametrize("tokens", [0, 3])
-@pytest.mark.parametrize("loop", LOOPS.values(), ids=list(LOOPS))
+@all_loops
 def test_weights_of_experts_without_rows_get_the_gradients_that_they_got(
-    tmp_path: Path, loop: str, tokens: int
+    tmp_path: Path, loop: str, called: bool, tokens: int
 ) -> None:
     before = target(tmp_path, loop)
-    after = before.with_files(experts.rewrite(before.tree, only(experts.find(before.tree, before.observe()))))
-    wanted, made = gradients(before, tokens), gradients(after, tokens)
+    wanted, made = gradients(before, tokens), gradients(grouped(before), tokens)
     assert [each is None for each in made] == [each is None for each in wanted]
-    assert any(each is None for each in wanted) == (loop in SKIPPING.values())
+    assert any(each is None for each in wanted) != called
     for one, other in zip(made, wanted, strict=True):
         assert one is other is None or torch.allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("loop", OTHERS.values(), ids=list(OTHERS))
+@pytest.mark.parametrize("loop", cases(OTHERS))
 def test_other_loops_stay_as_they_are(tmp_path: Path, loop: str) -> None:
     before = target(tmp_path, loop)
     assert experts.find(before.tree, before.observe()) == []

@@ -1,104 +1,392 @@
-"""Kernels go where the numbers say what a class computes; its own code stays for where they do not apply."""
+"""Norms and gates are known by their numbers. What a bench shows of one configuration holds for no other: kernels ask
+what they stand in for, or stay away.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-from tests.observed import Target, only, same_results
-from tools.rewrite import CannotRewrite, kernels
-
-MODEL = """
 import torch
-import torch.nn.functional as F
 from torch import nn
+
+from tests import observed
+from tests.observed import Target, cases, only, same_results
+from tools.candidate import Site
+from tools.rewrite import CannotRewrite, fused_kernels, kernels
+
+BEFORE = """
+class Act(nn.Module):
+    def forward(self, x):
+        return F.silu(x)
+
+
+class OtherAct(Act):
+    def forward(self, x):
+        return F.silu(x)
+
+
+class Configured(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+class Gate(nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.act = act
+
+    def forward(self, x):
+        return self.act(x) * x
 
 
 class Scale(nn.Module):
     def __init__(self, size):
         super().__init__()
-        self.gain = nn.Parameter(torch.rand(size))
-        self.tiny = 1e-6
+        self.gain, self.tiny, self.shape = nn.Parameter(torch.rand(size)), 1e-6, (size,)
+        {norm_setup}
+
+    def _normed(self, h):
+        return h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + self.tiny)
 
     def forward(self, h):
         '''Not called a norm anywhere.'''
-{body}
+        {norm}
 
 
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = Scale(16)
-        self.a, self.b, self.act = nn.Linear(16, 32), nn.Linear(16, 32), nn.SiLU()
+def local(offset):
+    class Local(Scale):
+        def forward(self, h):
+            return (offset + self.gain) * self._normed(h)
 
-    def forward(self, x):
-        h = self.scale(x)
-        return {gate}
+    class LocalAct(nn.Module):
+        def forward(self, x):
+            return F.silu(x * offset)
+
+    return Local(16), LocalAct()
+
+
+def turn(x):
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((-b, a), dim=-1)
 """
-LLAMA = """
-        n = h.float() * torch.rsqrt(h.float().pow(2).mean(-1, keepdim=True) + self.tiny)
-        return self.gain * n.to(h.dtype)"""
-GEMMA = """
-        n = h.float() / torch.sqrt((h.float() ** 2).mean(-1, keepdim=True) + self.tiny)
-        return (n * (1.0 + self.gain.float())).type_as(h)"""
-NO_NORMS = {
-    "the mean is taken off first": "        h = h - h.mean(-1, keepdim=True)\n"
-    "        n = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + self.tiny)\n        return self.gain * n",
-    "eps is outside the root": "        return self.gain * h / (h.pow(2).mean(-1, keepdim=True).sqrt() + 1e-3)",
-    "no square": "        return self.gain * h / (h.abs().mean(-1, keepdim=True) + self.tiny)",
-}
+PLAIN = "return self.gain * self._normed(h)"
+GATE = "return self.act(self.a(x)) * self.b(x)"
+SUM = "return self.scale(x + self.a(x))"
 
 
-def target(tmp_path: Path, body: str = LLAMA, gate: str = "F.silu(self.a(h)) * self.b(h)") -> Target:
-    text = MODEL.replace("{body}", body.strip("\n")).replace("{gate}", gate)
-    return Target.of_model(tmp_path / "tree", text)
+def target(
+    tmp_path: Path,
+    forward: str = "return self.scale(x)",
+    norm: str = PLAIN,
+    norm_setup: str = "pass",
+    act: str = "nn.SiLU()",
+    inputs: str = "(torch.randn(2, 5, 16),)",
+) -> Target:
+    before = BEFORE.replace("{norm_setup}", norm_setup).replace("{norm}", norm.replace("\n", "\n        "))
+    init = f"""self.a, self.b, self.mode, self.turn = nn.Linear(16, 16), nn.Linear(16, 16), "none", turn
+self.act, self.scale, self.low = {act}, Scale(16), Scale(16).bfloat16()"""
+    return Target.of_forward(tmp_path / "tree", forward, init, before=before, inputs=inputs)
 
 
-@pytest.mark.parametrize(("body", "offset"), [(LLAMA, 0.0), (GEMMA, 1.0)])
-def test_a_norm_is_recognised_by_its_numbers(tmp_path: Path, body: str, offset: float) -> None:
-    before = target(tmp_path, body)
-    site = next(s for s in kernels.find(before.observe()) if s.kind == "rms_norm")
+def sites(found: Target, kind: str) -> list[Site]:
+    seen = found.observe()
+    return [site for site in (*kernels.find(seen), *fused_kernels.find(seen)) if site.kind == kind]
+
+
+def rewritten(before: Target, kind: str) -> Target:
+    return observed.rewritten(before, fused_kernels if kind in fused_kernels.NAMES else kernels, kind=kind)
+
+
+def called(tree: Target, change: Callable[[Any], object]) -> torch.Tensor:
+    """What the model gives after a change to its modules."""
+    with tree.built() as (model, draw):
+        change(model)
+        out: torch.Tensor = model(*draw())
+        return out
+
+
+# -- by their numbers
+
+LLAMA = """n = h.float() * torch.rsqrt(h.float().pow(2).mean(-1, keepdim=True) + self.tiny)
+return self.gain * n.to(h.dtype)"""
+GEMMA = """n = h.float() / torch.sqrt((h.float() ** 2).mean(-1, keepdim=True) + self.tiny)
+return (n * (1.0 + self.gain.float())).type_as(h)"""
+
+
+@pytest.mark.parametrize(("norm", "offset"), [(LLAMA, 0.0), (GEMMA, 1.0)])
+def test_a_norm_is_recognised_by_its_numbers(tmp_path: Path, norm: str, offset: float) -> None:
+    before = target(tmp_path, norm=norm)
+    site = only(sites(before, "rms_norm"))
     assert (site.module_class, site.detail["weight"], site.detail["eps"]) == ("Scale", "gain", "tiny")
-    assert site.detail["offset"] == offset
-    after = before.with_files(kernels.rewrite(before.tree, site))
+    after = rewritten(before, "rms_norm")
     call = "fused = rms_norm(h, self.gain, self.tiny" + (", offset=1.0" if offset else "") + ', only="float32")'
     assert f"{call}\n        if fused is not None:\n            return fused\n" in after.text()
     assert same_results(before, after), "off the GPU the class's own code runs"
 
 
-@pytest.mark.parametrize("body", NO_NORMS.values(), ids=list(NO_NORMS))
-def test_what_computes_something_else_is_no_norm(tmp_path: Path, body: str) -> None:
-    assert [s for s in kernels.find(target(tmp_path, body).observe()) if s.kind == "rms_norm"] == []
+OTHER_NORMS = """
+- h = h - h.mean(-1, keepdim=True); n = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6); return self.gain * n
+- return self.gain * h / (h.pow(2).mean(-1, keepdim=True).sqrt() + 1e-3)
+- return self.gain * h / (h.abs().mean(-1, keepdim=True) + self.tiny)
+"""
 
 
-@pytest.mark.parametrize(
-    ("gate", "wanted"),
-    [
-        ("F.silu(self.a(h)) * self.b(h)", "gated_mul(self.a(h), self.b(h))"),
-        ("F.gelu(self.a(h)) * self.b(h)", 'gated_mul(self.a(h), self.b(h), "gelu")'),
-        ('self.b(h) * F.gelu(self.a(h), approximate="tanh")', 'gated_mul(self.a(h), self.b(h), "gelu_tanh")'),
-        ("self.b(h) * self.act(self.a(h))", "gated_mul(self.a(h), self.b(h), self.act)"),
-    ],
-)
+@pytest.mark.parametrize("norm", cases(OTHER_NORMS))
+def test_what_computes_something_else_is_no_norm(tmp_path: Path, norm: str) -> None:
+    assert sites(target(tmp_path, norm=norm), "rms_norm") == []
+
+
+GATES = """
+- F.silu(self.a(x)) * self.b(x)  => gated_mul(self.a(x), self.b(x))
+- F.gelu(self.a(x)) * self.b(x)  => gated_mul(self.a(x), self.b(x), "gelu")
+- self.b(x) * F.gelu(self.a(x), approximate="tanh")  => gated_mul(self.a(x), self.b(x), "gelu_tanh")
+- self.b(x) * self.act(self.a(x))  => gated_mul(self.a(x), self.b(x), self.act)
+"""
+
+
+@pytest.mark.parametrize(("gate", "wanted"), cases(GATES))
 def test_a_gate_becomes_one_call(tmp_path: Path, gate: str, wanted: str) -> None:
-    before = target(tmp_path, gate=gate)
-    site = only([s for s in kernels.find(before.observe()) if s.kind == "gated_activation"])
-    after = before.with_files(kernels.rewrite(before.tree, site))
+    before = target(tmp_path, f"return {gate}")
+    after = rewritten(before, "gated_activation")
     assert wanted in after.text()
     assert same_results(before, after)
 
 
 @pytest.mark.parametrize(
-    "gate", ["F.silu(self.a(h)) * 2.0", "F.relu(self.a(h)) * self.b(h)", "F.silu(self.a(h)) + self.b(h)"]
+    "gate", ["F.silu(self.a(x)) * 2.0", "F.relu(self.a(x)) * self.b(x)", "F.silu(self.a(x)) + self.b(x)"]
 )
 def test_what_is_no_such_gate_is_no_site(tmp_path: Path, gate: str) -> None:
-    assert [s for s in kernels.find(target(tmp_path, gate=gate).observe()) if s.kind == "gated_activation"] == []
+    assert sites(target(tmp_path, f"return {gate}"), "gated_activation") == []
 
 
-def test_a_gate_in_two_steps_is_left_alone(tmp_path: Path) -> None:
-    before = target(tmp_path, gate="(lambda g: g * self.b(h))(F.silu(self.a(h)))")
-    for site in kernels.find(before.observe()):
-        if site.kind == "gated_activation":
-            with pytest.raises(CannotRewrite):
-                kernels.rewrite(before.tree, site)
+# -- gates
+
+
+@pytest.mark.parametrize("act", [nn.GELU(), nn.GELU(approximate="tanh"), nn.ReLU(), nn.SiLU()], ids=str)
+def test_a_model_of_another_configuration_keeps_its_activation(tmp_path: Path, act: nn.Module) -> None:
+    before = target(tmp_path, GATE)
+    after = rewritten(before, "gated_activation")
+    assert "gated_mul(self.a(x), self.b(x), self.act)" in after.text()
+    results = [called(tree, lambda model: setattr(model, "act", act)) for tree in (before, after)]
+    assert torch.equal(*results)
+
+
+def test_hooks_of_the_activation_are_called(tmp_path: Path) -> None:
+    before = target(tmp_path, GATE)
+    doubled = lambda model: model.act.register_forward_hook(lambda module, given, out: out * 2)  # noqa: E731
+    assert torch.equal(*(called(tree, doubled) for tree in (before, rewritten(before, "gated_activation"))))
+
+
+TWO = "return self.act[0](x) + self.act[1](x)"
+
+
+@pytest.mark.parametrize(
+    ("forward", "act", "call"),
+    [
+        (GATE, "Act()", 'gated_mul(self.a(x), self.b(x), self.act, silu="model.Act")'),
+        (GATE, "nn.SiLU()", "gated_mul(self.a(x), self.b(x), self.act)"),
+        (TWO, "nn.ModuleList([Gate(Act()), Gate(Act())])", 'gated_mul(x, x, self.act, silu="model.Act")'),
+    ],
+)
+def test_a_class_of_the_targets_own_is_named_where_there_is_one(
+    tmp_path: Path, forward: str, act: str, call: str
+) -> None:
+    before = target(tmp_path, forward, act=act)
+    after = rewritten(before, "gated_activation")
+    assert call in after.text() and same_results(before, after)
+
+
+@pytest.mark.parametrize(
+    ("forward", "act"),
+    [
+        (GATE, "local(1.0)[1]"),
+        (GATE, "Configured(nn.functional.silu)"),
+        (TWO, "nn.ModuleList([Gate(Act()), Gate(OtherAct())])"),
+    ],
+)
+def test_an_activation_that_is_not_one_and_the_same_stays(tmp_path: Path, forward: str, act: str) -> None:
+    before = target(tmp_path, forward, act=act)
+    for site in sites(before, "gated_activation"):
+        with pytest.raises(CannotRewrite, match="may compute something else"):
+            kernels.rewrite(before.tree, site)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return (lambda g: g * self.b(x))(F.silu(self.a(x)))",
+        "return F.gelu(self.a(x), approximate=self.mode) * self.b(x)",
+        "return F.silu(self.a(x)) * 2 + F.gelu(self.b(x), approximate=self.mode) * self.b(x)",
+    ],
+)
+def test_a_gate_in_two_steps_or_of_a_kind_that_is_an_attribute_stays(tmp_path: Path, forward: str) -> None:
+    before = target(tmp_path, forward)
+    for site in sites(before, "gated_activation"):
+        with pytest.raises(CannotRewrite):
+            kernels.rewrite(before.tree, site)
+
+
+def test_of_two_gates_on_a_line_each_gets_its_own_activation(tmp_path: Path) -> None:
+    before = target(tmp_path, "return F.silu(self.a(x)) * self.b(x) + F.gelu(self.b(x)) * self.a(x)")
+    found = {site.detail["activation"]: site for site in sites(before, "gated_activation")}
+    text = before.with_files(kernels.rewrite(before.tree, found["gelu"])).text()
+    assert 'F.silu(self.a(x)) * self.b(x) + gated_mul(self.b(x), self.a(x), "gelu")' in text
+
+
+# -- norms
+
+
+FLAGS = """
+- return (1 + self.gain if self.unit else self.gain) * self._normed(h)  => self.unit = False
+- return self.gain * self.scale * self._normed(h)  => self.scale = 1.0
+- return self.gain * getattr(self, f'_{self.kind}ed', self._normed)(h)  => self.kind = 'rms'
+- return self.gain * self.normed(h)  => self.normed = self._normed
+- return self.gain * self._normed(h) if not self.training else h  => pass
+- return vars(self).get('scale', 1) * getattr(self, 'scale', 1) * self.gain * self._normed(h)  => pass
+"""
+
+
+@pytest.mark.parametrize(("norm", "setup"), cases(FLAGS))
+def test_a_class_that_a_flag_may_change_is_no_norm(tmp_path: Path, setup: str, norm: str) -> None:
+    assert sites(target(tmp_path, norm=norm, norm_setup=setup), "rms_norm") == []
+
+
+def test_a_class_that_a_function_makes_is_no_norm(tmp_path: Path) -> None:
+    assert sites(target(tmp_path, "return self.act(x)", act="local(1.0)[0]"), "rms_norm") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "norm", "setup", "call"),
+    [
+        (
+            "layer_norm",
+            "return F.layer_norm(h, self.gain.shape, self.gain, self.shift, self.tiny)",
+            "self.shift = None",
+            'ratchet_layer_norm(h, self.gain, self.shift, self.tiny, only="float32")',
+        ),
+        (
+            "rms_norm",
+            "return self.gain * F.rms_norm(h, (self.width,), None, self.tiny)",
+            "self.width = 16",
+            'rms_norm(h, self.gain, self.tiny, only="float32")',
+        ),
+        (
+            "rms_norm",
+            "return self.gain * F.rms_norm(h, self.gain.shape, None, self.least)",
+            "type(self).least = 1e-3",
+            'rms_norm(h, self.gain, self.least, only="float32")',
+        ),
+    ],
+)
+def test_what_is_read_and_known_is_no_flag(tmp_path: Path, kind: str, norm: str, setup: str, call: str) -> None:
+    before = target(tmp_path, norm=norm, norm_setup=setup)
+    after = rewritten(before, kind)
+    assert call in after.text() and same_results(before, after)
+
+
+def test_a_bias_that_would_be_something_else_is_a_flag(tmp_path: Path) -> None:
+    norm = "return F.layer_norm(h, self.gain.shape, self.gain, None if self.shift is None else -self.shift, self.tiny)"
+    assert sites(target(tmp_path, norm=norm, norm_setup="self.shift = None"), "layer_norm") == []
+
+
+LINE = "fused = {}(h, self.gain, {}) if type(self) is __class__ else None"
+
+
+@pytest.mark.parametrize(
+    ("kind", "norm", "call"),
+    [
+        ("rms_norm", PLAIN, LINE.format("rms_norm", 'self.tiny, only="float32"')),
+        (
+            "layer_norm",
+            "return F.layer_norm(h, self.shape, self.gain, None, self.tiny)",
+            LINE.format("ratchet_layer_norm", 'None, self.tiny, only="float32"'),
+        ),
+        (
+            "rms_norm",
+            "return self.gain * (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-5))",
+            'fused = rms_norm(h, self.gain, 1e-05, only="float32")\n',
+        ),
+    ],
+)
+def test_subclasses_run_their_own_code_where_they_may_replace_some(
+    tmp_path: Path, kind: str, norm: str, call: str
+) -> None:
+    before = target(tmp_path, norm=norm)
+    after = rewritten(before, kind)
+    assert call in after.text() and same_results(before, after)
+
+
+HALF = "(torch.randn(2, 5, 16).bfloat16(),)"
+
+
+def test_the_dtype_in_which_a_norm_was_seen_is_said(tmp_path: Path) -> None:
+    gemma = "return ((1 + self.gain.float()) * self._normed(h.float())).to(h.dtype)"
+    after = rewritten(target(tmp_path, "return self.low(x)", gemma, inputs=HALF), "rms_norm")
+    assert 'rms_norm(h, self.gain, self.tiny, offset=1.0, cast_first=False, only="bfloat16")' in after.text()
+
+
+def test_a_norm_that_widens_is_none_in_half_precision(tmp_path: Path) -> None:
+    wide = "return self.gain.float() * self._normed(h.float())"
+    assert sites(target(tmp_path, "return self.low(x)", wide, inputs=HALF), "rms_norm") == []
+    assert 'only="float32"' in rewritten(target(tmp_path / "wide", norm=wide), "rms_norm").text()
+
+
+# -- sums
+
+
+def test_a_sum_in_another_dtype_than_its_norm_was_seen_in_stays(tmp_path: Path) -> None:
+    first = "x = self.scale(x)\nx = x.bfloat16()\n"
+    assert sites(target(tmp_path, first + "return self.low(x + x * 2)"), "add_rms") == []
+
+
+KERNEL = """
+# Ratchet: a stand-in that applies everywhere.
+import torch
+
+def add_rms_norm(x, residual, weight, eps, only=None):
+    total = x + residual
+    return weight * total * torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + eps), total
+"""
+
+
+class Renamed(nn.LayerNorm):
+    """Has what the norm that was seen has."""
+
+    @property
+    def gain(self) -> torch.Tensor:
+        return self.weight
+
+    @property
+    def tiny(self) -> float:
+        return self.eps
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(16), Renamed(16), nn.Identity(), None], ids=str)
+@pytest.mark.parametrize("forward", [SUM, "x = x + self.a(x)\nreturn x * self.scale(x)"], ids=["given", "assigned"])
+def test_a_sum_before_another_norm_is_not_fused(tmp_path: Path, forward: str, norm: nn.Module | None) -> None:
+    before = target(tmp_path, forward)
+    after = rewritten(before, "add_rms").with_files({"ratchet_ops/rms_norm.py": KERNEL})
+    assert 'if is_exactly(self.scale, "model.Scale"):' in after.text()
+    if norm is None:
+        doubled = lambda model: model.scale.register_forward_hook(lambda module, given, out: out * 2)  # noqa: E731
+        assert torch.equal(*(called(tree, doubled) for tree in (before, after)))
+        assert same_results(before, after), "the stand-in, where nobody looks"
+    else:
+        assert torch.equal(*(called(tree, lambda model: setattr(model, "scale", norm)) for tree in (before, after)))
+
+
+# -- rotations
+
+
+def test_a_rotation_that_a_configuration_may_choose_stays(tmp_path: Path) -> None:
+    lines = "c = torch.ones(5, 16)\nreturn x * c + self.turn(x) * c"
+    before = target(tmp_path, lines)
+    with pytest.raises(CannotRewrite, match=r"self\.turn may be another function"):
+        fused_kernels.rewrite(before.tree, only(sites(before, "rotary")))

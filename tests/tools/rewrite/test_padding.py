@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.observed import Target, only, same_results
-from tools.rewrite import CannotRewrite, compile_model, padding, wrap_calls
+from tools.rewrite import CannotRewrite, model_class, padding
 
 MODEL = """
 import torch
@@ -53,7 +53,7 @@ def test_what_is_compiled_or_recorded_of_its_calls_is_spared_it(tmp_path: Path, 
         if step == "padding":
             files = padding.rewrite(changed.tree, only(padding.find(seen)))
         else:
-            files = wrap_calls.capture(changed.tree, only(compile_model.find(seen)))
+            files = model_class.capture(changed.tree, only(model_class.find(seen)))
         changed = changed.with_files(files)
     assert '@without_padding("words", "mask", mask="mask")\n@graphed\nclass Model' in changed.text()
     assert same_results(before, changed)

@@ -12,10 +12,9 @@ import libcst as cst
 
 from tools.rewrite import CannotRewrite
 from tools.rewrite.reading import spelling
+from tools.rewrite.reading.analysis import Analysis, Kind
 from tools.rewrite.reading.flow import Block, Ref
-from tools.rewrite.reading.kinds import Kind, Kinds
-from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import base_name, dotted, find_all, walk
+from tools.rewrite.reading.syntax import base_name, dotted, walk
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,13 @@ class Attention:
 
 
 class Matcher:
-    def __init__(
-        self, source: SourceFile, function: cst.FunctionDef, kinds: Kinds, grouped: str, dropouts: Sequence[str]
-    ):
-        self.source, self.function, self.kinds = source, function, kinds
+    def __init__(self, analysis: Analysis, grouped: str, dropouts: Sequence[str]) -> None:
+        self.analysis, self.source, self.function = analysis, analysis.source, analysis.function
         self.grouped, self.dropouts = grouped, set(dropouts)
 
-    def match(self, lines: Sequence[int]) -> Attention:
-        """The attention whose softmax stands on one of these lines. Raises: CannotRewrite."""
-        block = Block(self.source, self.function, lines[0])
+    def match(self, line: int) -> Attention:
+        """The attention whose softmax stands in the block of this line. Raises: CannotRewrite."""
+        block = Block(self.source, self.function, line)
         for at, statement in enumerate(block.body):
             for node in walk(statement) if isinstance(statement, cst.SimpleStatementLine) else ():
                 pair = self._product(node)
@@ -164,8 +161,7 @@ class Matcher:
         return None
 
     def _is_plain(self, block: Block, node: cst.BaseExpression, at: int) -> bool:
-        env = self.kinds.environment(self.function, block.body[at])
-        return self.kinds.of(node, env) is Kind.PLAIN
+        return self.analysis.kind(node, self.analysis.facts[block.body[at]].kinds) is Kind.PLAIN
 
     def _masked(self, block: Block, ref: Ref, found: Attention) -> cst.BaseExpression | None:
         node = ref.expr
@@ -238,8 +234,3 @@ def repeat_of(block: Block, node: cst.BaseExpression, before: int, lines: Sequen
     direct = isinstance(call.func, cst.Name) or block.source.qualified(call.func).startswith("torch.")
     name = dotted(call.args[0].value) if direct and call.args else base_name(call)
     return Repeat(ref.at, name) if name and name != "self" else None
-
-
-def names_in(node: cst.CSTNode) -> set[str]:
-    """Every identifier below, attribute names included: more than is read, never less."""
-    return {n.value for n in find_all(node, cst.Name)}

@@ -6,13 +6,20 @@ Does not look through anything that branches, except `if x is not None: name = .
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from tools.rewrite.reading.escapes import touched
+from tools.rewrite.reading.memory import touched
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import Statement, assigned, dotted, find_blocks, simple_statements, statements, walk
+from tools.rewrite.reading.syntax import Statement, assigned, dotted, find_blocks, holds, simple_statements, statements
+
+_OPERATORS: dict[type[cst.BaseAugOp], cst.BaseBinaryOp] = {
+    cst.AddAssign: cst.Add(),
+    cst.SubtractAssign: cst.Subtract(),
+    cst.MultiplyAssign: cst.Multiply(),
+    cst.DivideAssign: cst.Divide(),
+}
 
 
 @dataclass(frozen=True)
@@ -30,17 +37,15 @@ class Block:
 
     def __init__(self, source: SourceFile, function: cst.FunctionDef, line: int) -> None:
         self.source, self.function = source, function
-        self.body: Sequence[Statement] = self._innermost(statements(function), line)
-
-    def _innermost(self, body: Sequence[Statement], line: int) -> Sequence[Statement]:
-        for statement in body:
-            first, last = self.source.lines(statement)
-            if first <= line <= last and not isinstance(statement, cst.SimpleStatementLine):
-                for block in find_blocks(statement):
-                    low, high = self.source.lines(block)
-                    if low <= line <= high:
-                        return self._innermost(block.body, line)
-        return body
+        self.body: Sequence[Statement] = statements(function)
+        while around := [
+            block
+            for statement in self.body
+            if source.spans(statement, line)
+            for block in find_blocks(statement)
+            if source.spans(block, line)
+        ]:
+            self.body = around[0].body
 
     # -- where a value comes from
 
@@ -65,67 +70,51 @@ class Block:
                 if isinstance(expr, (cst.Tuple, cst.List)) and len(expr.elements) == len(names):
                     return Ref(expr.elements[names.index(name)].value, at)
                 return Ref(expr, at, item=names.index(name))
-            if name in self.source.stores(statement) or name in touched(statement):
-                return (
-                    self._augmented(statement, name, at)
-                    or self._guarded(statement, name, at)
-                    or self._in_place(statement, name, at)
-                )
+            if name in self.changed(statement):
+                return self._guarded(statement, name, at) or _updated(statement, name, at)
         return None
 
-    def _in_place(self, statement: Statement, name: str, at: int) -> Ref | None:
-        """`name.masked_fill_(...)` on a line of its own: the call's value is the new value."""
-        for small in simple_statements(statement, cst.Expr):
-            call = small.value
-            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and dotted(call.func.value) == name:
-                return Ref(call, at)
-        return None
-
-    def _augmented(self, statement: Statement, name: str, at: int) -> Ref | None:
-        found = simple_statements(statement, cst.AugAssign)
-        if not found or not isinstance(found[0].target, cst.Name) or found[0].target.value != name:
-            return None
-        sign = self.source.code(found[0].operator)
-        operators: dict[str, cst.BaseBinaryOp] = {
-            "+=": cst.Add(),
-            "-=": cst.Subtract(),
-            "*=": cst.Multiply(),
-            "/=": cst.Divide(),
-        }
-        if sign not in operators:
-            return None
-        return Ref(cst.BinaryOperation(cst.Name(name), operators[sign], found[0].value), at)
+    def assigned_to(self, name: cst.BaseExpression, before: int) -> Ref | None:
+        """The definition of a name that is an assignment to it alone; None for anything else."""
+        found = self.definition(name.value, before) if isinstance(name, cst.Name) else None
+        value = assigned(self.body[found.at]) if found is not None else None
+        plain = (
+            found is not None
+            and value is not None
+            and value[1] is found.expr
+            and (found.item, found.when) == (None, None)
+        )
+        return found if plain else None
 
     def _guarded(self, statement: Statement, name: str, at: int) -> Ref | None:
         """`if x is not None: name = value` without an else."""
-        if not isinstance(statement, cst.If) or statement.orelse is not None:
-            return None
-        test = statement.test
-        if not (isinstance(test, cst.Comparison) and len(test.comparisons) == 1 and isinstance(test.left, cst.Name)):
-            return None
-        comparison = test.comparisons[0]
-        if not isinstance(comparison.operator, cst.IsNot) or self.source.code(comparison.comparator) != "None":
-            return None
-        body = statement.body.body
-        value = assigned(body[0]) if len(body) == 1 else None
-        if value is not None and value[0] == [name]:
-            return Ref(value[1], at, when=test.left)
-        inner = body[0] if len(body) == 1 else None
-        augmented = self._augmented(inner, name, at) if isinstance(inner, cst.SimpleStatementLine) else None
-        return Ref(augmented.expr, at, when=test.left) if augmented else None
+        match statement:
+            case cst.If(
+                test=cst.Comparison(
+                    left=cst.Name() as when,
+                    comparisons=[cst.ComparisonTarget(operator=cst.IsNot(), comparator=cst.Name(value="None"))],
+                ),
+                body=cst.BaseSuite(body=[inner]),
+                orelse=None,
+            ):
+                value = assigned(inner)
+                found = Ref(value[1], at) if value is not None and value[0] == [name] else _augmented(inner, name, at)
+                return replace(found, when=when) if found is not None else None
+        return None
 
     # -- who reads and writes
 
+    def changed(self, statement: cst.CSTNode) -> set[str]:
+        """Names that a statement binds, or whose tensors it changes in place."""
+        return self.source.stores(statement) | touched(statement)
+
     def index(self, node: cst.CSTNode) -> int:
         """The statement of the block that holds a node."""
-        for at, statement in enumerate(self.body):
-            if any(n is node for n in walk(statement)):
-                return at
-        raise ValueError("the node is not in this block")
+        return next(at for at, statement in enumerate(self.body) if holds(statement, node))
 
     def is_stable(self, names: set[str], start: int, end: int) -> bool:
         """Whether none of the names is bound or changed by the statements from `start` up to but without `end`."""
-        return not any(names & (self.source.stores(s) | touched(s)) for s in self.body[start:end])
+        return not any(names & self.changed(s) for s in self.body[start:end])
 
     def dead(self, candidates: set[int], replaced: dict[int, set[str]]) -> list[int]:
         """Those of the candidate assignments that nobody reads any more.
@@ -133,15 +122,13 @@ class Block:
         `replaced` gives, for statements that are about to change, the names they will still read.
         """
         gone: list[int] = []
-        while True:
-            new = [i for i in sorted(candidates - set(gone)) if self._is_dead(i, gone, replaced)]
-            if not new:
-                return sorted(gone)
+        while new := [i for i in sorted(candidates - set(gone)) if self._is_dead(i, gone, replaced)]:
             gone += new
+        return sorted(gone)
 
     def _is_dead(self, at: int, gone: Sequence[int], replaced: dict[int, set[str]]) -> bool:
-        names = self.source.stores(self.body[at]) | touched(self.body[at])
-        return bool(names) and all(not self._is_read(name, at, gone, replaced) for name in names)
+        names = self.changed(self.body[at])
+        return bool(names) and not any(self._is_read(name, at, gone, replaced) for name in names)
 
     def _is_read(self, name: str, at: int, gone: Sequence[int], replaced: dict[int, set[str]]) -> bool:
         for later in range(at + 1, len(self.body)):
@@ -154,10 +141,21 @@ class Block:
             if value is not None and name in value[0]:
                 return False
         # past the end of an inner block the function goes on, and a loop starts again
-        return self.body is not statements(self.function) and self._read_outside(name)
+        return self.body is not statements(self.function) and name in self.source.used_outside(self.function, self.body)
 
-    def _read_outside(self, name: str) -> bool:
-        inside = {id(n) for s in self.body for n in walk(s)}
-        return any(
-            isinstance(n, cst.Name) and n.value == name and id(n) not in inside for n in walk(self.function.body)
-        )
+
+def _updated(statement: Statement, name: str, at: int) -> Ref | None:
+    """`name += value`, or `name.masked_fill_(...)` on a line by itself: the call's value is the new value."""
+    for small in simple_statements(statement, cst.Expr):
+        call = small.value
+        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and dotted(call.func.value) == name:
+            return Ref(call, at)
+    return _augmented(statement, name, at)
+
+
+def _augmented(statement: cst.CSTNode, name: str, at: int) -> Ref | None:
+    for small in simple_statements(statement, cst.AugAssign)[:1]:
+        operator = _OPERATORS.get(type(small.operator))
+        if operator is not None and dotted(small.target) == name:
+            return Ref(cst.BinaryOperation(cst.Name(name), operator, small.value), at)
+    return None

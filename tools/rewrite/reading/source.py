@@ -22,6 +22,7 @@ from tools.rewrite.reading.syntax import (
     Statement,
     dotted,
     find_all,
+    holds,
     import_table,
     imported_names,
     methods,
@@ -32,29 +33,49 @@ from tools.rewrite.reading.syntax import (
 _Node = TypeVar("_Node", bound=cst.CSTNode)
 
 
-_BINDING = (ExpressionContext.STORE, ExpressionContext.DEL)
-Positions = Mapping[cst.CSTNode, CodeRange]
-Contexts = Mapping[cst.CSTNode, ExpressionContext | None]
+@dataclass(frozen=True)
+class _Parsed:
+    module: cst.Module
+    positions: Mapping[cst.CSTNode, CodeRange]
+    read: set[cst.CSTNode]
+    """Names that are read. An augmented assignment reads its target; the keyword of an argument is not read."""
+    bound: set[cst.CSTNode]
+    """Names that are bound or deleted."""
+    bindings: Counter[str]
+    """How often each top-level name is bound."""
 
 
 @lru_cache(maxsize=16)
-def _parse(data: bytes) -> tuple[cst.Module, Positions, Contexts, Counter[str]]:
-    """The module, where its nodes are, which names are read or bound, and how often each top-level name is bound."""
+def _parse(data: bytes) -> _Parsed:
     wrapper = MetadataWrapper(cst.parse_module(data))
-    positions, contexts = wrapper.resolve(PositionProvider), wrapper.resolve(ExpressionContextProvider)
-    bindings = Counter(n.name.value for g in find_all(wrapper.module, cst.Global) for n in g.names)
-    for statement in wrapper.module.body:
+    module, contexts = wrapper.module, wrapper.resolve(ExpressionContextProvider)
+    read = {n for n, context in contexts.items() if context is ExpressionContext.LOAD}
+    read |= {a.target for a in find_all(module, cst.AugAssign)}
+    read -= {a.keyword for a in find_all(module, cst.Arg) if a.keyword is not None}
+    bound = {n for n, context in contexts.items() if context in (ExpressionContext.STORE, ExpressionContext.DEL)}
+    bindings = Counter(n.name.value for g in find_all(module, cst.Global) for n in g.names)
+    for statement in module.body:
         if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
             bindings[statement.name.value] += 1
         else:
-            bindings.update(_names(statement, contexts, _BINDING) | imported_names(statement))
-    return wrapper.module, positions, contexts, bindings
+            bindings.update(_names(statement, bound) | imported_names(statement))
+    return _Parsed(module, wrapper.resolve(PositionProvider), read, bound, bindings)
 
 
-Edits = tuple[
-    dict[cst.CSTNode, Sequence[cst.CSTNode]], dict[cst.CSTNode, list[cst.CSTNode]], dict[cst.CSTNode, list[cst.CSTNode]]
-]  # instead of a node, before one, after one
-_shared: ContextVar[dict[tuple[Path, str], Edits] | None] = ContextVar("_shared", default=None)
+def _names(node: cst.CSTNode, wanted: set[cst.CSTNode]) -> set[str]:
+    return {n.value for n in find_all(node, cst.Name) if n in wanted}
+
+
+@dataclass
+class _Edits:
+    """Nodes to put instead of one, before it and after it."""
+
+    instead: dict[cst.CSTNode, Sequence[cst.CSTNode]] = field(default_factory=dict)
+    before: dict[cst.CSTNode, list[cst.CSTNode]] = field(default_factory=dict)
+    after: dict[cst.CSTNode, list[cst.CSTNode]] = field(default_factory=dict)
+
+
+_shared: ContextVar[dict[tuple[Path, str], _Edits] | None] = ContextVar("_shared", default=None)
 
 
 @contextmanager
@@ -65,10 +86,6 @@ def one_edit() -> Iterator[None]:
         yield
     finally:
         _shared.reset(token)
-
-
-def _names(node: cst.CSTNode, contexts: Contexts, wanted: Sequence[ExpressionContext]) -> set[str]:
-    return {n.value for n in find_all(node, cst.Name) if contexts.get(n) in wanted}
 
 
 @dataclass
@@ -84,21 +101,21 @@ class SourceFile:
         if not place.is_relative_to(self.tree.resolve()):  # the path was told by the target's process
             raise CannotRewrite(f"{self.path} is not in the target")
         try:
-            parsed = _parse(place.read_bytes())
+            self._parsed = _parse(place.read_bytes())
         except (OSError, UnicodeDecodeError, cst.ParserSyntaxError) as error:
             raise CannotRewrite(f"{self.path} cannot be parsed: {str(error).splitlines()[0]}") from error
-        self.module, self._positions, self._contexts, self._bindings = parsed
+        self.module = self._parsed.module
         self.imports = import_table(self.module)
+        self.files: dict[str, str] = {}
+        """What has to come into the tree with the edits: path -> text."""
         known = _shared.get()
-        edits: Edits = ({}, {}, {})
-        edits = edits if known is None else known.setdefault((self.tree, self.path), edits)
-        self._edits, self._before, self._after = edits
+        self._edits = _Edits() if known is None else known.setdefault((self.tree, self.path), _Edits())
 
     # -- where things are
 
     def lines(self, node: cst.CSTNode) -> tuple[int, int]:
         """First and last line, counted from 1."""
-        where = self._positions[node]
+        where = self._parsed.positions[node]
         return where.start.line, where.end.line
 
     def code(self, node: cst.CSTNode) -> str:
@@ -129,18 +146,15 @@ class SourceFile:
     def function(self, name: str) -> cst.FunctionDef | None:
         """A function of the module's top level that is defined exactly once and never rebound."""
         found = [n for n in self.module.body if isinstance(n, cst.FunctionDef) and n.name.value == name]
-        return found[0] if len(found) == 1 and self._bindings[name] == 1 else None
+        return found[0] if len(found) == 1 and self._parsed.bindings[name] == 1 else None
 
     def top_level_of(self, function: cst.FunctionDef) -> cst.BaseStatement | cst.SimpleStatementLine:
-        """The statement of the module that holds a function. Raises: CannotRewrite."""
-        for statement in self.module.body:
-            if any(node is function for node in walk(statement)):
-                return statement
-        raise CannotRewrite(f"{function.name.value} is not in {self.path}")
+        """The statement of the module that holds a function of it."""
+        return next(statement for statement in self.module.body if holds(statement, function))
 
     def top_level_value(self, name: str) -> cst.BaseExpression | None:
         """The expression a top-level name is bound to, if it is bound once."""
-        if self._bindings[name] != 1:
+        if self._parsed.bindings[name] != 1:
             return None
         for statement in self.module.body:
             for assign in simple_statements(statement, cst.Assign):
@@ -203,60 +217,60 @@ class SourceFile:
 
     # -- names
 
-    def names(self) -> set[str]:
-        """Every identifier of the file."""
-        return {n.value for n in find_all(self.module, cst.Name)}
-
     def loads(self, node: cst.CSTNode) -> set[str]:
-        """Names read anywhere below, nested functions included. An augmented assignment reads its target."""
-        return _names(node, self._contexts, (ExpressionContext.LOAD,)) | {
-            a.target.value for a in find_all(node, cst.AugAssign) if isinstance(a.target, cst.Name)
-        }
+        """Names read anywhere below, nested functions included."""
+        return _names(node, self._parsed.read)
 
     def stores(self, node: cst.CSTNode) -> set[str]:
         """Names bound or deleted anywhere below."""
-        return _names(node, self._contexts, _BINDING)
+        return _names(node, self._parsed.bound)
+
+    def used_outside(self, function: cst.FunctionDef, body: Sequence[Statement]) -> set[str]:
+        """Names that a function reads or binds in other statements than these."""
+        inside = {id(node) for statement in body for node in walk(statement)}
+        used = self._parsed.read | self._parsed.bound
+        return {n.value for n in find_all(function.body, cst.Name) if n in used and id(n) not in inside}
 
     # -- edits
 
     def replace(self, node: cst.CSTNode, *new: cst.CSTNode) -> None:
         """Put other nodes in its place; none removes it."""
-        self._edits[node] = new
+        self._edits.instead[node] = new
+
+    def replace_statement(self, old: Statement, *texts: str) -> None:
+        """Put these statements in its place, below what stands above it."""
+        first, *rest = self.statements(*texts)
+        self.replace(old, first.with_changes(leading_lines=getattr(old, "leading_lines", ())), *rest)
 
     def insert(self, new: cst.CSTNode, *, before: cst.CSTNode | None = None, after: cst.CSTNode | None = None) -> None:
         """Put a statement before or after another; several at one place keep the order in which they came."""
-        place, there = (after, self._after) if before is None else (before, self._before)
+        place, there = (after, self._edits.after) if before is None else (before, self._edits.before)
         is_import = bool(simple_statements(new, cst.ImportFrom))  # each once, whoever else needs it
         if place is not None and not (is_import and any(new.deep_equals(each) for each in there.get(place, ()))):
             there.setdefault(place, []).append(new)
 
     def edited(self, node: _Node) -> _Node:
         """The node with the edits collected so far applied below it."""
-        return cast(_Node, node.visit(_Apply(self._edits, self._before, self._after)))
+        return cast(_Node, node.visit(_Apply(self._edits)))
 
-    def result(self) -> str:
-        """The new text of the file."""
-        return self.module.visit(_Apply(self._edits, self._before, self._after)).code
+    def changes(self) -> dict[str, str]:
+        """New file contents: of this file, and of those that it needs."""
+        return {**self.files, self.path: self.edited(self.module).code}
 
 
 class _Apply(cst.CSTTransformer):
-    def __init__(
-        self,
-        edits: dict[cst.CSTNode, Sequence[cst.CSTNode]],
-        before: dict[cst.CSTNode, list[cst.CSTNode]],
-        after: dict[cst.CSTNode, list[cst.CSTNode]],
-    ) -> None:
+    def __init__(self, edits: _Edits) -> None:
         super().__init__()
-        self._edits, self._before, self._after = edits, before, after
+        self._edits = edits
 
     def on_leave(
         self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
     ) -> cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]:
-        new = [*self._edits.get(original_node, (updated_node,))]
-        before, after = self._before.get(original_node, []), self._after.get(original_node, [])
+        new = [*self._edits.instead.get(original_node, (updated_node,))]
+        before = self._edits.before.get(original_node, [])
         if before and new:
             new[0], before = _move_leading_lines(new[0], before)
-        new = [*before, *new, *after]
+        new = [*before, *new, *self._edits.after.get(original_node, [])]
         if not new:
             return cst.RemoveFromParent()
         if len(new) == 1:

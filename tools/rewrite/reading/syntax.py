@@ -17,6 +17,10 @@ Statement = cst.BaseStatement | cst.SimpleStatementLine
 _Node = TypeVar("_Node", bound=cst.CSTNode)
 
 
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 @lru_cache(maxsize=1 << 18)
 def _children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
     return tuple(node.children)  # libcst finds them again each time, by a visit
@@ -33,6 +37,10 @@ def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 def find_all(node: cst.CSTNode, kind: type[_Node]) -> list[_Node]:
     return [n for n in walk(node) if isinstance(n, kind)]
+
+
+def holds(node: cst.CSTNode, inner: cst.CSTNode) -> bool:
+    return any(each is inner for each in walk(node))
 
 
 def methods(owner: cst.ClassDef) -> list[cst.FunctionDef]:
@@ -180,8 +188,19 @@ def index_values(node: cst.Subscript) -> list[cst.BaseExpression]:
     return values
 
 
-def free_name(name: str, taken: set[str]) -> str:
-    """`name`, or the first like it that is not taken."""
-    while name in taken:
-        name += "_"
-    return name
+def names_in(node: cst.CSTNode) -> set[str]:
+    """Every identifier below, attribute names included: more than is read, never less."""
+    return {n.value for n in find_all(node, cst.Name)}
+
+
+class FreshNames:
+    """Names that are not taken, each given once."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.taken = set(taken)
+
+    def __call__(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name

@@ -1,0 +1,164 @@
+"""Change what happens when the outermost module is made or called: compiled, recorded, frozen, its layers tuned.
+
+Calls are compiled by `self.compile(...)` at the end of the class's `__init__`, and wrapped by decorators of the class
+such as `graphed`; where one cannot serve a call, it runs as before. State dicts, attributes and subclasses stay as they
+are, and a deepcopy or a pickle is simply not compiled. Third-party classes stay: for those `advice` says what the user
+may write in the entry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from tools.candidate import Site
+from tools.observation import Observation
+from tools.rewrite import CannotRewrite
+from tools.rewrite.ops_package import FROZEN, GRAPHED, Asset, is_used, use
+from tools.rewrite.reading.source import SourceFile, one_edit
+from tools.rewrite.reading.syntax import dotted, find_all, is_docstring, methods, statements
+from tools.rewrite.sites import largest_first, of_class
+
+REGION_SHARE = 0.3  # of a call; less is not worth a graph of its own
+_CONVOLUTION = re.compile(r"^aten::.*conv(?!er)")
+_PRODUCT = re.compile(r"^(aten|mkldnn|mkl)::.*(linear|mm|matmul|conv(?!er))")
+
+
+def find(observation: Observation) -> list[Site]:
+    """The outermost module class, if it is the target's own."""
+    found = observation.callable.outermost[:1]
+    return [of_class("compile", row, None if row.path else 1.0, paths=[row.path]) for row in found]
+
+
+def regions(observation: Observation) -> list[Site]:
+    """Classes of which one model has several that take much of its time, the largest part first: its blocks."""
+    return largest_first(
+        of_class("compile", row, row.inclusive_share, paths=row.paths, count=row.count)
+        for row in observation.classes
+        if row.count > 1 and row.file and row.inclusive_share > REGION_SHARE
+    )
+
+
+def advice(observation: Observation, settings: str) -> str:
+    """What the user can write in the entry when no class of the target can be changed."""
+    called = observation.callable
+    arguments = ", ".join(part for part in ("function", settings) if part)
+    how = f"model.compile({settings})" if called.is_module else f"torch.compile({arguments})"
+    return f"{called.name} is not the target's own class; in the entry, after building it: {how}"
+
+
+def convolution_share(observation: Observation) -> float:
+    """What convolutions take of a call, from 0 to 1."""
+    return sum(row.share for row in observation.ops.rows if _CONVOLUTION.match(row.name))
+
+
+def product_share(observation: Observation) -> float:
+    """The same of matrix products and convolutions: all that weights are multiplied with."""
+    return sum(row.share for row in observation.ops.rows if _PRODUCT.match(row.name))
+
+
+# -- when it is made
+
+
+def settings_in(tree: Path, site: Site) -> str | None:
+    """How the class is compiled already, None when it is not."""
+    source = SourceFile(tree, site.file)
+    call = _compile_call(source.method(source.class_named(site.module_class, site.line), "__init__"))
+    return None if call is None else ", ".join(source.code(a) for a in call.args)
+
+
+def compile_calls(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
+    """New file contents; `settings` is the argument list of `compile`. Raises: CannotRewrite."""
+    source = SourceFile(tree, site.file)
+    owner = source.class_named(site.module_class, site.line)
+    if any(m.name.value == "compile" for m in methods(owner)):
+        raise CannotRewrite(f"{owner.name.value} has a method named compile")
+    line = f"self.compile({settings})"
+    init = source.method(owner, "__init__")
+    existing = _compile_call(init)
+    if existing is not None:
+        source.replace(existing, source.expression(line))
+    elif init is None:
+        first = statements(owner)[0]
+        body = f"    super().__init__(*args, **kwargs)\n    {line}"
+        (made,) = source.statements(f"def __init__(self, *args, **kwargs):\n{body}")
+        source.insert(made, **({"after": first} if is_docstring(first) else {"before": first}))
+    else:
+        _append(source, owner, init, line)
+    return source.changes()
+
+
+def call_in_init(tree: Path, site: Site, asset: Asset, arguments: str = "") -> dict[str, str]:
+    """A function of ours called when the module was made. Raises: CannotRewrite."""
+    source = SourceFile(tree, site.file)
+    owner = source.class_named(site.module_class, site.line)
+    init = source.method(owner, "__init__")
+    if is_used(source, asset):
+        raise CannotRewrite(f"{asset.symbol} is called already")
+    if init is None:
+        raise CannotRewrite(f"{owner.name.value} has no __init__ of its own")
+    ours = use(source, asset, site)
+    _append(source, owner, init, f"{ours}({arguments})")
+    return source.changes()
+
+
+def _append(source: SourceFile, owner: cst.ClassDef, init: cst.FunctionDef, line: str) -> None:
+    last = statements(init)[-1]
+    if find_all(init, cst.Return):
+        raise CannotRewrite(f"{owner.name.value}.__init__ returns early")
+    source.insert(*source.statements(line), after=last)
+
+
+def _compile_call(init: cst.FunctionDef | None) -> cst.Call | None:
+    calls = find_all(init, cst.Call) if init is not None else []
+    return next((c for c in calls if dotted(c.func) == "self.compile"), None)
+
+
+# -- when it is called
+
+
+def capture(tree: Path, site: Site) -> dict[str, str]:
+    """Record whole calls as graphs: `@graphed`. Raises: CannotRewrite."""
+    return decorate(tree, site, GRAPHED, "{}", "captured")
+
+
+def compile_and_capture(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
+    """Compile calls and record them. Raises: CannotRewrite."""
+    with one_edit():
+        return {**compile_calls(tree, site, settings), **capture(tree, site)}
+
+
+def freeze(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
+    """Compile calls with the weights as constants: `@frozen(settings)`, the arguments of torch.compile.
+
+    Raises: CannotRewrite.
+    """
+    return decorate(tree, site, FROZEN, f"{{}}({settings})", "frozen")
+
+
+def decorate(
+    tree: Path, site: Site, asset: Asset, spelling: str, done: str, *, around: Sequence[Asset] = ()
+) -> dict[str, str]:
+    """New file contents: below all decorators that are there, or above those of `around`. Raises: CannotRewrite."""
+    source = SourceFile(tree, site.file)
+    owner = source.class_named(site.module_class, site.line)
+    name = is_used(source, asset)
+    if name and any(_name(decorator) == name for decorator in owner.decorators):
+        raise CannotRewrite(f"{owner.name.value} is {done} already")
+    if any(m.name.value == "__call__" for m in methods(owner)):
+        raise CannotRewrite(f"{owner.name.value} has a __call__ of its own")
+    ours = use(source, asset, site)
+    decorator = cst.Decorator(source.expression(spelling.format(ours)))
+    inner = {name for each in around if (name := is_used(source, each))}
+    place = next((i for i, each in enumerate(owner.decorators) if _name(each) in inner), len(owner.decorators))
+    changed = [*owner.decorators[:place], decorator, *owner.decorators[place:]]
+    source.replace(owner, source.edited(owner).with_changes(decorators=changed))
+    return source.changes()
+
+
+def _name(decorator: cst.Decorator) -> str | None:
+    given = decorator.decorator
+    return dotted(given.func if isinstance(given, cst.Call) else given)
