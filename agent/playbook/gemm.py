@@ -6,11 +6,37 @@ from functools import partial
 
 from agent.playbook.drafts import PUT_OFF, Answer, Drafts, put_off
 from agent.proposers import ProposalRequest
-from tools.candidate import Site
 from tools.rewrite import model_class, ops_package
 
 STEP = "route_gemm"
 CONVOLUTION_SHARE = 0.05  # of a call; less is not worth a candidate
+
+_PRODUCTS = (
+    (
+        "tune_gemm",
+        ops_package.TUNABLE_GEMM,
+        "",
+        "Choose the GEMM kernel of each shape by measuring (TunableOp)",
+        "rocBLAS and hipBLASLt hold many kernels for each shape, and their heuristics do not always pick the "
+        "best. Each new shape is measured once, for 30 ms at most, before it is used.",
+    ),
+    (
+        "route_gemm",
+        ops_package.ROUTED_LINEAR,
+        "self",
+        "Multiply each shape of the linear layers in the way that is measured to be the fastest",
+        "Which way is the fastest differs from shape to shape: the library's own, with the bias added apart, or "
+        "aiter's where it is installed, with weights as they are or shuffled. Each new shape is measured once.",
+    ),
+    (
+        "pad_weights",
+        ops_package.PADDED_LINEAR,
+        "self",
+        "Keep the rows of the linear layers' weights apart",
+        "Rows that lie a multiple of 512 bytes apart begin in the same channel of the memory, and are read one "
+        "after the other. A gap of 256 bytes between them spreads them out.",
+    ),
+)
 
 
 def propose(request: ProposalRequest) -> Answer:
@@ -19,48 +45,18 @@ def propose(request: ProposalRequest) -> Answer:
     drafts = Drafts(request, STEP)
     late = put_off(request, STEP)  # what a kernel less saves shows best where calls are recorded
     for site in model_class.find(request.observation):
-        if model_class.convolution_share(request.observation) > CONVOLUTION_SHARE:
-            _convolutions(drafts, request, site)
-        if request.platform.rocm and not late:
-            _products(drafts, request, site)
+        if (share := model_class.convolution_share(request.observation)) > CONVOLUTION_SHARE:
+            library = "MIOpen" if request.platform.rocm else "cuDNN"
+            drafts.add(
+                site,
+                "find_convolutions",
+                f"Let {library} measure its kernels for each convolution",
+                f"{library} has several kernels for each shape, and by itself takes one by a rule. Each new shape is "
+                "measured instead, once.",
+                partial(model_class.call_in_init, request.tree, site, ops_package.CONV_FIND),
+                at_stake=share,
+            )
+        for rewriter, asset, arguments, title, why in _PRODUCTS if request.platform.rocm and not late else ():
+            rewrite = partial(model_class.call_in_init, request.tree, site, asset, arguments)
+            drafts.add(site, rewriter, title, why, rewrite)
     return drafts.answer(PUT_OFF if late else "nothing here has a choice of kernels that was not tried")
-
-
-def _convolutions(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
-    library = "MIOpen" if request.platform.rocm else "cuDNN"
-    drafts.add(
-        site,
-        "find_convolutions",
-        f"Let {library} measure its kernels for each convolution",
-        f"{library} has several kernels for each shape, and by itself takes one by a rule. Each new shape is "
-        "measured instead, once.",
-        partial(model_class.call_in_init, request.tree, site, ops_package.CONV_FIND),
-        at_stake=model_class.convolution_share(request.observation),
-    )
-
-
-def _products(drafts: Drafts, request: ProposalRequest, site: Site) -> None:
-    drafts.add(
-        site,
-        "tune_gemm",
-        "Choose the GEMM kernel of each shape by measuring (TunableOp)",
-        "rocBLAS and hipBLASLt hold many kernels for each shape, and their heuristics do not always pick the "
-        "best. Each new shape is measured once, for 30 ms at most, before it is used.",
-        partial(model_class.call_in_init, request.tree, site, ops_package.TUNABLE_GEMM),
-    )
-    drafts.add(
-        site,
-        "route_gemm",
-        "Multiply each shape of the linear layers in the way that is measured to be the fastest",
-        "Which way is the fastest differs from shape to shape: the library's own, with the bias added apart, or "
-        "aiter's where it is installed, with weights as they are or shuffled. Each new shape is measured once.",
-        partial(model_class.call_in_init, request.tree, site, ops_package.ROUTED_LINEAR, "self"),
-    )
-    drafts.add(
-        site,
-        "pad_weights",
-        "Keep the rows of the linear layers' weights apart",
-        "Rows that lie a multiple of 512 bytes apart begin in the same channel of the memory, and are read one "
-        "after the other. A gap of 256 bytes between them spreads them out.",
-        partial(model_class.call_in_init, request.tree, site, ops_package.PADDED_LINEAR, "self"),
-    )

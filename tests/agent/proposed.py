@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from agent.proposers import PastAttempt, Platform, ProposalRequest
+from agent.proposers.playbook import Playbook
 from tests.observed import Target
 from tools.candidate import Candidate, Key, Role
 from tools.diff.patch import AppliedPatch, PatchRules, plan_patch, tree_reader
@@ -35,6 +38,20 @@ def request(
     return ProposalRequest(
         step, target.tree, target.tree, "bench.py", protected, seen, platform, attempts, [{}] * cases
     )
+
+
+def propose(
+    target: Target,
+    step: str,
+    seen: Observation,
+    platform: Platform = CPU,
+    attempts: tuple[PastAttempt, ...] = (),
+    protected: bool = True,
+    cases: int = 1,
+    **more: Any,
+) -> tuple[list[Candidate], str]:
+    """What the playbook answers; `more` are further fields of the request."""
+    return Playbook().propose(replace(request(target, step, seen, platform, attempts, protected, cases), **more))
 
 
 def applied(target: Target, candidate: Candidate) -> Target:

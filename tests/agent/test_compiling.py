@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agent.proposers import Platform
 from agent.proposers.playbook import Playbook
-from tests.agent.proposed import CPU, GPU, applied, attempt, of_key, request
+from tests.agent.proposed import CPU, GPU, applied, attempt, of_key, propose, request
 from tests.observed import Target
 from tools.candidate import Key
 from tools.observation import Observation
@@ -33,13 +33,13 @@ def test_tuning_is_tried_only_where_it_pays_last_on_a_gpu_and_first_on_a_cpu(
 
 def test_blocks_are_compiled_where_the_whole_was_not_kept(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
-    (whole,) = Playbook().propose(request(target, "compile_model", seen))[0]
+    (whole,) = propose(target, "compile_model", seen)[0]
     past = (attempt(whole, "broken"),)
-    (block,) = Playbook().propose(request(target, "compile_model", seen, attempts=past))[0]
+    (block,) = propose(target, "compile_model", seen, attempts=past)[0]
     assert block.title == "Compile each DecoderLayer by itself (default settings)"
     assert "self.compile()" in applied(target, block).text().partition("class DecoderLayer")[2].partition("class ")[0]
     past = (*past, attempt(block, "neutral"))
-    assert not Playbook().propose(request(target, "compile_model", seen, attempts=past))[0]
+    assert not propose(target, "compile_model", seen, attempts=past)[0]
 
 
 def test_what_compiles_itself_without_an_end_is_not_compiled_as_a_whole(decoder: tuple[Target, Observation]) -> None:
@@ -67,31 +67,31 @@ def test_where_compiling_for_minutes_lost_it_is_not_tried_in_another_way(decoder
 
 def test_weights_are_made_constants_where_compiling_was_kept_on_a_cpu(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
-    (whole,) = Playbook().propose(request(target, "compile_model", seen))[0]
+    (whole,) = propose(target, "compile_model", seen)[0]
     compiled, past = applied(target, whole), (attempt(whole, "kept"),)
-    (constant,) = Playbook().propose(request(compiled, "compile_model", seen, attempts=past))[0]
+    (constant,) = propose(compiled, "compile_model", seen, attempts=past)[0]
     assert constant.title == "Compile Decoder with its weights as constants (default settings)"
     text = applied(compiled, constant).text()
     assert "@frozen()\nclass Decoder" in text and "self.compile()" in text, "which serves calls with gradients"
     slow = (replace(past[0], first_call_s=30.0),)
-    none, why = Playbook().propose(request(compiled, "compile_model", seen, attempts=slow))
+    none, why = propose(compiled, "compile_model", seen, attempts=slow)
     assert none == [] and "compiled for about 75 s at each start of the program" in why
     done = (*past, replace(attempt(constant, "kept"), first_call_s=34.0))
-    assert "at each start" not in Playbook().propose(request(compiled, "compile_model", seen, attempts=done))[1]
+    assert "at each start" not in propose(compiled, "compile_model", seen, attempts=done)[1]
     past = (*past, attempt(constant, "neutral"))
-    again = Playbook().propose(request(compiled, "compile_model", seen, attempts=past))
+    again = propose(compiled, "compile_model", seen, attempts=past)
     assert again == ([], "Decoder is compiled already")
-    assert not Playbook().propose(request(compiled, "compile_model", seen, GPU, attempts=past[:1]))[0]
+    assert not propose(compiled, "compile_model", seen, GPU, attempts=past[:1])[0]
 
 
 def test_a_way_to_compile_that_was_passed_over_is_not_weighed_again(decoder: tuple[Target, Observation]) -> None:
     target, seen = decoder
-    first, second = Playbook().propose(request(target, "compile_model", seen, GPU, cases=3))[0]
+    first, second = propose(target, "compile_model", seen, GPU, cases=3)[0]
     past = (attempt(first, "kept"), attempt(second, "neutral"))
-    titles = [c.title for c in Playbook().propose(request(target, "compose_stack", seen, GPU, past, cases=3))[0]]
+    titles = [c.title for c in propose(target, "compose_stack", seen, GPU, past, cases=3)[0]]
     assert not any(title.startswith("Compile") for title in titles)
     past = (attempt(first, "neutral"), attempt(second, "neutral"))
-    titles = [c.title for c in Playbook().propose(request(target, "compose_stack", seen, GPU, past, cases=3))[0]]
+    titles = [c.title for c in propose(target, "compose_stack", seen, GPU, past, cases=3)[0]]
     assert len([title for title in titles if title.startswith("Compile")]) == 2
     compiled = applied(target, first)
     after = replace(request(compiled, "compile_model", seen, GPU, past[:1], cases=3), tuning_pays=True)

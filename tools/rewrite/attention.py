@@ -91,7 +91,11 @@ def _call(source: SourceFile, found: Attention, site: Site, variant: str, repeat
     queries, keys, values = (source.code(n) for n in (found.queries, found.keys, found.values))
     if repeats is not None:
         keys, values = repeats[0].source, repeats[1].source
-    _check_stable(found, {found.queries: found.product_at, found.keys: found.product_at}, repeats)
+    for node in (found.queries, found.keys):
+        found.check_stable(node, found.product_at, source.code(node))
+    for repeat in repeats or ():
+        if any(repeat.source in source.stores(statement) for statement in found.block.body[repeat.at + 1 : found.at]):
+            raise CannotRewrite(f"{repeat.source} changes after its heads were repeated")
     if found.keys_are_transposed:
         keys = f"{keys}.transpose(-2, -1)"
     if variant == "repeated" and _is_grouped(source, found):
@@ -103,18 +107,6 @@ def _call(source: SourceFile, found: Attention, site: Site, variant: str, repeat
     if variant == "gqa":
         arguments.append("enable_gqa=True")
     return f"{_functional(source)}.scaled_dot_product_attention({', '.join(arguments)})"
-
-
-def _check_stable(found: Attention, used: dict[cst.BaseExpression, int], repeats: tuple[Repeat, Repeat] | None) -> None:
-    """What moves down to the product with V must still mean the same there."""
-    for node, at in used.items():
-        if not found.block.is_stable(names_in(node), at, found.at):
-            raise CannotRewrite(f"{found.block.source.code(node)} changes before the product with V")
-    for repeat in repeats or ():
-        names = {repeat.source}
-        between = range(repeat.at + 1, found.at)
-        if any(names & found.block.source.stores(found.block.body[i]) for i in between):
-            raise CannotRewrite(f"{repeat.source} changes after its heads were repeated")
 
 
 def repeated_heads(found: Attention, site: Site) -> tuple[Repeat, Repeat] | None:
@@ -149,8 +141,7 @@ def _mask_arguments(source: SourceFile, found: Attention, site: Site) -> list[st
         raise CannotRewrite("the scores are masked more than once")
     mask = found.masks[0]
     for node in (mask.ref.expr, *([mask.when] if mask.when is not None else [])):
-        if not found.block.is_stable(names_in(node), mask.ref.at, found.at):
-            raise CannotRewrite("the mask changes before the product with V")
+        found.check_stable(node, mask.ref.at, "the mask")
     seen = [case["masks"][0] for case in site.detail["cases"] if case["masks"]]
     if mask.value is not None and not is_blocking(source, mask.value):
         raise CannotRewrite("what the mask fills in does not block")
@@ -204,20 +195,15 @@ def _atom(node: cst.BaseExpression, text: str) -> str:
 
 def _scale(source: SourceFile, found: Attention) -> str:
     """The scale as source text."""
-    factors = list(reversed(found.factors))
-    if not factors:
-        return "1.0"
-    for _, node, at in factors:
-        if not found.block.is_stable(names_in(node), at, found.at):
-            raise CannotRewrite("the scale changes before the product with V")
     text = ""
-    for how, node, _ in factors:
+    for how, node, at in reversed(found.factors):
+        found.check_stable(node, at, "the scale")
         factor = _atom(node, source.code(node))
         if text:
             text = f"{text} {'*' if how == 'mul' else '/'} {factor}"
         else:
             text = factor if how == "mul" else f"1.0 / {factor}"
-    return text
+    return text or "1.0"
 
 
 # -- around the call
@@ -240,9 +226,7 @@ def _candidates(source: SourceFile, found: Attention, analysis: Analysis) -> set
 
 
 def _functional(source: SourceFile) -> str:
-    for name, origin in source.imports.items():
-        if origin == "torch.nn.functional":
-            return name
-    if source.imports.get("torch") == "torch":
-        return "torch.nn.functional"
-    raise CannotRewrite(f"{source.path} does not import torch")
+    found = [name for name, origin in source.imports.items() if origin == "torch.nn.functional"]
+    if not found and source.imports.get("torch") != "torch":
+        raise CannotRewrite(f"{source.path} does not import torch")
+    return found[0] if found else "torch.nn.functional"

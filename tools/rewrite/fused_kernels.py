@@ -93,12 +93,9 @@ def _add_norm(source: SourceFile, function: cst.FunctionDef, site: Site) -> dict
 
 def _sum_before(block: Block, given: cst.BaseExpression, at: int) -> tuple[str, cst.BinaryOperation]:
     """(name of the sum, the addition that it was assigned) of what a norm is given. Raises: CannotRewrite."""
-    found = block.definition(given.value, at) if isinstance(given, cst.Name) else None
+    found = block.assigned_to(given, at)
     if found is None or not isinstance(given, cst.Name) or not isinstance(found.expr, cst.BinaryOperation):
-        raise CannotRewrite("the sum is not assigned in the block in which its norm is called")
-    value = assigned(block.body[found.at])
-    if value is None or value[1] is not found.expr or found.when is not None or found.item is not None:
-        raise CannotRewrite("the sum is not plainly assigned")
+        raise CannotRewrite("the sum is not plainly assigned in the block in which its norm is called")
     if not block.is_stable({given.value}, found.at + 1, at):
         raise CannotRewrite("the sum is changed before its norm is called")
     return given.value, found.expr
@@ -205,9 +202,8 @@ def _softmax_before(
     """The softmax over the last dimension that nothing but the topk reads, what it is of, and its dtype as a further
     argument, where it says one. Raises: CannotRewrite.
     """
-    found = block.definition(scores.value, at) if isinstance(scores, cst.Name) else None
-    value = assigned(block.body[found.at]) if found is not None else None
-    if found is None or value is None or value[1] is not found.expr or not isinstance(scores, cst.Name):
+    found = block.assigned_to(scores, at)
+    if found is None or not isinstance(scores, cst.Name):
         raise CannotRewrite("the softmax is not assigned in the block of its topk")
     made = method(source, found.expr, "softmax")
     if made is None or not isinstance(found.expr, cst.Call) or integer(argument(made[1], made[2], "dim")) != -1:

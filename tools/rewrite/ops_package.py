@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from importlib import resources
+from itertools import takewhile
 from pathlib import PurePosixPath
 
 import libcst as cst
@@ -91,12 +92,11 @@ def use(source: SourceFile, asset: Asset, site: Site) -> str:
         raise CannotRewrite(f"{folder} is there already and is not ours")
     written = {**asset.files(), "__init__.py": _INIT}
     source.files |= {str(folder / name): text for name, text in written.items()}
-    origin = f"{prefix}{asset.module}"
-    name = _imported_as(source, origin, asset.symbol)
-    if name is None:
+    name = is_used(source, asset)
+    if not name:
         name = asset.symbol if asset.symbol not in names_in(source.module) else f"ratchet_{asset.symbol}"
         alias = "" if name == asset.symbol else f" as {name}"
-        add_import(source, f"from {origin} import {asset.symbol}{alias}")
+        _add_import(source, f"from {prefix}{asset.module} import {asset.symbol}{alias}")
     return name
 
 
@@ -112,41 +112,17 @@ def _place(source: SourceFile, module_name: str) -> tuple[PurePosixPath, str]:
 
 def is_used(source: SourceFile, asset: Asset) -> str:
     """The name the asset has in this file, empty when it is not imported."""
-    for prefix in (f"{PACKAGE}.", f".{PACKAGE}.", f"{overlay.PACKAGE}.{PACKAGE}."):
-        origin = f"{prefix}{asset.module}"
-        if name := _imported_as(source, origin, asset.symbol):
-            return name
-    return ""
+    wanted = {f"{prefix}{PACKAGE}.{asset.module}.{asset.symbol}" for prefix in ("", ".", f"{overlay.PACKAGE}.")}
+    return next((name for name, stands_for in source.imports.items() if stands_for in wanted), "")
 
 
-def _imported_as(source: SourceFile, origin: str, symbol: str) -> str | None:
-    for statement in source.module.body:
-        for node in simple_statements(statement, cst.ImportFrom):
-            if isinstance(node.names, cst.ImportStar) or node.module is None:
-                continue
-            if "." * len(node.relative) + source.code(node.module) != origin:
-                continue
-            for alias in node.names:
-                if alias.evaluated_name == symbol:
-                    return alias.evaluated_alias or symbol
-    return None
-
-
-def add_import(source: SourceFile, text: str) -> None:
-    """Insert one import line after the imports at the top of the file (an edit)."""
+def _add_import(source: SourceFile, text: str) -> None:
+    """Insert one import line after the imports at the top of the file, or after its docstring (an edit)."""
     (line,) = source.statements(text)
     body = source.module.body
-    last: cst.BaseStatement | cst.SimpleStatementLine | None = None
-    for statement in body:
-        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-            break
-        if imported_names(statement) or simple_statements(statement, cst.ImportFrom):
-            last = statement
-    if last is not None:
-        source.insert(after=last, new=line)
-    elif body and is_docstring(body[0]):
-        source.insert(after=body[0], new=line)
-    elif body:
-        source.insert(before=body[0], new=line)
+    top = [*takewhile(lambda each: not isinstance(each, (cst.FunctionDef, cst.ClassDef)), body)]
+    imports = [each for each in top if imported_names(each) or simple_statements(each, cst.ImportFrom)]
+    if imports or is_docstring(body[0]):
+        source.insert(line, after=imports[-1] if imports else body[0])
     else:
-        raise CannotRewrite(f"{source.path} is empty")
+        source.insert(line, before=body[0])

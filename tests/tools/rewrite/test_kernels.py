@@ -112,124 +112,46 @@ def called(tree: Target, change: Callable[[Any], object]) -> torch.Tensor:
         return out
 
 
-# -- by their numbers
+# -- gates
 
-LLAMA = """n = h.float() * torch.rsqrt(h.float().pow(2).mean(-1, keepdim=True) + self.tiny)
-return self.gain * n.to(h.dtype)"""
-GEMMA = """n = h.float() / torch.sqrt((h.float() ** 2).mean(-1, keepdim=True) + self.tiny)
-return (n * (1.0 + self.gain.float())).type_as(h)"""
-
-
-@pytest.mark.parametrize(("norm", "offset"), [(LLAMA, 0.0), (GEMMA, 1.0)])
-def test_a_norm_is_recognised_by_its_numbers(tmp_path: Path, norm: str, offset: float) -> None:
-    before = target(tmp_path, norm=norm)
-    site = only(sites(before, "rms_norm"))
-    assert (site.module_class, site.detail["weight"], site.detail["eps"]) == ("Scale", "gain", "tiny")
-    after = rewritten(before, "rms_norm")
-    call = "fused = rms_norm(h, self.gain, self.tiny" + (", offset=1.0" if offset else "") + ', only="float32")'
-    assert f"{call}\n        if fused is not None:\n            return fused\n" in after.text()
-    assert same_results(before, after), "off the GPU the class's own code runs"
-
-
-OTHER_NORMS = """
-- h = h - h.mean(-1, keepdim=True); n = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6); return self.gain * n
-- return self.gain * h / (h.pow(2).mean(-1, keepdim=True).sqrt() + 1e-3)
-- return self.gain * h / (h.abs().mean(-1, keepdim=True) + self.tiny)
-"""
+TWO = "return self.act[0](x) + self.act[1](x)"
+GATES = [
+    ("return F.silu(self.a(x)) * self.b(x)", "nn.SiLU()", "gated_mul(self.a(x), self.b(x))"),
+    ("return F.gelu(self.a(x)) * self.b(x)", "nn.SiLU()", 'gated_mul(self.a(x), self.b(x), "gelu")'),
+    ('return self.b(x) * F.gelu(self.a(x), approximate="tanh")', "nn.SiLU()", 'self.b(x), "gelu_tanh")'),
+    ("return self.b(x) * self.act(self.a(x))", "nn.SiLU()", "gated_mul(self.a(x), self.b(x), self.act)"),
+    (GATE, "Act()", 'gated_mul(self.a(x), self.b(x), self.act, silu="model.Act")'),
+    (TWO, "nn.ModuleList([Gate(Act()), Gate(Act())])", 'gated_mul(x, x, self.act, silu="model.Act")'),
+]
+OTHER_GATES = [
+    ("return F.silu(self.a(x)) * 2.0", "Act()", ""),
+    ("return F.relu(self.a(x)) * self.b(x)", "Act()", ""),
+    ("return F.silu(self.a(x)) + self.b(x)", "Act()", ""),
+    ("return (lambda g: g * self.b(x))(F.silu(self.a(x)))", "Act()", "not one product on one line"),
+    ("return F.gelu(self.a(x), approximate=self.mode) * self.b(x)", "Act()", "not one product"),
+    (GATE, "local(1.0)[1]", "may compute something else"),
+    (GATE, "Configured(nn.functional.silu)", "may compute something else"),
+    (TWO, "nn.ModuleList([Gate(Act()), Gate(OtherAct())])", "may compute something else"),
+]
 
 
-@pytest.mark.parametrize("norm", cases(OTHER_NORMS))
-def test_what_computes_something_else_is_no_norm(tmp_path: Path, norm: str) -> None:
-    assert sites(target(tmp_path, norm=norm), "rms_norm") == []
-
-
-GATES = """
-- F.silu(self.a(x)) * self.b(x)  => gated_mul(self.a(x), self.b(x))
-- F.gelu(self.a(x)) * self.b(x)  => gated_mul(self.a(x), self.b(x), "gelu")
-- self.b(x) * F.gelu(self.a(x), approximate="tanh")  => gated_mul(self.a(x), self.b(x), "gelu_tanh")
-- self.b(x) * self.act(self.a(x))  => gated_mul(self.a(x), self.b(x), self.act)
-"""
-
-
-@pytest.mark.parametrize(("gate", "wanted"), cases(GATES))
-def test_a_gate_becomes_one_call(tmp_path: Path, gate: str, wanted: str) -> None:
-    before = target(tmp_path, f"return {gate}")
+@pytest.mark.parametrize(("forward", "act", "wanted"), GATES)
+def test_a_gate_becomes_one_call_that_names_a_class_of_the_target(
+    tmp_path: Path, forward: str, act: str, wanted: str
+) -> None:
+    before = target(tmp_path, forward, act=act)
     after = rewritten(before, "gated_activation")
     assert wanted in after.text()
     assert same_results(before, after)
 
 
-@pytest.mark.parametrize(
-    "gate", ["F.silu(self.a(x)) * 2.0", "F.relu(self.a(x)) * self.b(x)", "F.silu(self.a(x)) + self.b(x)"]
-)
-def test_what_is_no_such_gate_is_no_site(tmp_path: Path, gate: str) -> None:
-    assert sites(target(tmp_path, f"return {gate}"), "gated_activation") == []
-
-
-# -- gates
-
-
-@pytest.mark.parametrize("act", [nn.GELU(), nn.GELU(approximate="tanh"), nn.ReLU(), nn.SiLU()], ids=str)
-def test_a_model_of_another_configuration_keeps_its_activation(tmp_path: Path, act: nn.Module) -> None:
-    before = target(tmp_path, GATE)
-    after = rewritten(before, "gated_activation")
-    assert "gated_mul(self.a(x), self.b(x), self.act)" in after.text()
-    results = [called(tree, lambda model: setattr(model, "act", act)) for tree in (before, after)]
-    assert torch.equal(*results)
-
-
-def test_hooks_of_the_activation_are_called(tmp_path: Path) -> None:
-    before = target(tmp_path, GATE)
-    doubled = lambda model: model.act.register_forward_hook(lambda module, given, out: out * 2)  # noqa: E731
-    assert torch.equal(*(called(tree, doubled) for tree in (before, rewritten(before, "gated_activation"))))
-
-
-TWO = "return self.act[0](x) + self.act[1](x)"
-
-
-@pytest.mark.parametrize(
-    ("forward", "act", "call"),
-    [
-        (GATE, "Act()", 'gated_mul(self.a(x), self.b(x), self.act, silu="model.Act")'),
-        (GATE, "nn.SiLU()", "gated_mul(self.a(x), self.b(x), self.act)"),
-        (TWO, "nn.ModuleList([Gate(Act()), Gate(Act())])", 'gated_mul(x, x, self.act, silu="model.Act")'),
-    ],
-)
-def test_a_class_of_the_targets_own_is_named_where_there_is_one(
-    tmp_path: Path, forward: str, act: str, call: str
-) -> None:
+@pytest.mark.parametrize(("forward", "act", "why"), OTHER_GATES)
+def test_what_is_no_such_gate_or_may_be_another_stays(tmp_path: Path, forward: str, act: str, why: str) -> None:
     before = target(tmp_path, forward, act=act)
-    after = rewritten(before, "gated_activation")
-    assert call in after.text() and same_results(before, after)
-
-
-@pytest.mark.parametrize(
-    ("forward", "act"),
-    [
-        (GATE, "local(1.0)[1]"),
-        (GATE, "Configured(nn.functional.silu)"),
-        (TWO, "nn.ModuleList([Gate(Act()), Gate(OtherAct())])"),
-    ],
-)
-def test_an_activation_that_is_not_one_and_the_same_stays(tmp_path: Path, forward: str, act: str) -> None:
-    before = target(tmp_path, forward, act=act)
-    for site in sites(before, "gated_activation"):
-        with pytest.raises(CannotRewrite, match="may compute something else"):
-            kernels.rewrite(before.tree, site)
-
-
-@pytest.mark.parametrize(
-    "forward",
-    [
-        "return (lambda g: g * self.b(x))(F.silu(self.a(x)))",
-        "return F.gelu(self.a(x), approximate=self.mode) * self.b(x)",
-        "return F.silu(self.a(x)) * 2 + F.gelu(self.b(x), approximate=self.mode) * self.b(x)",
-    ],
-)
-def test_a_gate_in_two_steps_or_of_a_kind_that_is_an_attribute_stays(tmp_path: Path, forward: str) -> None:
-    before = target(tmp_path, forward)
-    for site in sites(before, "gated_activation"):
-        with pytest.raises(CannotRewrite):
+    found = sites(before, "gated_activation")
+    assert why or found == []
+    for site in found:
+        with pytest.raises(CannotRewrite, match=why):
             kernels.rewrite(before.tree, site)
 
 
@@ -240,90 +162,84 @@ def test_of_two_gates_on_a_line_each_gets_its_own_activation(tmp_path: Path) -> 
     assert 'F.silu(self.a(x)) * self.b(x) + gated_mul(self.b(x), self.a(x), "gelu")' in text
 
 
+def doubled(name: str) -> Callable[[Any], object]:
+    return lambda model: getattr(model, name).register_forward_hook(lambda module, given, out: out * 2)
+
+
+@pytest.mark.parametrize("act", [nn.GELU(), nn.GELU(approximate="tanh"), nn.ReLU(), nn.SiLU(), None], ids=str)
+def test_a_model_of_another_configuration_keeps_its_activation(tmp_path: Path, act: nn.Module | None) -> None:
+    before = target(tmp_path, GATE)
+    after = rewritten(before, "gated_activation")
+    change = doubled("act") if act is None else lambda model: setattr(model, "act", act)
+    assert torch.equal(*(called(tree, change) for tree in (before, after)))
+
+
 # -- norms
 
-
-FLAGS = """
-- return (1 + self.gain if self.unit else self.gain) * self._normed(h)  => self.unit = False
-- return self.gain * self.scale * self._normed(h)  => self.scale = 1.0
-- return self.gain * getattr(self, f'_{self.kind}ed', self._normed)(h)  => self.kind = 'rms'
-- return self.gain * self.normed(h)  => self.normed = self._normed
-- return self.gain * self._normed(h) if not self.training else h  => pass
-- return vars(self).get('scale', 1) * getattr(self, 'scale', 1) * self.gain * self._normed(h)  => pass
+HALF = "(torch.randn(2, 5, 16).bfloat16(),)"
+LLAMA = """n = h.float() * torch.rsqrt(h.float().pow(2).mean(-1, keepdim=True) + self.tiny)
+return self.gain * n.to(h.dtype)"""
+GEMMA = """n = h.float() / torch.sqrt((h.float() ** 2).mean(-1, keepdim=True) + self.tiny)
+return (n * (1.0 + self.gain.float())).type_as(h)"""
+ONCE = "\n        if fused is not None:\n            return fused\n"
+OWN = " if type(self) is __class__ else None"  # a subclass may replace what helps
+NORMS = f"""
+- {LLAMA}
+  => fused = rms_norm(h, self.gain, self.tiny, only="float32"){ONCE}
+- {GEMMA}
+  => fused = rms_norm(h, self.gain, self.tiny, offset=1.0, only="float32"){ONCE}
+- self.width = 16; return self.gain * F.rms_norm(h, (self.width,), None, self.tiny)
+  => rms_norm(h, self.gain, self.tiny, only="float32")
+- type(self).least = 1e-3; return self.gain * F.rms_norm(h, self.gain.shape, None, self.least)
+  => rms_norm(h, self.gain, self.least, only="float32")
+- self.shift = None; return F.layer_norm(h, self.gain.shape, self.gain, self.shift, self.tiny)
+  => ratchet_layer_norm(h, self.gain, self.shift, self.tiny, only="float32")
+- return F.layer_norm(h, self.shape, self.gain, None, self.tiny)
+  => fused = ratchet_layer_norm(h, self.gain, None, self.tiny, only="float32"){OWN}
+- {PLAIN}
+  => fused = rms_norm(h, self.gain, self.tiny, only="float32"){OWN}
+- return self.gain * (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-5))
+  => fused = rms_norm(h, self.gain, 1e-05, only="float32"){ONCE}
+"""
+OTHER_NORMS = """
+- h = h - h.mean(-1, keepdim=True); n = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6); return self.gain * n
+- return self.gain * h / (h.pow(2).mean(-1, keepdim=True).sqrt() + 1e-3)
+- return self.gain * h / (h.abs().mean(-1, keepdim=True) + self.tiny)
+- self.unit = False; return (1 + self.gain if self.unit else self.gain) * self._normed(h)
+- self.scale = 1.0; return self.gain * self.scale * self._normed(h)
+- self.kind = 'rms'; return self.gain * getattr(self, f'_{self.kind}ed', self._normed)(h)
+- self.normed = self._normed; return self.gain * self.normed(h)
+- return self.gain * self._normed(h) if not self.training else h
+- return vars(self).get('scale', 1) * getattr(self, 'scale', 1) * self.gain * self._normed(h)
+- self.bias = None; return F.layer_norm(h, self.shape, self.gain, None if self.bias is None else -self.bias, self.tiny)
 """
 
 
-@pytest.mark.parametrize(("norm", "setup"), cases(FLAGS))
-def test_a_class_that_a_flag_may_change_is_no_norm(tmp_path: Path, setup: str, norm: str) -> None:
-    assert sites(target(tmp_path, norm=norm, norm_setup=setup), "rms_norm") == []
+def with_norm(tmp_path: Path, norm: str) -> Target:
+    """A first line that begins with an attribute is one of the constructor."""
+    setup, _, rest = norm.partition("\n") if norm.startswith(("self.", "type(")) else ("pass", "", norm)
+    return target(tmp_path, norm=rest, norm_setup=setup)
+
+
+@pytest.mark.parametrize(("norm", "wanted"), cases(NORMS))
+def test_a_norm_is_recognised_by_its_numbers(tmp_path: Path, norm: str, wanted: str) -> None:
+    before = with_norm(tmp_path, norm)
+    kind = "layer_norm" if "layer_norm" in wanted else "rms_norm"
+    site = only(sites(before, kind))
+    assert (site.module_class, site.detail["weight"]) == ("Scale", "gain")
+    after = rewritten(before, kind)
+    assert wanted in after.text()
+    assert same_results(before, after), "off the GPU the class's own code runs"
+
+
+@pytest.mark.parametrize("norm", cases(OTHER_NORMS))
+def test_what_computes_something_else_or_has_a_flag_is_no_norm(tmp_path: Path, norm: str) -> None:
+    found = with_norm(tmp_path, norm)
+    assert sites(found, "rms_norm") == sites(found, "layer_norm") == []
 
 
 def test_a_class_that_a_function_makes_is_no_norm(tmp_path: Path) -> None:
     assert sites(target(tmp_path, "return self.act(x)", act="local(1.0)[0]"), "rms_norm") == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "norm", "setup", "call"),
-    [
-        (
-            "layer_norm",
-            "return F.layer_norm(h, self.gain.shape, self.gain, self.shift, self.tiny)",
-            "self.shift = None",
-            'ratchet_layer_norm(h, self.gain, self.shift, self.tiny, only="float32")',
-        ),
-        (
-            "rms_norm",
-            "return self.gain * F.rms_norm(h, (self.width,), None, self.tiny)",
-            "self.width = 16",
-            'rms_norm(h, self.gain, self.tiny, only="float32")',
-        ),
-        (
-            "rms_norm",
-            "return self.gain * F.rms_norm(h, self.gain.shape, None, self.least)",
-            "type(self).least = 1e-3",
-            'rms_norm(h, self.gain, self.least, only="float32")',
-        ),
-    ],
-)
-def test_what_is_read_and_known_is_no_flag(tmp_path: Path, kind: str, norm: str, setup: str, call: str) -> None:
-    before = target(tmp_path, norm=norm, norm_setup=setup)
-    after = rewritten(before, kind)
-    assert call in after.text() and same_results(before, after)
-
-
-def test_a_bias_that_would_be_something_else_is_a_flag(tmp_path: Path) -> None:
-    norm = "return F.layer_norm(h, self.gain.shape, self.gain, None if self.shift is None else -self.shift, self.tiny)"
-    assert sites(target(tmp_path, norm=norm, norm_setup="self.shift = None"), "layer_norm") == []
-
-
-LINE = "fused = {}(h, self.gain, {}) if type(self) is __class__ else None"
-
-
-@pytest.mark.parametrize(
-    ("kind", "norm", "call"),
-    [
-        ("rms_norm", PLAIN, LINE.format("rms_norm", 'self.tiny, only="float32"')),
-        (
-            "layer_norm",
-            "return F.layer_norm(h, self.shape, self.gain, None, self.tiny)",
-            LINE.format("ratchet_layer_norm", 'None, self.tiny, only="float32"'),
-        ),
-        (
-            "rms_norm",
-            "return self.gain * (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-5))",
-            'fused = rms_norm(h, self.gain, 1e-05, only="float32")\n',
-        ),
-    ],
-)
-def test_subclasses_run_their_own_code_where_they_may_replace_some(
-    tmp_path: Path, kind: str, norm: str, call: str
-) -> None:
-    before = target(tmp_path, norm=norm)
-    after = rewritten(before, kind)
-    assert call in after.text() and same_results(before, after)
-
-
-HALF = "(torch.randn(2, 5, 16).bfloat16(),)"
 
 
 def test_the_dtype_in_which_a_norm_was_seen_is_said(tmp_path: Path) -> None:
@@ -374,12 +290,9 @@ def test_a_sum_before_another_norm_is_not_fused(tmp_path: Path, forward: str, no
     before = target(tmp_path, forward)
     after = rewritten(before, "add_rms").with_files({"ratchet_ops/rms_norm.py": KERNEL})
     assert 'if is_exactly(self.scale, "model.Scale"):' in after.text()
-    if norm is None:
-        doubled = lambda model: model.scale.register_forward_hook(lambda module, given, out: out * 2)  # noqa: E731
-        assert torch.equal(*(called(tree, doubled) for tree in (before, after)))
-        assert same_results(before, after), "the stand-in, where nobody looks"
-    else:
-        assert torch.equal(*(called(tree, lambda model: setattr(model, "scale", norm)) for tree in (before, after)))
+    change = doubled("scale") if norm is None else lambda model: setattr(model, "scale", norm)
+    assert torch.equal(*(called(tree, change) for tree in (before, after)))
+    assert same_results(before, after), "the stand-in, where its class is the one that was seen"
 
 
 # -- rotations

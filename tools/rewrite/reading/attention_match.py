@@ -14,7 +14,7 @@ from tools.rewrite import CannotRewrite
 from tools.rewrite.reading import spelling
 from tools.rewrite.reading.analysis import Analysis, Kind
 from tools.rewrite.reading.flow import Block, Ref
-from tools.rewrite.reading.syntax import base_name, dotted, walk
+from tools.rewrite.reading.syntax import base_name, dotted, names_in, walk
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ class Attention:
     masks: list[Mask] = field(default_factory=list)  # innermost first
     dropout: str = ""
     visited: set[int] = field(default_factory=set)
+
+    def check_stable(self, node: cst.CSTNode, since: int, what: str) -> None:
+        """Raises: CannotRewrite where its names may mean something else at the product with V."""
+        if not self.block.is_stable(names_in(node), since, self.at):
+            raise CannotRewrite(f"{what} changes before the product with V")
 
 
 class Matcher:

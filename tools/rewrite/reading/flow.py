@@ -77,14 +77,10 @@ class Block:
     def assigned_to(self, name: cst.BaseExpression, before: int) -> Ref | None:
         """The definition of a name that is an assignment to it alone; None for anything else."""
         found = self.definition(name.value, before) if isinstance(name, cst.Name) else None
-        value = assigned(self.body[found.at]) if found is not None else None
-        plain = (
-            found is not None
-            and value is not None
-            and value[1] is found.expr
-            and (found.item, found.when) == (None, None)
-        )
-        return found if plain else None
+        if found is None or found.item is not None:
+            return None
+        value = assigned(self.body[found.at])
+        return found if value is not None and value[1] is found.expr else None
 
     def _guarded(self, statement: Statement, name: str, at: int) -> Ref | None:
         """`if x is not None: name = value` without an else."""

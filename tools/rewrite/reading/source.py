@@ -169,21 +169,16 @@ class SourceFile:
 
     def _imported_function(self, name: str) -> tuple[SourceFile, cst.FunctionDef] | None:
         """The function a `from module import name` brings in, when that module is a file of the target."""
-        for node in (n for s in self.module.body for n in simple_statements(s, cst.ImportFrom)):
-            if isinstance(node.names, cst.ImportStar) or name not in imported_names(node):
-                continue
-            symbol = next(a.evaluated_name for a in node.names if (a.evaluated_alias or a.evaluated_name) == name)
-            folder = PurePosixPath(self.path).parent
-            for _ in node.relative[1:]:
-                folder = folder.parent
-            parts = dotted(node.module).split(".") if node.module is not None else []
-            roots = [folder] if node.relative else [folder, PurePosixPath()]
-            for root in roots:
-                for path in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):
-                    if parts and (self.tree / path).is_file():
-                        other = SourceFile(self.tree, str(path))
-                        function = other.function(symbol)
-                        return (other, function) if function is not None else None
+        origin, _, symbol = self.imports.get(name, "").rpartition(".")
+        module, folder = origin.lstrip("."), PurePosixPath(self.path).parent
+        level = len(origin) - len(module)
+        roots = [folder, *folder.parents][level - 1 : level] if level else [folder, PurePosixPath()]
+        for place in [root.joinpath(*module.split(".")) for root in roots if module]:
+            for path in (place.with_suffix(".py"), place / "__init__.py"):
+                if (self.tree / path).is_file():
+                    other = SourceFile(self.tree, str(path))
+                    function = other.function(symbol)
+                    return (other, function) if function is not None else None
         return None
 
     def qualified(self, node: cst.CSTNode) -> str:

@@ -115,21 +115,17 @@ def dotted(node: cst.CSTNode) -> str:
 
 
 def import_table(module: cst.Module) -> dict[str, str]:
-    """What each name imported at the top level stands for, absolute imports only."""
+    """What each name imported at the top level stands for; a relative import begins with its dots."""
     table: dict[str, str] = {}
     for statement in module.body:
         for node in simple_statements(statement, cst.Import):
             for alias in node.names:
-                if alias.evaluated_alias:
-                    table[alias.evaluated_alias] = alias.evaluated_name
-                else:
-                    head = alias.evaluated_name.split(".")[0]
-                    table[head] = head
+                head = alias.evaluated_name.split(".")[0]
+                table[alias.evaluated_alias or head] = alias.evaluated_name if alias.evaluated_alias else head
         for source in simple_statements(statement, cst.ImportFrom):
-            if not isinstance(source.names, cst.ImportStar) and source.module is not None and not source.relative:
-                for alias in source.names:
-                    name = alias.evaluated_alias or alias.evaluated_name
-                    table[name] = f"{dotted(source.module)}.{alias.evaluated_name}"
+            origin = "." * len(source.relative) + (f"{dotted(source.module)}." if source.module is not None else "")
+            for alias in () if isinstance(source.names, cst.ImportStar) else source.names:
+                table[alias.evaluated_alias or alias.evaluated_name] = f"{origin}{alias.evaluated_name}"
     return table
 
 
