@@ -250,10 +250,6 @@ class Copies(Found):
     users: list[_Text]
 
 
-class Zeros(Found):
-    """Tensors of zeros, made at one place, that were written to before anything read them."""
-
-
 class Constant(Found):
     """Operations whose operands all come from shapes."""
 
@@ -324,7 +320,8 @@ class Observation(_Row):
     attention: list[Attention] = Field(max_length=_MOST_ROWS)
     repeats: list[Repeated] = Field(max_length=_MOST_ROWS)
     copies: list[Copies] = Field(max_length=_MOST_ROWS)
-    zeros: list[Zeros] = Field(max_length=_MOST_ROWS)
+    zeros: list[Found] = Field(max_length=_MOST_ROWS)
+    """Made at one place, and written to before anything read them."""
     constants: list[Constant] = Field(max_length=_MOST_ROWS)
     again: list[Again] = Field(max_length=_MOST_ROWS)
     padding: list[Padding] = Field(max_length=_MOST_ROWS)

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.proposers import Platform, ProposalRequest
-from agent.proposers.playbook import Playbook
+from agent.proposers import Platform
 from agent.step_names import STEPS
+from tests.agent.proposed import propose
 from tests.observed import Target, same_results
-from tools.candidate import Candidate
 from tools.diff.patch import AppliedPatch, PatchRules, plan_patch, tree_reader
 
 pytestmark = pytest.mark.slow
@@ -91,28 +90,14 @@ SPELLINGS = {
 }
 
 
-def target(tmp_path: Path, name: str) -> Target:
-    made = Target.of_model(tmp_path / "tree", MODEL.lstrip(), inputs="(torch.randn(2, 6, 16),)")
-    text = SPELLINGS[name](MODEL.lstrip())
-    encoding = "latin-1" if name == "Latin-1" else "utf-8"
-    (made.tree / "model.py").write_bytes(text.encode(encoding))
-    return made
-
-
-def candidates(found: Target) -> list[Candidate]:
-    seen = found.observe()
-    platform = Platform(device="cuda", triton=True, cpp_compiler=True)
-    made = []
-    for step in STEPS:
-        request = ProposalRequest(step, found.tree, found.tree, "bench.py", True, seen, platform, (), [{}])
-        made += [] if step == "compile_model" else Playbook().propose(request)[0]
-    return made
-
-
 @pytest.mark.parametrize("name", list(SPELLINGS))
 def test_what_is_proposed_applies_and_computes_the_same(tmp_path: Path, name: str) -> None:
-    before = target(tmp_path, name)
-    proposed = candidates(before)
+    before = Target.of_model(tmp_path / "tree", MODEL.lstrip(), inputs="(torch.randn(2, 6, 16),)")
+    text = SPELLINGS[name](MODEL.lstrip())
+    (before.tree / "model.py").write_bytes(text.encode("latin-1" if name == "Latin-1" else "utf-8"))
+    seen, platform = before.observe(), Platform(device="cuda", triton=True, cpp_compiler=True)
+    steps = [step for step in STEPS if step != "compile_model"]
+    proposed = [candidate for step in steps for candidate in propose(before, step, seen, platform)[0]]
     assert proposed, "something can be done for each of them"
     for candidate in proposed:
         plan = plan_patch(candidate.diff, tree_reader(before.tree), PatchRules())

@@ -21,6 +21,7 @@ from tools.rewrite import CannotRewrite
 from tools.rewrite.memoise import Memoiser
 from tools.rewrite.ops_package import FROM_SHAPES
 from tools.rewrite.reading.analysis import FACTORIES, PLAIN_FUNCTIONS, PURE
+from tools.rewrite.reading.flow import Block
 from tools.rewrite.reading.memory import escaping, touched
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import (
@@ -31,7 +32,6 @@ from tools.rewrite.reading.syntax import (
     find_blocks,
     imported_names,
     parameters,
-    statements,
     walk,
 )
 from tools.rewrite.sites import at_frame
@@ -127,9 +127,13 @@ def _moved(source: SourceFile, function: cst.FunctionDef, site: Site) -> _Moved:
 
 
 def _moved_from(source: SourceFile, function: cst.FunctionDef, site: Site, begin: int) -> _Moved:
-    block = _block_around(source, statements(function), [begin, site.line])
-    inside = [at for at, s in enumerate(block) if any(source.spans(s, line) for line in (begin, site.line))]
-    body = block[inside[0] : inside[-1] + 1]
+    block = Block(source, function, begin, site.line)
+    if any(isinstance(statement, (cst.For, cst.While)) for statement in block.around):
+        raise CannotRewrite("that is decided in each step of a loop")
+    if any(isinstance(statement, (cst.Try, cst.TryStar)) for statement in block.around):
+        raise CannotRewrite("an error in the middle of it would be handled")
+    inside = [at for at, s in enumerate(block.body) if any(source.spans(s, line) for line in (begin, site.line))]
+    body = block.body[inside[0] : inside[-1] + 1]
     local = source.stores(function.body) | {p.name.value for p in parameters(function)}
     many = {p.name.value for p in (function.params.star_arg, function.params.star_kwarg) if isinstance(p, cst.Param)}
     plain = {name.partition(".")[0] for name in site.detail["plain_attributes"]}
@@ -144,7 +148,7 @@ def _moved_from(source: SourceFile, function: cst.FunctionDef, site: Site, begin
     wanted = sorted(stored & source.used_outside(function, body))
     needed, sure = _read_and_made(source, body, set())
     before = (needed & local - {"self"}) | (set(wanted) - sure)  # those may be what they were
-    unknown = before - _made_above(source, function, body[0])
+    unknown = before - _made_above(block, body[0])
     if others := _globals(source, body) - local:
         raise CannotRewrite(f"{min(others)} may be changed, or may not be there")
     if unknown or before & many:
@@ -157,20 +161,6 @@ def _moved_from(source: SourceFile, function: cst.FunctionDef, site: Site, begin
     if perhaps := attributes - {name for s in body for node in _surely(s) if (name := _of_self(node))}:
         raise CannotRewrite(f"self.{min(perhaps)} may not be there")
     return _Moved(body, before, wanted)
-
-
-def _block_around(source: SourceFile, body: Sequence[Statement], lines: Sequence[int]) -> Sequence[Statement]:
-    """The innermost block that holds all these lines. Raises: CannotRewrite within a loop or a try."""
-    for statement in body:
-        for block in find_blocks(statement):
-            first, last = source.lines(block)
-            if all(first <= line <= last for line in lines):
-                if isinstance(statement, (cst.For, cst.While)):
-                    raise CannotRewrite("that is decided in each step of a loop")
-                if isinstance(statement, (cst.Try, cst.TryStar)):
-                    raise CannotRewrite("an error in the middle of it would be handled")
-                return _block_around(source, block.body, lines)
-    return body
 
 
 def _check_form(source: SourceFile, statement: cst.CSTNode) -> None:
@@ -232,14 +222,12 @@ def _read_and_made(source: SourceFile, body: Sequence[cst.CSTNode], made: set[st
     return needed, made
 
 
-def _made_above(source: SourceFile, function: cst.FunctionDef, first: Statement) -> set[str]:
-    """Names that surely have a value there."""
-    begin, found = source.lines(first)[0], {p.name.value for p in parameters(function)}
-    block = statements(function)
-    while block:
-        found = _read_and_made(source, [s for s in block if source.lines(s)[1] < begin], found)[1]
-        around = [b for s in block for b in find_blocks(s) if source.spans(b, begin)]
-        block = around[0].body if around else ()
+def _made_above(block: Block, first: Statement) -> set[str]:
+    """Names that surely have a value before a statement of the block."""
+    source, found = block.source, {p.name.value for p in parameters(block.function)}
+    begin = source.lines(first)[0]
+    for body in block.levels:
+        found = _read_and_made(source, [s for s in body if source.lines(s)[1] < begin], found)[1]
     return found
 
 

@@ -64,17 +64,12 @@ class _Swap(cst.CSTTransformer):
         super().__init__()
         self.source, self.is_outside, self.names = source, is_outside, FreshNames(taken | {"self"})
         self.parameters: dict[str, str] = {}
-        self._labels: set[int] = set()  # keywords and attribute names: identifiers, but no variables
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, cst.Arg) and node.keyword is not None:
-            self._labels.add(id(node.keyword))
-        elif isinstance(node, cst.Attribute):
-            self._labels.add(id(node.attr))
         return not self._is_swapped(node)
 
     def _is_swapped(self, node: cst.CSTNode) -> bool:
-        return id(node) not in self._labels and self.is_outside(node)
+        return self.is_outside(node) and (not isinstance(node, cst.Name) or self.source.is_value(node))
 
     def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> cst.CSTNodeT:
         if not self._is_swapped(original_node):

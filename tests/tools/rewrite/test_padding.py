@@ -6,30 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.observed import Target, only, same_results
+from tests.observed import Target, only, rewritten, same_results
 from tools.rewrite import CannotRewrite, model_class, padding
 
-MODEL = """
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words, self.layer = nn.Embedding(50, 16), nn.Linear(16, 16)
-
-    def forward(self, words, mask{more}):
-        '''Means over words.'''
-        x = torch.tanh(self.layer(self.words(words)))
-        {end}
-"""
 POOLED = "return (x * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)"
 INPUTS = """(torch.randint(50, (3, 64)), (torch.arange(64) < torch.tensor([[9], [20], [3]])).long())"""
 
 
-def target(tmp_path: Path, end: str = POOLED, inputs: str = INPUTS, more: str = "") -> Target:
-    return Target.of_model(tmp_path / "tree", MODEL.replace("{end}", end).replace("{more}", more), inputs=inputs)
+def target(tree: Path, end: str = POOLED, inputs: str = INPUTS) -> Target:
+    """Means over words."""
+    body = f"x = torch.tanh(self.layer(self.words(words)))\n{end}"
+    init = "self.words, self.layer = nn.Embedding(50, 16), nn.Linear(16, 16)"
+    return Target.of_forward(tree, body, init, arguments="words, mask", inputs=inputs)
 
 
 def test_a_mask_that_pads_is_found_and_followed(tmp_path: Path) -> None:
@@ -61,17 +49,17 @@ def test_what_is_compiled_or_recorded_of_its_calls_is_spared_it(tmp_path: Path, 
 
 def test_a_mask_of_the_other_sense_is_one_too(tmp_path: Path) -> None:
     inputs = "(torch.randint(50, (3, 64)), torch.arange(64) >= torch.tensor([[9], [20], [3]]))"
-    end = "keep = (~mask)[:, :, None].float()\n        return (x * keep).sum(1) / keep.sum(1)"
+    end = "keep = (~mask)[:, :, None].float()\nreturn (x * keep).sum(1) / keep.sum(1)"
     before = target(tmp_path, end, inputs)
-    after = before.with_files(padding.rewrite(before.tree, only(padding.find(before.observe()))))
+    after = rewritten(before, padding)
     assert '@without_padding("words", "mask", mask="mask", padding=True)\n' in after.text()
     assert same_results(before, after)
 
 
 def test_a_mask_that_is_added_is_one_too_where_it_is_finite(tmp_path: Path) -> None:
-    end = "keep = mask.exp()[:, :, None]\n        return (x * keep).sum(1) / keep.sum(1)"
+    end = "keep = mask.exp()[:, :, None]\nreturn (x * keep).sum(1) / keep.sum(1)"
     before = target(tmp_path / "finite", end, INPUTS.replace(".long())", ".float().sub(1).mul(1e9))"))
-    after = before.with_files(padding.rewrite(before.tree, only(padding.find(before.observe()))))
+    after = rewritten(before, padding)
     assert 'mask="mask", padding=-1000000000.0)\n' in after.text() and same_results(before, after)
     infinite = target(tmp_path / "infinite", end, INPUTS.replace(".long())", ".float().log())"))
     assert padding.find(infinite.observe()) == []

@@ -33,19 +33,24 @@ class Ref:
 
 
 class Block:
-    """The statements around `line`, in the innermost block of the function that holds it."""
+    """The statements around some lines, in the innermost block of the function that holds all of them.
 
-    def __init__(self, source: SourceFile, function: cst.FunctionDef, line: int) -> None:
+    `levels` are the blocks from the function's own to this one, `around` the statements that they belong to.
+    """
+
+    def __init__(self, source: SourceFile, function: cst.FunctionDef, *lines: int) -> None:
         self.source, self.function = source, function
         self.body: Sequence[Statement] = statements(function)
-        while around := [
-            block
+        self.levels, self.around = [self.body], list[Statement]()
+        while inner := [
+            (statement, block.body)
             for statement in self.body
-            if source.spans(statement, line)
             for block in find_blocks(statement)
-            if source.spans(block, line)
+            if all(source.spans(block, line) for line in lines)
         ]:
-            self.body = around[0].body
+            statement, self.body = inner[0]
+            self.around.append(statement)
+            self.levels.append(self.body)
 
     # -- where a value comes from
 

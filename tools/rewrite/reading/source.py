@@ -220,11 +220,14 @@ class SourceFile:
         """Names bound or deleted anywhere below."""
         return _names(node, self._parsed.bound)
 
+    def is_value(self, name: cst.Name) -> bool:
+        """Whether an identifier is a variable, which attributes and the keywords of a call are not."""
+        return name in self._parsed.read or name in self._parsed.bound
+
     def used_outside(self, function: cst.FunctionDef, body: Sequence[Statement]) -> set[str]:
         """Names that a function reads or binds in other statements than these."""
         inside = {id(node) for statement in body for node in walk(statement)}
-        used = self._parsed.read | self._parsed.bound
-        return {n.value for n in find_all(function.body, cst.Name) if n in used and id(n) not in inside}
+        return {n.value for n in find_all(function.body, cst.Name) if self.is_value(n) and id(n) not in inside}
 
     # -- edits
 

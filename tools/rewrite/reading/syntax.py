@@ -163,14 +163,14 @@ def target_names(target: cst.BaseExpression) -> list[str] | None:
 
 def assigned(statement: cst.CSTNode) -> tuple[list[str], cst.BaseExpression] | None:
     """(names, value) of a line that is one plain assignment to names."""
-    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
-        return None
-    for assign in simple_statements(statement, cst.Assign):
-        names = target_names(assign.targets[0].target)
-        return (names, assign.value) if len(assign.targets) == 1 and names else None
-    for annotated in simple_statements(statement, cst.AnnAssign):
-        if isinstance(annotated.target, cst.Name) and annotated.value is not None:
-            return [annotated.target.value], annotated.value
+    match statement:
+        case cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(target=target)], value=value)]):
+            names = target_names(target)
+            return (names, value) if names else None
+        case cst.SimpleStatementLine(
+            body=[cst.AnnAssign(target=cst.Name(value=name), value=cst.BaseExpression() as value)]
+        ):
+            return [name], value
     return None
 
 
