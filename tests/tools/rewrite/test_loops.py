@@ -102,7 +102,7 @@ REFUSED = f"""
   for _ in range(1):
       while time > 0:
           time = time + dt
-  => not made beside
+  => depends on time
 - {START}
   while time > 0 and self.children:
       time = time + dt
