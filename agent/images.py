@@ -14,6 +14,7 @@ from sandbox.docker import image_check, images, requirements
 from sandbox.docker.engine import Engine
 from sandbox.docker.images import Image, Kind
 from sandbox.docker.requirements import Requirements
+from tools.plain_text import one_line
 
 _SHOWN = 12  # requirements, before "and 30 more"
 _KINDS: dict[str, Kind] = {"amd": "rocm", "nvidia": "cuda"}
@@ -89,7 +90,7 @@ def _about(wanted: Requirements) -> None:
     """Say what is installed for a target, and what is not."""
     _say(f"to install, from {', '.join(wanted.files)}:")
     for line in wanted.lines[:_SHOWN]:
-        _say(f"    {wording.one_line(line.partition(' --hash')[0], 100)}")
+        _say(f"    {one_line(line.partition(' --hash')[0], 100)}")
     if len(wanted.lines) > _SHOWN:
         _say(f"    and {len(wanted.lines) - _SHOWN} more")
     for line in wanted.left_out:

@@ -28,6 +28,7 @@ from agent.records import run_folder
 from agent.records.atomic_file import write_atomically
 from agent.reporting import wording
 from tools.judging.accept import SpeedupInterval
+from tools.plain_text import one_line
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS, PAGE = "results.jsonl", "RESULTS.md"
@@ -138,7 +139,7 @@ def page(rows: Iterable[Result]) -> str:
 def _line(row: Result) -> str:
     missing = "not measured" if row.kept else "–"
     over = [wording.speedup(each) if each else missing for each in (row.speedup, row.over_one_line)]
-    kept = wording.one_line("; ".join(row.kept) or row.outcome).replace("|", "\\|")
+    kept = one_line("; ".join(row.kept) or row.outcome).replace("|", "\\|")
     time = wording.duration(row.minutes * 60)
     return f"| {row.task} | {over[0]} | {over[1]} | {kept} | {time} | {row.date:%Y-%m-%d} | {row.commit} |"
 

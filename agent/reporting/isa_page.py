@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from agent.reporting.wording import count, one_line
+from agent.reporting.wording import count
 from tools.isa.compile import Compilations, Compiled
 from tools.isa.gate import faults_of
 from tools.isa.instructions import Counts
 from tools.isa.same_code import Difference
+from tools.plain_text import one_line
 
 WIDTH = 100
 _TOPIC = 13

@@ -14,6 +14,7 @@ from agent.errors import RunDamaged
 from agent.records import run_folder
 from agent.records.run_folder import RunFolder
 from agent.reporting import report, wording
+from tools.plain_text import one_line
 
 
 def lines(runs_dirs: Sequence[Path]) -> Iterator[str]:
@@ -24,7 +25,7 @@ def lines(runs_dirs: Sequence[Path]) -> Iterator[str]:
         return
     width = max(len(folder.run_id) for folder in folders)
     for folder in folders:
-        yield f"{folder.run_id:{width}}  {folder.status():11}  {wording.one_line(_about(folder))}"
+        yield f"{folder.run_id:{width}}  {folder.status():11}  {one_line(_about(folder))}"
 
 
 def _about(folder: RunFolder) -> str:

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on, as typed events. `open_progress.py` chooses how they are shown.
+"""Progress of a run as typed events, each with its wording. `open_progress.py` chooses how they are shown.
 
 No renderer has a thread: on a machine of two cores a display that redraws by itself would be measured along with the
 candidate.
@@ -7,15 +7,32 @@ candidate.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
+from agent.reporting import wording
 from agent.step_names import StepStatus
 from tools.judging.accept import SpeedupInterval
+from tools.plain_text import one_line
 
 
 @dataclass(frozen=True)
-class RunStarted:
+class Event:
+    """`words` are lines for a person, with whatever text the target or a model put into the fields."""
+
+    def words(self) -> list[str]:
+        raise NotImplementedError
+
+    def lines(self) -> list[str]:
+        """The words without control characters, one entry a line."""
+        return [one_line(line) for line in self.words()]
+
+
+def _measured(speedup: SpeedupInterval | None) -> str:
+    return "" if speedup is None else f", {wording.speedup(speedup)}"
+
+
+@dataclass(frozen=True)
+class RunStarted(Event):
     run_id: str
     target: str
     entry: str
@@ -26,67 +43,100 @@ class RunStarted:
     contained: bool
     resumed: bool = False
 
+    def words(self) -> list[str]:
+        verb = "resuming" if self.resumed else "run"
+        held = "contained" if self.contained else "uncontained, the target's code can do what you can do"
+        return [
+            f"{verb} {self.run_id}: {self.target}, entry {self.entry}, on {self.device}",
+            f"files of this run: {self.run_dir}",
+            f"sandbox {self.sandbox}: {held}",
+        ]
+
 
 @dataclass(frozen=True)
-class StepStarted:
+class StepStarted(Event):
     step: str
 
+    def words(self) -> list[str]:
+        return [f"step {self.step}"]
+
 
 @dataclass(frozen=True)
-class StepEnded:
+class StepEnded(Event):
     step: str
     status: StepStatus
     reason: str = ""
     kept: int = 0
 
+    def words(self) -> list[str]:
+        kept = f", {wording.count(self.kept, 'change')} kept" if self.kept else ""
+        return [f"step {self.step}: {self.status}{kept}{': ' + self.reason if self.reason else ''}"]
+
 
 @dataclass(frozen=True)
-class CandidateProposed:
+class CandidateProposed(Event):
     attempt: str
     step: str
     title: str
-    predicted_gain: float | None = None  # a speedup; None when nobody dared
+    predicted_gain: float | None = None  # as a speedup; None without a prediction
+
+    def words(self) -> list[str]:
+        predicted = "" if self.predicted_gain is None else f" (predicted {self.predicted_gain:.2f}×)"
+        return [f"candidate {self.attempt}: {self.title}{predicted}"]
 
 
 @dataclass(frozen=True)
-class Judging:
+class Judging(Event):
     """`what` is being judged ("candidate 7", "A/A", "torch.compile"), in which phase, how far along."""
 
     what: str
     phase: str
     done: int = 0
-    of: int = 0  # 0 when nobody knows
+    of: int = 0  # 0 where the end is not known
     unit: str = "restarts"
+
+    def words(self) -> list[str]:
+        done = f", {self.done} of {self.of} {self.unit}" if self.of else ""
+        return [f"judging {self.what}: {self.phase}{done}"]
 
 
 @dataclass(frozen=True)
-class Answering:
-    """A model is answering, and has said so much until now, its thoughts included."""
+class Answering(Event):
+    """`characters` of an answer so far, reasoning included."""
 
     model: str
     characters: int
 
+    def words(self) -> list[str]:
+        return [f"{self.model} is answering, {self.characters:,} characters"]
+
 
 @dataclass(frozen=True)
-class VerdictReached:
+class VerdictReached(Event):
     attempt: str
     title: str
     verdict: str
     why: str
     speedup: SpeedupInterval | None = None
 
+    def words(self) -> list[str]:
+        return [f"candidate {self.attempt} {self.verdict}{_measured(self.speedup)}: {self.why}"]
+
 
 @dataclass(frozen=True)
-class StackGrew:
+class StackGrew(Event):
     step: str
     title: str
     commit: str
     count: int  # changes on the stack, this one included
     speedup: SpeedupInterval | None = None
 
+    def words(self) -> list[str]:
+        return [f"stack: {self.count}. {self.title} [{self.commit[:10]}]{_measured(self.speedup)}"]
+
 
 @dataclass(frozen=True)
-class StackShrank:
+class StackShrank(Event):
     """A change that no longer earns its place in the whole."""
 
     title: str
@@ -94,14 +144,20 @@ class StackShrank:
     count: int  # changes left there
     why: str
 
+    def words(self) -> list[str]:
+        return [f"stack: {self.title} [{self.commit[:10]}] dropped, {self.count} left: {self.why}"]
+
 
 @dataclass(frozen=True)
-class Note:
+class Note(Event):
     text: str
 
+    def words(self) -> list[str]:
+        return [self.text]
+
 
 @dataclass(frozen=True)
-class RunEnded:
+class RunEnded(Event):
     outcome: str  # "3 changes kept", "nothing kept"
     report: str  # path of report.md
     branch: str | None = None  # None when nothing was kept, or when the target is no git repository
@@ -109,24 +165,19 @@ class RunEnded:
     speedup: SpeedupInterval | None = None  # of the whole stack over the unmodified target
     speedup_over_compile: SpeedupInterval | None = None
 
-
-Event = (
-    RunStarted
-    | StepStarted
-    | StepEnded
-    | CandidateProposed
-    | Judging
-    | Answering
-    | VerdictReached
-    | StackGrew
-    | StackShrank
-    | Note
-    | RunEnded
-)
+    def words(self) -> list[str]:
+        """The last line names the report and where the result is."""
+        gain = ""
+        if self.speedup is not None:
+            gain = f"{_measured(self.speedup)} over the unmodified target"
+        if self.speedup_over_compile is not None:
+            gain += f"{_measured(self.speedup_over_compile)} over the best plain torch.compile"
+        where = f", branch {self.branch}" if self.branch else f", result {self.result}" if self.result else ""
+        return [f"{self.outcome}{gain}", f"report {self.report}{where}"]
 
 
 class Progress:
-    """Where a run reports what it does; this base shows nothing. `emit` returns at once and raises for no event."""
+    """Receives the events of a run; this class drops them. `emit` returns at once and never raises for an event."""
 
     def emit(self, event: Event) -> None:
         return
@@ -134,15 +185,13 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         return
 
 
 @dataclass
 class Display:
-    """What is being judged at the moment, for whoever watches the run."""
+    """What is being judged at the moment."""
 
     progress: Progress
     subject: str = ""

@@ -7,7 +7,7 @@ refresh thread, because it would take a core away from what is being timed.
 from __future__ import annotations
 
 import time
-from types import TracebackType
+from collections.abc import Callable
 from typing import Self, TextIO
 
 from rich.console import Console, Group
@@ -30,7 +30,7 @@ from agent.reporting.progress import (
     StepStarted,
     VerdictReached,
 )
-from agent.reporting.progress_lines import Clock, candidate, describe
+from tools.plain_text import one_line
 
 REDRAW_S = 0.5
 MAX_WIDTH = 100
@@ -47,11 +47,11 @@ _MARKS = {
 class LiveView(Progress):
     """One picture at the bottom of the terminal; verdicts and notes scroll by above it."""
 
-    def __init__(self, stream: TextIO, clock: Clock = time.monotonic, console: Console | None = None) -> None:
+    def __init__(
+        self, stream: TextIO, clock: Callable[[], float] = time.monotonic, console: Console | None = None
+    ) -> None:
         self._console = console or Console(file=stream, highlight=False)
-        self._clock = clock
-        self._start = clock()
-        self._drawn = float("-inf")
+        self._clock, self._start, self._drawn = clock, clock(), float("-inf")
         self._run: RunStarted | None = None
         self._steps: dict[str, tuple[str, str]] = {}  # name to status and reason
         self._candidate: CandidateProposed | None = None
@@ -74,7 +74,6 @@ class LiveView(Progress):
             case RunStarted():
                 self._run = event
                 self._steps = dict.fromkeys(event.steps, ("waiting", ""))
-                self._above(event)
             case StepStarted():
                 self._steps[event.step] = ("running", "")
                 self._candidate = self._judging = None
@@ -88,21 +87,16 @@ class LiveView(Progress):
                 self._judging = event
             case VerdictReached():
                 self._judging = None
-                self._above(event)
             case StackGrew():
                 self._stack.append(event)
             case StackShrank():
                 self._stack = [grown for grown in self._stack if grown.commit != event.commit]
-                self._above(event)
-            case Note():
-                self._above(event)
             case RunEnded():
                 self._candidate = self._judging = None
-                self._ending = describe(event)
-
-    def _above(self, event: Event) -> None:
-        for line in describe(event):
-            self._console.print(Text(line))
+                self._ending = event.lines()
+        if isinstance(event, RunStarted | VerdictReached | StackShrank | Note):
+            for line in event.lines():
+                self._console.print(Text(line))
 
     def picture(self) -> Group:
         """What is drawn; text is never read as markup, because titles may come from a target or a model."""
@@ -113,9 +107,9 @@ class LiveView(Progress):
             lines.append(Text(f"ratchet {self._run.run_id}  {self._run.device}  {elapsed}", style="bold"))
         lines += [self._step(number, step) for number, step in enumerate(self._steps, start=1)]
         if self._candidate is not None:
-            lines.append(Text(wording.one_line(f"candidate {self._candidate.attempt}: {candidate(self._candidate)}")))
+            lines += [Text(line) for line in self._candidate.lines()]
         if self._judging is not None:
-            lines += [Text(line, style="cyan") for line in describe(self._judging)]
+            lines += [Text(line, style="cyan") for line in self._judging.lines()]
         lines += [self._grown(grown, width) for grown in self._stack]
         for line in lines:
             line.truncate(width, overflow="ellipsis")
@@ -127,13 +121,13 @@ class LiveView(Progress):
         said = reason or ("" if status in ("waiting", "running", "done") else status)
         name = f" {number:2} {step:{max(map(len, self._steps))}}  "
         running = style if status == "running" else ""
-        return Text.assemble((mark, style), (name, running), (wording.one_line(said), "dim"))
+        return Text.assemble((mark, style), (name, running), (one_line(said), "dim"))
 
     def _grown(self, grown: StackGrew, width: int) -> Text:
         """The gain and the commit stay, whatever the length of the title."""
         gain = "" if grown.speedup is None else wording.speedup(grown.speedup)
         start, end = f"stack {grown.count:2}  ", f"  {gain:24} {grown.commit[:10]}"
-        title = Text(wording.one_line(grown.title))
+        title = Text(one_line(grown.title))
         title.truncate(max(width - len(start) - len(end), 1), overflow="ellipsis", pad=True)
         return Text.assemble(start, title, (end, "green"))
 
@@ -141,9 +135,7 @@ class LiveView(Progress):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._live.update(self.picture(), refresh=True)
         self._live.stop()
         for line in self._ending:

@@ -1,13 +1,12 @@
-"""How numbers and foreign text are said to a person: with a unit, with their uncertainty, on one clean line.
+"""Numbers for a person, with their unit and uncertainty.
 
-Does not flatter: a bound of an interval is rounded outwards, so that "1.30" is never said for 1.296.
+A bound of an interval is rounded outwards, so that "1.30" is never said for 1.296.
 """
 
 from __future__ import annotations
 
 import math
 
-from tools import plain_text
 from tools.judging.accept import SpeedupInterval
 
 
@@ -50,15 +49,6 @@ def gibibytes(size_bytes: int) -> str:
 def count(number: int, one: str, many: str = "") -> str:
     """`1 change`, `3 changes`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def one_line(text: str, width: int = 0) -> str:
-    """`text` without line breaks and control characters, cut to `width` columns when that is above 0.
-
-    Titles and messages may come from a target or a model: an escape sequence among them would write to the
-    terminal of the person who reads it.
-    """
-    return plain_text.one_line(text, width)
 
 
 def _down(value: float, digits: int) -> str:

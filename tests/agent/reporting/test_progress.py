@@ -13,23 +13,24 @@ import pytest
 from rich.console import Console
 
 from agent.reporting import progress as p
-from agent.reporting.open_progress import open_progress
-from agent.reporting.progress_lines import JsonLines, PlainLines
+from agent.reporting.open_progress import JsonLines, PlainLines, open_progress
 from agent.reporting.progress_live import MAX_WIDTH, LiveView
 from tests.agent.reporting.sample_report import interval
 
 ROOT = Path(__file__).resolve().parents[3]
 GAIN = interval(1.32, 1.28, 1.37)
+GREW = p.StackGrew("audit_compute", "hoist the rotary tables", "0123456789abcdef", 1, GAIN)
 STORY: tuple[p.Event, ...] = (
     p.RunStarted("run-1", "/repo", "bench.py", "cpu", "/runs/1", ("audit_compute", "write_kernels"), "local", False),
     p.StepStarted("audit_compute"),
     p.CandidateProposed("a1", "audit_compute", "hoist the rotary tables", 1.08),
     p.Judging("candidate a1", "confirmation", 7, 12),
     p.VerdictReached("a1", "hoist the rotary tables", "kept", "faster at the first look", GAIN),
-    p.StackGrew("audit_compute", "hoist the rotary tables", "0123456789abcdef", 1, GAIN),
+    GREW,
     p.StepEnded("audit_compute", "done", "", 1),
     p.StepStarted("write_kernels"),
     p.StepEnded("write_kernels", "skipped", "Triton cannot run here"),
+    p.Answering("a-model", 3200),
     p.Note("the target has uncommitted changes, which are included"),
     p.RunEnded("1 change kept", "/runs/run-1/report.md", "ratchet/run-1", None, GAIN, interval(1.1, 1.06, 1.14)),
 )
@@ -43,40 +44,40 @@ class Clock:
         return self.now
 
 
-def live(stream: io.StringIO, clock: Clock, width: int = 120) -> LiveView:
-    console = Console(file=stream, force_terminal=True, color_system=None, width=width, height=60)
-    return LiveView(stream, clock, console)
+def live(stream: io.StringIO, clock: Clock | None = None) -> LiveView:
+    console = Console(file=stream, force_terminal=True, color_system=None, width=200, height=60)
+    return LiveView(stream, clock or Clock(), console)
 
 
-def test_plain_lines_say_what_happened_when() -> None:
-    out, clock = io.StringIO(), Clock()
-    with PlainLines(out, clock) as lines:
+def picture(view: LiveView) -> str:
+    canvas = io.StringIO()
+    Console(file=canvas, width=200).print(view.picture())
+    return canvas.getvalue()
+
+
+def test_plain_lines_say_what_happened_when_and_json_lines_are_one_object_an_event() -> None:
+    out, rows, clock = io.StringIO(), io.StringIO(), Clock()
+    with PlainLines(out, clock) as lines, JsonLines(rows) as objects:
         for event in STORY:
             clock.now += 61
             lines.emit(event)
+            objects.emit(event)
     text = out.getvalue().splitlines()
     assert "0:01:01  sandbox local: uncontained, the target's code can do what you can do" in text
     assert "0:04:04  judging candidate a1: confirmation, 7 of 12 restarts" in text
     assert "0:05:05  candidate a1 kept, 1.32× (1.28 to 1.37): faster at the first look" in text
     assert "0:09:09  step write_kernels: skipped: Triton cannot run here" in text
-    assert text[-1] == "0:11:11  report /runs/run-1/report.md, branch ratchet/run-1"
-
-
-def test_json_events_are_one_object_a_line() -> None:
-    out = io.StringIO()
-    with JsonLines(out) as lines:
-        for event in STORY:
-            lines.emit(event)
-    rows = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [row["event"] for row in rows][:4] == ["run_started", "step_started", "candidate_proposed", "judging"]
-    assert rows[4]["speedup"] == {"median": 1.32, "ci_low": 1.28, "ci_high": 1.37, "restarts": 12, "noise_floor": 0.02}
-    assert rows[-1]["branch"] == "ratchet/run-1" and all(row["elapsed_s"] >= 0 for row in rows)
+    assert text[-1] == "0:12:12  report /runs/run-1/report.md, branch ratchet/run-1"
+    told = [json.loads(line) for line in rows.getvalue().splitlines()]
+    assert [row["event"] for row in told][:4] == ["run_started", "step_started", "candidate_proposed", "judging"]
+    assert told[4]["speedup"] == {"median": 1.32, "ci_low": 1.28, "ci_high": 1.37, "restarts": 12, "noise_floor": 0.02}
+    assert told[-1]["branch"] == "ratchet/run-1" and all(row["elapsed_s"] >= 0 for row in told)
 
 
 def test_the_live_view_shows_the_step_the_candidate_the_measurement_and_the_stack() -> None:
     stream, clock = io.StringIO(), Clock()
-    view = live(stream, clock)
-    with view:
+    threads = threading.active_count()
+    with live(stream, clock) as view:
         for event in STORY[:4]:
             clock.now += 1
             view.emit(event)
@@ -84,37 +85,26 @@ def test_the_live_view_shows_the_step_the_candidate_the_measurement_and_the_stac
         assert "▸  1 audit_compute" in shown and "·  2 write_kernels" in shown
         assert "candidate a1: hoist the rotary tables (predicted 1.08×)" in shown
         assert "judging candidate a1: confirmation, 7 of 12 restarts" in shown
-        for event in STORY[4:]:
+        for event in STORY[4:10]:
             view.emit(event)
+        assert "a-model is answering, 3,200 characters" in picture(view) and "0123456789" in picture(view)
+        view.emit(STORY[1])
+        view.emit(p.StackShrank(GREW.title, GREW.commit, 0, "no longer earns it"))
+        assert "answering" not in picture(view) and "0123456789" not in picture(view)
+        view.emit(GREW)
+        view.emit(STORY[-1])
+        assert threading.active_count() == threads, "a thread that redraws would be timed along with a candidate"
     shown = stream.getvalue()
-    assert "✓  1 audit_compute" in shown and "stack  1" in shown and "0123456789" in shown
+    assert "✓  1 audit_compute" in shown and "stack  1" in shown
     assert shown.rstrip().splitlines()[-1] == "report /runs/run-1/report.md, branch ratchet/run-1"
 
 
-def test_a_model_that_is_answering_is_shown_until_something_else_happens() -> None:
-    stream, out = io.StringIO(), io.StringIO()
-    answering = p.Answering("a-model", 3200)
-    with live(stream, Clock()) as view:
-        view.emit(answering)
-        assert "a-model is answering, 3,200 characters" in stream.getvalue()
-        view.emit(STORY[1])
-        canvas = io.StringIO()
-        Console(file=canvas).print(view.picture())
-        assert "answering" not in canvas.getvalue()
-    PlainLines(out, Clock()).emit(answering)
-    assert out.getvalue() == "0:00:00  a-model is answering, 3,200 characters\n"
-
-
 def test_a_picture_fits_a_hundred_columns_whatever_the_titles() -> None:
-    stream, clock = io.StringIO(), Clock()
-    view = live(stream, clock, width=200)
-    long = "a very long title " * 20
+    view, long = live(io.StringIO()), "a very long title " * 20
     for event in (*STORY, p.CandidateProposed("a2", "audit_compute", long), p.Judging(long, long)):
         view.emit(event)
     view.emit(p.StackGrew("audit_compute", long, "0123456789abcdef", 2, GAIN))
-    canvas = io.StringIO()
-    Console(file=canvas, width=200).print(view.picture())
-    assert max(len(line.rstrip()) for line in canvas.getvalue().splitlines()) <= MAX_WIDTH
+    assert max(len(line.rstrip()) for line in picture(view).splitlines()) <= MAX_WIDTH
 
 
 def test_a_measurement_is_drawn_at_most_twice_a_second() -> None:
@@ -129,38 +119,21 @@ def test_a_measurement_is_drawn_at_most_twice_a_second() -> None:
     assert 5 <= drawn <= 11
 
 
-def test_no_thread_redraws_while_others_are_timed() -> None:
-    before = threading.active_count()
-    with live(io.StringIO(), Clock()) as view:
-        view.emit(STORY[0])
-        assert threading.active_count() == before
-
-
 @pytest.mark.parametrize("text", ["\x1b]0;owned\x07", "[bold red]not markup[/]", "two\nlines"])
 def test_foreign_text_cannot_write_to_the_terminal(text: str) -> None:
     stream, plain = io.StringIO(), io.StringIO()
-    with live(stream, Clock()) as view, PlainLines(plain, Clock()) as lines:
+    with live(stream) as view, PlainLines(plain) as lines:
         for event in (STORY[0], p.CandidateProposed("a1", "audit_compute", text), p.Note(text)):
             view.emit(event)
             lines.emit(event)
     for shown in (stream.getvalue(), plain.getvalue()):
         assert "\x1b]0" not in shown and "two\nlines" not in shown
-    if "bold" in text:
-        assert "[bold red]not markup[/]" in stream.getvalue()
-
-
-def test_a_change_that_is_dropped_leaves_the_picture() -> None:
-    view = live(io.StringIO(), Clock())
-    for event in (*STORY[:6], p.StackShrank("hoist the rotary tables", "0123456789abcdef", 0, "no longer earns it")):
-        view.emit(event)
-    canvas = io.StringIO()
-    Console(file=canvas, width=120).print(view.picture())
-    assert "0123456789" not in canvas.getvalue()
+        assert "bold" not in text or text in shown
 
 
 def test_the_cursor_comes_back_when_a_run_fails() -> None:
     stream = io.StringIO()
-    with pytest.raises(ZeroDivisionError), live(stream, Clock()):
+    with pytest.raises(ZeroDivisionError), live(stream):
         raise ZeroDivisionError
     assert stream.getvalue().rstrip("\n").endswith("\x1b[?25h")
 
@@ -170,17 +143,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_view_suits_whoever_is_watching(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_view_suits_whoever_is_watching_and_a_log_does_not_load_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     assert isinstance(open_progress(as_json=False, stderr=Terminal()), LiveView)
     assert type(open_progress(as_json=False, stderr=io.StringIO())) is PlainLines
     assert isinstance(open_progress(as_json=True, stderr=Terminal()), JsonLines)
     monkeypatch.setenv("TERM", "dumb")
     assert type(open_progress(as_json=False, stderr=Terminal())) is PlainLines
-
-
-def test_a_log_does_not_load_the_live_view() -> None:
     code = "import sys; from agent.reporting.open_progress import open_progress; open_progress(as_json=False)"
-    code += "; print('rich' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print('rich' in sys.modules)"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.stdout == "False\n"
