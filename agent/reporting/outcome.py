@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from agent import environment
 from agent.context import RunContext, stack_profile
-from agent.llm import account
+from agent.llm.account import Spending
 from agent.owed import USED_UP
 from agent.proposers.replay import Replay
 from agent.records import measurements
@@ -30,7 +30,6 @@ from agent.reporting.report import (
     Afresh,
     Attempt,
     Baselines,
-    Cost,
     Kept,
     Latency,
     ModelUse,
@@ -47,7 +46,6 @@ from agent.state import RunState
 from agent.step_names import STEPS
 from sandbox.contract import Promises
 from tools.errors import TargetUnreadable
-from tools.judging.accept import speedup_interval
 from tools.judging.comparison import Comparison
 from tools.observation import Observation
 from tools.profiler.result import Profile
@@ -90,8 +88,9 @@ def compose(
         whole = None
     unsettled, counted = (whole.over_eager.unsettled, whole.counted()) if whole else ("", None)
     whole = whole.model_copy(update={"over_eager": counted}) if whole and counted else None
-    delta = ctx.referee.delta
-    notes = [*_notes(ctx, state, folder, exported, _of_the_pace(unsettled, whole)), session.own_tests.note]
+    delta, after = ctx.referee.delta, measurements.profile(ctx.run_dir, stack_profile(ctx.stack.top))
+    notes = _notes(ctx, state, folder, exported, [*_pace_notes(unsettled, whole), *_profile_notes(folder.path, after)])
+    notes.append(session.own_tests.note)
     again = _afresh(ctx, state)
     if again:
         kept, idle = (sum(each.outcome == outcome for each in again) for outcome in ("kept", afresh.NOT_JUDGED))
@@ -109,9 +108,9 @@ def compose(
         speedup_over_compile=whole.over_compile.interval(delta) if whole and whole.over_compile else None,
         speedup_default_malloc=whole.default_malloc.interval(delta) if whole and whole.default_malloc else None,
         baselines=_baselines(ctx, session, delta),
-        final=_latency(ctx, whole.over_eager, "candidate", delta) if whole else None,
-        workloads=_workloads(ctx, whole, delta),
-        time=time_shares(measurements.profile(folder.path, "baseline"), _profile_after(ctx)),
+        final=_over_eager(ctx, whole.over_eager, speedup=whole.over_eager.interval(delta)) if whole else None,
+        workloads=_workloads(ctx, whole.over_eager, delta) if whole else [],
+        time=time_shares(measurements.profile(folder.path, "baseline"), after),
         steps=_steps(state, ctx),
         kept=_kept(ctx),
         attempts=_attempts(ctx),
@@ -131,28 +130,25 @@ def compose(
     )
 
 
-def _notes(ctx: RunContext, state: RunState, folder: RunFolder, exported: Exported, of_the_pace: str) -> list[str]:
+def _notes(
+    ctx: RunContext, state: RunState, folder: RunFolder, exported: Exported, measured: Sequence[str]
+) -> list[str]:
+    """What a reader must know; what is new since the run began is shown as progress too."""
     facts = TargetFacts.model_validate_json((folder.path / "target.json").read_bytes())
-    found = target_notes(folder.path, ctx.stack)
-    notes = [*found, exported.note, *since_it_began(ctx.config.target, facts.tree_hash)]
+    later = [exported.note, *since_it_began(ctx.config.target, facts.tree_hash)]
     if any(USED_UP in result["reason"] for result in state.get("results", {}).values()):
-        notes.append("The time budget was used up; what was proven until then is in the result.")
+        later.append("The time budget was used up; what was proven until then is in the result.")
     noise = ctx.referee.noise
     if noise is not None and not noise.usable:
-        notes.append(f"This machine is too noisy to keep anything: {noise.reason}.")
-    if of_the_pace:
-        notes.append(of_the_pace)
-    after = _profile_after(ctx)
-    if after is not None and after.other_path:
-        notes.append("Under the profiler the stack's code seems to take another path: where its time goes is unknown.")
-    notes += _not_observed(folder.path)
-    for note in notes[len(found) :]:
+        later.append(f"This machine is too noisy to keep anything: {noise.reason}.")
+    later += measured
+    for note in later:
         ctx.progress.emit(Note(note))
-    return notes
+    return [*target_notes(folder.path, ctx.stack), *later]
 
 
 def since_it_began(target: Path, known_hash: str) -> list[str]:
-    """What is to be said when the target is not what it was; a target that is gone keeps nobody from the result."""
+    """A note where the target is not what it was; a target that is gone does not prevent the result."""
     try:
         if tree_hash(target) == known_hash:
             return []
@@ -161,71 +157,62 @@ def since_it_began(target: Path, known_hash: str) -> list[str]:
     return ["The target's files have changed since the run began; the result is for what they were then."]
 
 
-def _not_observed(run_dir: Path) -> list[str]:
-    """What could not be made of what was seen of the original."""
+def _profile_notes(run_dir: Path, after: Profile | None) -> list[str]:
+    """What the profile of the stack, and the observation of the original, could not show."""
+    notes = []
+    if after is not None and after.other_path:
+        notes.append("Under the profiler the stack's code seems to take another path: where its time goes is unknown.")
     file = run_dir / "profiles" / "observed.json"
-    return Observation.model_validate_json(file.read_bytes()).notes if file.is_file() else []
+    return notes + (Observation.model_validate_json(file.read_bytes()).notes if file.is_file() else [])
 
 
-def _of_the_pace(unsettled: str, whole: Whole | None) -> str:
-    """What is to be said of a whole that was measured while the machine changed its pace."""
+def _pace_notes(unsettled: str, whole: Whole | None) -> list[str]:
+    """A whole that was measured while the machine changed its pace."""
     if not unsettled:
-        return ""
+        return []
     if whole is None:
-        return f"The whole could not be measured: {unsettled}."
+        return [f"The whole could not be measured: {unsettled}."]
     counted = "restarts in which the original was slow count as if it had not been"
-    return f"Gains over the unmodified target are counted low: {unsettled}; {counted}."
+    return [f"Gains over the unmodified target are counted low: {unsettled}; {counted}."]
 
 
-def _profile_after(ctx: RunContext) -> Profile | None:
-    return measurements.profile(ctx.run_dir, stack_profile(ctx.stack.top))
-
-
-def _latency(
-    ctx: RunContext, found: Comparison, side: str, delta: float | None = None, case: int | None = None
-) -> Latency:
-    """Microseconds of a call: of one case, or of all cases one after the other."""
-    rows = found.incumbent_us if side == "incumbent" else found.candidate_us
-    times = [sum(row) if case is None else row[case] for row in rows]
+def _latency(ctx: RunContext, rows: Sequence[Sequence[float]], case: int | None = None, **more: Any) -> Latency:
+    """Of one side of a comparison, in microseconds a call: of one case, or of all cases one after the other."""
+    times = _times(rows, case)
     cases = ctx.workload.cases if case is None else (ctx.workload.cases[case],)
     tokens = sum(float(c.work.get("tokens", 0)) for c in cases)
-    speedup = eager_us = None
-    if delta is not None:
-        ratios = found.log_ratios if case is None else [row[case] for row in found.case_log_ratios]
-        speedup = speedup_interval(ratios, delta)
-        eager_us = median(sum(row) if case is None else row[case] for row in found.incumbent_us)
     return Latency(
         latency_us=median(times),
         latency_us_low=min(times),
         latency_us_high=max(times),
         tokens_per_s=tokens / median(times) * 1e6 if tokens else None,
-        eager_us=eager_us,
-        speedup=speedup,
+        **more,
     )
 
 
+def _times(rows: Sequence[Sequence[float]], case: int | None = None) -> list[float]:
+    return [sum(row) if case is None else row[case] for row in rows]
+
+
+def _over_eager(ctx: RunContext, found: Comparison, **gain: Any) -> Latency:
+    """The candidate's side, with the original beside it."""
+    return _latency(ctx, found.candidate_us, eager_us=median(_times(found.incumbent_us)), **gain)
+
+
 def _baselines(ctx: RunContext, session: SessionStart, delta: float) -> Baselines:
-    modes = {mode: _latency(ctx, found, "candidate", delta) for mode, found in session.compile.items()}
-    modes |= {mode: _screened(ctx, found) for mode, found in session.compile_screened.items()}
+    modes = {mode: _over_eager(ctx, c, speedup=c.interval(delta)) for mode, c in session.compile.items()}
+    for mode, screened in session.compile_screened.items():
+        modes[mode] = _over_eager(ctx, screened, about=math.exp(median(screened.log_ratios)))
     modes |= {mode: Latency(failed=reason) for mode, reason in session.compile_failed.items()}
-    return Baselines(eager=_latency(ctx, session.aa, "incumbent"), compile=modes, best=session.best_compile())
+    return Baselines(eager=_latency(ctx, session.aa.incumbent_us), compile=modes, best=session.best_compile())
 
 
-def _screened(ctx: RunContext, found: Comparison) -> Latency:
-    made = _latency(ctx, found, "candidate")
-    eager_us = median(sum(row) for row in found.incumbent_us)
-    return made.model_copy(update={"about": math.exp(median(found.log_ratios)), "eager_us": eager_us})
-
-
-def _workloads(ctx: RunContext, whole: Whole | None, delta: float) -> list[Workload]:
-    if whole is None:
-        return []
-    found = whole.over_eager
+def _workloads(ctx: RunContext, found: Comparison, delta: float) -> list[Workload]:
     return [
         Workload(
             name=case.name,
-            before=_latency(ctx, found, "incumbent", case=i),
-            after=_latency(ctx, found, "candidate", case=i),
+            before=_latency(ctx, found.incumbent_us, i),
+            after=_latency(ctx, found.candidate_us, i),
             speedup=found.cases(delta)[i],
         )
         for i, case in enumerate(ctx.workload.cases)
@@ -280,31 +267,23 @@ def _kept(ctx: RunContext) -> list[Kept]:
 
 
 def _attempts(ctx: RunContext) -> list[Attempt]:
-    found, left_out = [], {leave_out_id(row.attempt_id): row.attempt_id for row in ctx.ledger.rows}
-    for row in ctx.ledger.rows:
-        found.append(
-            Attempt(
-                id=row.attempt_id,
-                step=row.step,
-                key=row.key,
-                role=row.role,
-                title=row.title,
-                verdict=row.verdict,
-                why=row.reason,
-                evidence=row.evidence,
-                cost=Cost.model_validate(row.cost),
-                predicted_gain=row.predicted_gain,
-                speedup=row.speedup,
-                leaves_out=left_out.get(row.attempt_id, ""),
-            )
+    left_out = {leave_out_id(row.attempt_id): row.attempt_id for row in ctx.ledger.rows}
+    same = {"step", "key", "role", "title", "verdict", "evidence", "cost", "predicted_gain", "speedup"}
+    return [
+        Attempt(
+            id=row.attempt_id,
+            why=row.reason,
+            leaves_out=left_out.get(row.attempt_id, ""),
+            **row.model_dump(include=same),
         )
-    return found
+        for row in ctx.ledger.rows
+    ]
 
 
 def _model_use(ctx: RunContext) -> ModelUse | None:
     if ctx.config.model is None and ctx.config.replay is None:
         return None
-    known = account.kept(ctx.run_dir)
+    known = Spending.of_run(ctx.run_dir)
     return ModelUse(
         name=ctx.config.model or "a recording",
         replayed=ctx.config.replay is not None,

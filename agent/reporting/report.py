@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PositiveFloat,
 from agent import __version__
 from agent.environment import Environment
 from agent.reporting import wording
-from agent.step_names import STEPS, StepStatus
+from agent.step_names import StepStatus
 from tools.candidate import Key, Role
 from tools.judging.accept import SpeedupInterval
 from tools.judging.verdict import VerdictName
@@ -199,7 +199,7 @@ class Report(_Part):
     workloads: list[Workload] = Field(default_factory=list)
     time: list[TimeShare] = Field(default_factory=list)
     """By profiles of the original and of the whole stack, what takes most of the original first."""
-    steps: list[Step] = Field(min_length=len(STEPS), max_length=len(STEPS))
+    steps: list[Step]
     kept: list[Kept]
     attempts: list[Attempt]
     afresh: list[Afresh] = Field(default_factory=list)
@@ -221,32 +221,10 @@ class Report(_Part):
     def outcome(self) -> str:
         return f"{wording.count(len(self.kept), 'change')} kept" if self.kept else "nothing kept"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_what_is_derived(cls, data: Any) -> Any:
-        """A report read back carries its derived fields; they are derived again, not believed."""
-        if isinstance(data, dict):
-            data = {name: value for name, value in data.items() if name != "outcome"}
-            if isinstance(data.get("sandbox"), dict):
-                data["sandbox"] = {name: value for name, value in data["sandbox"].items() if name != "containment"}
-        return data
-
-    @model_validator(mode="after")
-    def _hangs_together(self) -> Self:
-        names = tuple(step.name for step in self.steps)
-        if names != STEPS:
-            raise ValueError(f"the steps are not the ten in order: {', '.join(names)}")
-        ids = [attempt.id for attempt in self.attempts]
-        if len(set(ids)) != len(ids):
-            raise ValueError("two attempts have the same id")
-        unknown = [kept.attempt for kept in self.kept if kept.attempt not in ids]
-        if unknown:
-            raise ValueError(f"kept, but never attempted: {', '.join(unknown)}")
-        if self.speedup is not None and not self.kept:
-            raise ValueError("nothing was kept, so there is no speedup to report")
-        return self
-
 
 def read(folder: Path) -> Report:
-    """The report of a finished run of any version. Raises: OSError, pydantic.ValidationError."""
+    """The report of a finished run of any version; derived fields are derived again, not believed.
+
+    Raises: OSError, pydantic.ValidationError.
+    """
     return Report.model_validate_json((folder / "report.json").read_bytes(), extra="ignore")

@@ -43,11 +43,7 @@ def sample(**changes: Any) -> Report:
         ],
         "kept": [
             Kept(
-                attempt="a1",
-                step="fuse_projections",
-                title="fuse q, k and v",
-                commit="0123456789abcdef",
-                speedup=gain,
+                attempt="a1", step="fuse_projections", title="fuse q, k and v", commit="0123456789abcdef", speedup=gain
             )
         ],
         "attempts": [

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import pytest
-
-from agent.reporting.outcome import _advice, compile_advice, since_it_began, time_shares
-from agent.repository.stack import StackCommit
+from agent.reporting.outcome import compile_advice, since_it_began, time_shares
 from agent.repository.target import tree_hash
-from tests.agent.one_context import one_context
 from tests.files import write_files
 from tests.tools.profiler.sample_profile import cpu_decoder
-from tools.candidate import Key
 from tools.judging.comparison import Comparison
 
 
@@ -29,23 +22,6 @@ def test_only_the_best_mode_of_torch_compile_is_advised_and_only_above_the_noise
     (line,) = compile_advice(modes, 0.03)
     assert line.startswith("One line of torch.compile (mode reduce-overhead)") and "2.00x" in line
     assert compile_advice({"default": comparison(1.02)}, 0.03) == compile_advice({}, 0.03) == []
-
-
-@pytest.mark.parametrize(("step", "told"), [("compile_model", []), ("fuse_projections", ["write a line"])])
-def test_a_stack_that_is_compiled_is_not_looked_at_for_a_word_on_compiling(step: str, told: list[str]) -> None:
-    row = SimpleNamespace(
-        attempt_id="one", step=step, key=Key("r", "p"), title="", speedup=None, verdict="kept", below=()
-    )
-    commit = StackCommit("0" * 40, "one", "One")
-    ctx = one_context(
-        stack=SimpleNamespace(top="same", base="same", commits=lambda: [commit]),
-        ledger=SimpleNamespace(find=lambda name: row, stacked=lambda: ["one"]),
-        config=SimpleNamespace(entry="bench.py"),
-        referee=SimpleNamespace(delta=0.02),
-        advice=lambda: ["write a line"],
-    )
-    session: Any = SimpleNamespace(compile={})
-    assert _advice(ctx, session, None) == told
 
 
 def test_the_shares_of_another_path_than_the_timed_one_are_not_told_as_the_stacks() -> None:
