@@ -70,13 +70,17 @@ class NotRecorded(ModelError):
 
 
 class Usage(_Record):
-    """Tokens of one exchange; None where the endpoint does not say, which is not nought."""
+    """Tokens of one exchange; None where the endpoint does not say, which is not 0."""
 
     prompt: int | None = Field(default=None, ge=0)
     completion: int | None = Field(default=None, ge=0)
     """Reasoning included."""
     cached: int | None = Field(default=None, ge=0)
     """Of the prompt, read from a cache."""
+
+    @property
+    def total(self) -> int | None:
+        return None if self.prompt is None or self.completion is None else self.prompt + self.completion
 
 
 class ToolCall(_Record):
@@ -94,7 +98,7 @@ class Turn(_Record):
     finish: Literal["stop", "tool_calls", "length", "content_filter"] = "stop"
     usage: Usage = Usage()
     reasoning: str = ""
-    """Its thoughts, where the endpoint shows them; never sent back."""
+    """Where the endpoint shows it; never sent back."""
 
     def as_message(self) -> Message:
         """Never without both words and calls, which servers refuse."""

@@ -56,6 +56,6 @@ class Bounded(httpx2.SyncByteStream):
         line = self._network.get_extra_info("socket") if self._network is not None else None
         if line is not None:
             try:
-                socket.socket.shutdown(line, socket.SHUT_RDWR)  # not of TLS, which would want to take its leave
+                socket.socket.shutdown(line, socket.SHUT_RDWR)  # not of TLS, which would first send a close_notify
             except OSError:
                 return  # it ended by itself

@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
 
 import openai
@@ -49,15 +48,6 @@ _WIDTH = 300
 _until: ContextVar[float] = ContextVar("_until", default=math.inf)  # of the request that is being made
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """Where a model is. The key stands in no file of ours."""
-
-    base_url: str | None  # None: what the library takes
-    model: str
-    key: str = field(repr=False, default="")
-
-
 class _Passing(Exception):
     """What may work the next time."""
 
@@ -67,38 +57,41 @@ class _Passing(Exception):
 
 
 class Client:
-    """A `Chat`. `told` hears of every wait and refusal, `answering` of how long an answer is until now, `left_s` says
-    how much time the run has.
+    """A `Chat`. `told` hears of every wait and refusal, `answering` of how long an answer is until now; `deadline`, on
+    time.monotonic(), is when the run's time is used up.
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        model: str,
+        base_url: str | None,
+        key: str = "",
+        *,
         told: Callable[[str], None] = lambda said: None,
         sleep: Callable[[float], None] = time.sleep,
         answering: Callable[[int], None] = lambda characters: None,
-        left_s: Callable[[], float] = lambda: math.inf,
+        deadline: float = math.inf,
     ) -> None:
-        """Raises: KeyRefused."""
-        if not (endpoint.key.isascii() and endpoint.key.isprintable()):
+        """`base_url` None: what the library takes. The key stands in no file of ours. Raises: KeyRefused."""
+        if not (key.isascii() and key.isprintable()):
             raise KeyRefused(
-                f"The key for {endpoint.model} holds a character that no key can hold.",
+                f"The key for {model} holds a character that no key can hold.",
                 hint="Copy it again: a line's end or an accent may have got in.",
             )
-        self.endpoint, self._told, self._sleep, self._answering = endpoint, told, sleep, answering
-        self._left_s, self._answered = left_s, False
+        self._model, self._key, self._told, self._sleep, self._answering = model, key, told, sleep, answering
+        self._deadline, self._answered = deadline, False
         web = openai.DefaultHttpxClient(event_hooks={"response": [_bound]})
-        self._openai = openai.OpenAI(
-            base_url=endpoint.base_url, api_key=endpoint.key or "none", max_retries=0, http_client=web
-        )
+        self._openai = openai.OpenAI(base_url=base_url, api_key=key or "none", max_retries=0, http_client=web)
+        self._where = f"The model {model} at {self._openai.base_url}"
 
     def close(self) -> None:
         self._openai.close()
 
     def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
         """Raises: ModelUnreachable, KeyRefused, ModelUnknown, ModelRefused, ContextFull, BudgetReached, ModelError."""
-        messages, left_s = _sendable(messages), self._left_s()
-        ends = time.monotonic() + left_s if left_s > 0 else math.inf  # who asks later than that has a reason to
+        messages = [{**each, "content": whole(each["content"])} if each.get("content") else each for each in messages]
+        # who asks after the deadline has a reason to
+        ends = self._deadline if time.monotonic() < self._deadline else math.inf
         for tried in range(LATER_RETRIES + 1):
             try:
                 turn = self._ask_once(messages, tools, ends)
@@ -123,15 +116,11 @@ class Client:
         self._told(f"the model's endpoint: {reason}; asking again in {wait_s:.0f} s")
         self._sleep(wait_s)
 
-    @property
-    def _where(self) -> str:
-        return f"The model {self.endpoint.model} at {self._openai.base_url}"
-
     def _ask_once(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], ends: float) -> Turn:
         """No error is chained to the library's own, which may hold the key."""
         left_s = max(0.001, ends - time.monotonic())
         request: dict[str, Any] = {
-            "model": self.endpoint.model,
+            "model": self._model,
             "messages": list(messages),
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -177,44 +166,33 @@ class Client:
 
     def _without_key(self, said: str) -> str:
         """In one line; some endpoints repeat the key that they refuse, and some errors what was sent, escaped."""
-        key = self.endpoint.key
-        for form in {key, repr(key)[1:-1], json.dumps(key)[1:-1]} - {""}:
+        for form in {self._key, repr(self._key)[1:-1], json.dumps(self._key)[1:-1]} - {""}:
             said = said.replace(form, "[key]")
         return one_line(said, _WIDTH)
 
     def _refused(self, error: openai.APIStatusError) -> Exception:
         status, said = error.status_code, self._without_key(str(error.message))
-        if status in (401, 403):
-            return KeyRefused(
-                f"{self._where} refuses the key: {said}", hint="Set OPENAI_API_KEY to a key for this endpoint."
-            )
-        if status == 404:
-            return ModelUnknown(
-                f"{self._where} is not known there: {said}",
-                hint="--model and --reviewer name what it lists; --base-url usually ends in /v1.",
-            )
-        if status == 429 and error.code == "insufficient_quota":
-            return KeyRefused(
-                f"{self._where} has no quota left for this key: {said}", hint="Top it up, or use another."
-            )
         full = not _FULL_CODES.isdisjoint({str(error.code), str(error.type)}) or _FULL.search(str(error.message))
-        if full and status != 429:
-            return ContextFull(f"{self._where} cannot read that much: {said}")
-        if status in _PASSING or (status >= 500 and status not in _REFUSED):
+        kind: type[ModelError] = ModelRefused if status in _REFUSED else ModelError
+        what = f"refuses the request (status {status}): {said}"
+        hint = "Another endpoint or model may take it."
+        if status in (401, 403):
+            kind, what = KeyRefused, f"refuses the key: {said}"
+            hint = "Set OPENAI_API_KEY to a key for this endpoint."
+        elif status == 404:
+            kind, what = ModelUnknown, f"is not known there: {said}"
+            hint = "--model and --reviewer name what it lists; --base-url usually ends in /v1."
+        elif status == 429 and error.code == "insufficient_quota":
+            kind, what, hint = KeyRefused, f"has no quota left for this key: {said}", "Top it up, or use another."
+        elif full and status != 429:
+            kind, what, hint = ContextFull, f"cannot read that much: {said}", ""
+        elif status in _PASSING or (status >= 500 and status not in _REFUSED):
             return _Passing(f"status {status}: {said}", _retry_after(error))
-        kind = ModelRefused if status in _REFUSED else ModelError
-        return kind(
-            f"{self._where} refuses the request (status {status}): {said}",
-            hint="Another endpoint or model may take it.",
-        )
+        return kind(f"{self._where} {what}", hint=hint)
 
 
 def _bound(response: Any) -> None:
     response.stream = Bounded(response, _until.get(), 2 * LONGEST_ANSWER)
-
-
-def _sendable(messages: Sequence[Message]) -> list[Message]:
-    return [{**each, "content": whole(each["content"])} if each.get("content") else each for each in messages]
 
 
 def _retry_after(error: openai.APIStatusError) -> float | None:

@@ -1,6 +1,6 @@
 """A conversation about one step: a model works with the tools until it submits a candidate, gives up, or may not go on.
 
-What tools say is data, and handed over as such. It refuses to believe anything: a candidate is all that comes out.
+What tools say is marked as data. Only a candidate comes out of it, which is judged like any other.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -16,7 +16,7 @@ from agent.llm import BudgetReached, Chat, ContextFull, Message, NotRecorded, To
 from agent.llm.account import Account
 from agent.llm.opinions import Reviewer
 from agent.proposers import PastAttempt
-from agent.proposers.past import verdict_on
+from agent.workbench import Workbench
 from tools.candidate import Candidate
 from tools.registry import Answer, Registry, Request, Tool, ToolFault
 from tools.registry.marks import END_OF_DATA, as_data, marked
@@ -50,27 +50,16 @@ class GiveUp(Request):
 HANDING_IN = (Tool("submit", Submit), Tool("give_up", GiveUp))
 
 
-class Bench(Protocol):
-    """What a conversation needs beside the tools; a `Workbench`."""
-
-    def renew(self) -> bool: ...
-
-    def candidate(self, title: str, rationale: str, predicted_gain: float | None, enables: str) -> Candidate: ...
-
-
 @dataclass
 class Conversation:
-    """`messages` begins with what the model is told; `heard` is called with every exchange. `next_candidate` is asked
-    again after each verdict.
-    """
+    """`messages` begins with what the model is told. `next_candidate` is asked again after each verdict."""
 
     chat: Chat
     registry: Registry
-    bench: Bench
+    bench: Workbench
     account: Account
     step: str
     messages: list[Message]
-    heard: Callable[[Sequence[Message], Turn], None] = lambda messages, turn: None
     most_calls: int = 80
     """Of tools, for one candidate."""
     over: Callable[[], str] = lambda: ""
@@ -81,19 +70,18 @@ class Conversation:
     _stumbles: int = 0
     _tokens: int = 0  # since a candidate was last handed in
     _dollars: float | None = 0.0  # the same; None where that is not known
-    _handed_in: str = ""  # the digest of the last candidate
+    _submitted: Candidate | None = None  # last, and not reviewed
     _seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._submitted: Candidate | None = None
         self._all = self.registry.with_more(
             [Tool("submit", Submit, self._submit), Tool("give_up", GiveUp, self._give_up)]
         )
 
     def next_candidate(self, attempts: Sequence[PastAttempt] = ()) -> Candidate | None:
         """None when the conversation has ended. `attempts` are those of the run until now. Raises: ModelError."""
-        if self._handed_in:
-            self._tell_outcome([past for past in attempts if past.diff_digest == self._handed_in])
+        if self._submitted is not None:
+            self._tell_outcome([past for past in attempts if past.diff_digest == self._submitted.digest])
         self._submitted, made = None, 0
         self._seen.clear()
         while not self.ended and self._submitted is None:
@@ -108,20 +96,16 @@ class Conversation:
             else:
                 self._stumble(turn)
         found: Candidate | None = self._submitted
-        self._handed_in = found.digest if found is not None else ""
         if found is None or self.reviewer is None:
             return found
         return found.model_copy(update={"objection": self.reviewer.objection(found)})
 
-    def _tell(self, said: str) -> None:
-        self.messages.append({"role": "user", "content": said})
-
     def _tell_outcome(self, judged: Sequence[PastAttempt]) -> None:
         said = "Your candidate was not judged: the stack has changed since you made it, or the same was judged before."
         if judged:
-            said = verdict_on(judged[-1])
+            said = judged[-1].told()
         go_on = "Go on with another idea, or mend this one; `give_up` ends the step."
-        self._tell(f"{said}\n{self._renewed()}\n{go_on}")
+        self.messages.append({"role": "user", "content": f"{said}\n{self._renewed()}\n{go_on}"})
 
     def _renewed(self) -> str:
         try:
@@ -153,7 +137,6 @@ class Conversation:
                 return None
             self._tokens += tokens
             self._dollars = None if self._dollars is None or dollars is None else self._dollars + dollars
-            self.heard(self.messages, turn)
             self.messages.append(turn.as_message())
             return turn
         raise AssertionError("the second time returns")
@@ -207,7 +190,7 @@ class Conversation:
         }.get(turn.finish, "Call a tool: submit hands your candidate in, give_up ends this step.")
         for call in turn.calls:  # each call must have an answer
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": "not run: it was cut off"})
-        self._tell(why)
+        self.messages.append({"role": "user", "content": why})
         if self._stumbles >= STUMBLES:
             self.ended = f"{STUMBLES} answers in a row called no tool or were cut off"
 

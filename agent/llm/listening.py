@@ -1,13 +1,14 @@
-"""Put the parts of a streamed answer together. It asks nothing, and judges nothing that it hears.
+"""Assemble a streamed answer, whatever the server.
 
-What servers do differently is made one here: calls without an index, or all with the same one, thoughts inside of the
-text, halves of a character, a refusal beside the text.
+Handled here: tool calls without an index, or all with the same one; reasoning inside of the text; surrogate halves that
+come in different chunks; a refusal beside the text.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from agent.llm import ToolCall, Turn, Usage
 TELL_EVERY_S = 2.0
 TELL_SHARE = 0.2  # of the time an answer has taken; a long one is told of less often
 _FINISHES = {"stop", "tool_calls", "length", "content_filter"}
-# where an answer begins; a template may have opened it already, and then only its end is there, on a line's end
+# at the start of an answer; a template may have opened it already, and then only its end is there, on a line's end
 _THOUGHTS = re.compile(
     r"\A\s*<(think|thinking)>(.*?)(?:</\1>|\Z)"
     r"|\A((?:(?!<think).)*?)</think(?:ing)?>[ \t]*(?:\n|\Z)",
@@ -41,9 +42,7 @@ class Listener:
     finish: str = ""
     usage: Usage = field(default_factory=Usage)
     refusal: str = ""
-    _text: list[str] = field(default_factory=list)
-    _reasoning: list[str] = field(default_factory=list)
-    _refusal: list[str] = field(default_factory=list)
+    _parts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _calls: list[_Call] = field(default_factory=list)
     _at: dict[int, _Call] = field(default_factory=dict)  # the call that an index means now
 
@@ -52,8 +51,9 @@ class Listener:
         begun = time.monotonic()
         tell_at = begun + TELL_EVERY_S
         for chunk in chunks:
-            if chunk.usage is not None:
-                self.usage = _usage(chunk.usage)
+            if (told := chunk.usage) is not None:
+                cached = getattr(getattr(told, "prompt_tokens_details", None), "cached_tokens", None)
+                self.usage = Usage(prompt=told.prompt_tokens, completion=told.completion_tokens, cached=cached)
             for choice in chunk.choices[:1]:
                 self._take(choice.delta)
                 self.finish = choice.finish_reason or self.finish
@@ -66,20 +66,18 @@ class Listener:
 
     def _take(self, delta: Any) -> None:
         extra = delta.model_extra or {}
-        thought = str(extra.get("reasoning_content") or extra.get("reasoning") or "")
-        said = ((self._text, delta.content), (self._reasoning, thought), (self._refusal, delta.refusal))
-        for into, part in said:
-            if part:
-                into.append(part)
-                self.characters += len(part)
+        reasoning = str(extra.get("reasoning_content") or extra.get("reasoning") or "")
+        for name, part in (("text", delta.content), ("reasoning", reasoning), ("refusal", delta.refusal)):
+            self._parts[name].append(part or "")
+            self.characters += len(part or "")
         for part in delta.tool_calls or ():
             call = self._call_of(part)
             call.id = part.id or call.id
             self.characters += len(part.id or "")
             if part.function is not None:
-                name, arguments = part.function.name or "", part.function.arguments or ""
-                call.name, call.arguments = call.name + name, call.arguments + arguments
-                self.characters += len(name) + len(arguments)
+                call.name += part.function.name or ""
+                call.arguments += part.function.arguments or ""
+                self.characters += len(part.function.name or "") + len(part.function.arguments or "")
 
     def _call_of(self, part: Any) -> _Call:
         """Some servers leave the index out, others say 0 of each: a new id, with a name, begins another call."""
@@ -93,38 +91,20 @@ class Listener:
         return call
 
     def turn(self) -> Turn:
-        text, thoughts = _without_thoughts(_whole(self._text))
+        text, reasoning, self.refusal = (whole("".join(self._parts[n])) for n in ("text", "reasoning", "refusal"))
+        if (inside := _THOUGHTS.match(text)) is not None:
+            text = text[inside.end() :].lstrip()
+            reasoning = "\n".join(filter(None, (reasoning, (inside[2] if inside[1] else inside[3]).strip())))
         finish = self.finish if self.finish in _FINISHES else "tool_calls" if self._calls else "stop"
-        self.refusal = _whole(self._refusal)
         if self.refusal and not text and not self._calls:
             text, finish = self.refusal, "content_filter"
         calls = [
             ToolCall(id=call.id or f"call_{number}", name=whole(call.name), arguments=whole(call.arguments))
             for number, call in enumerate(self._calls)
         ]
-        reasoning = "\n".join(part for part in (_whole(self._reasoning), thoughts) if part)
         return Turn(text=text, calls=calls, finish=finish, usage=self.usage, reasoning=reasoning)
 
 
 def whole(text: str) -> str:
-    """Halves of a character that follow each other become one; a half alone, which no file can hold, a mark."""
+    """Surrogate halves that follow each other become one character; a half alone, which no file can hold, a mark."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _whole(parts: Iterable[str]) -> str:
-    return whole("".join(parts))
-
-
-def _without_thoughts(text: str) -> tuple[str, str]:
-    """What is said, and the thoughts that stand before it in marks."""
-    found = _THOUGHTS.match(text)
-    if found is None:
-        return text, ""
-    return text[found.end() :].lstrip(), (found[2] if found[1] else found[3]).strip()
-
-
-def _usage(told: Any) -> Usage:
-    details = getattr(told, "prompt_tokens_details", None)
-    return Usage(
-        prompt=told.prompt_tokens, completion=told.completion_tokens, cached=getattr(details, "cached_tokens", None)
-    )

@@ -1,18 +1,20 @@
-"""Put a run's models together: endpoints are tried, what they spend is counted and kept, what is said is recorded."""
+"""Put a run's models together: endpoints are tried before anything is measured, and share one account."""
 
 from __future__ import annotations
 
 import functools
 import math
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+
+from pydantic import BaseModel
 
 from agent.config import address
 from agent.context import RunContext
 from agent.llm import (
+    BudgetReached,
     Chat,
     KeyRefused,
     Message,
@@ -21,15 +23,12 @@ from agent.llm import (
     ModelUnknown,
     ModelUnreachable,
     ModelWithoutTools,
-    Turn,
-    preflight,
 )
-from agent.llm import account as accounts
 from agent.llm.account import Account, Price
 from agent.llm.conversation import Conversation
-from agent.llm.opinions import Reviewer
+from agent.llm.opinions import Reviewer, ask_for
 from agent.llm.prompt import opening
-from agent.llm.recording import EXCHANGES, Recorded, Recording
+from agent.llm.recording import RecordedTurns
 from agent.llm.text_calls import InText
 from agent.owed import USED_UP
 from agent.proposers.model import Model
@@ -37,12 +36,23 @@ from agent.reporting.progress import Answering, Note
 from agent.reporting.wording import count
 from agent.skill_packs import Packs
 from agent.workbench import REGISTRY, Workbench
+from tools.registry import Request, Tool
 
 KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 
 
+class Ready(Request):
+    """Say that you are ready."""
+
+
+class Opinion(BaseModel):
+    """Whether you are ready."""
+
+    ready: bool
+
+
 @dataclass(frozen=True)
-class Role:
+class ModelRole:
     """A model at work: who answers in the conversation of a name, and on which account."""
 
     chat: Callable[[str], Chat]
@@ -57,10 +67,10 @@ def open_model(ctx: RunContext, *, resumed: bool = False) -> Model:
     """
     packs = Packs.of(ctx.config.skills)
     if ctx.config.replay is not None:
-        recorded = Recorded.read(ctx.config.replay)
+        recorded = RecordedTurns.read(ctx.config.replay)
         if recorded.torn:
-            ctx.progress.emit(Note(f"the recording: {count(recorded.torn, 'line')} left out, torn"))
-        role = Role(recorded.chat, accounts.opened(ctx.run_dir, None))  # counted, and held to no limit of now
+            _note(ctx, f"the recording: {count(recorded.torn, 'line')} left out, torn")
+        role = ModelRole(recorded.chat, Account.of_run(ctx.run_dir))  # counted, and held to no limit of now
         return Model(partial(_begin, ctx, packs, lambda: (role, role)))
     once = functools.cache(partial(_asked, ctx, packs))
     if not resumed:
@@ -68,11 +78,9 @@ def open_model(ctx: RunContext, *, resumed: bool = False) -> Model:
     return Model(partial(_begin, ctx, packs, once))
 
 
-def _begin(ctx: RunContext, packs: Packs, opened: Callable[[], tuple[Role, Role]], step: str) -> Conversation:
+def _begin(ctx: RunContext, packs: Packs, opened: Callable[[], tuple[ModelRole, ModelRole]], step: str) -> Conversation:
     """The conversation of a step. Raises: ModelError."""
     writer, reviewer = opened()
-    review = f"{step}:review"
-    heard = partial(_record, ctx, review)
     return Conversation(
         writer.chat(step),
         REGISTRY if ctx.config.replay is None else REGISTRY.without_looking(),
@@ -80,10 +88,9 @@ def _begin(ctx: RunContext, packs: Packs, opened: Callable[[], tuple[Role, Role]
         writer.account,
         step,
         opening(ctx, step),
-        Recording(ctx.run_dir / EXCHANGES, step).add,
         ctx.config.tool_calls,
         lambda: USED_UP if ctx.budget.used_up() else "",
-        Reviewer(reviewer.chat(review), reviewer.account, packs, heard, partial(_note, ctx)),
+        Reviewer(reviewer.chat(f"{step}:review"), reviewer.account, packs, partial(_note, ctx)),
     )
 
 
@@ -91,58 +98,59 @@ def _note(ctx: RunContext, said: str) -> None:
     ctx.progress.emit(Note(said))
 
 
-def _answering(ctx: RunContext, name: str, characters: int) -> None:
-    ctx.progress.emit(Answering(name, characters))
-
-
-def _record(ctx: RunContext, name: str, messages: Sequence[Message], turn: Turn) -> None:
-    Recording(ctx.run_dir / EXCHANGES, name).add(messages, turn)
-
-
-def _asked(ctx: RunContext, packs: Packs) -> tuple[Role, Role]:
+def _asked(ctx: RunContext, packs: Packs) -> tuple[ModelRole, ModelRole]:
     """Who writes, and who reviews. Raises: ModelError."""
     config = ctx.config
     assert config.model is not None
-    given = Price.of_numbers(config.price) if config.price else None
-    price = _known(config.model, given or Price.of_model(config.model), config.dollars)
-    account = accounts.opened(ctx.run_dir, config.tokens, config.dollars, price)
+    numbers = dict(zip(("prompt", "completion", "cached"), config.price or (), strict=False))
+    given = Price(**numbers) if numbers else None
+    limits = {"tokens": config.tokens, "dollars": config.dollars, "price": given or Price.of_model(config.model)}
+    account = Account.of_run(ctx.run_dir, model=config.model, **limits)
     writer = _writer(ctx, packs, config.model, account)
     name = config.reviewer or config.model
     if name == config.model:
         return writer, writer
-    price = _known(name, Price.of_model(name) or given, config.dollars)  # --price is that of the writer
-    chat, its_account = _client(ctx, name), account.at(price)
-    preflight.fills_in(chat, its_account, name, partial(_record, ctx, f"{preflight.PURPOSE}:{name}"))
-    return writer, Role(lambda _: chat, its_account)
-
-
-def _writer(ctx: RunContext, packs: Packs, name: str, account: Account) -> Role:
-    """Called tools natively, or in words where it, or its server, cannot. Raises: ModelError."""
-    chat: Chat = _client(ctx, name)
-    heard = partial(_record, ctx, f"{preflight.PURPOSE}:{name}")
-    try:
-        preflight.calls_tools(chat, account, heard)
-    except (ModelWithoutTools, ModelRefused, ModelUnknown):  # some servers do not know it together with tools
-        chat = InText(chat, packs)
-        preflight.calls_tools(chat, account, heard)
-        ctx.progress.emit(Note(f"{name} calls no tools by itself, and does so in words"))
-    found = chat
-    return Role(lambda _: found, account)
-
-
-def _known(name: str, price: Price | None, dollars: float | None) -> Price | None:
-    """The price of a model. Raises: ModelError where a limit of dollars needs one that is not known."""
-    if dollars is not None and price is None:
+    its_account = account.at(Price.of_model(name) or given, name)  # --price is that of the writer
+    chat = _client(ctx, name)
+    asked: list[Message] = [{"role": "user", "content": "Say that you are ready."}]
+    if ask_for(Opinion, chat, its_account, f"{name}:preflight", asked) is None and not account.reached():
         raise ModelError(
-            f"The price of {name} is not known, so that --dollars cannot be held.",
-            hint="--price 2,10 says what a million tokens of prompts and of answers cost.",
+            f"{name} was asked for one record, and gave none of the form.",
+            hint="Take a model that can answer with a JSON object.",
         )
-    return price
+    return writer, ModelRole(lambda _: chat, its_account)
+
+
+def _writer(ctx: RunContext, packs: Packs, name: str, account: Account) -> ModelRole:
+    """Called tools natively, or in words where it, or its server, cannot. Raises: ModelError."""
+    chat = _client(ctx, name)
+    try:
+        _calls_a_tool(chat, account, name)
+        return ModelRole(lambda _: chat, account)
+    except (ModelWithoutTools, ModelRefused, ModelUnknown):  # some servers do not know it together with tools
+        in_text = InText(chat, packs)
+        _calls_a_tool(in_text, account, name)
+        _note(ctx, f"{name} calls no tools by itself, and does so in words")
+        return ModelRole(lambda _: in_text, account)
+
+
+def _calls_a_tool(chat: Chat, account: Account, name: str) -> None:
+    """Not asked where a limit is reached. Raises: ModelError, ModelWithoutTools."""
+    messages: list[Message] = [{"role": "user", "content": "Call the tool `ready` now. Say nothing else."}]
+    try:
+        turn = account.ask(f"{name}:preflight", chat, messages, [Tool("ready", Ready).as_function()]).turn
+    except BudgetReached:
+        return
+    if [call.name for call in turn.calls] != ["ready"]:
+        raise ModelWithoutTools(
+            "The model was offered a tool and asked to call it, and did not.",
+            hint="Take a model that calls tools, and a server that is started with tool calls on.",
+        )
 
 
 def _client(ctx: RunContext, name: str) -> Chat:
     try:
-        from agent.llm.client import Client, Endpoint
+        from agent.llm.client import Client
     except ModuleNotFoundError as error:
         raise ModelError(
             f"A model needs the package {error.name}, which is not installed.",
@@ -161,12 +169,10 @@ def _client(ctx: RunContext, name: str) -> Chat:
     except ValueError as error:
         raise ModelUnreachable(f"{URL_VARIABLE}: {error}") from None
     return Client(
-        Endpoint(url, name, key),
-        partial(_note, ctx),
-        answering=partial(_answering, ctx, name),
-        left_s=partial(_left_s, ctx),
+        name,
+        url,
+        key,
+        told=partial(_note, ctx),
+        answering=lambda characters: ctx.progress.emit(Answering(name, characters)),
+        deadline=math.inf if ctx.budget.deadline is None else ctx.budget.deadline,
     )
-
-
-def _left_s(ctx: RunContext) -> float:
-    return math.inf if ctx.budget.deadline is None else ctx.budget.deadline - time.monotonic()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from agent.llm import BudgetReached, Chat, Message, ModelError, Turn
+from agent.llm import BudgetReached, Chat, Message, ModelError
 from agent.llm.account import Account
 from agent.skill_packs import Packs
 from tools.candidate import Candidate
@@ -21,7 +21,6 @@ from tools.registry.marks import marked
 
 REPAIRS = 2  # requests to answer in the form that was asked for
 LONGEST_DIFF = 60_000
-Heard = Callable[[Sequence[Message], Turn], None]
 Form = TypeVar("Form", bound=BaseModel)
 _DECODER = json.JSONDecoder(strict=False)
 
@@ -35,12 +34,11 @@ class Review(BaseModel):
 
 @dataclass(frozen=True)
 class Reviewer:
-    """`told` hears of a reviewer that did not answer, so that nobody takes its silence for a look."""
+    """`told` hears of a reviewer that did not answer: no objection does not mean that it looked."""
 
     chat: Chat
     account: Account
     packs: Packs
-    heard: Heard
     told: Callable[[str], None] = lambda said: None
 
     def objection(self, candidate: Candidate) -> str:
@@ -52,7 +50,7 @@ class Reviewer:
             {"role": "user", "content": f"{asked}\n\n{diff}"},
         ]
         try:
-            found = ask_for(Review, self.chat, self.account, "review", messages, self.heard)
+            found = ask_for(Review, self.chat, self.account, f"{candidate.step}:review", messages)
         except ModelError as error:
             self.told(f"the reviewer cannot be asked: {error.message}")
             return ""
@@ -61,21 +59,17 @@ class Reviewer:
         return (found.reason or "it gives no reason") if found is not None and found.reject else ""
 
 
-def ask_for(
-    form: type[Form], chat: Chat, account: Account, purpose: str, messages: Sequence[Message], heard: Heard
-) -> Form | None:
-    """A record in JSON; None where the model does not answer in that form, or a limit is reached. `purpose` is charged.
-
-    Raises: ModelError.
+def ask_for(form: type[Form], chat: Chat, account: Account, name: str, messages: Sequence[Message]) -> Form | None:
+    """A record in JSON; None where the model does not answer in that form, or a limit is reached. `name` is for the
+    account. Raises: ModelError.
     """
     how = f"Answer with one JSON object of this form and nothing else: {json.dumps(form.model_json_schema())}"
     said = [{**messages[0], "content": f"{messages[0]['content']}\n\n{how}"}, *messages[1:]]
     for _ in range(1 + REPAIRS):
         try:
-            turn = account.ask(purpose, chat, said).turn
+            turn = account.ask(name, chat, said).turn
         except BudgetReached:
             return None
-        heard(said, turn)
         # models put words or marks around what they were asked for, and think aloud before it
         objects = [turn.text[begin:end] for begin, end, _ in objects_in(turn.text)]
         try:

@@ -12,7 +12,6 @@ from typing import Any
 
 from agent.context import RunContext, stack_profile
 from agent.llm import Message
-from agent.records.ledger import LedgerRow
 from agent.reporting.wording import count
 from agent.skill_packs import Packs
 from tools.judging.worker import WorkerFault
@@ -33,12 +32,8 @@ def opening(ctx: RunContext, step: str) -> list[Message]:
 
 def rules(packs: Packs) -> str:
     """The same for every step and every run of one version."""
-    told = [
-        packs.get(RATCHET).section("Working on a candidate"),
-        "Skill packs that you can read with the tool `skill`, by `pack/file`:",
-        packs.listed(),
-    ]
-    return "\n\n".join(told)
+    how = packs.get(RATCHET).section("Working on a candidate")
+    return f"{how}\n\nSkill packs that you can read with the tool `skill`, by `pack/file`:\n\n{packs.listed()}"
 
 
 def in_text(packs: Packs, tools: Sequence[dict[str, Any]]) -> str:
@@ -53,10 +48,17 @@ def task(ctx: RunContext, step: str) -> str:
     cases = [{"shape": case.shape, "phase": case.phase} for case in workload.cases]
     where = "an AMD GPU (ROCm)" if platform.rocm else "an NVIDIA GPU" if platform.device == "cuda" else "a CPU"
     stacked = ctx.ledger.stacked()
-    tried = [
-        f"- {row.step}: {row.title}: {row.verdict}{_gain(row)}. {row.reason}{_idea(row, stacked)}"
-        for row in ctx.ledger.rows
-    ]
+    tried = []
+    for row in ctx.ledger.rows:
+        gain = "" if row.speedup is None else f", {row.speedup}"
+        # of what is on the stack, the author's words: a step's model knows nothing of the steps before
+        idea = f". {one_line(row.rationale, IDEA)}" if row.attempt_id in stacked and row.rationale else ""
+        tried.append(f"- {row.step}: {row.title}: {row.verdict}{gain}. {row.reason}{idea}")
+    judged = sum(row.step == step and row.role != "leave_one_out" for row in ctx.ledger.rows)
+    bound = ctx.records.at_most(step)
+    ceiling = []
+    if bound is not None and bound.speedup is not None:
+        ceiling = [f"By the profile this step can make a call at most {bound.speedup:.2f}x faster ({bound.reason})."]
     kernels = "Triton kernels can run" if platform.triton else "Triton kernels cannot run here"
     lines = [
         f"Your step is `{step}`. From the skill pack {METHOD}:",
@@ -64,10 +66,10 @@ def task(ctx: RunContext, step: str) -> str:
         f"The repository runs on {where} with PyTorch {_version(platform.torch)}; {kernels}. "
         f"It is called {'with' if workload.mode == 'training' else 'without'} gradients, with "
         f"{count(ctx.config.threads, 'thread')}. Here a gain below {ctx.referee.delta:.1%} of a call cannot be shown.",
-        _left(ctx, step),
+        f"At most {count(ctx.config.attempts, 'candidate')} of a step are judged; of this one {judged} were.",
         f"The entry is `{ctx.config.entry}`. Cases that are timed, each as important as the others:",
         _data(json.dumps(cases)),
-        *_ceiling(ctx, step),
+        *ceiling,
         "Where the time of a call goes, on the stack as it is:",
         _data(_profile(ctx)),
         *_places(ctx),
@@ -82,18 +84,6 @@ def task(ctx: RunContext, step: str) -> str:
 def _version(told: str) -> str:
     """As the target's process told it, if it is one: it stands outside of all marks."""
     return told if re.fullmatch(r"\d[\w.+]{0,39}", told, re.ASCII) else "of some version"
-
-
-def _left(ctx: RunContext, step: str) -> str:
-    judged = sum(row.step == step and row.role != "leave_one_out" for row in ctx.ledger.rows)
-    return f"At most {count(ctx.config.attempts, 'candidate')} of a step are judged; of this one {judged} were."
-
-
-def _ceiling(ctx: RunContext, step: str) -> list[str]:
-    bound = ctx.records.at_most(step)
-    if bound is None or bound.speedup is None:
-        return []
-    return [f"By the profile this step can make a call at most {bound.speedup:.2f}x faster ({bound.reason})."]
 
 
 def _places(ctx: RunContext) -> list[str]:
@@ -111,15 +101,6 @@ def _profile(ctx: RunContext) -> str:
         return profile_text.render(ctx.builds.profile(stack_profile(ctx.stack.top), ctx.builds.top()), advice=False)
     except WorkerFault as fault:
         return f"it cannot be profiled: {fault}"
-
-
-def _gain(row: LedgerRow) -> str:
-    return "" if row.speedup is None else f", {row.speedup}"
-
-
-def _idea(row: LedgerRow, stacked: Sequence[str]) -> str:
-    """Of what is on the stack, what its author said of it: a step's model knows nothing of the steps before."""
-    return f". {one_line(row.rationale, IDEA)}" if row.attempt_id in stacked and row.rationale else ""
 
 
 def _data(said: str) -> str:

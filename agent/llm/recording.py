@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -25,46 +25,39 @@ _ENDS = {"submit", "give_up"}
 
 
 @dataclass
-class Recording:
-    """One conversation. A message that is in it already is not written again."""
+class ConversationLog:
+    """One conversation, whose `messages` grow. A message is written once."""
 
     file: Path
-    step: str
+    name: str
+    messages: Sequence[Message]
     _written: int = 0
 
-    def add(self, messages: Sequence[Message], turn: Turn) -> None:
-        """What was said since the last exchange, and the answer. Raises: OSError."""
-        row = {
-            "step": self.step,
-            "before": self._written,
-            "messages": list(messages[self._written :]),
-            "turn": turn.model_dump(mode="json"),
-        }
-        self._written = len(messages) + 1  # the answer itself comes next in the conversation
+    def add(self, turn: Turn) -> None:
+        """Write the messages since the last exchange, and the answer. Raises: OSError."""
+        new = list(self.messages[self._written :])
+        row = {"step": self.name, "before": self._written, "messages": new, "turn": turn.model_dump(mode="json")}
+        self._written = len(self.messages) + 1  # the answer itself comes next in the conversation
         with self.file.open("ab+") as stream:
-            stream.write(_line_end(stream) + json.dumps(row).encode() + b"\n")
+            if stream.tell() > 0:  # a process that was killed in the middle of a line leaves it open
+                stream.seek(-1, os.SEEK_END)
+                stream.write(b"" if stream.read(1) == b"\n" else b"\n")
+            stream.write(json.dumps(row).encode() + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
 
 
-def _line_end(stream: BinaryIO) -> bytes:
-    """What is missing of one: a process that was killed in the middle of a line leaves it open."""
-    if stream.seek(0, os.SEEK_END) == 0:
-        return b""
-    stream.seek(-1, os.SEEK_END)
-    return b"" if stream.read(1) == b"\n" else b"\n"
-
-
-class Recorded:
-    """The turns of a recording by the name of their conversation, each given once. `torn` is how many of its lines are
-    none, as one that a killed process did not end.
+@dataclass(frozen=True)
+class RecordedTurns:
+    """The turns of a recording by the name of their conversation, each given once. `torn` counts its unreadable lines,
+    such as one that a killed process did not end.
     """
 
-    def __init__(self, turns: dict[str, list[Turn]], torn: int = 0) -> None:
-        self._turns, self.torn = turns, torn
+    turns: Mapping[str, list[Turn]]
+    torn: int = 0
 
     @classmethod
-    def read(cls, place: Path) -> Recorded:
+    def read(cls, place: Path) -> RecordedTurns:
         """Of a run's folder, or a file. Raises: RunDamaged."""
         file = place / EXCHANGES if place.is_dir() else place
         turns: dict[str, list[Turn]] = defaultdict(list)
@@ -87,7 +80,7 @@ class Recorded:
         return cls(turns, torn)
 
     def chat(self, name: str) -> RecordedChat:
-        return RecordedChat(name, self._turns.get(name, []))
+        return RecordedChat(name, self.turns.get(name, []))
 
 
 def _without_loose_ends(turns: list[Turn]) -> list[Turn]:

@@ -41,17 +41,14 @@ def _in_words(messages: Sequence[Message], how: str) -> list[Message]:
             role = "user"
         for call in message.get("tool_calls") or ():
             function = call["function"]
-            content += "\n```json\n" + _as_written(function["name"], function["arguments"]) + "\n```"
+            written = {"tool": function["name"], "arguments": json.loads(function["arguments"])}
+            content += f"\n```json\n{json.dumps(written)}\n```"
         if said and said[-1]["role"] == role:
             said[-1] = {"role": role, "content": f"{said[-1]['content']}\n\n{content}"}
         else:
             said.append({"role": role, "content": content})
     said[0] = {**said[0], "content": f"{said[0]['content']}\n\n{how}"}
     return said
-
-
-def _as_written(name: str, arguments: str) -> str:
-    return json.dumps({"tool": name, "arguments": json.loads(arguments)})
 
 
 def _call_in(text: str, number: int) -> tuple[int, ToolCall] | None:

@@ -5,21 +5,12 @@ What it claims counts for nothing. It is asked only when it is its turn, never t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from agent.llm import KeyRefused, ModelError, ModelUnknown
-from agent.proposers import PastAttempt, ProposalRequest, Proposer
+from agent.llm.conversation import Conversation
+from agent.proposers import ProposalRequest, Proposer
 from tools.candidate import Candidate
-
-
-class Talk(Protocol):
-    """A step's conversation. `next_candidate` is told of every attempt of the run until now."""
-
-    @property
-    def ended(self) -> str: ...
-
-    def next_candidate(self, attempts: Sequence[PastAttempt]) -> Candidate | None: ...
 
 
 class Model(Proposer):
@@ -27,11 +18,10 @@ class Model(Proposer):
 
     name = "llm"
 
-    def __init__(self, begin: Callable[[str], Talk]) -> None:
+    def __init__(self, begin: Callable[[str], Conversation]) -> None:
         self._begin = begin
-        self._talks: dict[str, Talk] = {}
-        self._lost: dict[str, str] = {}  # step -> why its conversation ended with an error
-        self._asked: list[str] = []  # steps, in their order
+        self._talks: dict[str, Conversation] = {}
+        self._lost: dict[str, str] = {}  # step -> why its conversation ended with an error; "" where it did not
         self._failed = ""
 
     def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
@@ -40,26 +30,21 @@ class Model(Proposer):
         step = request.step
         if why := self._gone(step):
             return [], why
-        if step not in self._asked:
-            self._asked.append(step)
+        self._lost.setdefault(step, "")
         try:
             if step not in self._talks:
                 self._talks[step] = self._begin(step)
             talk = self._talks[step]
             found = None if talk.ended else talk.next_candidate(request.attempts)
         except ModelError as error:  # the run goes on without it
-            self._fails(step, error)
+            # not asked again in this step; in no other after two in a row failed, or for what will not change
+            self._lost[step] = error.message
+            steps = list(self._lost)
+            before = steps[: steps.index(step)][-1:]
+            if isinstance(error, KeyRefused | ModelUnknown) or any(self._lost[each] for each in before):
+                self._failed = error.message
             return [], error.message
         return ([found], "") if found is not None else ([], talk.ended)
-
-    def _fails(self, step: str, error: ModelError) -> None:
-        """A model that fails is not asked again in this step; in no other after it failed in two, one after the other,
-        or for what will not change.
-        """
-        self._lost[step] = error.message
-        before = self._asked[: self._asked.index(step)][-1:]
-        if isinstance(error, (KeyRefused, ModelUnknown)) or any(each in self._lost for each in before):
-            self._failed = error.message
 
     def _gone(self, step: str) -> str:
         return self._failed or self._lost.get(step, "")

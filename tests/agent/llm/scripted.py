@@ -1,4 +1,4 @@
-"""An HTTP server that speaks chat.completions as it was told to, fault by fault; standard library only."""
+"""Models that say what a test tells them: an HTTP server that speaks chat.completions, fault by fault, and a `Chat`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from agent.llm import Message, Turn
 
 HEAD = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
 
@@ -29,30 +31,25 @@ class Reply:
     pings_s: float = 0.0
 
 
-def says(text: str, finish: str = "stop", usage: Mapping[str, int] | None = None, **delta: Any) -> Reply:
+def says(text: str, finish: str = "stop", usage: Mapping[str, Any] | None = None, **delta: Any) -> Reply:
     """A whole answer, letter by letter."""
-    chunks = [_chunk({"role": "assistant", **delta}), *(_chunk({"content": sign}) for sign in text), _chunk({}, finish)]
-    if usage is not None:
-        chunks.append({**HEAD, "choices": [], "usage": usage})
-    return Reply(chunks=chunks)
+    chunks = [part({"role": "assistant", **delta}), *(part({"content": sign}) for sign in text), part({}, finish)]
+    return Reply(chunks=[*chunks, *_told(usage)])
 
 
-def calls(*made: tuple[str, str], finish: str = "tool_calls") -> Reply:
+def calls(*made: tuple[str, str], usage: Mapping[str, Any] | None = None) -> Reply:
     """Calls of tools, (name, arguments) each, their arguments in two parts."""
     chunks = []
     for index, (name, arguments) in enumerate(made):
         half = len(arguments) // 2
-        first = {
-            "index": index,
-            "id": f"id{index}",
-            "type": "function",
-            "function": {"name": name, "arguments": arguments[:half]},
-        }
-        chunks += [
-            _chunk({"tool_calls": [first]}),
-            _chunk({"tool_calls": [{"index": index, "function": {"arguments": arguments[half:]}}]}),
-        ]
-    return Reply(chunks=[*chunks, _chunk({}, finish)])
+        first = {"id": f"id{index}", "type": "function", "function": {"name": name, "arguments": arguments[:half]}}
+        for call in (first, {"function": {"arguments": arguments[half:]}}):
+            chunks.append(part({"tool_calls": [{"index": index, **call}]}))
+    return Reply(chunks=[*chunks, part({}, "tool_calls"), *_told(usage)])
+
+
+def _told(usage: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return [] if usage is None else [{**HEAD, "choices": [], "usage": usage}]
 
 
 def fails(status: int, message: str = "no", code: str = "", **headers: str) -> Reply:
@@ -60,11 +57,31 @@ def fails(status: int, message: str = "no", code: str = "", **headers: str) -> R
     return Reply(status, {"error": {"message": message, "code": code, "type": "x"}}, headers=headers)
 
 
-def _chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+def part(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
     return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
-PASSES = says('{"reject": false, "reason": ""}', usage={"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})
+def took(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
+    """The usage of an answer."""
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion, **more}
+
+
+PASSES = says('{"reject": false, "reason": ""}', usage=took(0, 0))
+
+
+@dataclass
+class Turns:
+    """A `Chat`. Answers with turns, one after the other, or raises; the last one again and again."""
+
+    turns: list[Turn | Exception]
+    asked: list[list[Message]] = field(default_factory=list)
+
+    def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
+        self.asked.append(json.loads(json.dumps(list(messages))))
+        turn = self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
+        if isinstance(turn, Exception):
+            raise turn
+        return turn
 
 
 @dataclass

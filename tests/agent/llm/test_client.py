@@ -24,8 +24,8 @@ from agent.llm import (
     Turn,
     Usage,
 )
-from agent.llm.client import LATER_RETRIES, RETRIES, Client, Endpoint
-from tests.agent.llm.scripted import HEAD, Reply, Server, calls, fails, says, serving
+from agent.llm.client import LATER_RETRIES, RETRIES, Client
+from tests.agent.llm.scripted import Reply, Server, calls, fails, part, says, serving, took
 
 TOOLS: list[dict[str, Any]] = [{"type": "function", "function": {"name": "diff", "parameters": {"type": "object"}}}]
 ASKED = [{"role": "user", "content": "faster?"}]
@@ -35,33 +35,20 @@ ASKED = [{"role": "user", "content": "faster?"}]
 def asking(*replies: Reply, **more: Any) -> Iterator[tuple[Client, Server, list[float]]]:
     """A client that does not wait, its server, and how long it would have waited."""
     waited: list[float] = []
-    with (
-        serving(*replies) as server,
-        contextlib.closing(
-            Client(Endpoint(server.base_url, "scripted", "the-key"), sleep=waited.append, **more)
-        ) as client,
-    ):
+    more = {"key": "the-key", "sleep": waited.append, **more}
+    with serving(*replies) as server, contextlib.closing(Client("scripted", server.base_url, **more)) as client:
         yield client, server, waited
 
 
-def part(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-
-
 def test_text_and_usage_are_put_together_and_what_was_asked_is_sent() -> None:
-    usage = {
-        "prompt_tokens": 12,
-        "completion_tokens": 5,
-        "total_tokens": 17,
-        "prompt_tokens_details": {"cached_tokens": 8},
-    }
-    with asking(says("héllo", usage=usage, reasoning_content="hm")) as (client, server, waited):  # type: ignore[arg-type]
+    usage = took(12, 5, prompt_tokens_details={"cached_tokens": 8})
+    with asking(says("héllo", usage=usage, reasoning_content="hm")) as (client, server, waited):
         turn = client.ask(ASKED, TOOLS)
     assert (turn.text, turn.finish, turn.reasoning, turn.calls) == ("héllo", "stop", "hm", [])
     assert turn.usage == Usage(prompt=12, completion=5, cached=8) and waited == []
     (sent,) = server.requests
     assert sent["messages"] == ASKED and sent["tools"] == TOOLS
-    assert server.keys == ["Bearer the-key"] and "the-key" not in repr(client.endpoint)
+    assert server.keys == ["Bearer the-key"]
 
 
 def test_calls_of_tools_side_by_side_are_put_together() -> None:
@@ -92,12 +79,6 @@ def test_calls_without_an_index_of_their_own_are_told_apart_by_their_ids(index: 
     assert turn.finish == "tool_calls"
 
 
-@pytest.mark.parametrize("finish", ["length", "content_filter"])
-def test_an_answer_that_was_cut_or_withheld_says_so(finish: str) -> None:
-    with asking(says("half", finish)) as (client, _, _):
-        assert client.ask(ASKED, TOOLS).finish == finish
-
-
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -119,28 +100,33 @@ def test_what_may_pass_is_asked_again(trouble: Reply) -> None:
     assert len(server.requests) == 2 and len(waited) == 1 and 0.5 < waited[0] < 2.0
 
 
-def test_it_waits_as_long_as_it_is_asked_to_and_no_longer_than_it_has_patience() -> None:
+def test_it_waits_as_long_as_it_is_asked_to_and_no_longer_than_it_has_patience_or_the_run_has_time() -> None:
     with asking(fails(429, retry_after="7"), says("ok")) as (client, _, waited):
         assert client.ask(ASKED, TOOLS).text == "ok"
     assert waited == [7.0]
     with asking(fails(429, retry_after="86400")) as (client, server, waited), pytest.raises(ModelUnreachable):
         client.ask(ASKED, TOOLS)
     assert waited == [] and len(server.requests) == 1
+    for trouble in (fails(429, retry_after="7"), fails(500)):
+        soon = {"deadline": time.monotonic() + 0.5}
+        with asking(trouble, **soon) as (client, _, waited), pytest.raises(BudgetReached, match="no time"):
+            client.ask(ASKED, TOOLS)
+        assert waited == []
 
 
-def test_after_some_tries_it_gives_up_and_says_what_it_met() -> None:
+def test_after_some_tries_it_gives_up_and_later_of_what_has_answered_before() -> None:
     with asking(*[fails(500, "on fire")] * 9) as (client, server, waited), pytest.raises(ModelUnreachable) as caught:
         client.ask(ASKED, TOOLS)
     assert "on fire" in caught.value.message and len(server.requests) == RETRIES + 1
     assert waited == sorted(waited) and sum(waited) < 60
-
-
-def test_of_what_has_answered_before_it_gives_up_later() -> None:
     with asking(says("ok"), *[fails(503)] * 9) as (client, server, waited):
         client.ask(ASKED, TOOLS)
         with pytest.raises(ModelUnreachable):
             client.ask(ASKED, TOOLS)
     assert len(server.requests) == 1 + LATER_RETRIES + 1 and sum(waited) > 60
+    nowhere = Client("scripted", "http://127.0.0.1:9/v1", sleep=waited.append)
+    with contextlib.closing(nowhere), pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1:9"):
+        nowhere.ask(ASKED, TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +160,7 @@ def test_what_will_not_pass_is_an_error_at_once(reply: Reply, error: type[ModelE
 @pytest.mark.guard("model key")
 def test_a_key_that_is_none_is_refused_before_it_is_sent_and_is_not_shown(key: str) -> None:
     with pytest.raises(KeyRefused) as caught:
-        Client(Endpoint("http://127.0.0.1:9/v1", "scripted", key))
+        Client("scripted", "http://127.0.0.1:9/v1", key)
     assert "secr" not in f"{caught.value} {caught.value.hint} {''.join(traceback.format_exception(caught.value))}"
 
 
@@ -182,8 +168,8 @@ def test_a_key_that_is_none_is_refused_before_it_is_sent_and_is_not_shown(key: s
 def test_a_key_that_comes_back_escaped_is_not_shown_either() -> None:
     key = 'sk-\\back"slash'
     for shown in (repr(key), json.dumps(key)):
-        with serving(fails(400, f"got {shown}")) as server, pytest.raises(ModelRefused) as caught:
-            Client(Endpoint(server.base_url, "scripted", key)).ask(ASKED, ())
+        with asking(fails(400, f"got {shown}"), key=key) as (client, _, _), pytest.raises(ModelRefused) as caught:
+            client.ask(ASKED, ())
         assert "slash" not in caught.value.message and "[key]" in caught.value.message
 
 
@@ -199,7 +185,9 @@ def test_thoughts_that_stand_in_the_text_are_not_part_of_it() -> None:
         assert client.ask(ASKED, ()).text == said
 
 
-def test_a_refusal_is_told_as_one() -> None:
+def test_a_refusal_and_a_withheld_answer_are_told_as_such() -> None:
+    with asking(says("half", "content_filter")) as (client, _, _):
+        assert client.ask(ASKED, TOOLS).finish == "content_filter"
     told: list[str] = []
     chunks = [part({"refusal": "I will not "}), part({"refusal": "do this."}), part({}, "stop")]
     with asking(Reply(chunks=chunks), told=told.append) as (client, _, _):
@@ -255,19 +243,12 @@ def test_signs_of_life_are_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPa
     begun = time.monotonic()
     with asking(replace(says("ok"), pings_s=0.2)) as (client, _, _):
         assert client.ask(ASKED, TOOLS).text == "ok"
-    with asking(replace(says("ok"), pings_s=9.0), left_s=lambda: 0.3) as (client, _, waited):
+    with asking(replace(says("ok"), pings_s=9.0), deadline=time.monotonic() + 0.3) as (client, _, waited):
         assert (client.ask(ASKED, TOOLS).finish, waited) == ("length", []), "the run has no time for more"
     monkeypatch.setattr("agent.llm.client.LONGEST_ANSWER_S", 0.3)
     with asking(replace(says("ok"), pings_s=9.0)) as (client, _, waited), pytest.raises(ModelUnreachable, match="said"):
         client.ask(ASKED, TOOLS)
     assert waited == [] and time.monotonic() - begun < 6
-
-
-def test_it_does_not_wait_for_longer_than_the_run_has_time() -> None:
-    for trouble in (fails(429, retry_after="7"), fails(500)):
-        with asking(trouble, left_s=lambda: 0.5) as (client, _, waited), pytest.raises(BudgetReached, match="no time"):
-            client.ask(ASKED, TOOLS)
-        assert waited == []
 
 
 def test_how_long_an_answer_is_until_now_is_told_while_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,9 +272,3 @@ def test_a_flood_is_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPatch) ->
         with asking(flood) as (client, _, waited):
             turn = client.ask(ASKED, TOOLS)
         assert (turn.finish, waited) == ("length", []) and len(turn.model_dump_json()) < 500
-
-
-def test_an_endpoint_that_is_not_there_is_said_to_be() -> None:
-    client = Client(Endpoint("http://127.0.0.1:9/v1", "scripted"), sleep=lambda seconds: None)
-    with contextlib.closing(client), pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1:9"):
-        client.ask(ASKED, TOOLS)

@@ -9,21 +9,25 @@ import pytest
 
 from agent.errors import RunDamaged
 from agent.llm import NotRecorded, ToolCall, Turn
-from agent.llm.recording import Recorded, Recording
+from agent.llm.recording import ConversationLog, RecordedTurns
+
+
+def turn(*names: str) -> Turn:
+    return Turn(calls=[ToolCall(id=name, name=name, arguments="{}") for name in names])
 
 
 def row(step: str, before: int, *names: str) -> str:
-    turn = Turn(calls=[ToolCall(id=name, name=name, arguments="{}") for name in names])
-    return json.dumps({"step": step, "before": before, "messages": [], "turn": turn.model_dump(mode="json")}) + "\n"
+    told = {"step": step, "before": before, "messages": [], "turn": turn(*names).model_dump(mode="json")}
+    return json.dumps(told) + "\n"
 
 
-def recorded(tmp_path: Path, *rows: str) -> Recorded:
+def recorded(tmp_path: Path, *rows: str) -> RecordedTurns:
     file = tmp_path / "exchanges.jsonl"
     file.write_text("".join(rows))
-    return Recorded.read(file)
+    return RecordedTurns.read(file)
 
 
-def said(found: Recorded, name: str) -> list[str]:
+def said(found: RecordedTurns, name: str) -> list[str]:
     chat, names = found.chat(name), []
     with pytest.raises(NotRecorded):
         while True:
@@ -41,10 +45,10 @@ def test_what_was_cut_off_and_begun_again_is_said_once(tmp_path: Path) -> None:
         row("a", 0, "edit"),
         row("a", 2, "submit"),
         row("a", 4, "other"),
-        row("a", 0, "another"),
+        row("a", 0, "more"),
         row("a", 2, "give_up"),
     ]
-    assert said(recorded(tmp_path, *rows), "a") == ["edit", "submit", "reset", "another", "give_up"]
+    assert said(recorded(tmp_path, *rows), "a") == ["edit", "submit", "reset", "more", "give_up"]
     assert said(recorded(tmp_path, row("a", 0, "edit"), row("a", 0, "another")), "a") == ["reset", "another"]
 
 
@@ -52,17 +56,12 @@ def test_a_line_that_was_not_ended_costs_no_other(tmp_path: Path) -> None:
     file = tmp_path / "exchanges.jsonl"
     file.write_text(row("a", 0, "edit") + row("a", 2, "torn")[:40])
     for name in ("again", "submit"):
-        turn = Turn(calls=[ToolCall(id=name, name=name, arguments="{}")])
-        Recording(file, "a", 2).add([{"role": "user", "content": "now"}] * 2, turn)
-    found = Recorded.read(file)
+        ConversationLog(file, "a", [{"role": "user", "content": "now"}] * 3, 2).add(turn(name))
+    found = RecordedTurns.read(tmp_path)
     assert (said(found, "a"), found.torn) == (["edit", "again", "submit"], 1)
-    assert Recorded.read(tmp_path / "exchanges.jsonl").torn == 1
-    with pytest.raises(RunDamaged, match="no line"):
-        recorded(tmp_path, row("a", 0, "edit")[:40])
 
 
-def test_what_is_no_recording_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{}\n", row("a", 0, "edit")[:40], None], ids=["no row", "no line", "no file"])
+def test_what_is_no_recording_is_said(tmp_path: Path, text: str | None) -> None:
     with pytest.raises(RunDamaged):
-        recorded(tmp_path, "{}\n")
-    with pytest.raises(RunDamaged):
-        Recorded.read(tmp_path / "none")
+        RecordedTurns.read(tmp_path / "none") if text is None else recorded(tmp_path, text)
