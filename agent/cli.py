@@ -169,13 +169,13 @@ def _mcp(arguments: argparse.Namespace, doing: Doing) -> int:
     from agent.outside import command
     from agent.reporting.open_progress import open_progress
 
-    def order() -> command.Order:
+    def order() -> command.DrivenRun:
         config = given.config_of(arguments)
         config = run.settle(config, agree=lambda reasons: arguments.yes)
         doing.run_dir, doing.reference = config.run_dir, given.reference(config.run_dir)
-        return command.Order(config, lambda told, joins: run.start(config, told, joins))
+        return command.DrivenRun(config, lambda told, joins: run.start(config, told, joins))
 
-    def ordered(asked: command.Begin) -> command.Order:
+    def ordered(asked: command.Begin) -> command.DrivenRun:
         arguments.target, arguments.entry = Path(asked.target), asked.entry
         arguments.budget_minutes = asked.budget_minutes or arguments.budget_minutes
         return order()
@@ -232,7 +232,7 @@ def _resume(arguments: argparse.Namespace, doing: Doing) -> int:
         from agent.outside import command
 
         here = {"runs_dir": folder.path.parent, "run_id": folder.run_id}  # it may have been moved
-        order = command.Order(
+        order = command.DrivenRun(
             folder.read().config.model_copy(update=here),
             lambda told, joins: run.resume(folder.path, told, joins),
         )

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from agent.builds import Builds
-from agent.proposers import Platform, ProposalRequest, Proposer
-from agent.proposers.past import past_of
+from agent.proposers import PastAttempt, Platform, ProposalRequest, Proposer
 from agent.records import measurements
 from tools.candidate import Candidate, Site
 from tools.judging.worker import WorkerFault
@@ -60,33 +60,32 @@ class Proposals:
 
     def request(self, step: str, below: Sequence[str] = ()) -> ProposalRequest:
         """The state of the run, for one step. Raises: WorkerFault."""
-        records = self.builds.records
-        view, known, base = self.view(below), measurements.session_start(records.run_dir), records.base(below)
-        stacked = records.ledger.stacked()
+        records, config, delta = self.builds.records, self.builds.config, self.builds.referee.delta
+        view, base, stacked = self.view(below), records.base(below), records.ledger.stacked()
+        on_gpu, compiling = self.platform.device == "cuda", dict[str, Any]()
+        if (known := measurements.session_start(records.run_dir)) is not None:
+            compiling = {
+                "compile_pays": {"compile_model", "compose_stack"} <= {*config.steps} and known.compile_pays(delta),
+                "tuning_pays": known.tuning_pays(delta if on_gpu else 0.0),
+                "recording_pays": on_gpu and known.recording_pays(delta),
+                "compile_endless": known.compile_endless,
+                "compile_breaks": known.compile_breaks,
+            }
         return ProposalRequest(
             step=step,
             base=self.builds.of(base).tree,
             tree=view.tree,
-            entry=self.builds.config.entry,
+            entry=config.entry,
             entry_is_protected=self.builds.workload.form != "kernelbench",
             observation=view.observation,
             platform=self.platform,
-            attempts=[past_of(row, stacked) for row in records.ledger.rows],
+            attempts=[PastAttempt.of(row, stacked) for row in records.ledger.rows],
             judged_here=records.ledger.judged_on(base),
             cases=[{"phase": case.phase, "shape": dict(case.shape)} for case in self.builds.workload.cases],
-            steps=self.builds.config.steps,
+            steps=config.steps,
             tune=partial(self._tune, base) if self.platform.triton else None,
-            compile_pays={"compile_model", "compose_stack"} <= set(self.builds.config.steps)
-            and known is not None
-            and known.compile_pays(self.builds.referee.delta),
-            tuning_pays=known is not None
-            and known.tuning_pays(self.builds.referee.delta if self.platform.device == "cuda" else 0.0),
-            recording_pays=known is not None
-            and self.platform.device == "cuda"
-            and known.recording_pays(self.builds.referee.delta),
-            compile_endless=known is not None and known.compile_endless,
-            floor=self.builds.referee.delta,
-            compile_breaks=None if known is None else known.compile_breaks,
+            floor=delta,
+            **compiling,
         )
 
     def propose(

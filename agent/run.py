@@ -21,8 +21,7 @@ from agent.config import RunConfig
 from agent.context import RunContext
 from agent.errors import AgentError
 from agent.proposals import Proposals
-from agent.proposers import Platform, Proposer
-from agent.proposers.in_turn import InTurn
+from agent.proposers import InTurn, Platform, Proposer
 from agent.proposers.playbook import Playbook
 from agent.proposers.replay import Replay
 from agent.records import measurements, run_folder

@@ -17,14 +17,13 @@ from agent.errors import AgentError, WrongUsage
 from agent.llm.prompt import rules, task
 from agent.outside.desk import ADDRESS_FILE, Desk, HungUp
 from agent.owed import USED_UP
-from agent.proposers import Proposer
-from agent.proposers.in_turn import InTurn
-from agent.proposers.outside import OFFERED, Outside
-from agent.reporting.progress import Event, Note, Progress
+from agent.proposers import InTurn, Proposer
+from agent.proposers.outside import OFFERED, OutsideAgent
+from agent.reporting.progress import Note, Progress
 from agent.skill_packs import Packs
 from agent.workbench import Workbench
 from sandbox.errors import RatchetError
-from tools.registry import Answer, Request, Tool
+from tools.registry import Answer, Request, Tool, ToolFault
 from tools.registry.marks import as_data, marked
 
 if TYPE_CHECKING:
@@ -34,20 +33,9 @@ LAST_ANSWER_S = 900.0  # an agent may think for long before it asks for what cam
 LONGEST_SUMMARY = 4000
 
 
-class Both(Progress):
-    """Tells two; the first is not closed with it."""
-
-    def __init__(self, first: Progress, second: Desk) -> None:
-        self._first, self._second = first, second
-
-    def emit(self, event: Event) -> None:
-        self._second.emit(event)
-        self._first.emit(event)
-
-
 @dataclass(frozen=True)
-class Order:
-    """A run to be driven: `begin` starts or resumes it, and returns its exit status."""
+class DrivenRun:
+    """A run for an outside agent to drive: `begin` starts or resumes it, and returns its exit status."""
 
     config: RunConfig
     begin: Callable[[Progress, run.Joins], int]
@@ -67,8 +55,8 @@ class Begin(Request):
 def serve(
     progress: Progress,
     port: int | None,
-    first: Order | None,
-    ordered: Callable[[Begin], Order],
+    first: DrivenRun | None,
+    ordered: Callable[[Begin], DrivenRun],
     packs: Sequence[Path] = (),
 ) -> int:
     """`first` is the run, or None where the outside agent says which, for `ordered`. Returns its exit status: 0 where
@@ -83,63 +71,61 @@ def serve(
         ) from error
     if first is None and port is not None:
         raise WrongUsage("--port needs --target and --entry.", hint="On stdio the outside agent can say which.")
-    desk = Desk()
+    desk = Desk(progress)
     tools = OFFERED if first is not None else (Tool("begin", Begin), *OFFERED)
     told = rules(Packs.of(packs if first is None else first.config.skills))
     serving = Serving(desk, made(desk, tools, told))
     if port is None:
         serving.on_stdio()
-    order = first or _told(desk, ordered)
-    return 0 if order is None else _driven(order, desk, serving, progress, port)
+    driven = first or _told(desk, ordered)
+    return 0 if driven is None else _driven(driven, desk, serving, port)
 
 
-def _told(desk: Desk, ordered: Callable[[Begin], Order]) -> Order | None:
+def _told(desk: Desk, ordered: Callable[[Begin], DrivenRun]) -> DrivenRun | None:
     """Which run it is to be; None when the outside agent has gone away."""
     while True:
         try:
-            asked = desk.next_asked()
+            call = desk.next_call()
         except HungUp:
             return None
-        assert asked is not None, "it was waited for"
-        if asked.name != "begin":
-            asked.answer.set_result(Answer("No run has begun yet: `begin` says of what.", worked=False))
-            continue
+        assert call is not None, "it was waited for"
         try:
-            found = ordered(Begin.model_validate(dict(asked.arguments)))
+            if call.name != "begin":
+                raise ToolFault("No run has begun yet: `begin` says of what.")
+            found = ordered(Begin.model_validate(dict(call.arguments)))
+        except ToolFault as fault:
+            said = str(fault)
         except ValidationError as error:
-            asked.answer.set_result(Answer(f"That is no request: {error.errors()[0]['msg']}", worked=False))
+            said = f"That is no request: {error.errors()[0]['msg']}"
         except RatchetError as error:
             said = as_data("begin", f"{error.message}\n{error.hint or ''}".strip())
-            asked.answer.set_result(Answer(said, worked=False))
         else:
-            asked.answer.set_result(Answer("It begins. `where` says how it stands; `wait` waits for the answer."))
+            call.answer.set_result(Answer("It begins. `where` says how it stands; `wait` waits for the answer."))
             return found
+        call.answer.set_result(Answer(said, worked=False))
 
 
-def _driven(order: Order, desk: Desk, serving: Serving, progress: Progress, port: int | None) -> int:
+def _driven(driven: DrivenRun, desk: Desk, serving: Serving, port: int | None) -> int:
     """Raises: WrongUsage when the port cannot be had, and what the run raises."""
-    run_dir, outside = order.config.run_dir, list[Outside]()
+    run_dir = driven.config.run_dir
     listening = None if port is None else serving.listen(port)
 
     def join(ctx: RunContext, proposer: Proposer) -> Proposer:
         if listening is not None:
             address = serving.on_http(listening, run_dir)
-            progress.emit(Note(f"serving MCP on {address}; the token is in {run_dir / ADDRESS_FILE}"))
+            desk.emit(Note(f"serving MCP on {address}; the token is in {run_dir / ADDRESS_FILE}"))
 
         def over() -> str:
             return USED_UP if ctx.budget.used_up() else ""
 
-        mine = Outside(desk, lambda step: Workbench.open(ctx, step, step), lambda step: task(ctx, step), over)
-        outside.append(mine)
-        return InTurn([proposer, mine], over=lambda: mine.finished)
+        agent = OutsideAgent(desk, lambda step: Workbench.open(ctx, step, step), lambda step: task(ctx, step), over)
+        return InTurn([proposer, agent], over=lambda: agent.finished)
 
     said, patience_s = "It was stopped; `agent resume` goes on.", 0.0
     try:
-        status = order.begin(Both(progress, desk), join)
+        status = driven.begin(desk, join)
         said, patience_s = summary(run_dir), LAST_ANSWER_S
     finally:
-        for each in outside:
-            each.answer_last(said)
         desk.end(said)
         serving.stop(patience_s)
         if listening is not None:

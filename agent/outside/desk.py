@@ -1,20 +1,21 @@
-"""Where a run and an outside agent meet. All work is done by the thread of the run; the other one asks and waits.
+"""Where a run and an outside agent meet: the agent's thread asks and waits, the run's thread does all the work.
 
-A question that takes long is answered in parts: that it is being worked on, and, to `wait`, what came of it. Refuses a
-second question before the first is answered.
+A call that takes long is answered in parts: that it is in progress, and, to `wait`, its result. A second call is
+refused until the answer to the first was fetched.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from agent.reporting.progress import Event, Judging
+from agent.reporting.progress import Event, Judging, Progress
 from tools.registry import Answer
 from tools.registry.marks import marked
 
@@ -27,23 +28,33 @@ class HungUp(Exception):
 
 
 @dataclass
-class Asked:
+class PendingCall:
     """A call of a tool, and where its answer goes."""
 
     name: str
     arguments: Mapping[str, Any]
-    answer: Future[Answer]
+    answer: Future[Answer] = field(default_factory=Future)
     fetched: bool = False
 
+    @contextlib.contextmanager
+    def reporting_faults(self) -> Iterator[None]:
+        """A fault of ours is the answer, and is raised too."""
+        try:
+            yield
+        except BaseException as error:
+            said = f"The run failed over this, which is not your fault:\n{marked('data', str(error))}"
+            self.answer.set_result(Answer(said, worked=False))
+            raise
 
-class Desk:
-    """`ask` and `wait` are for the outside agent's thread, the rest for the run's."""
 
-    def __init__(self) -> None:
-        self._asked: queue.Queue[Asked | None] = queue.Queue()
-        self._pending: Asked | None = None
-        self._doing = "starting"
-        self._ended = ""
+class Desk(Progress):
+    """`ask` and `wait` are for the outside agent's thread, the rest for the run's, whose progress is passed on."""
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress or Progress()
+        self._asked: queue.Queue[PendingCall | None] = queue.Queue()
+        self._pending: PendingCall | None = None
+        self._doing, self._ended = "starting", ""
         self._lock = threading.Lock()
 
     # -- the outside agent's side
@@ -56,33 +67,29 @@ class Desk:
                 return Answer(said, worked=False)
             if self._ended:
                 return Answer(f"The run has ended. {self._ended}", worked=False)
-            asked = self._pending = Asked(name, arguments, Future())
-            self._asked.put(asked)
-        return self._answered(asked, answer_s)
+            self._pending = PendingCall(name, arguments)
+            self._asked.put(self._pending)
+        return self.wait(answer_s)
 
     def wait(self, answer_s: float = ANSWER_S) -> Answer:
-        """The answer to what was asked last."""
-        pending = self._pending
-        if pending is None:
+        """The answer to the last call."""
+        if (pending := self._pending) is None:
             return Answer("Nothing was asked.", worked=False)
-        return self._answered(pending, answer_s)
+        try:
+            answer = pending.answer.result(answer_s)
+        except NotYet:
+            doing = marked("data", self._doing)  # names what is judged, perhaps in the target's words
+            return Answer(f"Still at work on `{pending.name}`; call `wait` for its answer.\n{doing}")
+        with self._lock:
+            pending.fetched = True
+        return answer
 
     def hang_up(self) -> None:
         self._asked.put(None)
 
-    def _answered(self, asked: Asked, answer_s: float) -> Answer:
-        try:
-            answer = asked.answer.result(answer_s)
-        except NotYet:
-            doing = marked("data", self._doing)  # names what is judged, perhaps in the target's words
-            return Answer(f"Still at work on `{asked.name}`; call `wait` for its answer.\n{doing}")
-        with self._lock:
-            asked.fetched = True
-        return answer
-
     # -- the run's side
 
-    def next_asked(self, within_s: float | None = None) -> Asked | None:
+    def next_call(self, within_s: float | None = None) -> PendingCall | None:
         """Blocks; None when nothing was asked in that time. Raises: HungUp."""
         try:
             found = self._asked.get(timeout=within_s)
@@ -97,24 +104,13 @@ class Desk:
         return self._pending is None or self._pending.fetched
 
     def emit(self, event: Event) -> None:
-        """As a `Progress`: what the run does meanwhile."""
         if isinstance(event, Judging):
-            of = f", {event.done} of {event.of}" if event.of else ""
-            self._doing = f"{event.what}: {event.phase}{of}"
+            self._doing = event.words()[0].removeprefix("judging ")
+        self._progress.emit(event)
 
     def end(self, said: str) -> None:
-        """The run is over; whoever still waits is told so."""
+        """The run is over: the answer to a call without one, and to every later call."""
         with self._lock:
             self._ended = said
             if self._pending is not None and not self._pending.answer.done():
                 self._pending.answer.set_result(Answer(said))
-
-
-def answering(asked: Asked, work: Callable[[], Answer]) -> None:
-    """Answer what was asked; a fault of ours is told to both sides."""
-    try:
-        asked.answer.set_result(work())
-    except BaseException as error:
-        said = f"The run failed over this, which is not your fault:\n{marked('data', str(error))}"
-        asked.answer.set_result(Answer(said, worked=False))
-        raise

@@ -72,8 +72,8 @@ class Serving:
 
     desk: Desk
     server: Server[Any]
-    _thread: threading.Thread | None = None
     _http: uvicorn.Server | None = None
+    _started: bool = False
     over: threading.Event = field(default_factory=threading.Event)
 
     def on_stdio(self) -> None:
@@ -96,12 +96,10 @@ class Serving:
         address = f"http://{HOST}:{listening.getsockname()[1]}/mcp"
         file = run_dir / ADDRESS_FILE
         file.unlink(missing_ok=True)
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
             stream.write(json.dumps({"url": address, "token": token}) + "\n")
         app = _WithToken(self.server.streamable_http_app(host=HOST, session_idle_timeout=None), token)
-        self._http = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
-        http = self._http
+        http = self._http = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
         self._start(lambda: http.run(sockets=[listening]))
         return address
 
@@ -113,15 +111,15 @@ class Serving:
                 self.over.set()
                 self.desk.hang_up()
 
-        self._thread = threading.Thread(target=run, name="mcp", daemon=True)
-        self._thread.start()
+        self._started = True
+        threading.Thread(target=run, name="mcp", daemon=True).start()
 
     def stop(self, patience_s: float) -> None:
         """End it when the client has fetched its last answer, or has gone away, or had so much time."""
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline and not self.desk.all_fetched and not self.over.wait(0.2):
             pass
-        if self._thread is not None and patience_s:
+        if self._started and patience_s:
             self.over.wait(GRACE_S)
         if self._http is not None:
             self._http.should_exit = True
@@ -129,7 +127,7 @@ class Serving:
 
 
 class _WithToken:
-    """ASGI: nobody without the token gets through."""
+    """ASGI: requests without the token are refused."""
 
     def __init__(self, app: Any, token: str) -> None:
         self._app, self._expected = app, f"Bearer {token}".encode()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from agent.records.ledger import LedgerRow
 from agent.step_names import STEPS
 from tools.candidate import Candidate, Key, Role, Site
 from tools.judging.accept import SpeedupInterval
 from tools.observation import Observation
+from tools.registry import cut
+from tools.registry.marks import marked
 from tools.tuned import Tuned
 
 
@@ -41,7 +44,35 @@ class PastAttempt:
     speedup: SpeedupInterval | None = None
     by_case: Sequence[float] = ()
     stacked: bool = False  # on the stack now
-    unproven_below: bool = False  # judged on changes that nobody had timed
+    unproven_below: bool = False  # judged on changes that were not timed
+
+    @classmethod
+    def of(cls, row: LedgerRow, stacked: Collection[str]) -> PastAttempt:
+        """`stacked`: the attempts on the stack now."""
+        compiled = (row.evidence.get("correctness") or {}).get("compiled") or {}
+        timed = row.evidence.get("confirmation") or row.evidence.get("screen") or {}
+        return cls(
+            row.step,
+            row.title,
+            row.verdict,
+            row.reason,
+            row.diff_digest,
+            row.key,
+            row.role,
+            first_call_s=float(compiled.get("first_call_s") or 0.0),
+            speedup=row.speedup,
+            by_case=tuple(float(case["median"]) for case in timed.get("cases") or []),
+            stacked=row.attempt_id in stacked,
+            unproven_below=bool(row.below),
+        )
+
+    def told(self) -> str:
+        """The verdict for whoever made the candidate, with its figures. The reason is marked as data: it may hold what
+        the target raised, what its tests are called, or what a reviewer says.
+        """
+        cases = f", by case {', '.join(f'{each:.3f}x' for each in self.by_case)}" if len(self.by_case) > 1 else ""
+        figures = f" Measured: {self.speedup}{cases}." if self.speedup is not None else ""
+        return f"The verdict on your candidate: {self.verdict}.{figures}\n{marked('data', cut(self.reason))}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +98,7 @@ class ProposalRequest:
     compile_breaks: int | None = None  # places where plain torch.compile went on in Python; None: not known
     floor: float = 0.0  # noise of the session's A/A, as a gain; 0 where it is not known
     by_itself: bool = False  # only what is timed by itself
-    looking: bool = False  # only to see whether anything would come: nobody is asked who takes time or money
+    looking: bool = False  # dry run: proposers that cost time or money are not called
 
 
 class Proposer(Protocol):
@@ -88,3 +119,31 @@ class Proposer(Protocol):
     def advice(self, request: ProposalRequest) -> list[str]:
         """What only the user can do, since it would have to be said in the entry."""
         return []
+
+
+class InTurn(Proposer):
+    """Several proposers, each asked when those before it have nothing left; none once `over` says why."""
+
+    def __init__(self, proposers: Sequence[Proposer], over: Callable[[], str] = lambda: "") -> None:
+        self.proposers, self._over = proposers, over
+        self.name = " and ".join(each.name for each in proposers)
+
+    def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
+        if why := self._over():
+            return [], why
+        reasons = []
+        for each in self.proposers:
+            found, reason = each.propose(request)
+            if found:
+                return found, ""
+            reasons.append(reason)
+        return [], "; ".join(dict.fromkeys(filter(None, reasons)))
+
+    def expects(self, request: ProposalRequest) -> bool:
+        return not self._over() and any(each.expects(request) for each in self.proposers)
+
+    def sites(self, request: ProposalRequest) -> list[Site]:
+        return [site for each in self.proposers for site in each.sites(request)]
+
+    def advice(self, request: ProposalRequest) -> list[str]:
+        return list(dict.fromkeys(line for each in self.proposers for line in each.advice(request)))

@@ -1,29 +1,27 @@
 """Candidates of an agent outside of the run, which uses its tools from one submission to the next.
 
-Refuses nothing and believes nothing: what is submitted is judged like anything else. What tools say is marked as data,
-as it is for a model.
+Whatever is submitted is judged like anything else. What tools say is marked as data, as it is for a model.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 
 from pydantic import Field
 
 from agent.guard import Stopped
 from agent.llm.conversation import HANDING_IN, GiveUp, Submit
-from agent.outside.desk import Asked, Desk, HungUp, answering
+from agent.outside.desk import Desk, HungUp, PendingCall
 from agent.proposers import ProposalRequest, Proposer
-from agent.proposers.past import verdict_on
 from agent.workbench import REGISTRY, Workbench
 from tools.candidate import Candidate
-from tools.registry import Answer, Registry, Request, Tool, ToolFault
+from tools.registry import Answer, Request, Tool, ToolFault
 from tools.registry.marks import as_data, marked
 
-LOOK_S = 2.0  # how often it is looked whether there is time left
+LOOK_S = 2.0  # between two looks at the time that is left
+_ENDING = ("submit", "give_up", "finish")  # end a turn; answered once their outcome is known
 
 
 class Where(Request):
@@ -41,123 +39,105 @@ _OWN = (*HANDING_IN, Tool("finish", Finish), Tool("where", Where))
 OFFERED = (*REGISTRY.tools.values(), *_OWN)
 
 
-@dataclass
-class _Step:
-    """What belongs to one step."""
-
-    bench: Workbench
-    ended: str = ""
-
-
-@dataclass
-class Outside(Proposer):
+class OutsideAgent(Proposer):
     """A `Proposer`. `open_bench` gives the workbench of a step, `told` what there is to say about it, `over` why there
     is no time for more in it, if so.
     """
 
-    desk: Desk
-    open_bench: Callable[[str], Workbench]
-    told: Callable[[str], str]
-    over: Callable[[], str] = lambda: ""
-    name: str = "outside"
-    finished: str = ""
-    _steps: dict[str, _Step] = field(default_factory=dict)
-    _waiting: Asked | None = None  # who submitted or ended something, and has no answer yet
-    _handed_in: str = ""  # the digest of what was submitted last
+    name = "outside"
+
+    def __init__(
+        self,
+        desk: Desk,
+        open_bench: Callable[[str], Workbench],
+        told: Callable[[str], str],
+        over: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.desk, self._open_bench, self._told, self._over = desk, open_bench, told, over
+        self.finished = ""
+        self._benches: dict[str, Workbench] = {}
+        self._ended: dict[str, str] = {}  # step -> why
+        self._unanswered: PendingCall | None = None  # ended the last turn
+        self._submitted: Candidate | None = None  # by it
+        does: dict[str, Callable[..., str]] = {
+            "submit": self._submit,
+            "give_up": self._give_up,
+            "finish": self._finish,
+            "where": lambda bench, request: self._told(bench.step),
+        }
+        self._registry = REGISTRY.with_more([replace(tool, function=does[tool.name]) for tool in _OWN])
 
     def propose(self, request: ProposalRequest) -> tuple[list[Candidate], str]:
         """Raises: Stopped when the outside agent is gone."""
         if request.looking:
             return [], "an outside agent is asked when it is its turn"
-        step = self._steps.get(request.step) or _Step(self.open_bench(request.step))
-        self._steps[request.step] = step
-        if self.finished or step.ended:
-            return [], self.finished or step.ended
-        self._answer_waiting(request, step)
-        found = self._serve(request.step, step)
-        return ([found], "") if found is not None else ([], step.ended)
+        step = request.step
+        if step not in self._benches:
+            self._benches[step] = self._open_bench(step)
+        if why := self._why_ended(step):
+            return [], why
+        self._answer_last_turn(request)
+        found = self._turn(self._benches[step])
+        return ([found], "") if found is not None else ([], self._ended[step])
 
-    def _serve(self, name: str, step: _Step) -> Candidate | None:
+    def expects(self, request: ProposalRequest) -> bool:
+        return not self._why_ended(request.step)
+
+    def _why_ended(self, step: str) -> str:
+        return self.finished or self._ended.get(step, "")
+
+    def _turn(self, bench: Workbench) -> Candidate | None:
         """Let it work until it submits something or ends the step, or its time is over."""
-        submitted = list[Candidate]()
-        registry = self._registry(name, step, submitted)
-        while not step.ended:
-            step.ended = self.over()
+        self._submitted = None
+        while bench.step not in self._ended:
+            if why := self._over():
+                self._ended[bench.step] = why
+                break
             try:
-                asked = None if step.ended else self.desk.next_asked(LOOK_S)
+                call = self.desk.next_call(LOOK_S)
             except HungUp:
                 raise Stopped(signal.SIGHUP) from None
-            if asked is None:
+            if call is None:
                 continue
-            if asked.name not in ("submit", "give_up", "finish"):
-                answering(asked, partial(_answered, registry, step.bench, asked))
-                continue
-            try:
-                answer = _answered(registry, step.bench, asked)
-            except BaseException:
-                asked.answer.set_result(Answer("The run failed over this, which is not your fault.", worked=False))
-                raise
-            if not answer.worked:
-                asked.answer.set_result(answer)
-                continue
-            self._waiting = asked  # answered when it is known what came of it
-            self._handed_in = submitted[0].digest if submitted else ""
-            return submitted[0] if submitted else None
-        return None
+            with call.reporting_faults():
+                answer = self._answer_to(bench, call)
+            if answer.worked and call.name in _ENDING:
+                self._unanswered = call
+                break
+            call.answer.set_result(answer)
+        return self._submitted
 
-    def _registry(self, name: str, step: _Step, submitted: list[Candidate]) -> Registry:
-        def submit(bench: Workbench, request: Submit) -> str:
-            found = bench.candidate(request.title, request.rationale, request.predicted_gain, request.enables)
-            submitted.append(found)
-            return "handed in"
+    def _answer_to(self, bench: Workbench, call: PendingCall) -> Answer:
+        """Marked as data, but for `where`, which has its marks inside and is whole, so that none is cut off."""
+        answer = self._registry.call(bench, call.name, call.arguments)
+        if call.name == "where" and answer.worked:
+            return replace(answer, text=answer.whole)
+        return replace(answer, text=as_data(call.name if call.name in self._registry.tools else "unknown", answer.text))
 
-        def give_up(bench: Workbench, request: GiveUp) -> str:
-            step.ended = f"the outside agent gave up: {request.reason}"
-            return step.ended
+    def _submit(self, bench: Workbench, request: Submit) -> str:
+        self._submitted = bench.candidate(request.title, request.rationale, request.predicted_gain, request.enables)
+        return "handed in"
 
-        def finish(bench: Workbench, request: Finish) -> str:
-            self.finished = step.ended = f"the outside agent has finished: {request.reason}"
-            return self.finished
+    def _give_up(self, bench: Workbench, request: GiveUp) -> str:
+        self._ended[bench.step] = f"the outside agent gave up: {request.reason}"
+        return self._ended[bench.step]
 
-        def where(bench: Workbench, request: Where) -> str:
-            return self.told(name)
+    def _finish(self, bench: Workbench, request: Finish) -> str:
+        self.finished = self._ended[bench.step] = f"the outside agent has finished: {request.reason}"
+        return self.finished
 
-        does: dict[type[Request], Callable[..., str]] = {
-            Submit: submit,
-            GiveUp: give_up,
-            Finish: finish,
-            Where: where,
-        }
-        return Registry([*REGISTRY.tools.values(), *(replace(tool, function=does[tool.request]) for tool in _OWN)])
-
-    def _answer_waiting(self, request: ProposalRequest, step: _Step) -> None:
-        if self._waiting is None:
+    def _answer_last_turn(self, request: ProposalRequest) -> None:
+        if self._unanswered is None:
             return
-        judged = [past for past in request.attempts if self._handed_in and past.diff_digest == self._handed_in]
-        said = verdict_on(judged[-1]) if judged else "Your candidate was not judged." if self._handed_in else ""
+        said = ""
+        if (handed_in := self._submitted) is not None:
+            judged = [past for past in request.attempts if past.diff_digest == handed_in.digest]
+            said = judged[-1].told() if judged else "Your candidate was not judged."
         said += f"\nThe step is `{request.step}`; `where` tells more."
         try:
-            if step.bench.renew():
+            if self._benches[request.step].renew():
                 said += " Your files are those of the new top of the stack."
         except ToolFault as fault:
             said += f"\n{marked('data', str(fault))}"
-        self._waiting.answer.set_result(Answer(said.strip()))
-        self._waiting = None
-
-    def answer_last(self, said: str) -> None:
-        """To whoever still waits when the run is over."""
-        if self._waiting is not None:
-            self._waiting.answer.set_result(Answer(said))
-            self._waiting = None
-
-    def expects(self, request: ProposalRequest) -> bool:
-        step = self._steps.get(request.step)
-        return not self.finished and (step is None or not step.ended)
-
-
-def _answered(registry: Registry, bench: Workbench, asked: Asked) -> Answer:
-    """Marked as data; but for `where`, which has its marks inside, and is whole, so that none of them is cut off."""
-    answer = registry.call(bench, asked.name, asked.arguments)
-    if asked.name == "where" and answer.worked:
-        return replace(answer, text=answer.whole)
-    return replace(answer, text=as_data(asked.name if asked.name in registry.tools else "unknown", answer.text))
+        self._unanswered.answer.set_result(Answer(said.strip()))
+        self._unanswered = None

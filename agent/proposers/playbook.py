@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from agent.playbook import attention, audit, compiling, composing, gemm, graphs, kernels, projections
 from agent.playbook.drafts import Answer
-from agent.proposers import ProposalRequest
+from agent.proposers import ProposalRequest, Proposer
 from tools.candidate import Candidate, Site
 from tools.rewrite import attention as attention_sites
 from tools.rewrite import (
@@ -40,7 +40,7 @@ _STEPS: dict[str, Callable[[ProposalRequest], Answer]] = {
 }
 
 
-class Playbook:
+class Playbook(Proposer):
     """A `Proposer`."""
 
     name = "playbook"

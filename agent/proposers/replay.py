@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from agent.playbook.composing import RETRIED, STEP, again
-from agent.proposers import ProposalRequest
-from tools.candidate import Candidate, Site
+from agent.proposers import ProposalRequest, Proposer
+from tools.candidate import Candidate
 from tools.diff.patch import FileState, OutOfReach, Reader, make_diff, tree_reader
 from tools.judging.accept import SpeedupInterval
 from tools.rewrite import overlay
@@ -34,7 +34,7 @@ class PastChange:
     runtime: Mapping[str, bytes] = field(default_factory=dict)  # files of ours that its stack had, by path
 
 
-class Replay:
+class Replay(Proposer):
     """A `Proposer`. `changes` in the order in which they lay on the stack."""
 
     name = "replay"
@@ -55,12 +55,6 @@ class Replay:
 
     def expects(self, request: ProposalRequest) -> bool:
         return bool(self._due(request))
-
-    def sites(self, request: ProposalRequest) -> list[Site]:
-        return []
-
-    def advice(self, request: ProposalRequest) -> list[str]:
-        return []
 
     def _due(self, request: ProposalRequest) -> list[tuple[Candidate, PastChange]]:
         """What this step has not tried yet; the last one tries again what did nothing where it came first."""

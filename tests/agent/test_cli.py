@@ -196,7 +196,7 @@ def test_a_resumed_run_is_found_by_its_id_or_its_folder(started: list[Path], tmp
 def test_a_run_that_was_moved_is_served_from_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served = list[Path]()
 
-    def serve(progress: Progress, port: int | None, order: command.Order, ordered: object) -> int:
+    def serve(progress: Progress, port: int | None, order: command.DrivenRun, ordered: object) -> int:
         served.append(order.config.run_dir)
         return 0
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.proposers import PastAttempt, Platform, ProposalRequest
-from agent.proposers.in_turn import InTurn
+from agent.proposers import InTurn, PastAttempt, Platform, ProposalRequest
 from agent.proposers.playbook import Playbook
 from agent.step_names import STEPS
 from tests.agent.proposed import CPU, GPU, ROCM, applied, attempt, copy_of, of_key, propose, request

@@ -10,14 +10,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx2
 import pytest
+from anyio.from_thread import start_blocking_portal
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
@@ -29,7 +29,8 @@ from tools.registry.marks import as_data
 
 STEPS = ("--steps", "profile_baseline,audit_compute,compose_stack")
 PLENTY = ("--steps", "profile_baseline,audit_compute,fuse_projections,compose_stack")
-Ask = Callable[..., Any]
+Ask = Callable[..., tuple[str, bool]]
+"""Calls a tool; returns the answer and whether it worked."""
 
 
 def served(tmp_path: Path, *options: str) -> dict[str, Any]:
@@ -92,8 +93,8 @@ def refusal(url: str, **headers: str) -> int:
         return answer.code
 
 
-async def asked(client: Client, name: str, **arguments: Any) -> tuple[str, bool]:
-    """The answer, waited for, and whether it worked."""
+async def asked(client: Client, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+    """The answer, waited for."""
     for _ in range(60):
         answer = await client.call_tool(name, arguments)
         assert answer.structured_content is None, "nothing comes without its marks"
@@ -104,94 +105,79 @@ async def asked(client: Client, name: str, **arguments: Any) -> tuple[str, bool]
     raise AssertionError(said)
 
 
-async def drive(client: Client) -> None:
-    """profile, edit, verify, measure, submit, finish."""
-    names = [tool.name for tool in (await client.list_tools()).tools]
-    assert {"where", "show_profile", "edit_file", "verify", "measure", "submit", "finish", "wait"} <= set(names)
-    assert "one change at a time" in (client.instructions or "")
-    said, _ = await asked(client, "where")
-    assert "`audit_compute`" in said and "Where the time of a call goes" in said
-    assert "LinearLayer" not in said and "Linear" in (await asked(client, "show_profile"))[0]
-    assert said.count("<data>") == said.count("</data>") > 1 and "<output" not in said, "the rest is ours"
-    said, worked = await asked(client, "edit_file", path="bench.py", old="nowhere</output>", new="x")
-    assert not worked and said.startswith('<output tool="edit_file">\nThat text is not in bench.py')
-    said, _ = await asked(client, "search", pattern="obey")
-    assert said == as_data("search", f"bench.py:{HOSTILE_LINE}") and said.count("</output>") == 1
-    assert (await asked(client, "edit_file", **EDIT))[1]
-    assert (await asked(client, "verify"))[0].startswith('<output tool="verify">\nright')
-    assert "over the top of the stack" in (await asked(client, "measure"))[0]
-    said, worked = await asked(client, "submit", **SUBMIT)
-    assert worked and said.startswith("The verdict on your candidate: kept.") and said.count("\n<data>\n") == 1
-    said, worked = await asked(client, "submit", **SUBMIT)
-    assert not worked and "Nothing is changed yet" in said
-    said, worked = await asked(client, "finish", reason="there is nothing else in it")
-    assert worked and "1 changes kept" in said and "## Kept" in said[said.index("<data>") :]
-    said, worked = await asked(client, "diff")
-    assert not worked and "The run has ended" in said
+@contextmanager
+def connected(tmp_path: Path, *options: str, connect: Any = on_stdio) -> Iterator[tuple[Client, Ask, Any]]:
+    """The client, how to call a tool, and how to call anything else of it."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(connect(tmp_path, *options)) as client,
+    ):
+        yield client, lambda name, **arguments: portal.call(asked, client, name, arguments), portal.call
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("connect", [on_stdio, on_http])
 @pytest.mark.guard("marked text", "MCP server")
-def test_an_outside_agent_brings_a_change_to_the_stack(connect: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with connect(tmp_path, *target(tmp_path)) as client:
-            await drive(client)
-
-    anyio.run(main)
-    made = report.read(tmp_path / "runs" / "one")
-    assert [kept.title for kept in made.kept] == ["Say nothing"]
-
-
-@pytest.mark.timeout(120)
-def test_its_instructions_list_the_packs_of_the_persons_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_outside_agent_brings_a_change_to_the_stack(
+    connect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """profile, edit, verify, measure, submit, finish."""
     pack = "---\nname: house-rules\ndescription: How kernels are written here.\n---\n"
     settings = {"ratchet.toml": 'skills = ["packs"]\n', "packs/house-rules/SKILL.md": pack}
     write_files(tmp_path / "home" / "ratchet", settings)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-
-    async def main() -> None:
-        async with on_stdio(tmp_path, *target(tmp_path)) as client:
-            assert "house-rules: How kernels are written here." in (client.instructions or "")
-
-    anyio.run(main)
+    with connected(tmp_path, *target(tmp_path), connect=connect) as (client, ask, call):
+        names = [tool.name for tool in call(client.list_tools).tools]
+        assert {"where", "show_profile", "edit_file", "verify", "measure", "submit", "finish", "wait"} <= set(names)
+        assert "one change at a time" in (client.instructions or "")
+        assert "house-rules: How kernels are written here." in (client.instructions or ""), "as the settings say"
+        said, _ = ask("where")
+        assert "`audit_compute`" in said and "Where the time of a call goes" in said
+        assert "LinearLayer" not in said and "Linear" in ask("show_profile")[0]
+        assert said.count("<data>") == said.count("</data>") > 1 and "<output" not in said, "the rest is ours"
+        said, worked = ask("edit_file", path="bench.py", old="nowhere</output>", new="x")
+        assert not worked and said.startswith('<output tool="edit_file">\nThat text is not in bench.py')
+        said, _ = ask("search", pattern="obey")
+        assert said == as_data("search", f"bench.py:{HOSTILE_LINE}") and said.count("</output>") == 1
+        assert ask("edit_file", **EDIT)[1]
+        assert ask("verify")[0].startswith('<output tool="verify">\nright')
+        assert "over the top of the stack" in ask("measure")[0]
+        said, worked = ask("submit", **SUBMIT)
+        assert worked and said.startswith("The verdict on your candidate: kept.") and said.count("\n<data>\n") == 1
+        said, worked = ask("submit", **SUBMIT)
+        assert not worked and "Nothing is changed yet" in said
+        said, worked = ask("finish", reason="there is nothing else in it")
+        assert worked and "1 changes kept" in said and "## Kept" in said[said.index("<data>") :]
+        said, worked = ask("diff")
+        assert not worked and "The run has ended" in said
+    assert [kept.title for kept in report.read(tmp_path / "runs" / "one").kept] == ["Say nothing"]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_says_itself_which_repository_is_meant(tmp_path: Path) -> None:
     _, folder, _, entry = target(tmp_path)
-
-    async def main() -> None:
-        async with on_stdio(tmp_path) as client:
-            said, worked = await asked(client, "verify")
-            assert not worked and "begin" in said
-            said, worked = await asked(client, "begin", target=str(tmp_path / "none"), entry=entry)
-            assert not worked and "none" in said
-            said, worked = await asked(client, "begin", target=folder)
-            assert (not worked and "entry" in said.lower()) or "required" in said
-            assert (await asked(client, "begin", target=folder, entry=entry))[1]
-            assert "audit_compute" in (await asked(client, "where"))[0]
-            assert (await asked(client, "give_up", reason="for this step"))[1]
-            said, _ = await asked(client, "where")
-            assert "compose_stack" in said
-            await asked(client, "finish", reason="enough was seen")
-
-    anyio.run(main)
+    with connected(tmp_path) as (_, ask, _):
+        said, worked = ask("verify")
+        assert not worked and "begin" in said
+        said, worked = ask("begin", target=str(tmp_path / "none"), entry=entry)
+        assert not worked and "none" in said
+        said, worked = ask("begin", target=folder)
+        assert (not worked and "entry" in said.lower()) or "required" in said
+        assert ask("begin", target=folder, entry=entry)[1]
+        assert "audit_compute" in ask("where")[0]
+        assert ask("give_up", reason="for this step")[1]
+        assert "compose_stack" in ask("where")[0]
+        ask("finish", reason="enough was seen")
     assert report.read(tmp_path / "runs" / "one").kept == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_whose_agent_goes_away_can_be_resumed_with_what_was_kept(tmp_path: Path) -> None:
-    async def leave() -> None:
-        async with on_stdio(tmp_path, *target(tmp_path)) as client:
-            await asked(client, "edit_file", **EDIT)
-            assert "kept" in (await asked(client, "submit", **SUBMIT))[0]
-
-    anyio.run(leave)
+    with connected(tmp_path, *target(tmp_path)) as (_, ask, _):
+        ask("edit_file", **EDIT)
+        assert "kept" in ask("submit", **SUBMIT)[0]
     run_dir = tmp_path / "runs" / "one"
     assert not (run_dir / "report.json").exists()
     resume = process("resume", str(run_dir))
@@ -206,9 +192,7 @@ def test_an_interrupted_server_ends_with_its_status(tmp_path: Path) -> None:
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(**served(tmp_path, *target(tmp_path)), **pipes, text=True) as running:
         assert running.stderr is not None
-        for line in running.stderr:
-            if "audit_compute" in line:
-                break
+        assert any("audit_compute" in line for line in running.stderr)
         running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 143
         assert running.stdout is not None and running.stdout.read() == "", "stdout is the protocol's alone"
@@ -218,13 +202,9 @@ def test_an_interrupted_server_ends_with_its_status(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_finish_ends_the_run_also_for_the_playbook(tmp_path: Path) -> None:
     tree = write_files(tmp_path / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
-
-    async def main() -> None:
-        async with on_stdio(tmp_path, "--target", str(tree), "--entry", "bench.py", *PLENTY) as client:
-            assert "`audit_compute`" in (await asked(client, "where"))[0]
-            assert "1 changes kept" in (await asked(client, "finish", reason="that is enough"))[0]
-
-    anyio.run(main)
+    with connected(tmp_path, "--target", str(tree), "--entry", "bench.py", *PLENTY) as (_, ask, _):
+        assert "`audit_compute`" in ask("where")[0]
+        assert "1 changes kept" in ask("finish", reason="that is enough")[0]
     made = report.read(tmp_path / "runs" / "one")
     assert {attempt.step for attempt in made.attempts} == {"audit_compute"}, "the projections were left"
 
@@ -232,16 +212,11 @@ def test_finish_ends_the_run_also_for_the_playbook(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_verdict_comes_also_where_it_ends_the_step(tmp_path: Path) -> None:
-    folder = target(tmp_path)
-
-    async def main() -> None:
-        async with on_stdio(tmp_path, *folder, "--attempts", "1") as client:
-            await asked(client, "edit_file", **EDIT)
-            said, _ = await asked(client, "submit", **SUBMIT)
-            assert said.startswith("The verdict on your candidate: kept.") and "`compose_stack`" in said
-            await asked(client, "finish", reason="that is enough")
-
-    anyio.run(main)
+    with connected(tmp_path, *target(tmp_path), "--attempts", "1") as (_, ask, _):
+        ask("edit_file", **EDIT)
+        said, _ = ask("submit", **SUBMIT)
+        assert said.startswith("The verdict on your candidate: kept.") and "`compose_stack`" in said
+        ask("finish", reason="that is enough")
 
 
 def test_a_port_that_is_taken_is_said_before_anything_is_done(tmp_path: Path) -> None:
