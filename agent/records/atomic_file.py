@@ -24,8 +24,13 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """A new name in a folder is only safe once the folder is on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)  # the new name is only safe once the folder is
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

@@ -42,7 +42,11 @@ class Attempts:
 
     def save(self, attempt: Attempt) -> None:
         """Results of another attempt with this id that never reached the ledger are removed."""
-        if self.has(attempt.id) and not self._is_saved(attempt):
+        try:
+            other = self.has(attempt.id) and self.load(attempt.id) != attempt
+        except ValidationError:
+            other = True
+        if other:
             for name in ("verdict.json", "check.json"):
                 (self.folder / attempt.id / name).unlink(missing_ok=True)
         self._write(attempt.id, "attempt.json", attempt.model_dump_json(indent=1))
@@ -50,12 +54,6 @@ class Attempts:
 
     def load(self, attempt_id: str) -> Attempt:
         return Attempt.model_validate_json((self.folder / attempt_id / "attempt.json").read_bytes())
-
-    def _is_saved(self, attempt: Attempt) -> bool:
-        try:
-            return self.load(attempt.id) == attempt
-        except ValidationError:
-            return False
 
     def save_verdict(self, attempt_id: str, verdict: Verdict) -> None:
         self._write(attempt_id, "verdict.json", verdict.model_dump_json(indent=1))

@@ -2,7 +2,7 @@
 
 Never changes or removes a row. What a kill left of an unfinished last line is set aside; a row that was on the disk
 and no longer fits the chain is an error. The chain does not show that whole rows are missing at the end: the stack
-does, whose commits name their attempts (`agent/records/acceptance.py`).
+does, whose commits name their attempts (`run_records.py`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,10 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    AwareDatetime,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-)
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agent.errors import RunDamaged
+from agent.records.atomic_file import sync_folder
 from sandbox.errors import DiskFull, means_disk_full
 from tools.candidate import Key, Role
 from tools.judging.accept import SpeedupInterval
@@ -132,7 +126,7 @@ class Ledger:
         except FileNotFoundError:
             content = b""
             path.touch()
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
             _append(path.with_name(path.name + ".torn"), content[len(whole) :] + b"\n")
@@ -141,7 +135,7 @@ class Ledger:
 
     @classmethod
     def read(cls, path: Path) -> tuple[LedgerRow, ...]:
-        """The rows, for somebody who only looks, perhaps while a run goes on. Raises: LedgerCorrupt, OSError."""
+        """The rows, read only, perhaps while a run goes on. Raises: LedgerCorrupt, OSError."""
         content = path.read_bytes()
         return tuple(_read_rows(path, content[: content.rfind(b"\n") + 1]))
 
@@ -222,12 +216,4 @@ def _append(path: Path, data: bytes) -> None:
     finally:
         os.close(descriptor)
     if new:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_folder(path.parent)

@@ -76,7 +76,7 @@ class Screened(BaseModel):
 
 
 class GraphBreaks(BaseModel):
-    """Of plain torch.compile; None where nobody counted them."""
+    """Of plain torch.compile; None where they were not counted."""
 
     count: int | None
 

@@ -30,8 +30,6 @@ _ELSEWHERE = "Name a folder of yours on a local disk with --runs-dir."
 # Raised whenever nodes or state of the graph, ledger rows or attempts change: a run is only continued in its own format
 FORMAT = 2
 _PATIENCE_S = 0.5  # who only lists runs holds each of them for a moment
-
-
 _Form = TypeVar("_Form", bound=BaseModel)
 
 
@@ -39,7 +37,7 @@ class FolderUnusable(AgentError):
     """No run can be made, held or listed in a folder, which a person named and can name another for."""
 
 
-class _Asked(BaseModel):
+class _AnyConfig(BaseModel):
     target: Path
     entry: str
 
@@ -49,7 +47,7 @@ class _AnyRun(BaseModel):
 
     format: int
     version: str
-    config: _Asked
+    config: _AnyConfig
 
 
 class RunFile(BaseModel):
@@ -97,8 +95,12 @@ class RunFolder:
         try:
             return form.model_validate_json((self.path / "run.json").read_bytes(), context=READ_BACK)
         except (OSError, ValidationError) as error:
+            why = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                why = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
             hint = "Start a new run; what this one proved is in ledger.jsonl, and in the target's branch if it ended."
-            raise RunDamaged(f"{self.path / 'run.json'} cannot be read: {_first_fault(error)}", hint=hint) from error
+            raise RunDamaged(f"{self.path / 'run.json'} cannot be read: {why}", hint=hint) from error
 
     def write(self, run: RunFile) -> None:
         write_atomically(self.path / "run.json", run.model_dump_json(indent=2) + "\n")
@@ -141,13 +143,6 @@ def _of_the_folder(folder: Path, what: str) -> Iterator[None]:
         if means_disk_full(error.errno):
             raise
         raise FolderUnusable(f"{folder} cannot {what}: {error.strerror}", hint=_ELSEWHERE) from error
-
-
-def _first_fault(error: OSError | ValidationError) -> str:
-    if isinstance(error, OSError):
-        return str(error)
-    first = error.errors()[0]
-    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 def _lock(descriptor: int, run_id: str, patience_s: float) -> None:

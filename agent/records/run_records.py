@@ -1,23 +1,24 @@
 """The records of a run: its ledger, its attempts and the stack that follows from them.
 
-A row is written before its commit is made, so that a run that is killed between them goes on with both.
+A change becomes permanent in one order: its attempt on the disk, its row in the ledger, its commit. So a run that was
+killed at any moment goes on with every change that a row calls kept, and with none that has no row.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from agent.config import RunConfig
-from agent.records import acceptance, measurements
+from agent.records import measurements
 from agent.records.attempts import Attempt, Attempts
 from agent.records.ledger import Ledger, NewRow
-from agent.repository.stack import Change, Conflict, Stack
+from agent.repository.stack import Change, Conflict, Stack, StackError
 from tools.candidate import Candidate
 from tools.judging.verdict import Verdict
 from tools.profiler.ceilings import on_faster
@@ -76,7 +77,7 @@ class RunRecords:
 
     def follow(self) -> str:
         """Make the stack what the ledger says; returns the new top."""
-        acceptance.follow(self.ledger, self.stack, self.change_of)
+        follow(self.ledger, self.stack, self.change_of)
         return self.stack.top
 
     def stack_without(self, attempt_id: str) -> str | None:
@@ -106,6 +107,30 @@ class RunRecords:
             return None
         gained = math.prod(row.speedup.median for row in before if row.verdict == "kept" and row.speedup)
         return on_faster(profile.steps, step, gained)
+
+
+def follow(ledger: Ledger, stack: Stack, change_of: Callable[[str], Change]) -> list[str]:
+    """Make the stack what the ledger says, and return the attempts whose commits were made for it.
+
+    Called after each row that names a stack, and at the start of every resumed run. Raises: StackError when the stack
+    holds what the ledger does not know, or a change does not fit; GitError, DiskFull.
+    """
+    wanted = ledger.stacked()
+    present = [commit.attempt_id for commit in stack.commits()]
+    if present == wanted:
+        return []
+    if unknown := [attempt for attempt in present if ledger.find(attempt) is None]:
+        raise StackError(
+            f"The stack holds {unknown[0]}, of which the ledger knows nothing.",
+            hint="ledger.jsonl is not the one of this stack, or its end is missing; restore it.",
+        )
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(present, wanted, strict=False)))
+    below = stack.commits()[same - 1].commit if same else stack.base
+    built = stack.build([change_of(attempt) for attempt in wanted[same:]], on=below)
+    if isinstance(built, Conflict):
+        raise StackError(f"The kept change {built.attempt_id} does not fit on the stack: {built.reason}")
+    stack.adopt(built)
+    return wanted[same:]
 
 
 def cost_of(verdict: Verdict, candidate: Candidate) -> dict[str, Any]:

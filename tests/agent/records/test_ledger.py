@@ -17,6 +17,8 @@ from pydantic import ValidationError
 from agent.records.ledger import FIRST, Ledger, LedgerCorrupt, NewRow
 from sandbox.errors import DiskFull
 
+ROOT = Path(__file__).parents[3]
+
 
 def row(attempt_id: str, **more: object) -> NewRow:
     values: dict[str, object] = {
@@ -71,13 +73,9 @@ def test_strange_values_survive_or_become_words(path: Path, strange: dict[str, o
 
 
 def test_what_is_no_value_of_json_is_a_fault_of_the_caller(path: Path) -> None:
-    for wrong in ({"x": object()}, {"x": b"bytes"}, {"x": {1, 2}}):
+    for wrong in (object(), b"bytes", {1, 2}):
         with pytest.raises(ValidationError, match="no JSON value"):
-            row("a", evidence=wrong)
-    with pytest.raises(ValidationError):
-        row("a", time=datetime(2026, 1, 1))
-    with pytest.raises(ValidationError):
-        row("no such/name")
+            row("a", evidence={"x": wrong})
 
 
 def test_an_attempt_has_one_row_and_saying_it_again_changes_nothing(path: Path) -> None:
@@ -109,6 +107,13 @@ def test_an_unfinished_last_line_is_set_aside_and_the_rest_goes_on(path: Path, c
     assert [found.attempt_id for found in Ledger.open(path).rows] == ["a", "b"]
 
 
+def filled(path: Path) -> Ledger:
+    ledger = Ledger.open(path)
+    for name in "abc":
+        ledger.append(row(name))
+    return ledger
+
+
 def edit(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
 
@@ -129,9 +134,7 @@ DAMAGE: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_row_is_named_and_nothing_is_changed(path: Path, damage: str) -> None:
-    ledger = Ledger.open(path)
-    for name in "abc":
-        ledger.append(row(name))
+    filled(path)
     change, number = DAMAGE[damage]
     edit(path, change)
     before = path.read_bytes()
@@ -142,9 +145,7 @@ def test_a_damaged_row_is_named_and_nothing_is_changed(path: Path, damage: str) 
 
 
 def test_a_row_written_again_with_a_fitting_hash_breaks_the_chain_after_it(path: Path) -> None:
-    ledger = Ledger.open(path)
-    for name in "abc":
-        ledger.append(row(name))
+    ledger = filled(path)
     forged = ledger.rows[1].model_copy(update={"verdict": "kept"})
     forged = forged.model_copy(update={"hash": forged.computed_hash()})
     edit(path, lambda rows: [rows[0], forged.line(), rows[2]])
@@ -173,26 +174,22 @@ def test_a_full_disk_leaves_every_row_that_was_there(path: Path) -> None:
 
 WRITER = """
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
-from agent.records.ledger import Ledger, NewRow
+from agent.records.ledger import Ledger
+from tests.agent.records.test_ledger import row
 ledger = Ledger.open(Path(sys.argv[1]))
-number = len(ledger.rows)
 print("ready", flush=True)
 while True:
-    row = NewRow(
-        attempt_id=f"a{number}", time=datetime.now(UTC), step="s", key=("model", ""), title="x" * 3000, verdict="wrong"
-    )
-    ledger.append(row)
-    print(number, flush=True)
-    number += 1
+    ledger.append(row(f"a{len(ledger.rows)}", title="x" * 3000))
+    print(len(ledger.rows) - 1, flush=True)
 """
 
 
 def test_a_row_that_was_acknowledged_survives_being_killed(path: Path) -> None:
     acknowledged = -1
+    command = [sys.executable, "-c", WRITER, str(path)]
     for _ in range(6):
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:
             assert writer.stdout is not None
             assert writer.stdout.readline() == "ready\n"
             for _ in range(5):

@@ -14,7 +14,7 @@ import pytest
 from agent.config import RunConfig
 from agent.errors import RunDamaged, RunExists, RunInUse, RunNotFound
 from agent.records import run_folder
-from agent.records.run_folder import FolderUnusable, RunFolder
+from agent.records.run_folder import FolderUnusable
 from agent.reporting import list_runs, report_text
 from tests.agent.reporting.sample_report import sample
 
@@ -26,14 +26,10 @@ def config(tmp_path: Path) -> RunConfig:
     return RunConfig(target=tmp_path / "target", entry="bench.py", runs_dir=tmp_path / "runs", run_id="mine")
 
 
-def test_a_new_run_keeps_what_was_asked_for(config: RunConfig) -> None:
+def test_a_new_run_keeps_what_was_asked_for_and_a_second_of_that_name_is_refused(config: RunConfig) -> None:
     folder = run_folder.create(config, ["agent", "run"])
     kept = run_folder.find("mine", [config.runs_dir]).read()
     assert (kept.config, kept.command, folder.status()) == (config, ["agent", "run"], "interrupted")
-
-
-def test_a_second_run_of_that_name_is_refused(config: RunConfig) -> None:
-    run_folder.create(config)
     with pytest.raises(RunExists):
         run_folder.create(config)
 
@@ -48,9 +44,8 @@ with RunFolder(Path({str(folder.path)!r})).locked():
     print("held", flush=True)
     sys.stdin.read()
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, text=True, **pipes) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
         assert folder.status() == "running"
         with pytest.raises(RunInUse), folder.locked():
@@ -105,10 +100,19 @@ def test_where_no_run_can_be_made_another_folder_is_asked_for(below: str, config
     assert "--runs-dir" in caught.value.hint
 
 
-def test_a_run_that_cannot_be_locked_is_damaged_and_says_so(config: RunConfig) -> None:
+def refuse(descriptor: int, operation: int) -> None:
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+@pytest.mark.parametrize("how", ["a folder", "no locks"])
+def test_a_run_that_cannot_be_locked_is_damaged_and_says_so(
+    how: str, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = run_folder.create(config)
-    (folder.path / "run.lock").unlink(missing_ok=True)
-    (folder.path / "run.lock").mkdir()
+    if how == "a folder":
+        (folder.path / "run.lock").mkdir()
+    else:  # as on some file systems
+        monkeypatch.setattr(run_folder.fcntl, "flock", refuse)
     assert folder.status() == "damaged"
     with pytest.raises(FolderUnusable, match="cannot be locked") as caught, folder.locked():
         pass
@@ -117,56 +121,25 @@ def test_a_run_that_cannot_be_locked_is_damaged_and_says_so(config: RunConfig) -
     assert (name, status) == ("mine", "damaged")
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
-def test_a_file_system_without_locks_is_none_for_runs(
-    number: int, config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = run_folder.create(config)
-
-    def refuse(descriptor: int, operation: int) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(run_folder.fcntl, "flock", refuse)
-    with pytest.raises(FolderUnusable, match="cannot be locked"), folder.locked():
-        pass
-    assert folder.status() == "damaged"
-
-
 def test_what_happens_while_a_run_is_held_is_not_taken_for_another_who_holds_it(config: RunConfig) -> None:
     with pytest.raises(BlockingIOError), run_folder.create(config).locked():
         raise BlockingIOError
 
 
-def test_a_name_that_can_be_none_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(RunNotFound):
-        run_folder.find("x" * 5000, [tmp_path])
-
-
-def test_no_such_run_says_where_it_looked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["mine", "x" * 5000])
+def test_no_such_run_says_where_it_looked(name: str, tmp_path: Path) -> None:
     with pytest.raises(RunNotFound, match=str(tmp_path)):
-        run_folder.find("mine", [tmp_path])
+        run_folder.find(name, [tmp_path])
 
 
 def test_the_list_tells_every_run_and_what_came_of_it(config: RunConfig) -> None:
     run_folder.create(config)
     finished = run_folder.create(config.model_copy(update={"run_id": "other"}))
     report_text.write(sample(), finished.path)
-    broken = RunFolder(config.runs_dir / "broken")
-    broken.path.mkdir()
+    (config.runs_dir / "broken").mkdir()
     lines = list(list_runs.lines([config.runs_dir]))
-    assert [line.split()[:2] for line in lines] == [
-        ["broken", "damaged"],
-        ["mine", "interrupted"],
-        ["other", "finished"],
-    ]
+    told = [["broken", "damaged"], ["mine", "interrupted"], ["other", "finished"]]
+    assert [line.split()[:2] for line in lines] == told
+    assert list((config.runs_dir / "broken").iterdir()) == [], "nothing is written into what is no run"
     assert lines[2].endswith("1 change kept, 1.32× (1.28 to 1.37)")
-
-
-def test_listing_writes_nothing_into_folders_that_are_none_of_runs(tmp_path: Path) -> None:
-    (tmp_path / "project").mkdir()
-    ((name, status, *_),) = (line.split() for line in list_runs.lines([tmp_path]))
-    assert (name, status, list((tmp_path / "project").iterdir())) == ("project", "damaged", [])
-
-
-def test_an_empty_list_says_where_it_looked(tmp_path: Path) -> None:
-    assert list(list_runs.lines([tmp_path / "none"])) == [f"no runs in {tmp_path / 'none'}"]
+    assert list(list_runs.lines([config.target])) == [f"no runs in {config.target}"]
