@@ -1,6 +1,6 @@
 """Skill packs: Markdown that teaches a model or a person, in the Agent Skills format. Ours, and those of the user.
 
-Their text is ours or the user's, never the target's. Refuses what leaves a pack's folder, and two packs of one name.
+Their text is ours or the user's, never the target's. A path that leaves its pack, or a name used twice, is refused.
 """
 
 from __future__ import annotations
@@ -66,11 +66,15 @@ class Pack:
         ]
         return sorted(found, key=lambda name: (name != MAIN, name))
 
+    def contents(self) -> dict[str, bytes]:
+        return {name: (self.folder / name).read_bytes() for name in self.files()}
+
     def text(self, path: str = MAIN) -> str:
         """Raises: PackUnusable when there is no such text in it."""
         place = self.folder / path
         try:
-            if ".." in Path(path).parts or Path(path).is_absolute() or not _inside(place, self.folder):
+            inside = place.resolve().is_relative_to(self.folder.resolve())
+            if ".." in Path(path).parts or Path(path).is_absolute() or not inside:
                 raise PackUnusable(f"{path} is no file of the pack {self.name}.")
             if place.stat().st_size > LONGEST_FILE:
                 raise PackUnusable(f"{path} of the pack {self.name} is too long to be read.")
@@ -84,14 +88,19 @@ class Pack:
         """What stands below a heading of `SKILL.md`, of any level, up to the next of its level or above. Raises:
         PackUnusable.
         """
-        lines = self.text().splitlines()
-        heads = _headings(lines)
-        start = next((n for n, (_, words) in enumerate(heads) if words == heading), None)
-        if start is None:
+        level, in_code, found = 0, False, list[str]()
+        for line in self.text().splitlines():
+            in_code ^= line.lstrip().startswith("```")
+            head = None if in_code else re.match(r"(#{1,6}) +(.*?) *#*$", line)
+            if level and head and len(head[1]) <= level:
+                break
+            if level:
+                found.append(line)
+            elif head and head[2].replace("`", "") == heading:
+                level = len(head[1])
+        if not level:
             raise PackUnusable(f"{self.folder / MAIN} has no section {heading}.")
-        rest = range(start + 1, len(lines))
-        end = next((n for n in rest if 0 < heads[n][0] <= heads[start][0]), len(lines))
-        return "\n".join(lines[start + 1 : end]).strip()
+        return "\n".join(found).strip()
 
 
 @dataclass(frozen=True)
@@ -141,17 +150,3 @@ def found_in(folder: Path) -> Iterable[Pack]:
     for pack in found:
         _ = pack.described
     return found
-
-
-def _headings(lines: Sequence[str]) -> list[tuple[int, str]]:
-    """Of each line its level and words, the marks for code left out; (0, "") where it is no heading."""
-    found, in_code = list[tuple[int, str]](), False
-    for line in lines:
-        in_code ^= line.lstrip().startswith("```")
-        head = None if in_code else re.match(r"(#{1,6}) +(.*?) *#*$", line)
-        found.append((len(head[1]), head[2].replace("`", "")) if head else (0, ""))
-    return found
-
-
-def _inside(place: Path, folder: Path) -> bool:
-    return place.resolve().is_relative_to(folder.resolve())

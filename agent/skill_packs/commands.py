@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.errors import WrongUsage
 from agent.llm.conversation import HANDING_IN
 from agent.llm.prompt import METHOD, rules
-from agent.skill_packs import Packs, PackUnusable, found_in, installing
+from agent.skill_packs import Pack, Packs, PackUnusable, found_in
 from agent.step_names import STEPS
 from agent.workbench import REGISTRY
 
 EXPORT_FORMAT = 1
+# below the repository, or the home of a user: where each agent looks (code.claude.com/docs/en/skills,
+# developers.openai.com/codex/skills)
+PLACES = {"claude": Path(".claude", "skills"), "codex": Path(".agents", "skills")}
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -45,13 +50,35 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 def install(arguments: argparse.Namespace) -> int:
-    if arguments.user and arguments.agent not in installing.PLACES:
+    """`--for` names one of `PLACES`, or a folder that is to hold the packs."""
+    if arguments.user and arguments.agent not in PLACES:
         raise WrongUsage(f"--user does nothing for the folder {arguments.agent}.")
     root = Path.home() if arguments.user else Path.cwd()
-    into = installing.place_for(arguments.agent, root)
-    for line in installing.install(Packs.of(arguments.skills or ()).packs, into, replace=arguments.replace):
+    into = root / PLACES[arguments.agent] if arguments.agent in PLACES else Path(arguments.agent)
+    for line in install_into(into, Packs.of(arguments.skills or ()).packs, replace=arguments.replace):
         print(line)
     return 0
+
+
+def install_into(into: Path, packs: Sequence[Pack], *, replace: bool = False) -> list[str]:
+    """Copy packs into a folder; says what was done with each. What was changed there is overwritten only with
+    `replace`. Raises: PackUnusable, OSError.
+    """
+    told = []
+    for pack in packs:
+        there = into / pack.name
+        if there.is_symlink() or (there.exists() and not there.is_dir()):
+            raise PackUnusable(f"{there} is in the way.", hint="Move it away first.")
+        same = there.exists() and Pack(there).contents() == pack.contents()
+        if there.exists() and not same and not replace:
+            raise PackUnusable(f"{there} is there already, and differs.", hint="With --replace it is written over.")
+        if not same:
+            shutil.rmtree(there, ignore_errors=True)
+            for name, data in pack.contents().items():
+                (there / name).parent.mkdir(parents=True, exist_ok=True)
+                (there / name).write_bytes(data)
+        told.append(f"{pack.name}: {'was there already' if same else 'installed'} in {there}")
+    return told
 
 
 def export(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,8 @@ import pytest
 from skills_ref import validate
 
 from agent.llm.prompt import rules
-from agent.skill_packs import MAIN, Pack, Packs, PackUnusable, found_in, installing
+from agent.skill_packs import MAIN, Pack, Packs, PackUnusable, found_in
+from agent.skill_packs.commands import install_into
 from agent.step_names import STEPS
 from tests.files import write_files
 from tools.judging import accept
@@ -39,10 +40,6 @@ second
 
 def texts() -> list[Path]:
     return [path for pack in PACKS for path in sorted(pack.folder.rglob("*.md"))]
-
-
-def test_these_packs_are_there() -> None:
-    assert {pack.name for pack in PACKS} == NAMES
 
 
 @pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.name)
@@ -71,15 +68,12 @@ def test_each_step_has_its_section(step: str) -> None:
     assert 5 < len(section.splitlines()) < 60 and "\n### " not in section
 
 
-def test_what_the_packs_say_of_the_rule_is_the_rule() -> None:
-    looks = sorted(accept.LOOKS)
-    assert f"{looks[0]}, {looks[1]} or {looks[2]} restarts" in " ".join(Packs.of().get("ratchet").text().split())
-
-
-def test_the_rules_that_a_model_is_told_are_always_the_same_and_name_every_pack() -> None:
+def test_the_rules_that_a_model_is_told_name_every_pack_and_the_rule_of_acceptance() -> None:
     said = rules(Packs.of())
     assert said == rules(Packs.of()) and all(name in said for name in NAMES)
     assert len(said) < 16_000, "it is part of every prompt"
+    looks = sorted(accept.LOOKS)
+    assert f"{looks[0]}, {looks[1]} or {looks[2]} restarts" in " ".join(Packs.of().get("ratchet").text().split())
 
 
 def test_a_section_ends_where_its_level_does_and_code_has_no_headings(tmp_path: Path) -> None:
@@ -119,33 +113,23 @@ def test_a_users_own_pack_is_offered_with_ours(tmp_path: Path) -> None:
     assert [pack.name for pack in found_in(folder)] == ["mine"] and "link.md" not in found_in(folder)[0].files()
 
 
-@pytest.mark.parametrize(("agent", "place"), [("claude", ".claude/skills"), ("codex", ".agents/skills")])
-def test_the_packs_are_installed_where_an_agent_looks(agent: str, place: str, tmp_path: Path) -> None:
-    into = installing.place_for(agent, tmp_path)
-    assert into == tmp_path / place
-    installing.install(PACKS, into)
+def test_packs_are_copied_whole_and_what_was_changed_is_overwritten_only_when_asked_to(tmp_path: Path) -> None:
+    install_into(tmp_path, PACKS)
     for name in NAMES:
-        assert validate(into / name) == []
-    assert (into / "triton-on-rocm" / "assets" / "rms_norm.py").exists()
-    assert all("was there already" in line for line in installing.install(PACKS, into))
-    (into / "ratchet" / MAIN).write_text("mine")
+        assert validate(tmp_path / name) == []
+    assert (tmp_path / "triton-on-rocm" / "assets" / "rms_norm.py").exists()
+    assert all("was there already" in line for line in install_into(tmp_path, PACKS))
+    (tmp_path / "ratchet" / MAIN).write_text("mine")
     with pytest.raises(PackUnusable, match="differs"):
-        installing.install(PACKS, into)
-    installing.install(PACKS, into, replace=True)
-    assert (into / "ratchet" / MAIN).read_text() == Packs.of().read("ratchet")
+        install_into(tmp_path, PACKS)
+    install_into(tmp_path, PACKS, replace=True)
+    assert (tmp_path / "ratchet" / MAIN).read_text() == Packs.of().read("ratchet")
 
 
 def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HOME": str(cwd / "home")}
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("agent")), *arguments],
-        cwd=cwd,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    agent = str(Path(sys.executable).with_name("agent"))
+    return subprocess.run([agent, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
 
 
 def test_the_command_line_lists_validates_installs_and_exports(tmp_path: Path) -> None:
@@ -153,12 +137,10 @@ def test_the_command_line_lists_validates_installs_and_exports(tmp_path: Path) -
     assert command("skills", "validate", cwd=tmp_path).stdout.count(": valid") == len(NAMES)
     bad = write_files(tmp_path / "bad", {"Bad/SKILL.md": GOOD.replace("name: mine", "name: Bad")})
     assert command("skills", "validate", str(bad), cwd=tmp_path).returncode == 96
-    assert command("skills", "install", "--for", "claude", cwd=tmp_path).returncode == 0
-    assert (tmp_path / ".claude/skills/ratchet" / MAIN).exists()
-    assert command("skills", "install", "--for", "codex", "--user", cwd=tmp_path).returncode == 0
-    assert (tmp_path / "home/.agents/skills/ratchet" / MAIN).exists()
-    assert command("skills", "install", "--for", "elsewhere", cwd=tmp_path).returncode == 0
-    assert (tmp_path / "elsewhere/ratchet" / MAIN).exists()
+    places = {"claude": ".claude/skills", "codex --user": "home/.agents/skills", "elsewhere": "elsewhere"}
+    for agent, place in places.items():
+        assert command("skills", "install", "--for", *agent.split(), cwd=tmp_path).returncode == 0
+        assert (tmp_path / place / "ratchet" / MAIN).exists()
     exported = json.loads(command("skills", "export", cwd=tmp_path).stdout)
     assert set(exported["steps"]) == set(STEPS) and exported["instructions"] == rules(Packs.of())
     names = [tool["function"]["name"] for tool in exported["tools"]]
@@ -166,15 +148,12 @@ def test_the_command_line_lists_validates_installs_and_exports(tmp_path: Path) -
     assert [each["name"] for each in exported["functions"]] == names
 
 
-@pytest.mark.parametrize("place", [".claude-plugin", ".codex-plugin"])
-def test_the_plugin_manifests_name_what_is_there(place: str) -> None:
-    manifest = json.loads((ROOT / place / "plugin.json").read_text())
-    assert manifest["name"] == "ratchet" and (ROOT / manifest["skills"]).resolve() == ROOT / "skills"
-    servers = json.loads((ROOT / manifest["mcpServers"]).read_text())["mcpServers"]
-    assert servers["ratchet"]["command"] == "agent"
-
-
-def test_the_marketplaces_name_the_plugin() -> None:
+def test_the_plugin_manifests_and_marketplaces_name_what_is_there() -> None:
+    for place in (".claude-plugin", ".codex-plugin"):
+        manifest = json.loads((ROOT / place / "plugin.json").read_text())
+        assert manifest["name"] == "ratchet" and (ROOT / manifest["skills"]).resolve() == ROOT / "skills"
+        servers = json.loads((ROOT / manifest["mcpServers"]).read_text())["mcpServers"]
+        assert servers["ratchet"]["command"] == "agent"
     for file in (".claude-plugin/marketplace.json", ".agents/plugins/marketplace.json"):
         (plugin,) = json.loads((ROOT / file).read_text())["plugins"]
         assert plugin["name"] == "ratchet"
