@@ -127,9 +127,9 @@ def test_packs_are_copied_whole_and_what_was_changed_is_overwritten_only_when_as
 
 
 def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "HOME": str(cwd / "home")}
-    agent = str(Path(sys.executable).with_name("agent"))
-    return subprocess.run([agent, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
+    env = {**os.environ, "HOME": str(cwd / "home"), "PYTHONPATH": str(ROOT)}
+    agent = [sys.executable, "-m", "agent"]
+    return subprocess.run([*agent, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
 
 
 def test_the_command_line_lists_validates_installs_and_exports(tmp_path: Path) -> None:
