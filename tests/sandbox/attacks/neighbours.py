@@ -75,7 +75,8 @@ def system_v(bench: Bench) -> object:
 
 @claim("it has no keyring of the agent's, where keys and tickets lie", "own keys")
 def keys(bench: Bench) -> object:
-    return set(bench.ask("keyrings")) & set(attack_reach.keyrings())
+    shared = set(bench.ask("keyrings")) & set(attack_reach.keyrings())
+    return shared and "its session has the agent's keyring"
 
 
 @claim("the control groups of others are not seen", "own control groups")
