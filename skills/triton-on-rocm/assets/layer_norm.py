@@ -127,14 +127,14 @@ def _launched(x, residual, weight, bias, eps, kernel):
         rows = x.reshape(-1, columns)
         added = rows if residual is None else residual.reshape(-1, columns)
         tile = min(triton.next_power_of_2(columns), MAX_TILE)
-        # rows and y stand in for what is None, and are not touched there
+        # rows stand in for what is None, and are not touched there
         kernel[(rows.shape[0],)](
             rows,
             added,
             rows if weight is None else weight,
             rows if bias is None else bias,
             y,
-            y if total is None else total,
+            rows if total is None else total,
             rows.stride(0),
             added.stride(0),
             columns,
