@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from sandbox.guest.wire import Channel
 
@@ -55,6 +55,8 @@ class Command:
 class Ended:
     """How a process tree ended."""
 
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}  # reports of supervisors come as this
+
     status: int | None  # exit status of the main process, None when a signal ended it
     signal: int | None
     # "exited", "signal", "stopped", "output limit", "memory limit", "process limit", "disk limit", "engine lost", or
@@ -62,6 +64,7 @@ class Ended:
     reason: str
     output_tail: str  # last 64 KiB of stdout and stderr together, undecodable bytes replaced
     output_bytes: int = 0
+    cpu_time_s: float = 0.0  # user and system, of what the supervisor has waited for
 
 
 @dataclass(frozen=True)

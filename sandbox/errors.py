@@ -98,7 +98,7 @@ class ContainmentNotHeld(SandboxError):
 
 
 class Unusable(SandboxError):
-    """Starting a command failed at one stage: those of `supervision.launch.LaunchFailure`, or a provider's feature.
+    """Starting a command failed at one stage: those of `supervision.supervisor.LaunchFailure`, or a provider's feature.
 
     Providers catch it to try with less, or to say what is missing.
     """

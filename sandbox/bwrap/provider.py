@@ -18,15 +18,13 @@ from sandbox.bwrap.arguments import Outside, argv
 from sandbox.contract import Command, Promises
 from sandbox.devices.access import by_nodes
 from sandbox.devices.record import Gpu
-from sandbox.errors import SandboxUnavailable, Unusable
+from sandbox.errors import SandboxUnavailable
 from sandbox.kernel import process_tree
-from sandbox.supervision import control_groups, records, spawner, starting, user_ids
+from sandbox.supervision import control_groups, records, spawner, user_ids
 from sandbox.supervision.control_groups import EVERY_KIND, Kind
-from sandbox.supervision.launch import Order
-from sandbox.supervision.preparing import Place, Prepared, bounds_of, fresh_name
 from sandbox.supervision.process import SupervisedProcess, Tree
 from sandbox.supervision.records import Identity
-from sandbox.supervision.starting import Running
+from sandbox.supervision.starting import Place, starting
 from sandbox.verification import DidNotRun
 
 _START_S = 30.0
@@ -93,36 +91,15 @@ class BwrapSandbox:
         return records.reap(self._place.records)
 
     def _start(self, command: Command) -> SupervisedProcess:
-        name, root = fresh_name(), os.geteuid() == 0
-        uid = next(self._user_ids) if root else None
-        with starting.undoing(command) as undo:
-            if not command.cwd.is_dir():
-                raise Unusable("folder", f"there is no folder {command.cwd} to start {command.role} in")
-            self._place.make(for_others=root)
+        uid = next(self._user_ids) if os.geteuid() == 0 else None
+        with starting(command, self._place, uid, self._kinds) as prepared:
             if uid is not None:
                 user_ids.hand_over_mounted(uid, command, self._place.owned)
-            groups = control_groups.make(name, command, self._kinds)
-            undo.callback(groups.close)
             given = replace(command, env=self._access.merged(command.env))
-
-            def launch(prepared: Prepared) -> Running:
-                order = Order(
-                    host_pid=os.getpid(),
-                    argv=argv(given, self._outside(given, prepared, uid)),
-                    cwd="/",
-                    env={"PATH": os.defpath},
-                    bounds=bounds_of(command, groups.memory_events),
-                    cpus=None if command.cpus is None else list(command.cpus),
-                    file_bytes=command.limits.file_bytes,
-                    processes=None if uid is None else command.limits.processes,
-                    join=groups.join,
-                    litter=prepared.litter,
-                    contains=True,
-                )
-                supervisor, started = spawner.start(order, prepared.filed.log)
-                return Running(supervisor, Tree(_init_below(started.child or 0), with_root=True), groups)
-
-            return starting.start(name, command, self._place, uid, undo, launch, groups)
+            told = argv(given, self._outside(given, prepared.channel, uid))
+            order = prepared.order(told, Path("/"), {"PATH": os.defpath})._replace(contains=True)
+            supervisor = spawner.start(order, prepared.record.log)
+            return prepared.running(supervisor, Tree(_init_below(supervisor.child or 0), with_root=True))
 
     def _settle(self) -> None:
         """Try it out, and give up the control groups that cannot be had; what is promised afterwards stays so."""
@@ -142,7 +119,7 @@ class BwrapSandbox:
         except DidNotRun as failure:
             raise _understood(failure) from failure.__cause__
 
-    def _outside(self, command: Command, prepared: Prepared, uid: int | None) -> Outside:
+    def _outside(self, command: Command, channel: Path, uid: int | None) -> Outside:
         if self._view is None:
             self._view = (*view.of_machine(self._python), *self._mounts)
         program, setpriv = shutil.which("bwrap"), shutil.which("setpriv")
@@ -161,7 +138,7 @@ class BwrapSandbox:
             program=Path(program),
             setpriv=None if setpriv is None else Path(setpriv),
             uid=uid,
-            channel=Path(prepared.filed.record.channel),
+            channel=channel,
             view=self._view,
             devices=self._access.nodes,
             groups=self._access.groups,

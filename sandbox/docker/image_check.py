@@ -17,7 +17,7 @@ from sandbox.docker.container import ISOLATED, UNCONNECTED
 from sandbox.docker.engine import Engine, Ran
 from sandbox.docker.progress import plain
 from sandbox.errors import ImageUnusable, SandboxError
-from sandbox.supervision.preparing import fresh_name
+from sandbox.supervision.starting import fresh_name
 
 OLDEST_TORCH = (2, 9)
 _MAKE = "`agent image build` makes one that can be used, `agent image list` shows those there are."

@@ -17,23 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from sandbox import counters, verification, view
-from sandbox.contract import Command, Promises
+from sandbox.contract import Command, Ended, Promises
 from sandbox.devices import access, sysfs
 from sandbox.devices.access import Access
 from sandbox.devices.record import Gpu
 from sandbox.docker import container, image_check, watcher
 from sandbox.docker.container import Outside
 from sandbox.docker.engine import Engine, owner_lives
-from sandbox.errors import SandboxError, SandboxUnavailable, Unusable
+from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.kernel import cgroup, process_tree
 from sandbox.kernel.freezer import SignalFreezer
-from sandbox.supervision import records, spawner, starting, user_ids
+from sandbox.supervision import records, spawner, user_ids
 from sandbox.supervision.control_groups import ControlGroups
-from sandbox.supervision.preparing import Place, Prepared, bounds_of, fresh_name
 from sandbox.supervision.process import SupervisedProcess, Tree
 from sandbox.supervision.records import Identity
-from sandbox.supervision.spawner import Finished
-from sandbox.supervision.starting import Running
+from sandbox.supervision.starting import Place, starting
 
 _WATCHER = Path(watcher.__file__)
 _NOTICED_S = 10.0  # an engine takes some milliseconds to see that a container has ended
@@ -130,49 +128,42 @@ class DockerSandbox:
 
     def _start(self, command: Command) -> SupervisedProcess:
         engine, image, shown = self._base()
-        command, given, name = self._as_inside(command), self._access(), fresh_name()
-        root = os.geteuid() == 0
-        uid = next(self._user_ids) if root else None
-        with starting.undoing(command) as undo:
-            if not command.cwd.is_dir():
-                raise Unusable("folder", f"there is no folder {command.cwd} to start {command.role} in")
-            self._place.make(for_others=root)
+        command, given = self._as_inside(command), self._access()
+        uid = next(self._user_ids) if os.geteuid() == 0 else None
+        with starting(command, self._place, uid) as prepared:
             if uid is not None:
                 user_ids.hand_over_mounted(uid, command, self._place.owned)
-
-            def launch(prepared: Prepared) -> Running:
-                outside = Outside(
-                    uid=os.geteuid() if uid is None else uid,
-                    gid=os.getegid() if uid is None else uid,
-                    channel=Path(prepared.filed.record.channel),
-                    init=(self._inside, "-I", "-S", str(self._init())),
-                    view=shown,
-                    gpu=given,
-                    counters=counters.grant_needed(command.counters),
+            outside = Outside(
+                uid=os.geteuid() if uid is None else uid,
+                gid=os.getegid() if uid is None else uid,
+                channel=prepared.channel,
+                init=(self._inside, "-I", "-S", str(self._init())),
+                view=shown,
+                gpu=given,
+                counters=counters.grant_needed(command.counters),
+            )
+            made = _create(engine, prepared.name, image, replace(command, env=given.merged(command.env)), outside)
+            prepared.undo.callback(engine.remove, made)
+            attached = engine.attach(made)
+            try:
+                pid = engine.start(made)
+                identity = _identity(engine, pid, made)
+                order = watcher.Order(
+                    host_pid=os.getpid(),
+                    argv=list(command.argv),
+                    engine=engine.socket,
+                    container=made,
+                    pid=pid,
+                    attached=attached,
+                    bounds=prepared.bounds(cgroup.memory_events_of(pid)),
+                    litter=prepared.record.litter,
                 )
-                made = _create(engine, name, image, replace(command, env=given.merged(command.env)), outside)
-                undo.callback(engine.remove, made)
-                attached = engine.attach(made)
-                try:
-                    pid = engine.start(made)
-                    identity = _identity(engine, pid, made)
-                    order = watcher.Order(
-                        host_pid=os.getpid(),
-                        argv=list(command.argv),
-                        engine=engine.socket,
-                        container=made,
-                        pid=pid,
-                        attached=attached,
-                        bounds=bounds_of(command, cgroup.memory_events_of(pid)),
-                        litter=prepared.litter,
-                    )
-                    supervisor, _ = spawner.start(order, prepared.filed.log, script=_WATCHER, descriptors=[attached])
-                finally:
-                    os.close(attached)
-                groups = ControlGroups(SignalFreezer(), _CpuSet(engine, made))
-                return Running(supervisor, Tree(identity, with_root=True), groups, partial(_completed, engine, made))
-
-            return starting.start(name, command, self._place, uid, undo, launch)
+                supervisor = spawner.start(order, prepared.record.log, script=_WATCHER, descriptors=[attached])
+            finally:
+                os.close(attached)
+            groups = ControlGroups(SignalFreezer(), _CpuSet(engine, made))
+            tree = Tree(identity, with_root=True)
+            return prepared.running(supervisor, tree, groups, partial(_completed, engine, made))
 
     def _access(self) -> Access:
         engine, _, _ = self._base()
@@ -204,10 +195,10 @@ def _create(engine: Engine, name: str, image: str, command: Command, outside: Ou
         raise
 
 
-def _completed(engine: Engine, made: str, finished: Finished) -> Finished:
+def _completed(engine: Engine, made: str, ended: Ended) -> Ended:
     """The same with what the engine tells of a container's end; it is removed. Raises: SandboxError."""
     told: dict[str, Any] = {}
-    if finished.reason == "exited":
+    if ended.reason == "exited":
         code = engine.wait(made)
         if code is None:  # it was removed meanwhile
             told = {"reason": "signal"}
@@ -217,7 +208,7 @@ def _completed(engine: Engine, made: str, finished: Finished) -> Finished:
             killed = code == 128 + signal.SIGKILL and engine.inspect(made)["State"].get("OOMKilled")
             told = {"signal": code - 128, "reason": "memory limit" if killed else "signal"}
     engine.remove(made)
-    return finished.model_copy(update=told)
+    return replace(ended, **told)
 
 
 class _CpuSet:

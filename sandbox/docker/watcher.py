@@ -64,7 +64,7 @@ class FramedOutput(Output):
 
 
 def supervise(order: Order, signals: Signals) -> dict[str, Any]:
-    """Watch until it ends or must end; then kill it. Returns the fields of `spawner.Finished`, without its status."""
+    """Watch until it ends or must end; then kill it. Returns the fields of `Ended`, without its status."""
     output, bounds = FramedOutput(order.attached), Bounds(*order.bounds)
     limits = LimitWatch(bounds, lambda: process_tree.descendants_quickly(order.pid))
     handle = _opened(order.pid)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox.errors import SandboxError
+from sandbox.kernel.freezer import PATIENCE_S, Members
 
 
 def home() -> Path | None:
@@ -67,7 +68,10 @@ def killed_for_memory(events: Path) -> int:
 
 
 class Group:
-    """Raises OSError from its constructor when it cannot be made here."""
+    """A `Freezer`: the kernel stops every task at once, and forks and sessions make no difference.
+
+    Raises OSError from its constructor when it cannot be made here.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -79,27 +83,23 @@ class Group:
             folder.rmdir()
             raise
 
-    @property
-    def memory_events(self) -> Path:
-        return self.folder / "memory.events"
-
-    def freeze(self, *, patience_s: float = 5.0) -> None:
+    def freeze(self, members: Members) -> None:
         """Returns when no task of the group can run. Raises: SandboxError."""
         os.pwrite(self._freeze, b"1", 0)
-        deadline = time.monotonic() + patience_s
-        while not self.frozen():
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._frozen():
             if time.monotonic() > deadline:
                 raise SandboxError(f"a task of {self.folder.name} is stuck in the kernel and could not be frozen")
             time.sleep(0.00002)  # it takes microseconds; the kernel's own notice comes up to 10 ms late
 
-    def frozen(self) -> bool:
+    def _frozen(self) -> bool:
         return b"frozen 1" in os.pread(self._events, 256, 0)
 
-    def thaw(self) -> None:
+    def thaw(self, members: Members) -> None:
         os.pwrite(self._freeze, b"0", 0)
 
-    def members(self) -> list[int]:
-        return _members(self.folder)
+    def holds(self) -> frozenset[int]:
+        return frozenset(_members(self.folder) if self._frozen() else ())
 
     def cpu_time_s(self) -> float:
         """User and system time of all tasks that ever were in it, to the microsecond."""
@@ -128,10 +128,10 @@ class Group:
         end_group(self.folder)
 
 
-def end_group(folder: Path, *, patience_s: float = 5.0) -> list[int]:
+def end_group(folder: Path) -> list[int]:
     """Kill what is in a group and remove it; returns the processes that were in it. Nothing happens if it is gone."""
     killed: list[int] = []
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + PATIENCE_S
     while folder.is_dir():
         with contextlib.suppress(OSError):
             members = _members(folder)

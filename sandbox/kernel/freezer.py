@@ -1,6 +1,6 @@
-"""Freeze a process tree so that nothing of it runs, and let it go on: one protocol, two ways.
+"""Freeze a process tree so that nothing of it runs, and let it go on: one protocol, and the way that works everywhere.
 
-The supervisor is not frozen: it must go on draining the tree's output.
+The other way is `cgroup.Group`. The supervisor is not frozen: it must go on draining the tree's output.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Protocol
 
 from sandbox.contract import WouldNotFreeze
 from sandbox.errors import SandboxError
-from sandbox.kernel import cgroup, process_tree
+from sandbox.kernel import process_tree
 
 Members = Callable[[], list[int]]
-_PATIENCE_S = 5.0
+PATIENCE_S = 5.0
 
 
 class Freezer(Protocol):
@@ -35,25 +35,6 @@ class Freezer(Protocol):
         """Time used by everything it freezes, None when it keeps no account."""
 
 
-class CgroupFreezer:
-    """A control group of its own: the kernel stops every task at once, forks and sessions make no difference."""
-
-    def __init__(self, group: cgroup.Group) -> None:
-        self.group = group
-
-    def freeze(self, members: Members) -> None:
-        self.group.freeze()
-
-    def thaw(self, members: Members) -> None:
-        self.group.thaw()
-
-    def holds(self) -> frozenset[int]:
-        return frozenset(self.group.members()) if self.group.frozen() else frozenset()
-
-    def cpu_time_s(self) -> float | None:
-        return self.group.cpu_time_s()
-
-
 class SignalFreezer:
     """SIGSTOP to every process of the tree, again until two looks in a row find every thread stopped.
 
@@ -62,7 +43,7 @@ class SignalFreezer:
     """
 
     def freeze(self, members: Members) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         told: set[int] = set()
         calm: list[int] | None = None
         while True:

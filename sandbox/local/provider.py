@@ -18,13 +18,13 @@ from sandbox.contract import Command, Promises
 from sandbox.devices.access import by_variables
 from sandbox.devices.record import Gpu
 from sandbox.errors import SandboxUnavailable, Unusable
-from sandbox.supervision import control_groups, records, spawner, starting, user_ids
+from sandbox.supervision import control_groups, records, spawner, user_ids
 from sandbox.supervision.control_groups import Kind
-from sandbox.supervision.launch import Order
-from sandbox.supervision.preparing import Place, Prepared, bounds_of, disk_errors, fresh_name
 from sandbox.supervision.process import SupervisedProcess, Tree
 from sandbox.supervision.records import Identity
-from sandbox.supervision.starting import Running
+from sandbox.supervision.spawner import Supervisor
+from sandbox.supervision.starting import Place, disk_errors, starting
+from sandbox.supervision.supervisor import Order
 
 _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
@@ -104,35 +104,18 @@ class LocalSandbox:
     def _start(self, command: Command) -> SupervisedProcess:
         if counters.grant_needed(command.counters):
             raise counters.cannot_grant("local grants no rights")
-        name, uid = fresh_name(), next(self._user_ids) if self._users else None
-        with starting.undoing(command) as undo:
-            self._place.make(for_others=self._users)
+        uid = next(self._user_ids) if self._users else None
+        with starting(command, self._place, uid, self._kinds) as prepared:
+            env = {**self._access.merged(command.env), "RATCHET_CHANNEL": prepared.record.channel}
+            order = prepared.order(list(command.argv), command.cwd, env)
             if uid is not None:
                 user_ids.hand_over(uid, self._access.groups, command, self._place.owned)
-            groups = control_groups.make(name, command, self._kinds)
-            undo.callback(groups.close)
+                order = order._replace(uid=uid, groups=self._access.groups)
+            supervisor = self._spawn(order, prepared.record.log)
+            return prepared.running(supervisor, Tree(Identity.of_living(supervisor.pid)))
 
-            def launch(prepared: Prepared) -> Running:
-                limits = command.limits
-                order = Order(
-                    host_pid=os.getpid(),
-                    argv=list(command.argv),
-                    cwd=str(command.cwd),
-                    env={**self._access.merged(command.env), "RATCHET_CHANNEL": prepared.filed.record.channel},
-                    bounds=bounds_of(command, groups.memory_events),
-                    cpus=None if command.cpus is None else list(command.cpus),
-                    file_bytes=limits.file_bytes,
-                    # the kernel counts them per user: it means nothing for a user who has other processes
-                    processes=None if uid is None else limits.processes,
-                    join=groups.join,
-                    litter=prepared.litter,
-                    uid=uid,
-                    groups=() if uid is None else self._access.groups,
-                )
-                supervisor, _ = spawner.start(order, prepared.filed.log)
-                return Running(supervisor, Tree(Identity.of_living(supervisor.pid)), groups)
-
-            return starting.start(name, command, self._place, uid, undo, launch, groups)
+    def _spawn(self, order: Order, log: Path) -> Supervisor:
+        return spawner.start(order, log)
 
     def _settle(self) -> None:
         """Find what works here, trying it out."""

@@ -14,7 +14,8 @@ from typing import Literal, Protocol
 from sandbox.contract import Command
 from sandbox.errors import Unusable
 from sandbox.kernel import cgroup
-from sandbox.kernel.freezer import CgroupFreezer, Freezer, SignalFreezer
+from sandbox.kernel.cgroup import Group
+from sandbox.kernel.freezer import Freezer, SignalFreezer
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
 
 Kind = Literal["groups", "cpusets", "limits"]
@@ -40,12 +41,11 @@ class ControlGroups:
 
     freezer: Freezer
     cpuset: CpuLimit | None = None
-    group: cgroup.Group | None = None
     memory_events: Path | None = None
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        return () if self.group is None else (self.group.folder,)
+        return (self.freezer.folder,) if isinstance(self.freezer, Group) else ()
 
     @property
     def join(self) -> list[str]:
@@ -53,8 +53,8 @@ class ControlGroups:
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
     def close(self) -> None:
-        if self.group is not None:
-            self.group.close()
+        if isinstance(self.freezer, Group):
+            self.freezer.close()
 
 
 def make(name: str, command: Command, wanted: frozenset[Kind]) -> ControlGroups:
@@ -68,7 +68,7 @@ def make(name: str, command: Command, wanted: frozenset[Kind]) -> ControlGroups:
             home = cgroup.home()
             if home is None:
                 raise FileNotFoundError("there is no version 2 hierarchy of control groups")
-            group = cgroup.Group(home / name)
+            group = Group(home / name)
             undo.callback(group.close)
         if "cpusets" in wanted:
             with _unusable("cpusets", "no CPU set can be made"):
@@ -83,12 +83,8 @@ def make(name: str, command: Command, wanted: frozenset[Kind]) -> ControlGroups:
                     None if memory is None else memory + SPARE_MEMORY, None if tasks is None else tasks + SPARE_TASKS
                 )
         undo.pop_all()
-    return ControlGroups(
-        CgroupFreezer(group),
-        group if "cpusets" in wanted else None,
-        group,
-        group.memory_events if "limits" in wanted else None,
-    )
+    events = group.folder / "memory.events" if "limits" in wanted else None
+    return ControlGroups(group, group if "cpusets" in wanted else None, events)
 
 
 def settle(attempt: Callable[[frozenset[Kind]], None]) -> None:

@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.contract import Ended, ProcessEnded, Task, Usage, WouldNotFreeze
@@ -23,8 +23,8 @@ from sandbox.guest.wire import Channel
 from sandbox.kernel import cgroup, ending, process_tree
 from sandbox.supervision import records
 from sandbox.supervision.control_groups import ControlGroups
-from sandbox.supervision.records import Filed, Identity
-from sandbox.supervision.spawner import Finished, Report, Supervisor
+from sandbox.supervision.records import Identity, Record
+from sandbox.supervision.spawner import Supervisor
 
 ENGINE_LOST = "engine lost"  # the engine that ran the command no longer answers
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -61,27 +61,25 @@ class SupervisedProcess:
 
     def __init__(
         self,
-        role: str,
+        record: Record,
         supervisor: Supervisor,
         tree: Tree,
         listener: socket.socket,
         groups: ControlGroups,
-        filed: Filed,
         connect_timeout_s: float,
-        complete: Callable[[Finished], Finished] = lambda finished: finished,
-        own_uid: int | None = None,
+        complete: Callable[[Ended], Ended],
+        own_uid: int | None,
     ) -> None:
-        """`own_uid` is a user id that nothing but this command has. For `complete` see `starting.Running`."""
-        self.role = role
-        self._supervisor, self._listener, self._groups = supervisor, listener, groups
-        self._tree, self._complete, self._own_uid = tree, complete, own_uid
-        self._filed = filed
+        """`own_uid` is a user id that nothing but this command has. For `complete` see `Starting.running`."""
+        self.role = record.role
+        self._record, self._supervisor, self._tree, self._listener = record, supervisor, tree, listener
+        self._groups, self._complete, self._own_uid = groups, complete, own_uid
         self._connect_timeout_s = connect_timeout_s
         self._listener.setblocking(False)  # whoever ends it may be quicker to accept
         self._socket: socket.socket | None = None
         self._unheard: socket.socket | None = None
         self._channel: Channel | None = None
-        self._finished: Finished | None = None
+        self._reported: Ended | None = None
         self._ended: Ended | None = None
         self._cpu_time_s = 0.0
         self._frozen_at_ns: dict[int, int] | None = None
@@ -131,7 +129,8 @@ class SupervisedProcess:
 
     def _is_ours(self, peer: socket.socket) -> bool:
         pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        return uid == self._own_uid or pid in process_tree.descendants(self._tree.root.pid)
+        # its first process may have ended already; ids are given out in turn, so that nothing else has this one yet
+        return uid == self._own_uid or pid in (self._supervisor.child, *process_tree.descendants(self._tree.root.pid))
 
     def _stop_listening(self) -> None:
         Path(self._listener.getsockname()).unlink(missing_ok=True)
@@ -246,53 +245,50 @@ class SupervisedProcess:
             return self._socket.fileno() >= 0  # reset by the other side, rather than closed by ours
 
     def _wait_for_report(self, timeout_s: float) -> None:
-        report = None if self._finished else self._supervisor.next_report(timeout_s)
-        if self._finished is not None or report is not None or self._supervisor.closed:
-            self._finish(report)
+        report = None if self._reported else self._supervisor.next_report(timeout_s)
+        if self._reported is not None or report is not None or self._supervisor.closed:
+            self._finish(None if report is None else report.ended)
 
-    def _finish(self, report: Report | None) -> None:
+    def _finish(self, ended: Ended | None) -> None:
         """Bury the supervisor and remove every trace; without a report, first end what it could not."""
-        if self._finished is None:
-            self._finished = (None if report is None else report.ended) or self._end_without_supervisor()
+        if self._reported is None:
+            self._reported = ended or self._end_without_supervisor()
         try:
-            finished = self._complete(self._finished)
+            ended = self._complete(self._reported)
         except SandboxError:
-            finished = self._finished.model_copy(update={"reason": ENGINE_LOST})
+            ended = replace(self._reported, reason=ENGINE_LOST)
             ending.kill(self.members())
-        self._ended = finished.as_ended()  # first: whoever comes after an interruption asks a supervisor no more
+        self._ended = ended  # first: whoever comes after an interruption asks a supervisor no more
         try:
             self._supervisor.dismiss(5.0)
         finally:
-            self._clear_away(finished)
-        if finished.reason == ENGINE_LOST:
+            self._clear_away(ended)
+        if ended.reason == ENGINE_LOST:
             raise EngineLost(f"while {self.role} ran")
 
-    def _clear_away(self, finished: Finished) -> None:
+    def _clear_away(self, ended: Ended) -> None:
         used = None
         try:
             with contextlib.suppress(OSError):
                 used = self._groups.freezer.cpu_time_s()
-            self._cpu_time_s = max(self._cpu_time_s, finished.cpu_time_s if used is None else used)
+            self._cpu_time_s = max(self._cpu_time_s, ended.cpu_time_s if used is None else used)
         finally:
             try:
                 self._groups.close()
             finally:
                 self._close_listener()
-        if finished.reason != ENGINE_LOST:  # its record stays: somebody may still have to end it
-            self._filed.forget()
+        if ended.reason != ENGINE_LOST:  # its record stays: somebody may still have to end it
+            self._record.forget()
 
-    def _end_without_supervisor(self) -> Finished:
+    def _end_without_supervisor(self) -> Ended:
         """Its death took the command along; what the command had started elsewhere is found by group and by mark."""
         reason = "stopped" if not self._supervisor.closed else "supervisor killed"
         ending.kill(self.members())
         self._supervisor.kill()
         for folder in self._groups.folders:
             cgroup.end_group(folder)
-        records.end_marked(self._filed.record.channel)
-        used = self._cpu_time_s
-        return Finished(
-            status=None, signal=signal.SIGKILL, reason=reason, output_tail="", output_bytes=0, cpu_time_s=used
-        )
+        records.end_marked(self._record.channel)
+        return Ended(None, signal.SIGKILL, reason, "", cpu_time_s=self._cpu_time_s)
 
 
 class _Peer(socket.socket):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -50,6 +49,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    path: Path  # of this record; beside it lies what its supervisor complains of
     role: str
     agent: Identity
     supervisor: Identity | None = None  # None until it has been started
@@ -57,30 +57,26 @@ class Record(BaseModel):
     channel: str
     groups: tuple[Path, ...] = ()
 
-
-@dataclass(frozen=True)
-class Filed:
-    """A record and its place on the disk."""
-
-    path: Path
-    record: Record
-
     @property
     def log(self) -> Path:
-        """Where the supervisor complains."""
         return self.path.with_suffix(".log")
 
-    def naming(self, supervisor: int) -> Filed:
-        return replace(self, record=self.record.model_copy(update={"supervisor": Identity.of(supervisor)}))
+    @property
+    def litter(self) -> list[str]:
+        """Files and folders to remove, in this order, when the agent is gone and cannot."""
+        return [str(path) for path in (self.channel, self.folder, self.log, self.path)]
+
+    def naming(self, supervisor: int) -> Record:
+        return self.model_copy(update={"supervisor": Identity.of(supervisor)})
 
     def write(self) -> None:
         """Raises: OSError."""
         part = self.path.with_suffix(".part")
-        part.write_text(self.record.model_dump_json())
+        part.write_text(self.model_dump_json())
         part.replace(self.path)
 
     def forget(self) -> None:
-        shutil.rmtree(self.record.folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         for suffix in (".log", ".part", ".json"):
             self.path.with_suffix(suffix).unlink(missing_ok=True)
 
@@ -100,7 +96,7 @@ def reap(folder: Path) -> list[str]:
         if count:
             processes = "1 process" if count == 1 else f"{count} processes"
             ended.append(f"{record.role}: {processes} of an agent that was killed")
-        Filed(path, record).forget()
+        record.model_copy(update={"path": path}).forget()
     return ended
 
 

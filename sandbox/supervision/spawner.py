@@ -21,7 +21,7 @@ from typing import IO, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sandbox import contract
+from sandbox.contract import Ended
 from sandbox.errors import SandboxError, Unusable
 
 _SCRIPT = Path(__file__).with_name("supervisor.py")  # of a command that is started here
@@ -40,26 +40,13 @@ class Failed(BaseModel):
     text: str
 
 
-class Finished(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    status: int | None
-    signal: int | None
-    reason: str
-    output_tail: str
-    output_bytes: int
-    cpu_time_s: float
-
-    def as_ended(self) -> contract.Ended:
-        return contract.Ended(self.status, self.signal, self.reason, self.output_tail, self.output_bytes)
-
-
 class Report(BaseModel):
     """One line from a supervisor; exactly one field is set."""
 
     model_config = ConfigDict(extra="forbid")
     started: Started | None = None
     failed: Failed | None = None
-    ended: Finished | None = None
+    ended: Ended | None = None
 
 
 class Supervisor:
@@ -70,6 +57,7 @@ class Supervisor:
         os.set_blocking(reports, False)
         self._unread = b""
         self.closed = False  # it will say nothing more
+        self.child: int | None = None  # the process that it has started, where it starts one
 
     @property
     def pid(self) -> int:
@@ -133,9 +121,7 @@ class Asked(Protocol):
     def _asdict(self) -> dict[str, Any]: ...
 
 
-def start(
-    order: Asked, log: Path, *, script: Path | None = None, descriptors: Sequence[int] = ()
-) -> tuple[Supervisor, Started]:
+def start(order: Asked, log: Path, *, script: Path | None = None, descriptors: Sequence[int] = ()) -> Supervisor:
     """Have a supervisor start this command; returns once it is executed. `log` gets the supervisor's own complaints.
 
     `script` is another supervisor than the usual one, which understands `order`, and `descriptors` are passed to it.
@@ -151,23 +137,25 @@ def start(
             raise
         finally:
             os.close(theirs)
-    supervisor = Supervisor(popen, ours)
+    return begun(Supervisor(popen, ours), order, log)
+
+
+def begun(supervisor: Supervisor, order: Asked, log: Path) -> Supervisor:
+    """The same, once it says that it has executed the command. Raises: Unusable, SandboxError."""
     supervisor.send(json.dumps(order._asdict()))
     report = supervisor.next_report(_START_TIMEOUT_S)
     if report is not None and report.started is not None:
-        return supervisor, report.started
+        supervisor.child = report.started.child
+        return supervisor
     supervisor.kill()
     supervisor.dismiss(10.0)
     if report is not None and report.failed is not None:
-        raise _unusable(report.failed, order)
+        stage, text = report.failed.stage, report.failed.text
+        what = f"{order.argv[0]} cannot be executed" if stage == "exec" else f"starting failed at its {stage}"
+        raise Unusable(stage, f"{what}: {text}", error_number=report.failed.error_number)
     said = log.read_text(errors="replace").strip().splitlines()
     reason = said[-1] if said else "no reason given"
     raise SandboxError(f"the supervisor of a sandboxed command did not start: {reason}")
-
-
-def _unusable(failed: Failed, order: Asked) -> Unusable:
-    what = f"{order.argv[0]} cannot be executed" if failed.stage == "exec" else f"starting failed at its {failed.stage}"
-    return Unusable(failed.stage, f"{what}: {failed.text}", error_number=failed.error_number)
 
 
 def _spawn(script: Path, reports: int, complaints: IO[bytes], passed: Sequence[int]) -> subprocess.Popen[bytes]:

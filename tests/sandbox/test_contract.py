@@ -243,10 +243,10 @@ channel.send({"said": listener.accept()[0].recv(5).decode()})
     assert run(code).channel.receive(20.0) == {"said": "child"}
 
 
-def test_what_it_said_before_it_ended_is_heard_where_its_user_tells_that_it_was_it(run: Any, until: Until) -> None:
+def test_what_it_said_before_it_ended_is_heard(run: Any, until: Until, sandbox_provider: Sandbox) -> None:
     process = run("channel.send({'said': 1})")
     until(process.poll)
-    if process._own_uid is None:
+    if process._own_uid is None and sandbox_provider.promises().contained:  # nothing tells any more that it was it
         with pytest.raises(ProcessEnded):
             _ = process.channel
     else:

@@ -13,7 +13,7 @@ from sandbox.contract import Command, Limits
 from sandbox.errors import SandboxUnavailable, Unusable
 from sandbox.supervision import control_groups, spawner
 from sandbox.supervision.control_groups import EVERY_KIND, ControlGroups, Kind
-from sandbox.supervision.launch import Order
+from sandbox.supervision.supervisor import Order
 from tests.sandbox.conftest import available
 
 TRUE = Command(("/bin/true",), Path("/"), "test", limits=Limits())

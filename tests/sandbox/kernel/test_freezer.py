@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from sandbox.contract import Command, Limits
 from sandbox.errors import SandboxError, Unusable
 from sandbox.kernel import cgroup, ending, freezer, process_tree
-from sandbox.supervision.control_groups import EVERY_KIND, Kind, make
+from sandbox.supervision.control_groups import EVERY_KIND, ControlGroups, make
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
 
 TRUE = Command(("/bin/true",), Path("/"), "test")
@@ -40,56 +41,50 @@ spin()
 """
 
 
-@pytest.fixture(params=["group", "signals"])
-def held(request: pytest.FixtureRequest) -> Iterator[tuple[freezer.Freezer, freezer.Members]]:
-    """A freezer, and the members of a busy tree that it is for."""
-    wanted: frozenset[Kind] = frozenset({"groups"} if request.param == "group" else ())
+def groups_or_skip() -> ControlGroups:
     try:
-        groups = make(f"ratchet-test-{secrets.token_hex(8)}", TRUE, wanted)
+        return make(f"ratchet-test-{secrets.token_hex(8)}", TRUE, frozenset({"groups"}))
     except Unusable as error:
         pytest.skip(f"no control group can be made here: {error}")
-    chosen = groups.freezer
-    with contextlib.ExitStack() as undo:
-        undo.callback(groups.close)
-        command = [sys.executable, "-c", BUSY, *groups.join]
-        popen = undo.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+
+
+@contextlib.contextmanager
+def busy(*arguments: str, code: str = BUSY) -> Iterator[freezer.Members]:
+    """The members of a busy tree."""
+    with subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE) as popen:
 
         def members() -> list[int]:
-            return [popen.pid, *process_tree.descendants(popen.pid)]
+            return [popen.pid, *process_tree.descendants_quickly(popen.pid)]
 
-        undo.callback(lambda: ending.kill(members()))
         assert popen.stdout is not None
         popen.stdout.readline()
-        yield chosen, members
+        try:
+            yield members
+        finally:
+            ending.kill(members())
 
 
 def ticks(pids: list[int]) -> list[int]:
     return [found.own_ticks for found in map(process_tree.stat, pids) if found is not None]
 
 
-def test_nothing_runs_while_frozen_and_all_goes_on_after(
-    held: tuple[freezer.Freezer, freezer.Members], until: Callable[..., Any]
-) -> None:
-    chosen, members = held
-    pids = members()
-    assert len(pids) == 3
-    for _ in range(3):
-        chosen.freeze(members)
-        before = ticks(pids)
-        threading.Event().wait(0.1)
-        assert ticks(pids) == before
-        chosen.thaw(members)
-        until(lambda before=before: all(now > then for now, then in zip(ticks(pids), before, strict=True)))
-
-
-def test_it_says_which_processes_it_holds(held: tuple[freezer.Freezer, freezer.Members]) -> None:
-    chosen, members = held
-    assert chosen.holds() == frozenset()
-    chosen.freeze(members)
-    stopped = {pid for pid in members() if (found := process_tree.stat(pid)) is not None and found.cannot_run}
-    assert stopped | chosen.holds() == set(members())
-    chosen.thaw(members)
-    assert chosen.holds() == frozenset()
+@pytest.mark.parametrize("kind", ["group", "signals"])
+def test_nothing_runs_while_frozen_and_all_goes_on_after(kind: str, until: Callable[..., Any]) -> None:
+    groups = groups_or_skip() if kind == "group" else make("none", TRUE, frozenset())
+    chosen = groups.freezer
+    with contextlib.closing(groups), busy(*groups.join) as members:
+        pids = members()
+        assert len(pids) == 3 and chosen.holds() == frozenset()
+        for _ in range(3):
+            chosen.freeze(members)
+            stopped = {pid for pid in pids if (found := process_tree.stat(pid)) is not None and found.cannot_run}
+            assert stopped | chosen.holds() == set(pids)
+            before = ticks(pids)
+            threading.Event().wait(0.1)
+            assert ticks(pids) == before
+            chosen.thaw(members)
+            assert chosen.holds() == frozenset()
+            until(lambda before=before: all(now > then for now, then in zip(ticks(pids), before, strict=True)))
 
 
 def test_a_process_that_forks_all_the_time_is_frozen_too() -> None:
@@ -104,49 +99,32 @@ while True:
     os.wait()
 """
     signals = freezer.SignalFreezer()
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as popen:
-        assert popen.stdout is not None
-        popen.stdout.readline()
-
-        def members() -> list[int]:
-            return [popen.pid, *process_tree.descendants_quickly(popen.pid)]
-
-        try:
-            for _ in range(20):
-                signals.freeze(members)
-                before, used = members(), ticks(members())
-                threading.Event().wait(0.01)
-                assert (members(), ticks(members())) == (before, used)
-                signals.thaw(members)
-        finally:
-            ending.kill(members())
+    with busy(code=code) as members:
+        for _ in range(20):
+            signals.freeze(members)
+            before, used = members(), ticks(members())
+            threading.Event().wait(0.01)
+            assert (members(), ticks(members())) == (before, used)
+            signals.thaw(members)
 
 
 def test_what_cannot_be_stopped_is_a_sandbox_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.kernel.freezer._PATIENCE_S", 0.05)
-    monkeypatch.setattr("sandbox.kernel.freezer._signal", lambda pid, number: False)  # as for a process of another user
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as popen:
-        try:
-            with pytest.raises(SandboxError, match=str(popen.pid)):
-                freezer.SignalFreezer().freeze(lambda: [popen.pid])
-        finally:
-            popen.kill()
+    monkeypatch.setattr(freezer, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(freezer, "_signal", lambda pid, number: False)  # as for a process of another user
+    with busy(code="print(flush=True)\nwhile True: pass") as members, pytest.raises(SandboxError) as caught:
+        freezer.SignalFreezer().freeze(members)
+    assert re.search(r"processes \[\d+\] could not be stopped", caught.value.message)
 
 
 def test_ending_a_group_kills_and_removes_it() -> None:
-    try:
-        groups = make(f"ratchet-test-{secrets.token_hex(8)}", TRUE, frozenset({"groups"}))
-    except Unusable as error:
-        pytest.skip(f"no control group can be made here: {error}")
-    assert groups.group is not None
-    with subprocess.Popen([sys.executable, "-c", BUSY, *groups.join], stdout=subprocess.PIPE) as popen:
-        assert popen.stdout is not None
-        popen.stdout.readline()
-        assert len(groups.group.members()) == 3
+    groups = groups_or_skip()
+    (folder,) = groups.folders
+    with busy(*groups.join) as members:
+        assert len(members()) == 3
         groups.close()
-        popen.wait()
-    assert not groups.group.folder.exists()
-    assert cgroup.end_group(groups.group.folder) == []
+        assert [found for found in map(process_tree.stat, members()) if found is not None and found.alive] == []
+    assert not folder.exists()
+    assert cgroup.end_group(folder) == []
 
 
 def test_groups_are_refused_loudly_where_none_can_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -76,58 +76,40 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, until: Callable[..., A
     running.kill()
 
 
-def reaper(tmp_path: Path) -> LocalSandbox:
-    return LocalSandbox(sys.executable, tmp_path / "scratch")
-
-
 def recorded(tmp_path: Path) -> dict[str, Any]:
     (record,) = (tmp_path / "scratch" / "records").glob("*.json")
     return json.loads(record.read_text())
 
 
-def groups(tmp_path: Path) -> list[Path]:
-    return [Path(group) for group in recorded(tmp_path)["groups"]]
-
-
-def channel(tmp_path: Path) -> Path:
-    return Path(recorded(tmp_path)["channel"])
-
-
 def test_reap_ends_what_a_stuck_supervisor_could_not(agent: Agent, tmp_path: Path, marked: Any) -> None:
-    left = groups(tmp_path)
+    left, reaper = recorded(tmp_path), LocalSandbox(sys.executable, tmp_path / "scratch")
     os.kill(agent.supervisor, signal.SIGSTOP)
+    assert reaper.reap() == []  # its agent is alive
     agent.kill()
     assert len(marked(agent.mark)) == 2
-    (told,) = reaper(tmp_path).reap()
+    (told,) = reaper.reap()
     assert told.startswith("worker: ")
     assert marked(agent.mark) == []
     assert process_tree.stat(agent.supervisor) is None or not process_tree.stat(agent.supervisor).alive  # type: ignore[union-attr]
-    assert not any(group.exists() for group in left)
-    assert reaper(tmp_path).reap() == []
-
-
-def test_reap_leaves_a_living_agents_commands_alone(agent: Agent, tmp_path: Path, marked: Any) -> None:
-    assert reaper(tmp_path).reap() == []
-    assert len(marked(agent.mark)) == 2
+    assert not any(Path(group).exists() for group in left["groups"])
+    assert reaper.reap() == []
 
 
 def test_an_agent_that_ends_without_stopping_takes_its_commands_along(
     agent: Agent, tmp_path: Path, until: Callable[..., Any], marked: Any
 ) -> None:
-    left = [channel(tmp_path).parent, *groups(tmp_path)]
+    record = recorded(tmp_path)
+    left = [Path(record["channel"]).parent, *map(Path, record["groups"])]
     agent.popen.send_signal(signal.SIGINT)  # an exception in its main thread, and then an ordinary exit
     agent.popen.wait()
     until(lambda: marked(agent.mark) == [])
     until(lambda: not any(path.exists() for path in left))
 
 
-def test_a_damaged_record_does_not_stop_reaping(tmp_path: Path) -> None:
-    records = tmp_path / "scratch" / "records"
+def test_a_damaged_record_does_not_stop_reaping_nor_does_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    sandbox, records = LocalSandbox(sys.executable, tmp_path / "scratch"), tmp_path / "scratch" / "records"
+    assert sandbox.reap() == []
     records.mkdir(parents=True)
     (records / "half.json").write_text('{"role": "wor')
-    assert reaper(tmp_path).reap() == []
+    assert sandbox.reap() == []
     assert list(records.iterdir()) == []
-
-
-def test_reaping_where_nothing_was_ever_started_is_nothing(tmp_path: Path) -> None:
-    assert LocalSandbox(sys.executable, tmp_path / "never").reap() == []

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from sandbox.kernel import ending, process_tree
 from sandbox.supervision import disk
 from sandbox.supervision.disk import DiskWatch, Room
 from sandbox.supervision.watching import Bounds, LimitWatch
-from tests.sandbox.supervision.holding import MIB, holder
 
+MIB = 1 << 20
 NO_LIMIT = Bounds(memory_bytes=None, processes=None, output_bytes=MIB)
 LOOK_S = 2.0  # the longest look takes half of it, and this machine may be busy
+BEGIN = """
+import os, sys, time
+MIB = 1 << 20
+folder = sys.argv[1]
+def ready():
+    print("ready", flush=True)
+    time.sleep(600)
+"""
 SHARED = """
 held = bytearray(os.urandom(MIB) * 64)
 for _ in range({children}):
@@ -26,6 +39,20 @@ ready()
 """
 
 
+@contextmanager
+def holder(folder: Path, code: str) -> Iterator[list[int]]:
+    """Runs what holds memory and files until it is `ready()`; its process and all below it."""
+    with subprocess.Popen([sys.executable, "-c", BEGIN + code, str(folder)], stdout=subprocess.PIPE) as popen:
+        assert popen.stdout is not None
+        said = popen.stdout.readline()
+        try:
+            assert said == b"ready\n"
+            yield [popen.pid, *process_tree.descendants(popen.pid)]
+        finally:
+            ending.end_descendants(popen.pid)
+            popen.kill()
+
+
 def looked(bounds: Bounds, pids: list[int]) -> tuple[str | None, float]:
     """What it finds, and how long that takes."""
     watch = LimitWatch(bounds, lambda: pids)
@@ -33,30 +60,26 @@ def looked(bounds: Bounds, pids: list[int]) -> tuple[str | None, float]:
     return watch.broken(), time.monotonic() - started_s
 
 
-def test_what_keeps_to_its_limits_is_let_go_on(tmp_path: Path) -> None:
+def test_each_limit_is_named_once_it_is_passed(tmp_path: Path) -> None:
     bounds = NO_LIMIT._replace(memory_bytes=1 << 30, processes=8, disk_bytes=MIB, writable=[str(tmp_path)])
-    with holder(tmp_path, "ready()") as pids:
-        assert looked(bounds, pids)[0] is None
-
-
-def test_each_limit_is_named(tmp_path: Path) -> None:
     with holder(tmp_path, SHARED.format(children=2, own="")) as pids:
+        assert looked(bounds, pids)[0] is None
         assert looked(NO_LIMIT._replace(memory_bytes=32 * MIB), pids)[0] == "memory limit"
         assert looked(NO_LIMIT._replace(processes=2), pids)[0] == "process limit"
         (tmp_path / "file").write_bytes(bytes(2 * MIB))
         assert looked(NO_LIMIT._replace(disk_bytes=MIB, writable=[str(tmp_path)]), pids)[0] == "disk limit"
 
 
-def test_memory_shared_by_many_counts_once_and_the_look_is_short(tmp_path: Path) -> None:
-    with holder(tmp_path, SHARED.format(children=60, own="")) as pids:
+@pytest.mark.parametrize(
+    ("children", "own", "expected"), [(60, "", None), (40, "own = bytearray(os.urandom(MIB) * 16)", "memory limit")]
+)
+def test_memory_shared_by_many_counts_once_that_of_each_is_found_and_the_look_is_short(
+    children: int, own: str, expected: str | None, tmp_path: Path
+) -> None:
+    with holder(tmp_path, SHARED.format(children=children, own=own)) as pids:
         reason, took_s = looked(NO_LIMIT._replace(memory_bytes=512 * MIB), pids)
     assert took_s < LOOK_S
-    assert reason is None
-
-
-def test_memory_of_each_among_shared_memory_is_found(tmp_path: Path) -> None:
-    with holder(tmp_path, SHARED.format(children=40, own="own = bytearray(os.urandom(MIB) * 16)")) as pids:
-        assert looked(NO_LIMIT._replace(memory_bytes=512 * MIB), pids)[0] == "memory limit"
+    assert reason == expected
 
 
 MANY_FILES = """
@@ -75,6 +98,7 @@ def test_a_look_at_many_files_is_short(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_nothing_is_walked_while_the_disk_does_not_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "_REST", 0)
     walks = list[float]()
     monkeypatch.setattr(disk, "size_of", lambda folders, deadline_s: walks.append(deadline_s) or 0)
     watch = DiskWatch([str(tmp_path)], 64 * MIB, 0)
