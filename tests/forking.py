@@ -1,39 +1,44 @@
 """A sandbox for tests that judge logic, not containment: commands are forked from one warm process.
 
-A start takes some 30 ms where a fresh interpreter that imports torch takes 2 s. It holds the contract of
-`sandbox/contract.py` as far as starting, the channel, freezing, usage and ending go, and contains nothing: no user ids,
-no namespaces, no control groups, and of the limits only those on output, and on the size of a file.
+A start takes some 30 ms where a fresh interpreter that imports torch takes 2 s. It is the provider `local` without
+separate users and control groups, but for the supervisor: that is forked as well, and forks its command.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
-import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from sandbox import choose
-from sandbox.contract import Command, Ended, ProcessEnded, Promises, Sandbox, Task, Usage
-from sandbox.errors import Unusable
-from sandbox.guest.wire import Channel
-from sandbox.kernel import process_tree
-from sandbox.kernel.freezer import SignalFreezer
+from sandbox.contract import Promises, Sandbox
+from sandbox.local.provider import LocalSandbox
+from sandbox.supervision import spawner
+from sandbox.supervision.spawner import Supervisor
+from sandbox.supervision.supervisor import Order
 from tools.judging import open_referee
 
 ADDRESS = "RATCHET_TEST_WARM_PARENT"  # of the one that another process has started, for its children
-NOTE = "local is not containment: this is a fork of a process of the tests"
+PROMISES = Promises(
+    contained=False,
+    no_network=False,
+    separate_users=False,
+    ends_whole_tree=True,
+    enforced_cpus=False,
+    kernel_limits=False,
+    notes=("local is not containment: this is a fork of a process of the tests",),
+)
 # of a worker, as far as libraries read it when they are imported
 ENVIRONMENT = {
     "PATH": os.environ.get("PATH", os.defpath),
@@ -43,7 +48,6 @@ ENVIRONMENT = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
 }
-_START_S, _CONNECT_S, _STOP_S = 120.0, 60.0, 15.0
 _lock = threading.Lock()
 
 
@@ -73,197 +77,41 @@ def _end(parent: subprocess.Popen[bytes], folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-class ForkingSandbox:
+class ForkingSandbox(LocalSandbox):
     """Commands that are a Python script for `python` are forked; others are executed from such a fork."""
 
-    name = "local"
-
     def __init__(self, python: str | Path = sys.executable) -> None:
-        self._python = str(python)
+        super().__init__(python, Path(warm_parent()).with_name("scratch"))
+        self._users, self._kinds, self._promises = False, frozenset(), PROMISES
 
-    def promises(self) -> Promises:
-        return Promises(
-            contained=False,
-            no_network=False,
-            separate_users=False,
-            ends_whole_tree=True,
-            enforced_cpus=False,
-            kernel_limits=False,
-            notes=(NOTE,),
-        )
-
-    def start(self, command: Command) -> ForkedProcess:
-        """Raises: Unusable when it cannot be executed."""
-        folder = Path(tempfile.mkdtemp(prefix="ratchet-fork-"))
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(folder / "channel"))
-        listener.listen(1)
-        order = {
-            "python": self._python,
-            "argv": command.argv,
-            "cwd": str(command.cwd),
-            "env": {**command.env, "RATCHET_CHANNEL": str(folder / "channel")},
-            "cpus": command.cpus,
-            "output_bytes": command.limits.output_bytes,
-            "file_bytes": command.limits.file_bytes,
-        }
-        watcher = Watcher(order)
-        try:
-            told = watcher.next(_START_S)
-            if "failed" in told:
-                raise Unusable("exec", f"{command.argv[0]} cannot be executed: {told['failed']}")
-        except BaseException:
-            watcher.close()
-            listener.close()
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return ForkedProcess(command.role, watcher, told["started"], listener)
-
-    def reap(self) -> list[str]:
-        return []
+    def _spawn(self, order: Order, log: Path) -> Supervisor:
+        forked = Forked(self._python)
+        supervisor = Supervisor(cast(Any, forked), os.dup(forked.connection.fileno()))
+        return spawner.begun(supervisor, order._replace(host_pid=forked.parent), log)
 
 
-class Watcher:
-    """The connection to the process that watches a command."""
+class Forked:
+    """A supervisor that the warm process has forked, as far as it is like a `Popen`."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(warm_parent())
-        self._socket.sendall(json.dumps(order).encode() + b"\n")
-        self._unread = b""
+    def __init__(self, python: str) -> None:
+        self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.connection.connect(warm_parent())
+        self.stdin = self.connection.makefile("wb")
+        self.stdin.write(f"{python}\n".encode())
+        self.stdin.flush()
+        self.pid, self.parent = map(int, self.connection.recv(100).split())
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
+    def terminate(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
 
-    def next(self, timeout_s: float) -> dict[str, Any]:
-        """Empty when nothing came in time. Raises: ConnectionError when it has gone."""
-        deadline = time.monotonic() + timeout_s
-        while b"\n" not in self._unread:
-            if not select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                return {}
-            part = self._socket.recv(1 << 16)
-            if not part:
-                raise ConnectionError("the warm process is gone")
-            self._unread += part
-        line, _, self._unread = self._unread.partition(b"\n")
-        return json.loads(line)
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
-    def ask_to_end(self) -> None:
-        self._socket.shutdown(socket.SHUT_WR)
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-class ForkedProcess:
-    """See `contract.Process`."""
-
-    def __init__(self, role: str, watcher: Watcher, watcher_pid: int, listener: socket.socket) -> None:
-        self.role, self.pid = role, watcher_pid
-        self._watcher, self._listener = watcher, listener
-        self._channel: Channel | None = None
-        self._peer: socket.socket | None = None
-        self._ended: Ended | None = None
-        self._cpu_time_s = 0.0
-        self._freezer = SignalFreezer()
-        self._connecting, self._ending = threading.Lock(), threading.RLock()
-
-    @property
-    def channel(self) -> Channel:
-        with self._connecting:
-            if self._channel is None:
-                self._peer = self._accept()
-                self._channel = Channel(self._peer)
-            return self._channel
-
-    def _accept(self) -> socket.socket:
-        deadline = time.monotonic() + _CONNECT_S
-        while time.monotonic() < deadline:
-            if select.select([self._listener, self._watcher], [], [], 0.5)[0]:
-                if select.select([self._listener], [], [], 0.0)[0]:
-                    return _Peer(fileno=self._listener.accept()[0].detach())
-                ended = self.poll()
-                if ended is not None:
-                    raise ProcessEnded(ended)
-        raise TimeoutError(f"{self.role} did not connect within {_CONNECT_S:.0f} s")
-
-    def members(self) -> list[int]:
-        return process_tree.descendants_quickly(self.pid)
-
-    def freeze(self) -> None:
-        with self._ending:
-            if self.poll() is None:
-                self._freezer.freeze(self.members)
-
-    def thaw(self) -> None:
-        with self._ending:
-            if self._ended is None:
-                self._freezer.thaw(self.members)
-
-    def usage(self) -> Usage:
-        with self._ending:
-            if self.poll() is not None:
-                return Usage((), self._cpu_time_s)
-            processes = process_tree.every_process()
-            alive = [pid for pid in process_tree.descendants(self.pid, processes) if processes[pid].alive]
-            self._cpu_time_s = max(self._cpu_time_s, process_tree.cpu_time_s(self.pid, {self.pid}, processes))
-            return Usage(tuple(task for pid in alive for task in _tasks(pid)), self._cpu_time_s)
-
-    def pin(self, cpus: tuple[int, ...]) -> None:
-        for tid in [tid for pid in self.members() for tid in process_tree.threads(pid)]:
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(tid, cpus)
-
-    def poll(self) -> Ended | None:
-        return self.wait(0.0)
-
-    def wait(self, timeout_s: float) -> Ended | None:
-        with self._ending:
-            told = {} if self._ended is not None else self._watcher.next(timeout_s)
-            if told:
-                self._finish(**told["ended"])
-            return self._ended
-
-    def stop(self) -> Ended:
-        with self._ending:
-            if self._let_go():
-                self.wait(1.0)
-            if self._ended is None:
-                self._watcher.ask_to_end()
-            ended = self.wait(_STOP_S)
-            assert ended is not None, "it could not be ended"
-            return ended
-
-    def _let_go(self) -> bool:
-        """Whether it has closed its channel: then its own end, with its status, is worth a moment's wait."""
-        try:
-            return self._peer is not None and self._peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-        except OSError:
-            return False
-
-    def _finish(self, cpu_time_s: float, **how: Any) -> None:
-        self._ended, self._cpu_time_s = Ended(**how), max(self._cpu_time_s, cpu_time_s)
-        shutil.rmtree(Path(self._listener.getsockname()).parent, ignore_errors=True)
-        self._watcher.close()
-        self._listener.close()
-        if self._peer is not None:
-            with contextlib.suppress(OSError):
-                self._peer.shutdown(socket.SHUT_RDWR)
-
-
-class _Peer(socket.socket):
-    """A channel may outlive its process, so nobody is warned when it is left to be collected."""
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def _tasks(pid: int) -> Iterator[Task]:
-    for tid in process_tree.threads(pid):
-        thread = process_tree.stat(pid, tid)
-        if thread is not None and thread.state not in "ZX":
-            cpus = process_tree.allowed_cpus(pid, tid)
-            yield Task(pid, tid, cpus, thread.nice, thread.policy, thread.cannot_run)
+    def wait(self, timeout_s: float) -> None:
+        """The warm process does."""
+        self.connection.close()
 
 
 @contextlib.contextmanager

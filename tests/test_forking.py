@@ -1,4 +1,4 @@
-"""The sandbox of tests that judge logic: what it forks behaves as what is started, as far as those tests go."""
+"""The sandbox of tests that judge logic: what it forks finds and leaves what a fresh interpreter would."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.contract import Command, Limits, Process
+from sandbox.contract import Command, Process
 from tests.files import write_files
 from tests.forking import ForkingSandbox
 
@@ -83,20 +83,9 @@ def test_it_is_told_how_it_ended(
     assert says in found.output_tail
 
 
-def test_a_flood_of_output_ends_it(start: Callable[..., Process]) -> None:
-    found = ended(start("while True: print('x' * 1000)", limits=Limits(output_bytes=100_000)))
-    assert found.reason == "output limit"
-
-
-def test_it_stands_still_while_it_is_frozen_and_ends_with_all_its_children(start: Callable[..., Process]) -> None:
+def test_it_ends_with_all_its_children(start: Callable[..., Process]) -> None:
     process = start("import os, time\nif os.fork() == 0: os.setsid()\nwhile True: pass")
-    while len(process.usage().tasks) < 2:
+    while len(tasks := process.usage().tasks) < 2:
         time.sleep(0.01)
-    process.freeze()
-    before = process.usage()
-    assert all(task.stopped for task in before.tasks)
-    time.sleep(0.1)
-    assert process.usage().cpu_time_s == before.cpu_time_s
-    process.thaw()
     assert process.stop().reason == "stopped"
-    assert not [task.pid for task in before.tasks if Path(f"/proc/{task.pid}").exists()]
+    assert not [task.pid for task in tasks if Path(f"/proc/{task.pid}").exists()]

@@ -1,7 +1,7 @@
-"""Import what workers import once, then fork a process for every command that is asked for. See `tests/forking.py`.
+"""Import what workers import once, then fork a supervisor with its command for each that is asked for.
 
-A script: `python warm_parent.py DESCRIPTOR`, which is of a listening unix socket. Each connection is one command: it
-brings a line of JSON, is answered with lines of JSON (`started`, `ended`), and by closing ends the command.
+A script: `python warm_parent.py DESCRIPTOR`, which is of a listening unix socket. Each connection is one command: see
+`tests/forking.py`. By closing it ends the command.
 """
 
 import sys
@@ -11,11 +11,10 @@ AT_START = frozenset(sys.modules)  # what every Python has loaded before a scrip
 import atexit  # noqa: E402
 import contextlib  # noqa: E402
 import ctypes  # noqa: E402
+import fcntl  # noqa: E402
 import gc  # noqa: E402
 import importlib  # noqa: E402
-import json  # noqa: E402
 import os  # noqa: E402
-import resource  # noqa: E402
 import select  # noqa: E402
 import signal  # noqa: E402
 import socket  # noqa: E402
@@ -24,7 +23,11 @@ import traceback  # noqa: E402
 import types  # noqa: E402
 import warnings  # noqa: E402
 
-PR_SET_CHILD_SUBREAPER = 36
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from sandbox.supervision import supervisor  # noqa: E402
+
+del sys.path[-1]
+
 # glibc reads these when a program starts, and through `mallopt` afterwards
 MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": -1,
@@ -33,7 +36,6 @@ MALLOC = {
     "MALLOC_PERTURB_": -6,
 }
 AT_IMPORT = {"TRITON_INTERPRET", "PYTHONPATH"}  # what has been read by the time of a fork
-TAIL = 64 << 10
 # On a machine with a GPU, children of a parent that has imported Inductor cannot use it ("Cannot re-initialize CUDA").
 ACCELERATORS = ("/dev/kfd", "/dev/nvidiactl")
 MODULES = ("torch", "pytest", "hypothesis", "langsmith", "torch._dynamo", "torch._inductor.compile_fx", "triton")
@@ -49,7 +51,6 @@ def import_all():
 
 
 def serve(listener):
-    """Returns only in a child, with the order of the command that it is to become."""
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in ready:  # nothing is ever said on it: whoever started us is gone
@@ -57,138 +58,67 @@ def serve(listener):
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            return watched(connection)
+            supervise(connection)
         connection.close()
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
 
-def watched(connection):
-    """Fork the command, and stay behind to watch it. Returns in the command."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    with connection.makefile("r", encoding="utf-8") as lines:
-        order = json.loads(lines.readline())
-    output, output_end = os.pipe()
-    told, telling = os.pipe()  # says why it could not be executed; else it is closed by the exec
-    command = os.fork()
-    if command == 0:
-        os.setsid()
-        order["telling"] = telling
-        keep_only(output_end, telling)
-        for number in (1, 2):
-            os.dup2(output_end, number)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.close(output_end)
-        return order
-    os.close(output_end)
-    os.close(telling)
-    try:
-        failed = b"".join(iter(lambda: os.read(told, 4096), b"")).decode()
-        send(connection, {"failed": failed} if failed else {"started": os.getpid()})
-        ended = watch(connection, command, output, order["output_bytes"])
-        send(connection, {"ended": ended})
-    finally:
-        end_all({})
-        os._exit(0)
+class Signals(supervisor.Signals):
+    """The other side asks for the end by closing its end of the connection, too."""
+
+    def __init__(self):
+        super().__init__()
+        fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGTERM)
+        fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
+        self.stop_asked = bool(select.select([0], [], [], 0)[0])
 
 
-def watch(connection, command, output, most_bytes):
-    over, statuses, reason = os.pidfd_open(command), {}, None
-    said = Output(output)
-    while reason is None:
-        ready, _, _ = select.select([connection, output, over], [], [])
-        said.read()
-        if over in ready:
-            break
-        if connection in ready:
-            reason = "stopped"
-        elif said.count > most_bytes:
-            reason = "output limit"
-    end_all(statuses)
-    said.read()
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    code = os.waitstatus_to_exitcode(statuses[command])
-    return {
-        "status": code if code >= 0 else None,
-        "signal": -code if code < 0 else None,
-        "reason": reason or ("signal" if code < 0 else "exited"),
-        "output_tail": said.tail.decode(errors="replace"),
-        "output_bytes": said.count,
-        "cpu_time_s": used.ru_utime + used.ru_stime,
-    }
+def supervise(connection):
+    """Be the supervisor of one command."""
+    os.dup2(connection.fileno(), 0)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    python = sys.stdin.readline().rstrip("\n")
+    connection.sendall(f"{os.getpid()} {os.getppid()}\n".encode())
+    sys.argv[1] = str(os.dup(connection.fileno()))
+    connection.close()
+    execute = os.execvpe
 
+    def become(file, argv, env):
+        """Run a script for this interpreter here; execute anything else."""
+        os.execvpe = execute
+        if file != python or not argv[1].endswith(".py") or not AT_IMPORT.isdisjoint(env):
+            os.execvpe(file, argv, env)
+        keep_only(0, 1, 2)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        as_started_with(env)
+        run(argv[1], argv[1:])
 
-class Output:
-    """What a command has written: its last bytes and how many they were."""
-
-    def __init__(self, descriptor):
-        self.descriptor, self.tail, self.count = descriptor, b"", 0
-        os.set_blocking(descriptor, False)
-
-    def read(self):
-        with contextlib.suppress(BlockingIOError):
-            while part := os.read(self.descriptor, 1 << 16):
-                self.tail, self.count = (self.tail + part)[-TAIL:], self.count + len(part)
-
-
-def end_all(statuses):
-    """Kill and bury all children, and theirs, which become ours; `statuses` gets how each ended."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid:
-            statuses[pid] = status
-            continue
-        with open(f"/proc/self/task/{os.getpid()}/children") as children:
-            for child in children.read().split():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(child), signal.SIGKILL)
-        select.select([], [], [], 0.001)
+    os.execvpe, supervisor.Signals = become, Signals
+    os._exit(supervisor.main())
 
 
 def keep_only(*kept):
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        if descriptor not in (0, 1, 2, *kept):
+        if descriptor not in kept:
             with contextlib.suppress(OSError):  # the one that listed the folder
                 os.close(descriptor)
-
-
-def send(connection, message):
-    with contextlib.suppress(BrokenPipeError):
-        connection.sendall(json.dumps(message).encode() + b"\n")
-
-
-def become(order):
-    """Turn this process into the command: here where it is a script for this interpreter, else by executing it."""
-    argv, env, telling = order["argv"], order["env"], order["telling"]
-    os.umask(0o077)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if order["file_bytes"] is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_bytes"],) * 2)
-    if order["cpus"] is not None:
-        os.sched_setaffinity(0, order["cpus"])
-    try:
-        os.chdir(order["cwd"])
-        if argv[0] != order["python"] or not argv[1].endswith(".py") or not AT_IMPORT.isdisjoint(env):
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)  # Python ignores them, and that would be inherited
-            os.set_inheritable(telling, False)
-            os.execvpe(argv[0], argv, env)
-    except OSError as error:
-        os.write(telling, str(error).encode())
-        os._exit(127)
-    os.close(telling)
-    as_started_with(env)
-    run(argv[1], argv[1:])
 
 
 def as_started_with(env):
     """Bring about what an interpreter does with these variables when it starts."""
     import tempfile
 
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]:
+        del sys.modules[name]  # a target may have its own
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     os.environ.clear()
     os.environ.update(env)
     tempfile.tempdir = None
@@ -257,4 +187,4 @@ def leave(status):
 if __name__ == "__main__":
     listening = socket.socket(fileno=int(sys.argv[1]))
     import_all()
-    become(serve(listening))
+    serve(listening)

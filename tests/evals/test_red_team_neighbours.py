@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from sandbox.supervision.process import SupervisedProcess
 from tests.evals.arena import RED_TEAM, Arena, gains_nothing, kept
-from tests.forking import ForkedProcess
 from tests.sandbox.uncontained import OurUser
 from tools.errors import GroundsChanged
 from tools.judging import agreement, clock
@@ -72,7 +72,7 @@ def test_27_a_spinning_child_gains_nothing_while_it_is_frozen(long_arena: Arena)
 def without_freezing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     arena.referee.close()  # what draws inputs is frozen, and would stay so
     for name in ("freeze", "thaw"):
-        monkeypatch.setattr(ForkedProcess, name, lambda self: None)
+        monkeypatch.setattr(SupervisedProcess, name, lambda self: None)
     blind_to_cores(monkeypatch)
 
 
