@@ -93,8 +93,6 @@ class BwrapSandbox:
     def _start(self, command: Command) -> SupervisedProcess:
         uid = next(self._user_ids) if os.geteuid() == 0 else None
         with starting(command, self._place, uid, self._kinds) as prepared:
-            if uid is not None:
-                user_ids.hand_over_mounted(uid, command, self._place.owned)
             given = replace(command, env=self._access.merged(command.env))
             told = argv(given, self._outside(given, prepared.channel, uid))
             order = prepared.order(told, Path("/"), {"PATH": os.defpath})._replace(contains=True)

@@ -131,8 +131,6 @@ class DockerSandbox:
         command, given = self._as_inside(command), self._access()
         uid = next(self._user_ids) if os.geteuid() == 0 else None
         with starting(command, self._place, uid) as prepared:
-            if uid is not None:
-                user_ids.hand_over_mounted(uid, command, self._place.owned)
             outside = Outside(
                 uid=os.geteuid() if uid is None else uid,
                 gid=os.getegid() if uid is None else uid,

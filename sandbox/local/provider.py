@@ -109,7 +109,7 @@ class LocalSandbox:
             env = {**self._access.merged(command.env), "RATCHET_CHANNEL": prepared.record.channel}
             order = prepared.order(list(command.argv), command.cwd, env)
             if uid is not None:
-                user_ids.hand_over(uid, self._access.groups, command, self._place.owned)
+                user_ids.need_within_reach(uid, self._access.groups, command)
                 order = order._replace(uid=uid, groups=self._access.groups)
             supervisor = self._spawn(order, prepared.record.log)
             return prepared.running(supervisor, Tree(Identity.of_living(supervisor.pid)))

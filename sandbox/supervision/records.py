@@ -49,7 +49,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    path: Path  # of this record; beside it lies what its supervisor complains of
+    path: Path = Path()  # of this record; beside it lies what its supervisor complains of
     role: str
     agent: Identity
     supervisor: Identity | None = None  # None until it has been started

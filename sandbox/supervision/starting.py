@@ -139,6 +139,7 @@ def starting(
         undo.callback(groups.close)
         folder, listener = _bound(place.scratch / name, undo)
         if uid is not None:
+            user_ids.hand_over(uid, command, place.owned)
             user_ids.give(folder, uid)
         record = Record(
             path=place.records / f"{name}.json",

@@ -101,13 +101,8 @@ def closed_to(uid: int, groups: Iterable[int], path: Path, below: Path = Path("/
     return None
 
 
-def hand_over_mounted(uid: int, command: Command, owned: Iterable[Path]) -> None:
-    """Give a command its folders, which it sees by mounts of their own: no folder above them can be in its way.
-
-    Only those in `owned` may have their modes changed.
-
-    Raises: Unusable, OSError.
-    """
+def hand_over(uid: int, command: Command, owned: Iterable[Path]) -> None:
+    """Give a command its folders; only what lies in `owned` may have its mode changed. Raises: Unusable, OSError."""
     for folder in command.writable:
         give(folder, uid)
     ours = [folder.resolve() for folder in owned]
@@ -116,9 +111,11 @@ def hand_over_mounted(uid: int, command: Command, owned: Iterable[Path]) -> None
             show(path)
 
 
-def hand_over(uid: int, groups: Iterable[int], command: Command, owned: Iterable[Path]) -> None:
-    """The same for a command that sees this machine's own paths. Raises: Unusable, OSError."""
-    hand_over_mounted(uid, command, owned)
+def need_within_reach(uid: int, groups: Iterable[int], command: Command) -> None:
+    """For a command that sees this machine's own paths, where a folder above its own can be in its way.
+
+    Raises: Unusable.
+    """
     for path in (command.cwd, *command.readable, *command.writable):
         closed = closed_to(uid, groups, path)
         if closed is not None:

@@ -120,11 +120,13 @@ def test_what_is_not_the_agents_own_keeps_its_mode_and_is_refused(open_folder: P
     mounted = open_folder / "weights"
     mounted.mkdir(mode=0o700)
     command = Command(argv=("x",), cwd=open_folder, role="worker", readable=(mounted,))
+    user_ids.hand_over(UID, command, owned=())
     with pytest.raises(Unusable, match="out of reach of the separate user of worker") as caught:
-        user_ids.hand_over(UID, (), command, owned=())
+        user_ids.need_within_reach(UID, (), command)
     assert str(mounted) in caught.value.hint
     assert mode(mounted) == 0o700
-    user_ids.hand_over(UID, (), command, owned=(open_folder,))
+    user_ids.hand_over(UID, command, owned=(open_folder,))
+    user_ids.need_within_reach(UID, (), command)
     assert mode(mounted) == 0o755
 
 
