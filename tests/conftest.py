@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -66,6 +66,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     reason = "torch sees no accelerator" if seen.returncode == 0 else f"torch: {seen.stderr.strip().splitlines()[-1]}"
     for item in marked:
         item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def torch_settings() -> Iterator[None]:
+    """What a test has changed of torch for the whole process is put back, and it fails."""
+    before = _torch_settings()
+    yield
+    now = _torch_settings()
+    changed = [name for name in before if now[name][0] != before[name][0]]
+    for name in changed:
+        value, put_back = before[name]
+        put_back(value)
+    assert not changed, f"it leaves {', '.join(changed)} of torch changed"
+
+
+def _torch_settings() -> dict[str, tuple[Any, Callable[[Any], object]]]:
+    """The value of each, and how it is set; nothing where torch is not loaded, which tests of the host need not."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    cuda = torch.backends.cuda
+    backends = ("flash", "mem_efficient", "math", "cudnn")
+    return {
+        "the grad mode": (torch.is_grad_enabled(), torch.set_grad_enabled),
+        "the default dtype": (torch.get_default_dtype(), torch.set_default_dtype),
+        "the number of threads": (torch.get_num_threads(), torch.set_num_threads),
+        "the choice of algorithms": (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.use_deterministic_algorithms,
+        ),
+        **{
+            f"{each} attention": (getattr(cuda, f"{each}_sdp_enabled")(), getattr(cuda, f"enable_{each}_sdp"))
+            for each in backends
+        },
+    }
 
 
 @pytest.fixture

@@ -152,10 +152,13 @@ class Target:
 
     @contextmanager
     def _imported(self) -> Iterator[None]:
+        import torch
+
         before = dict(sys.modules)
         sys.path.insert(0, str(self.tree))
         try:
-            yield
+            with torch.set_grad_enabled(torch.is_grad_enabled()):  # which a worker sets for its process
+                yield
         finally:
             sys.path.remove(str(self.tree))
             for name, module in list(sys.modules.items()):

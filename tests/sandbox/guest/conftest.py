@@ -14,17 +14,23 @@ from tests import guest
 from tests.files import write_files
 
 
+@pytest.fixture(autouse=True)
+def grad_mode() -> Iterator[None]:
+    """A worker sets that of its process, which here is the tests'."""
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        yield
+
+
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def made(tmp_path: Path) -> Callable[..., Any]:
     """Makes a worker, or one in another role, of an entry; `called` hands its callable some arguments."""
-    before, numbers = torch.is_grad_enabled(), itertools.count()
+    numbers = itertools.count()
 
     def make(entry: str = "", role: str = "worker") -> Any:
         tree = write_files(tmp_path / f"tree-{next(numbers)}", {"bench.py": entry})
         return guest.module("serve").role_class(role)(str(tree), "bench.py")
 
-    yield make
-    torch.set_grad_enabled(before)
+    return make
 
 
 @pytest.fixture

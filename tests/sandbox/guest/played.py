@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ from tests.files import write_files
 
 
 @pytest.fixture(autouse=True)
-def as_a_worker_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def as_a_worker_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     monkeypatch.setattr(sys, "argv", ["pytest"])
     monkeypatch.setattr(sys, "finished", False, raising=False)
-    yield
-    torch.set_grad_enabled(True)
 
 
 class Played:
