@@ -36,3 +36,7 @@ class Lab:
     def stack(self, files: dict[str, str | bytes]) -> Stack:
         """The stack of a run on a repository of these files."""
         return self.new_stack(self.repository(files), self.run)
+
+
+def text_at(stack: Stack, commit: str, path: str) -> str:
+    return stack.git.run("show", f"{commit}:{path}").stdout.decode()

@@ -6,25 +6,25 @@ import os
 
 import pytest
 
-from agent.repository.export import export
 from agent.repository.stack import Change, Stack
 from agent.repository.target import import_target
-from tests.agent.fixture_types import RULES, TIME, Lab
+from tests.agent.fixture_types import RULES, TIME, Lab, text_at
 from tools.diff.patch import AppliedPatch, PatchFinding, make_diff
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def text_at(stack: Stack, commit: str, path: str) -> str:
-    return stack.git.run("show", f"{commit}:{path}").stdout.decode()
-
-
-def test_a_clean_repository_is_built_on_as_it_is(lab: Lab) -> None:
-    target = lab.repository({"a.py": "1\n", "pkg/b.py": "2\n"})
-    stack = lab.new_stack(target, lab.run)
+@pytest.mark.parametrize("how", ["clean", "sparse", "not all copied"])
+def test_what_is_not_changed_is_built_on_as_it_is(how: str, lab: Lab) -> None:
+    target = lab.repository({"a.py": "1\n", "pkg/b.py": "2\n", "node_modules/x.js": "1\n"})
+    if how == "sparse":
+        lab.user_git(target, "sparse-checkout", "init", "--cone")
+        assert not (target / "pkg").exists()
+    apart = [target / "pkg"] if how == "not all copied" else []
+    imported = import_target(target, lab.run / "pristine", leave_out=apart)
+    stack = Stack.create(lab.run / "stack", imported, time_unix=TIME)
     assert stack.base == stack.top == stack.facts.head == lab.user_git(target, "rev-parse", "HEAD")
-    assert stack.facts.uncommitted == 0
-    assert stack.facts.no_branch_because == ""
+    assert (stack.facts.uncommitted, stack.facts.no_branch_because) == (0, "")
 
 
 def test_uncommitted_changes_are_one_commit_on_top_and_counted(lab: Lab) -> None:
@@ -48,39 +48,6 @@ def test_uncommitted_changes_are_one_commit_on_top_and_counted(lab: Lab) -> None
     assert text_at(stack, stack.base, "a.py") == "changed again\n"
     stack.materialise(stack.top, lab.run / "tree")
     assert lab.contents(lab.run / "tree") == lab.contents(target)
-
-
-def test_a_detached_head_packed_refs_and_packed_objects_are_read(lab: Lab) -> None:
-    target = lab.repository({"a.py": "1\n"})
-    lab.user_git(target, "commit", "--quiet", "--allow-empty", "--message=second")
-    lab.user_git(target, "pack-refs", "--all")
-    lab.user_git(target, "gc", "--quiet")
-    assert lab.new_stack(target, lab.run).facts.head == lab.user_git(target, "rev-parse", "HEAD")
-    lab.user_git(target, "checkout", "--quiet", "--detach", "HEAD~1")
-    (lab.run / "other").mkdir()
-    assert lab.new_stack(target, lab.run / "other").facts.head == lab.user_git(target, "rev-parse", "HEAD")
-
-
-def test_a_shallow_clone_is_as_good_as_a_whole_one(lab: Lab) -> None:
-    origin = lab.repository({"a.py": "1\n"}, name="origin")
-    lab.user_git(origin, "commit", "--quiet", "--allow-empty", "--message=second")
-    lab.user_git(lab.tmp_path, "clone", "--quiet", "--depth=1", f"file://{origin}", "shallow")
-    stack = lab.new_stack(lab.tmp_path / "shallow", lab.run)
-    stack.accept(lab.change(stack, "one", {"a.py": "2\n"}))
-    result = export(stack, "r1", lab.run)
-    assert result.branch == "ratchet/r1"
-    assert lab.user_git(lab.tmp_path / "shallow", "show", "ratchet/r1:a.py") == "2"
-    lab.user_git(lab.tmp_path / "shallow", "fsck", "--strict")
-
-
-def test_a_sha256_repository_gets_its_branch(lab: Lab) -> None:
-    target = lab.repository({"a.py": "1\n"}, "--object-format=sha256")
-    stack = lab.new_stack(target, lab.run)
-    stack.accept(lab.change(stack, "one", {"a.py": "2\n"}))
-    assert len(stack.top) == 64
-    assert export(stack, "r1", lab.run).branch == "ratchet/r1"
-    assert lab.user_git(target, "show", "ratchet/r1:a.py") == "2"
-    lab.user_git(target, "fsck", "--strict")
 
 
 def test_a_submodule_stays_as_it_is(lab: Lab) -> None:
@@ -232,36 +199,14 @@ def test_files_that_git_holds_in_another_form_are_no_noise(lab: Lab) -> None:
     assert text_at(stack, stack.top, "run.bat") == "one\nzwei\ndrei\n"
 
 
-def test_a_sparse_checkout_deletes_nothing(lab: Lab) -> None:
-    target = lab.repository({"a.py": "1\n", "big/b.py": "2\n"})
-    lab.user_git(target, "sparse-checkout", "init", "--cone")
-    assert not (target / "big").exists()
-    stack = lab.new_stack(target, lab.run)
-    assert stack.base == stack.facts.head
-    assert stack.facts.deleted == ()
-
-
-def test_an_executable_bit_that_means_nothing_is_no_change(lab: Lab) -> None:
-    target = lab.repository({"a.py": "1\n"})
-    lab.user_git(target, "config", "core.fileMode", "false")
-    (target / "a.py").chmod(0o755)
-    assert lab.new_stack(target, lab.run).base == lab.user_git(target, "rev-parse", "HEAD")
-
-
-def test_where_an_executable_bit_means_nothing_a_change_brings_none(lab: Lab) -> None:
+def test_an_executable_bit_that_means_nothing_is_no_change_and_none_is_brought(lab: Lab) -> None:
     target = lab.write(lab.repository({"a.py": "1\n"}), {"new.py": "1\n"})
     lab.user_git(target, "config", "core.fileMode", "false")
     for name in ("a.py", "new.py"):
         (target / name).chmod(0o777)
     stack = lab.new_stack(target, lab.run)
+    assert (stack.facts.modified, stack.facts.untracked) == ((), ("new.py",))
     stack.accept(lab.change(stack, "one", {"a.py": "2\n", "new.py": "2\n"}))
     listed = stack.git.run("ls-tree", "-r", stack.top).stdout.decode().splitlines()
     assert [line.split()[0] for line in listed] == ["100644", "100644"]
     assert "mode" not in stack.diff(stack.top)
-
-
-def test_tracked_files_that_were_not_copied_are_not_deleted(lab: Lab) -> None:
-    target = lab.repository({"a.py": "1\n", "node_modules/x.js": "1\n", "data/big.csv": "1\n"})
-    imported = import_target(target, lab.run / "pristine", leave_out=[target / "data"])
-    stack = Stack.create(lab.run / "stack", imported, time_unix=TIME)
-    assert stack.base == stack.facts.head

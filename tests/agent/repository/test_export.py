@@ -65,6 +65,61 @@ def test_a_repository_gets_one_branch_on_its_head_and_nothing_else(lab: Lab) -> 
     assert "2 commits on top of what was checked out" in result.note
 
 
+def shallow(lab: Lab) -> Path:
+    origin = lab.repository({"a.py": "1\n"}, name="origin")
+    lab.user_git(origin, "commit", "--quiet", "--allow-empty", "--message=second")
+    lab.user_git(lab.tmp_path, "clone", "--quiet", "--depth=1", f"file://{origin}", "shallow")
+    return lab.tmp_path / "shallow"
+
+
+def packed_and_detached(lab: Lab) -> Path:
+    target = lab.repository({"a.py": "1\n"})
+    lab.user_git(target, "commit", "--quiet", "--allow-empty", "--message=second")
+    lab.user_git(target, "pack-refs", "--all")
+    lab.user_git(target, "gc", "--quiet")
+    lab.user_git(target, "checkout", "--quiet", "--detach", "HEAD~1")
+    return target
+
+
+def linked_worktree(lab: Lab) -> Path:
+    main, linked = lab.repository({"a.py": "1\n"}), lab.tmp_path / "linked"
+    lab.user_git(main, "worktree", "add", "--quiet", "-b", "side", str(linked))
+    lab.user_git(linked, "commit", "--quiet", "--allow-empty", "--message=on the side")
+    return linked
+
+
+def without_a_commit(lab: Lab) -> Path:
+    target = lab.write(lab.tmp_path / "target", {"a.py": "1\n"})
+    lab.user_git(target, "init", "--quiet", "--initial-branch=main")
+    return target
+
+
+KINDS: dict[str, Callable[[Lab], Path]] = {
+    "shallow": shallow,
+    "packed, with a detached HEAD": packed_and_detached,
+    "a linked worktree": linked_worktree,
+    "before its first commit": without_a_commit,
+    "of SHA-256": lambda lab: lab.repository({"a.py": "1\n"}, "--object-format=sha256"),
+    "of an odd name": lambda lab: lab.repository({"a.py": "1\n"}, name='a:b "c" \\n\t#\nö'),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_repository_of_any_kind_gets_its_branch(lab: Lab, kind: str) -> None:
+    target = KINDS[kind](lab)
+    stack = stack_with(target, lab.run)
+    result = export(stack, "r1", lab.run)  # of what has kept nothing
+    assert (result.branch, result.folder, result.patch.read_bytes()) == (None, None, b"")
+    head = lab.user_git(target, "rev-parse", "--quiet", "--verify", "HEAD", check=False)
+    assert (stack.facts.head or "", stack.facts.no_branch_because) == (head, "")
+    stack.accept(lab.change(stack, "one", {"a.py": "2\n"}))
+    assert export(stack, "r1", lab.run).branch == "ratchet/r1"
+    assert lab.user_git(target, "show", "ratchet/r1:a.py") == "2"
+    below = "Files as found" if kind == "before its first commit" else lab.user_git(target, "log", "-1", "--format=%s")
+    assert lab.user_git(target, "log", "-1", "--format=%s", "ratchet/r1^") == below
+    lab.user_git(target, "fsck", "--strict")
+
+
 def test_uncommitted_changes_are_below_the_changes_on_the_branch(lab: Lab) -> None:
     target = lab.repository({"a.py": "1\n", "b.py": "1\n"})
     (target / "b.py").write_text("mine\n")
@@ -117,13 +172,6 @@ def test_the_patch_can_be_mailed_into_a_repository(lab: Lab) -> None:
     assert lab.user_git(lab.tmp_path / "clone", "log", "--format=%s", "-2") == "Change 1\nChange 0"
     tree = lab.user_git(lab.tmp_path / "clone", "rev-parse", "HEAD^{tree}")
     assert tree == stack.git.text("rev-parse", f"{stack.top}^{{tree}}")
-
-
-def test_nothing_kept_is_no_branch_and_an_empty_patch(lab: Lab) -> None:
-    target = lab.repository({"a.py": "1\n"})
-    result = export(stack_with(target, lab.run), "r1", lab.run)
-    assert (result.branch, result.folder, result.patch.read_bytes()) == (None, None, b"")
-    assert lab.user_git(target, "branch", "--format=%(refname:short)") == "main"
 
 
 def test_exporting_twice_is_the_same_branch_and_a_longer_stack_another(lab: Lab) -> None:
@@ -179,25 +227,6 @@ def test_a_repository_that_a_group_shares_stays_shared(lab: Lab) -> None:
     assert export(stack_with(target, lab.run, {"a.py": "2\n"}), "r1", lab.run).branch == "ratchet/r1"
     folders = [path for path in (target / ".git" / "objects").iterdir() if len(path.name) == 2]
     assert all(path.stat().st_mode & 0o2070 == 0o2070 for path in (*folders, target / ".git/refs/heads/ratchet"))
-
-
-def test_a_linked_worktree_gets_its_branch_where_all_branches_are(lab: Lab) -> None:
-    main = lab.repository({"a.py": "1\n"})
-    lab.user_git(main, "worktree", "add", "--quiet", "-b", "side", str(lab.tmp_path / "linked"))
-    lab.user_git(lab.tmp_path / "linked", "commit", "--quiet", "--allow-empty", "--message=on the side")
-    stack = stack_with(lab.tmp_path / "linked", lab.run, {"a.py": "2\n"})
-    assert stack.base == stack.facts.head == lab.user_git(main, "rev-parse", "side")
-    assert export(stack, "r1", lab.run).branch == "ratchet/r1"
-    assert lab.user_git(main, "show", "ratchet/r1:a.py") == "2"
-
-
-def test_a_repository_before_its_first_commit_gets_a_branch_of_its_own(lab: Lab) -> None:
-    target = lab.write(lab.tmp_path / "target", {"a.py": "1\n"})
-    lab.user_git(target, "init", "--quiet", "--initial-branch=main")
-    stack = stack_with(target, lab.run, {"a.py": "2\n"})
-    assert (stack.facts.head, stack.facts.no_branch_because, stack.facts.untracked) == (None, "", ("a.py",))
-    assert export(stack, "r1", lab.run).branch == "ratchet/r1"
-    assert lab.user_git(target, "log", "--format=%s", "ratchet/r1") == "Change 0\nFiles as found"
 
 
 def test_what_the_user_does_to_the_repository_meanwhile_is_no_obstacle(lab: Lab) -> None:
@@ -301,11 +330,11 @@ def test_an_export_onto_a_full_disk_names_no_branch_whose_objects_are_missing(
     lab.user_git(target, "fsck", "--strict")
 
 
-@pytest.mark.parametrize("run_id", ["", "../x", "a/b", "-x", "x.lock", "a..b", "x.", "a b", "a~1", "@{"])
-def test_a_run_id_that_is_no_name_for_a_branch_is_a_fault_of_the_caller(lab: Lab, run_id: str) -> None:
+def test_a_run_id_that_is_no_name_for_a_branch_is_a_fault_of_the_caller(lab: Lab) -> None:
     stack = stack_with(lab.repository({"a.py": "1\n"}), lab.run, {"a.py": "2\n"})
-    with pytest.raises(ValueError, match="not a run id"):
-        export(stack, run_id, lab.run)
+    for run_id in ("", "../x", "a/b", "-x", "x.lock", "a..b", "x.", "a b", "a~1", "@{"):
+        with pytest.raises(ValueError, match="not a run id"):
+            export(stack, run_id, lab.run)
 
 
 def test_large_and_many_files_arrive_whole(lab: Lab) -> None:
