@@ -36,7 +36,6 @@ CASES: dict[str, tuple[dict[str, str | bytes], dict[str, str | bytes | None]]] =
     "a new file in a new folder": ({"a.py": "one\n"}, {"pkg/new.py": "hello\n"}),
     "a new empty file": ({"a.py": "one\n"}, {"pkg/__init__.py": ""}),
     "a deletion": ({"a.py": "one\n", "sub/b.py": "two\n"}, {"sub/b.py": None}),
-    "a file in the place of a folder": ({"pkg/deep/a.py": "one\n"}, {"pkg/deep/a.py": None, "pkg": "two\n"}),
     "no newline at the end, after": ({"a.py": "one\ntwo\n"}, {"a.py": "one\ntwo"}),
     "no newline at the end, both": ({"a.py": "one\ntwo"}, {"a.py": "1\ntwo"}),
     "Windows line ends": ({"a.py": "one\r\ntwo\r\n"}, {"a.py": "one\r\nzwei\r\n"}),
@@ -65,6 +64,7 @@ def test_a_diff_of_ours_is_applied_to_the_byte(case: str, tmp_path: Path) -> Non
             wanted[name] = content.encode() if isinstance(content, str) else content
     assert contents(tree) == wanted
     assert set(outcome.files) == set(changes)
+    assert all(any(folder.iterdir()) for folder in tree.glob("*/"))  # a folder goes with its last file
 
 
 def test_a_diff_that_git_wrote_is_applied_with_renames_modes_and_binary_files(tmp_path: Path) -> None:
