@@ -64,7 +64,7 @@ def test_a_hook_that_got_into_our_own_repository_is_not_run(lab: Lab) -> None:
     stack = lab.stack({"a.py": "1\n"})
     hooks = stack.git.folder / "hooks"
     hooks.mkdir(exist_ok=True)
-    for name in HOOKS:
+    for name in HOOKS.split():
         (hooks / name).write_text(f"#!/bin/sh\n: > {lab.tmp_path}/mark\n")
         (hooks / name).chmod(0o755)
     stack.accept(lab.change(stack, "one", {"a.py": "2\n"}))
