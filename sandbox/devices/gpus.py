@@ -58,9 +58,9 @@ def choose_gpu(number: int | None, environment: Mapping[str, str]) -> Gpu | None
     """
     usable = [gpu for gpu in find_gpus().gpus if gpu.accessible]
     if number is None:
-        if not usable:
+        number = _first_visible(environment) if usable else None
+        if number is None:
             return None
-        number = _first_visible(environment)
     for gpu in usable:
         if gpu.index == number:
             return gpu
@@ -71,12 +71,17 @@ def choose_gpu(number: int | None, environment: Mapping[str, str]) -> Gpu | None
     raise NoSuchGpu(f"There is no GPU {number}. This machine has {have}.", hint="--gpu takes one of these numbers.")
 
 
-def _first_visible(environment: Mapping[str, str]) -> int:
-    """The number of the first GPU that these variables leave visible; 0 where they hide none, or hold ids."""
+def _first_visible(environment: Mapping[str, str]) -> int | None:
+    """The number of the first GPU that these variables leave visible: 0 where none is set or they hold ids, None where
+    one hides all: an empty list, or one that begins with a negative number.
+    """
     for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
-        first = environment.get(name, "").partition(",")[0].strip()
-        if first.isdigit():
-            return int(first)
+        if name in environment:
+            first = environment[name].partition(",")[0].strip()
+            if first.isdigit():
+                return int(first)
+            if not first or first.startswith("-"):
+                return None
     return 0
 
 

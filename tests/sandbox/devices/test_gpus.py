@@ -289,6 +289,11 @@ def test_the_first_that_is_visible_is_chosen_or_the_one_that_is_named(
     every = found(tmp_path)
     assert choose_gpu(None, {}) == every[0] and choose_gpu(6, {}) == every[6]
     assert choose_gpu(None, {"HIP_VISIBLE_DEVICES": "3,4"}) == every[3]
+    assert choose_gpu(None, {"CUDA_VISIBLE_DEVICES": "GPU-4f2"}) == every[0]
+    assert (
+        choose_gpu(None, {"CUDA_VISIBLE_DEVICES": ""}) is None
+        and choose_gpu(None, {"HIP_VISIBLE_DEVICES": "-1"}) is None
+    )
     with pytest.raises(NoSuchGpu, match=r"no GPU 8\. This machine has 0 \("):
         choose_gpu(8, {})
 
