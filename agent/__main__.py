@@ -1,6 +1,6 @@
 """`python -m agent`: the same as the `agent` command.
 
-Started this way, Python puts the current folder first on its path: in a folder with an `agent/` of its own, use
+Started this way, Python puts the current folder first on its path: in a folder with its own `agent/`, use
 the installed command.
 """
 

@@ -16,7 +16,7 @@
         ├── StackError             26   the stack is not what it must be     (agent/repository/stack.py)
         └── LedgerCorrupt          27   its rows are not those we wrote      (agent/records/ledger.py)
 
-Statuses that are no exception (70 a fault of ours, 130 interrupted, …) are in `agent/guard.py`.
+Statuses that are no exception (70 an internal error, 130 interrupted, …) are in `agent/guard.py`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def settings(target: Path, here: Path, home: Path) -> dict[str, Any]:
     """Defaults of the user, by the names of `RunConfig`; nothing where there is no file.
 
     The file in the folder `here` comes before that of the user's configuration, unless one of `here` and the target
-    lies in the other: the target may be part of a repository that somebody else wrote. Raises: WrongUsage.
+    lies in the other: the target may be part of a repository that someone else wrote. Raises: WrongUsage.
     """
     import tomllib
 

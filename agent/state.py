@@ -32,7 +32,7 @@ class RunState(TypedDict, total=False):
     climbing: bool  # whether the step just left asks for the climb
     attempt: str  # id of the attempt in progress, "" when there is none
     verdict: str
-    shadow: list[str]  # attempts on the shadow stack: correct, without a gain of their own, enabling others
+    shadow: list[str]  # attempts on the shadow stack: correct, no gain by themselves, enabling others
     no_more: str  # why the climb of this step ended
     goto: str  # the step compose_stack sends the run back to, "" otherwise
     returned: bool  # whether it has done so; once is enough

@@ -1,4 +1,4 @@
-"""A place to work out one candidate: the tools of a run, on a tree of its own, for a model or whoever else asks.
+"""A place to work out one candidate: the tools of a run, on its own tree, for a model or whoever else asks.
 
 It asks the referee and decides nothing. What comes of it is a `Candidate`, judged like any other.
 """
@@ -206,7 +206,7 @@ class Workbench:
         return diff
 
     def _draft(self) -> Attempt:
-        """The files as they are now, as an attempt that no ledger knows, under a name of its own on this stack.
+        """The files as they are now, as an attempt that no ledger knows, under its own name on this stack.
 
         The tree of the draft before goes: there may be as many as there are calls of tools.
         """

@@ -108,7 +108,7 @@ class Promises:
 
 
 class ProcessEnded(Exception):
-    """Raised when the other side of a channel is gone; a finding about the process, not a fault of ours."""
+    """Raised when the other side of a channel is gone; a finding about the process, not an internal error."""
 
     def __init__(self, ended: Ended) -> None:
         super().__init__(f"{ended.reason} (status {ended.status}, signal {ended.signal})")
@@ -116,7 +116,7 @@ class ProcessEnded(Exception):
 
 
 class WouldNotFreeze(Exception):
-    """Raised by `freeze` and `thaw`: it did not hold still. A finding about the process, not a fault of ours."""
+    """Raised by `freeze` and `thaw`: it did not hold still. A finding about the process, not an internal error."""
 
 
 class Process(Protocol):

@@ -22,8 +22,8 @@ _MOST_LINKS = 40  # what the kernel follows
 _SETTINGS_FILE, _MOST_SETTINGS = "pyvenv.cfg", 64 << 10
 _CLOSED = ("/etc", "/var", "/proc", "/sys", "/dev", "/run")
 _SECRETS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".mozilla", ".password-store"})
-_ANOTHER = "Give --python an interpreter in a folder of its own, such as a virtual environment."
-_MAKE_AGAIN = "Make the virtual environment again, from a Python in a folder of its own, or give --python another one."
+_ANOTHER = "Give --python an interpreter in its own folder, such as a virtual environment."
+_MAKE_AGAIN = "Make the virtual environment again, from a Python in its own folder, or give --python another one."
 _TOO_MUCH = frozenset(map(Path, ("/", "/etc", "/home", "/root", "/tmp", "/var", "/proc", "/sys", "/dev", "/run")))
 
 

@@ -84,7 +84,7 @@ class Candidate(BaseModel):
     predicted_gain: float | None = None
     """Expected speedup of a whole call, such as 1.08; compared with the measured one, never used to decide."""
     enables: str = ""
-    """What a change without a gain of its own makes possible; empty when nothing."""
+    """What a change that gains nothing by itself makes possible; empty when nothing."""
     timed_with: str = ""
     """The step with whose change it is timed, because by itself it would not show what it saves there; else empty."""
     objection: str = ""

@@ -8,7 +8,7 @@
         │   ├── TargetTooLarge     12   more bytes or files than one run copies
         │   └── TargetUnreadable   13   its files cannot be read by this user
         ├── WorkloadError        40 …   the entry cannot be judged as it is; one status for each kind, see below
-        ├── GitError               25   git failed in a repository of ours   (tools/private_git.py)
+        ├── GitError               25   git failed in one of our repositories   (tools/private_git.py)
         ├── ClockNotRecorded       60   a recorded clock was asked for what it does not hold
         ├── GroundsChanged         72   what judging rests on was changed during the run
         ├── IncumbentFails         74   what was proven, or the original, no longer runs when it is timed

@@ -80,7 +80,7 @@ class ModuleClass(ClassPlace):
     children: dict[_Text, _Text]
     """Name of a child -> its class."""
     configured: bool = True
-    """Whether it has a constructor of its own, by which instances may differ."""
+    """Whether it has its own constructor, by which instances may differ."""
     hooked: bool
 
 

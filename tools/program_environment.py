@@ -22,7 +22,7 @@ PASSED = (
     "HF_HUB_CACHE",
     "TORCH_HOME",
 )
-USER = "ratchet"  # torch asks who it is, and a user id of its own has no name
+USER = "ratchet"  # torch asks who it is, and a separate user id has no name
 
 
 def environment(home: Path | None, *, tmp: Path | None = None, threads: int | None = None) -> dict[str, str]:

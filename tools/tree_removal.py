@@ -83,6 +83,6 @@ def _opened(name: str, parent: int | None) -> int:
     except PermissionError:
         os.chmod(name, 0o700, dir_fd=parent)
         folder = os.open(name, flags, dir_fd=parent)
-    with contextlib.suppress(PermissionError):  # somebody else's, which only root may change
+    with contextlib.suppress(PermissionError):  # someone else's, which only root may change
         os.fchmod(folder, 0o700)
     return folder

@@ -38,7 +38,7 @@ class PendingCall:
 
     @contextlib.contextmanager
     def reporting_faults(self) -> Iterator[None]:
-        """A fault of ours is the answer, and is raised too."""
+        """An internal error is the answer, and is raised too."""
         try:
             yield
         except BaseException as error:

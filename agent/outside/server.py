@@ -1,6 +1,6 @@
 """The MCP server of a run, on stdio or on loopback with a token. The only file that imports mcp.
 
-It runs in a thread of its own and hands every call to the desk of the run. Does not listen on anything but loopback.
+It runs in its own thread and hands every call to the desk of the run. Does not listen on anything but loopback.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write kernels: Triton kernels from templates for norms, gates, rotary embeddings and the top of a softmax.
 
-Where torch.compile pays, not before it has merged what it can: it would merge around a kernel of ours, not into it.
+Where torch.compile pays, not before it has merged what it can: it would merge around one of our kernels, not into it.
 """
 
 from __future__ import annotations

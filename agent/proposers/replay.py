@@ -31,7 +31,7 @@ class PastChange:
     candidate: Candidate
     files: Files  # before and after it; empty where that is not known
     speedup: SpeedupInterval | None  # over what lay below it then; None for an enabler
-    runtime: Mapping[str, bytes] = field(default_factory=dict)  # files of ours that its stack had, by path
+    runtime: Mapping[str, bytes] = field(default_factory=dict)  # our files that its stack had, by path
 
 
 class Replay(Proposer):
@@ -93,7 +93,7 @@ class Replay(Proposer):
 
 
 def _needed(contents: Mapping[str, bytes | None], runtime: Mapping[str, bytes], read: Reader) -> dict[str, bytes]:
-    """Files of ours that these need, where an earlier change had brought them along that is not there now."""
+    """Our files that these need, where an earlier change had brought them along that is not there now."""
     of_copies = [file for path in contents for file in overlay.runtime(path).items()]
     found = {path: text.encode() for path, text in of_copies if path not in contents and read(path) is None}
     texts = [text for text in contents.values() if text]

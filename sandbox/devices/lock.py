@@ -36,7 +36,7 @@ _MOST_BYTES = 4096
 def reaches_other_containers(folders: Sequence[Path] = FOLDERS) -> bool:
     """Whether a container was given one of these folders from outside, where runs in others can meet it.
 
-    Each container has a `/run/lock` and a `/tmp` of its own otherwise, so its locks are seen nowhere else.
+    Each container has a `/run/lock` and its own `/tmp` otherwise, so its locks are seen nowhere else.
     """
     return any(os.path.ismount(folder) for folder in folders)
 
@@ -56,7 +56,7 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
         """Idempotent. The files stay: to remove one would let two processes lock two files of one name."""
         while self._descriptors:
             descriptor = self._descriptors.pop()
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for what a fork of ours still has open
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for what one of our forks still has open
             os.close(descriptor)
 
     def __exit__(self, *_: object) -> None:

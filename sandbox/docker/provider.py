@@ -1,4 +1,4 @@
-"""The docker provider: each command in a container of its own, with nothing but what it is given.
+"""The docker provider: each command in its own container, with nothing but what it is given.
 
 Nothing runs when a control that was asked for is not found from inside. Unless an image is named, its containers show
 this machine's own programs and the target's interpreter, read-only, on an empty image: nothing needs to be built.

@@ -78,7 +78,7 @@ def load(path):
         if "." in module:
             loaded = importlib.import_module(module)
         else:
-            # in a package of its own, so that `from .other import ...` finds what lies beside it
+            # in its own package, so that `from .other import ...` finds what lies beside it
             sys.modules[_BESIDE] = types.ModuleType(_BESIDE)
             sys.modules[_BESIDE].__path__ = [folder]
             spec = importlib.util.spec_from_file_location(f"{_BESIDE}.{module}", path)

@@ -73,7 +73,7 @@ def _own(prefix, members):
     found = {}
     for name, value in list(members.items()):
         if name.startswith("__"):
-            continue  # Python's; and what torch.compile puts there for as long as it has code for a function of ours
+            continue  # Python's; and what torch.compile puts there for as long as it has code for one of our functions
         if isinstance(value, type) and str(value.__module__).startswith(PACKAGE):
             found.update({f"{prefix}.{name}.{n}": _identity(v) for n, v in vars(value).items() if callable(v)})
         if callable(value):

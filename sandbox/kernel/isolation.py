@@ -13,7 +13,7 @@ from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-# What root needs to become somebody else inside; the command itself keeps none of them.
+# What root needs to become someone else inside; the command itself keeps none of them.
 TO_CHANGE_USER = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 4, 24, 36
@@ -41,7 +41,7 @@ def die_with_parent(signal_number: int) -> None:
 
 
 def leave_keyring() -> None:
-    """A session keyring of its own, empty: the user's holds keys and tickets, and goes from process to process."""
+    """Its own session keyring, empty: the user's holds keys and tickets, and goes from process to process."""
     number = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
     if number is not None and _libc.syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None) < 0:
         failed = ctypes.get_errno()

@@ -1,6 +1,6 @@
 """The local provider: a command is an ordinary process tree with a clean environment. It is not containment.
 
-A command gets a user id of its own where the agent is root and that user can run the target's interpreter, and a
+A command gets its own user id where the agent is root and that user can run the target's interpreter, and a
 control group where the machine has one for us; both are found by trying, and told by `promises`.
 """
 
@@ -46,8 +46,9 @@ class LocalSandbox:
     """Runs commands on this machine.
 
     `python` is the interpreter that commands will use and `imports` are modules it must find: a separate user id is
-    only used if that user can run it. `scratch` is a folder of ours alone. `owned` are further folders that the agent
-    made: what lies in them is made readable for a separate user who needs it; nothing else has its mode changed.
+    only used if that user can run it. `scratch` is a folder of the agent alone. `owned` are further folders
+    that the agent made: what lies in them is made readable for a separate user who needs it; nothing else has its mode
+    changed.
     `gpu` is the one that commands are told to use; they see the others too.
 
     Without a separate user id `Command.readable` and `Command.writable` are wishes only.

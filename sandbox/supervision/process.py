@@ -114,7 +114,7 @@ class SupervisedProcess:
                 self._stop_listening()
                 return _Peer(fileno=peer.detach())
             if peer is not None:
-                peer.close()  # somebody else of the same user found the socket
+                peer.close()  # someone else of the same user found the socket
 
     def _waiting(self, timeout_s: float) -> socket.socket | None:
         """Who waits to be accepted; None also when a report came instead."""
@@ -277,7 +277,7 @@ class SupervisedProcess:
                 self._groups.close()
             finally:
                 self._close_listener()
-        if ended.reason != ENGINE_LOST:  # its record stays: somebody may still have to end it
+        if ended.reason != ENGINE_LOST:  # its record stays: someone may still have to end it
             self._record.forget()
 
     def _end_without_supervisor(self) -> Ended:

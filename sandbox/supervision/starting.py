@@ -32,7 +32,7 @@ from sandbox.supervision.watching import Bounds
 class Place:
     """Where commands of one sandbox are started from.
 
-    `scratch` is a folder of ours alone. `owned` are further folders that the agent made: what lies in them is made
+    `scratch` is a folder of the agent alone. `owned` are further folders that the agent made: what lies in them is made
     readable for a separate user who needs it; nothing else has its mode changed.
     """
 

@@ -33,7 +33,7 @@ def fresh_ids() -> Iterator[int]:
 def give(folder: Path, uid: int) -> None:
     """Make `uid` the owner of a folder and all in it, closed to others. Raises: Unusable, OSError.
 
-    A file with further links is left alone, because its other names may be somebody else's; in a folder of its own
+    A file with further links is left alone, because its other names may be someone else's; in its own folder
     the command can still replace it.
     """
     with _permitted(folder):

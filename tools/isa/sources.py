@@ -43,7 +43,7 @@ def copy(file: Path, launch: Path | None, into: Path) -> Copied:
     if len(found) > MOST_FILES or size > MOST_BYTES:
         raise KernelNotCompiled(
             f"{root} holds more Python than is copied for a kernel ({len(found)} files, {size >> 20} MiB).",
-            hint="Put the kernel and what it imports in a folder of their own.",
+            hint="Put the kernel and what it imports in their own folder.",
         )
     for path in found:
         to = into / path.relative_to(root)

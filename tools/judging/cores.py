@@ -24,7 +24,7 @@ WORK = 15_000  # turns of a loop
 
 
 def _seconds_on(cpu: int) -> float:
-    """What a little work takes there; for ever where it is not ours any more."""
+    """What a little work takes there; infinity where the CPU is no longer ours."""
     try:
         os.sched_setaffinity(0, {cpu})
     except OSError:

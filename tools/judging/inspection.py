@@ -77,7 +77,7 @@ class Inspection:
         return drawn
 
     def take(self, drawn: Path) -> Path:
-        """As a file of ours."""
+        """As one of our files."""
         return self.worker.take(drawn.name, self.keep / drawn.name)
 
     def possible(self, case: Case, seed: int, variant: str = "") -> bool:

@@ -51,8 +51,8 @@ def open_referee(
 ) -> Referee:
     """A referee with a live clock, whose noise floor is still to be measured. To be closed.
 
-    `scratch` is a folder of ours; `original` is where the user has what `pristine` is a copy of; `gpu` is the one that
-    workers see.
+    `scratch` is a folder of the agent; `original` is where the user has what `pristine` is a copy of; `gpu` is the one
+    that workers see.
     Raises: ToolError (WorkloadError among them), SandboxError.
     """
     scratch.mkdir(parents=True, exist_ok=True)

@@ -143,7 +143,7 @@ class Worker:
         self._asked: str | None = None
 
     def reveal(self, source: Path) -> str:
-        """Put a file of ours, as `taking` leaves it, where this worker can read it; before, it could not know of it."""
+        """Put a file, as `taking` leaves it, where this worker can read it; it could not know of it before."""
         self._revealed += 1
         shown = self.inbox / f"{self._revealed}"
         try:

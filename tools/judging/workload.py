@@ -16,7 +16,7 @@ INPUTS = 3  # of each case
 
 
 class Reveals(Protocol):
-    """Shows files of ours to one process; a worker is one."""
+    """Shows our files to one process; a worker is one."""
 
     def reveal(self, source: Path) -> str: ...
 

@@ -149,7 +149,7 @@ def profile_tree(
     start_timeout_s: float = 120.0,
     original: Path | None = None,
 ) -> Profile:
-    """`scratch` is a folder of ours that exists; the trace is left at `trace`, packed where that ends in `.gz`.
+    """`scratch` is a folder of the agent that exists; the trace is left at `trace`, packed where that ends in `.gz`.
 
     `original` is where the user has what the tree is a copy of. Raises: WorkloadError, SandboxError, OSError.
     """

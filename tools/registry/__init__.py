@@ -1,7 +1,7 @@
 """Tools of a run: one definition each, offered to models and to MCP clients.
 
 A tool is a request and a function on a session that answers in text. When a call does not work, the answer says what
-to do; a fault of ours is raised, and never told as the caller's.
+to do; an internal error is raised, and never told as the caller's.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Registry:
         return Registry([*self.tools.values(), *tools], looks=self.looks)
 
     def call(self, session: Any, name: str, arguments: str | Mapping[str, Any]) -> Answer:
-        """Call one tool with arguments as a model writes them. Raises what is a fault of ours."""
+        """Call one tool with arguments as a model writes them. Raises internal errors."""
         tool = self.tools.get(name)
         try:
             if tool is None:

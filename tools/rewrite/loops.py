@@ -208,7 +208,7 @@ def _check_form(source: SourceFile, function: cst.FunctionDef, loop: cst.While) 
     if any(isinstance(node, (cst.Global, cst.Nonlocal)) for node in walk(function)):
         raise CannotRewrite(f"{function.name.value} writes to names outside of it")
     if "range" in source.stores(source.module) | {p.name.value for p in find_all(source.module, cst.Param)}:
-        raise CannotRewrite("`range` is a name of its own here")
+        raise CannotRewrite("`range` is a local name here")
 
 
 def _attributes_that_change(source: SourceFile) -> set[str]:

@@ -22,7 +22,7 @@ from tools.rewrite.reading.source import SourceFile, one_edit
 from tools.rewrite.reading.syntax import dotted, find_all, is_docstring, methods, statements
 from tools.rewrite.sites import largest_first, of_class
 
-REGION_SHARE = 0.3  # of a call; less is not worth a graph of its own
+REGION_SHARE = 0.3  # of a call; less is not worth its own graph
 _CONVOLUTION = re.compile(r"^aten::.*conv(?!er)")
 _PRODUCT = re.compile(r"^(aten|mkldnn|mkl)::.*(linear|mm|matmul|conv(?!er))")
 
@@ -149,7 +149,7 @@ def decorate(
     if name and any(_name(decorator) == name for decorator in owner.decorators):
         raise CannotRewrite(f"{owner.name.value} is {done} already")
     if any(m.name.value == "__call__" for m in methods(owner)):
-        raise CannotRewrite(f"{owner.name.value} has a __call__ of its own")
+        raise CannotRewrite(f"{owner.name.value} has its own __call__")
     ours = use(source, asset, site)
     decorator = cst.Decorator(source.expression(spelling.format(ours)))
     inner = {name for each in around if (name := is_used(source, each))}

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from . import fastest
 
-_NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has an operator of its own
+_NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has its own operator
 _ACTIVATIONS = {"relu": F.relu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh")}
 _chosen = {}  # shape -> way
 
@@ -57,7 +57,7 @@ def _applies(layer, x):
 
 
 def _is_plain(module):
-    """Without hooks, and without a `forward` of its own, which adapters and offloading give to single modules."""
+    """Without hooks, and without its own `forward`, which adapters and offloading give to single modules."""
     return not (module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)
 
 

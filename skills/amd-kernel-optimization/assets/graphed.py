@@ -300,7 +300,7 @@ def _share_memory(tensors):
 
 
 def _is_dense(tensor):
-    """Whether every element has a place of its own and there are no gaps."""
+    """Whether every element has its own place and there are no gaps."""
     if tensor.layout != torch.strided or tensor.numel() == 0:
         return False
     if tensor.is_contiguous():

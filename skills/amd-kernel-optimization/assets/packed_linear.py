@@ -6,7 +6,7 @@
 
 The layers stay where they are and keep their parameters: their weights become views into one packed storage, so memory
 is not doubled, names and checkpoints stay as they were, and whatever is written into a weight is seen here. It refuses
-to replace a layer that is more than a plain Linear (hooks, adapters, a `forward` of its own, quantisation,
+to replace a layer that is more than a plain Linear (hooks, adapters, its own `forward`, quantisation,
 parametrisation), and to fuse when a weight or a bias needs a gradient, while the call is traced or under function
 transforms: then the layers are called one by one. So they are after a weight or a bias was replaced or moved by `.data
 = ...`, because who does that may own the memory it lies in; that is noticed outside compiled code only, and the second

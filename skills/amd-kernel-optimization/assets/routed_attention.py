@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from . import fastest
 
-_NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has an operator of its own
+_NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has its own operator
 _chosen = {}  # shape -> way
 _settings = threading.RLock()  # of the process, while one kernel is chosen
 _ENABLED = (

@@ -22,7 +22,7 @@ from .eager import is_capturing
 from .kept import version
 from .plain_linears import plain_linears
 
-_NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has an operator of its own
+_NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has its own operator
 _chosen = {}  # shape -> way
 _shuffled = WeakTensorKeyDictionary()  # weight -> (its version and how it lies in memory, the shuffled copy)
 

@@ -27,7 +27,7 @@ _CONTAINERS = (list, tuple, set, dict)
 
 
 class Watched:
-    """A module as it is now. `leave_out` are classes of parts that somebody else watches.
+    """A module as it is now. `leave_out` are classes of parts that someone else watches.
 
     `knows_all` says whether every weight is looked at: no list or other container holds weights or parts that the
     module does not know, and torch swaps none for another. `is_counted` says whether each change of one is counted:

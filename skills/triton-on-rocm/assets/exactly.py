@@ -12,7 +12,7 @@ def is_exactly(module, name):
 
 
 def is_unwatched(module):
-    """False with hooks, and with a `forward` of its own, which adapters and offloading give to single modules."""
+    """False with hooks, and with its own `forward`, which adapters and offloading give to single modules."""
     if module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks:
         return False
     return not (module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)

@@ -35,7 +35,7 @@ def gated_mul(gate, up, activation="silu", *, silu="", gelu="", gelu_tanh=""):
 
     activation: the name of one of the above, or a module, looked at in each call.
     silu, gelu, gelu_tanh: the full name of a class of modules that computes it, as silu="package.activations.SiLU". A
-    class with a constructor of its own, by which modules of it may differ, is not believed to.
+    class with its own constructor, by which modules of it may differ, is not believed to.
     """
     if isinstance(activation, str):
         kind, plain = activation, _PLAIN[activation]

@@ -92,7 +92,7 @@ def job(setting: Setting, workload: Workload, build: Build, calls: int) -> Itera
 
 
 class _Shown:
-    """Files of ours where the program may read them."""
+    """Our files where the program may read them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._count = folder, 0
