@@ -1,4 +1,4 @@
-"""The command line of the evaluations: run the tasks, calibrate the judge, kill runs, measure containment.
+"""The command line of the evaluations: run the tasks, calibrate the judge, measure containment.
 
 Imports little at start-up, like `agent.cli`.
 """
@@ -32,11 +32,8 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--runs-dir", type=Path, metavar="DIR", help="keep the runs there")
     page = commands.add_parser("results", help="write RESULTS.md again from results.jsonl")
     calibrate = commands.add_parser("calibrate", help="measure how often the judge errs on known effects")
-    kill_runs = commands.add_parser("kill-runs", help="kill runs at random moments and look what they leave behind")
-    kill_runs.add_argument("--sandbox", choices=SANDBOXES, default="docker", help="(default: docker)")
-    kill_runs.add_argument("--runs", type=int, default=50, metavar="N", help="how many (default: 50)")
     containment = commands.add_parser("containment", help="measure what containment costs")
-    for command in (run, page, calibrate, kill_runs, containment):
+    for command in (run, page, calibrate, containment):
         where = "where the results are stored (default: evals/results)"
         command.add_argument("--results-dir", type=Path, default=Path("evals/results"), metavar="DIR", help=where)
         command.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -44,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _do(arguments: argparse.Namespace, doing: Doing) -> int:
-    from evals import calibrate, containment, kill_runs, results, run_tasks
+    from evals import calibrate, containment, results, run_tasks
 
     folder = arguments.results_dir
     match arguments.command:
@@ -54,8 +51,6 @@ def _do(arguments: argparse.Namespace, doing: Doing) -> int:
             return run_tasks.run(tuple(arguments.tasks), folder, options, arguments.runs_dir)
         case "calibrate":
             return calibrate.run(folder)
-        case "kill-runs":
-            return kill_runs.run(folder, arguments.sandbox, arguments.runs)
         case "containment":
             return containment.run(folder)
     results.write_page(folder)
