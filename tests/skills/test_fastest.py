@@ -53,7 +53,7 @@ def taken(fastest: Any, other: Any, *xs: torch.Tensor) -> list[Any]:
 
 
 @pytest.mark.parametrize(("seconds", "wanted"), [(0.5, added), (0.97, plain)])
-def test_another_way_is_taken_where_it_is_plainly_faster(
+def test_a_plainly_faster_way_is_taken(
     fastest: Any, monkeypatch: pytest.MonkeyPatch, seconds: float, wanted: Any
 ) -> None:
     monkeypatch.setattr(fastest, "seconds", lambda way, *given: 1.0 if way is plain else seconds)
@@ -74,9 +74,7 @@ def test_some_shapes_are_not_measured(fastest: Any, monkeypatch: pytest.MonkeyPa
     assert taken(fastest, added, torch.randn(3, 4)) == []
 
 
-def test_ways_are_for_plain_tensors_of_a_device_without_gradients(
-    fastest: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ways_are_for_plain_tensors_without_gradients(fastest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Subclass(torch.Tensor):
         pass
 

@@ -70,9 +70,7 @@ WRITES: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("begins", [0, 2], ids=["from the first call on", "while it is recorded"])
 @pytest.mark.parametrize(("write", "written"), WRITES.values(), ids=list(WRITES))
-def test_what_a_call_writes_into_a_container_is_there_after_each(
-    device: str, write: Any, written: Any, begins: int
-) -> None:
+def test_what_a_call_writes_is_there_after_each_call(device: str, write: Any, written: Any, begins: int) -> None:
     CALLS.clear()
     module = Keeping(write, begins).eval()
     for number in range(6):

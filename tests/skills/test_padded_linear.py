@@ -37,9 +37,7 @@ def test_rows_that_begin_in_the_same_channel_are_moved_apart(here: None, feature
     assert list(net.state_dict()) == list(state) and all(torch.equal(net.state_dict()[n], v) for n, v in state.items())
 
 
-def test_where_processes_work_together_or_it_is_no_plain_weight_nothing_is_done(
-    here: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_done_across_processes_or_to_other_weights(here: None, monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.Linear(128, 8))
     monkeypatch.setattr(padded, "work_together", lambda: True)
     padded.pad_linears(net)

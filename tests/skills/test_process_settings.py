@@ -44,7 +44,7 @@ def test_convolutions_are_searched_for(
 
 
 @pytest.mark.parametrize(("hip", "variable", "tunes"), [(None, "", False), ("7.0", "0", False), ("7.0", "", True)])
-def test_products_are_tuned_on_rocm_without_writing_files(
+def test_products_are_tuned_on_rocm(
     monkeypatch: pytest.MonkeyPatch, hip: str | None, variable: str, tunes: bool
 ) -> None:
     asset = assets.load("amd-kernel-optimization", "tunable_gemm")

@@ -59,9 +59,7 @@ def test_a_result_of_an_input_is_an_input_of_the_recording(pack: Any, recording:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_nothing_is_computed_for_the_same_input_and_on_a_device_nothing_copied(
-    pack: Any, recording: Any, device: str
-) -> None:
+def test_nothing_is_computed_again_for_the_same_input(pack: Any, recording: Any, device: str) -> None:
     encoder, own, x = Encoder().to(device).eval(), *torch.randn(2, 2, 8, device=device)
     made = recording([own])
     with made.being_made():

@@ -211,9 +211,7 @@ def test_containers_that_are_only_read_are_no_obstacle(remembered: Any) -> None:
     assert module.runs.count == 1
 
 
-def test_another_stream_waits_before_it_reads_anything(
-    remembered: Any, module: Counting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_stream_waits_to_read(remembered: Any, module: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[Any] = []
 
     class Computed:

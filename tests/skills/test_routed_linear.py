@@ -55,9 +55,7 @@ def test_a_product_that_takes_other_arguments_is_not_used(choosing: Any, aiter: 
     assert choosing("routed_linear")._aiter() is None
 
 
-def test_a_lost_marker_of_shuffled_weights_is_noticed(
-    choosing: Any, aiter: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_markers_of_weights_are_seen(choosing: Any, aiter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     routed = choosing("routed_linear", _by_aiter_shuffled=0.5)
     net, plain = net_of(routed)
     x = torch.randn(3, 16)

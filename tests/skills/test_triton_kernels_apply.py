@@ -60,9 +60,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     return Kernels(**loaded)
 
 
-def test_on_the_current_device_they_are_launched_and_on_another_not(
-    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_are_launched_on_the_current_device_alone(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(2, 8)
     assert kernels.launched(x) == set(kernels.calls)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: ON_A_CPU + 1)

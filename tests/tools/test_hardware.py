@@ -51,9 +51,7 @@ def test_figures_agree() -> None:
         ("", "gfx908", 60, None),
     ],
 )
-def test_a_device_is_found_by_its_name_architecture_and_units(
-    name: str, arch: str, units: int | None, expected: str | None
-) -> None:
+def test_a_device_is_found_by_what_is_known(name: str, arch: str, units: int | None, expected: str | None) -> None:
     found = find_device(name, arch, units)
     assert (found.name if found else None) == expected
 

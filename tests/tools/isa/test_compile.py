@@ -85,9 +85,7 @@ def test_atomics_loops_and_ways_through_lds_are_seen(compiled: Compile) -> None:
         assert not each.code.loops and not each.lds_bytes and not each.layouts.round_trips
 
 
-def test_of_an_autotuner_the_first_configuration_is_taken_and_said_or_all(
-    compiled: Compile, compiler: Compiler
-) -> None:
+def test_the_first_configuration_of_an_autotuner_is_taken_or_all(compiled: Compile, compiler: Compiler) -> None:
     variant = one(compiled("tuned"), "gfx942").variant
     assert variant.config == "configuration 1: ROWS=1, num_warps=1, num_stages=3"
     assert variant.constants["BLOCK"] == "1024"  # a heuristic, of the default of `columns`
@@ -96,9 +94,7 @@ def test_of_an_autotuner_the_first_configuration_is_taken_and_said_or_all(
     assert [each.outcome.num_warps for each in found.results] == [1, 4]
 
 
-def test_a_function_that_others_call_is_no_kernel_and_several_are_told_apart(
-    compiler: Compiler, kernel_file: File
-) -> None:
+def test_a_helper_is_no_kernel_and_several_kernels_are_told_apart(compiler: Compiler, kernel_file: File) -> None:
     helped = "@triton.jit\ndef more(x):\n    return x + 1\n" + ADD.replace(
         "tl.load(x_ptr + at, mask=at < n) + 1", "more(tl.load(x_ptr + at, mask=at < n))"
     )
@@ -143,9 +139,7 @@ triton.compile = crashing
 """
 
 
-def test_a_compiler_that_crashes_for_one_architecture_is_asked_for_the_others(
-    compiler: Compiler, kernel_file: File
-) -> None:
+def test_a_crash_for_one_architecture_leaves_the_others(compiler: Compiler, kernel_file: File) -> None:
     found = compiler.compile(Source(kernel_file(ADD + CRASHES)), ["gfx908", "gfx90a", "gfx942"])
     errors = {each.architecture.name: each.error for each in found.results}
     assert "signal 6" in errors.pop("gfx90a")
@@ -175,9 +169,7 @@ def test_nobodys_own_cache_is_read_or_written(
     assert not (tmp_path / "home").exists() and not (tmp_path / "cache").exists()
 
 
-def test_a_folder_that_is_too_large_is_not_copied(
-    compiler: Compiler, kernel_file: File, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_folder_is_not_copied(compiler: Compiler, kernel_file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.isa.sources.MOST_BYTES", 10)
     with pytest.raises(KernelNotCompiled, match="more Python than is copied"):
         compiler.compile(Source(kernel_file(ADD)), ["gfx942"])

@@ -92,9 +92,7 @@ def test_a_candidates_kernels_are_described_by_what_the_entry_launches(look: Cal
         (IMPORTS + WRONG, ["wrong (kernels.py) on gfx950: it does not compile", "power of 2"]),
     ],
 )
-def test_a_kernel_that_spills_does_not_fit_or_does_not_compile_is_a_fault(
-    kernels: str, faults: list[str], look: Callable[..., Looked]
-) -> None:
+def test_a_kernel_that_cannot_run_well_is_a_fault(kernels: str, faults: list[str], look: Callable[..., Looked]) -> None:
     found = look({"kernels.py": kernels}, LAUNCHES_NOTHING)
     for said in faults:
         assert any(said in fault for fault in found.faults), found.faults

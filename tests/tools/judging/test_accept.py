@@ -136,9 +136,7 @@ def test_a_screen_needs_three_restarts_unless_one_is_plain_or_they_take_minutes_
         ([0.0] * 20 + [0.03] * 10, "stays"),
     ],
 )
-def test_a_commit_is_dropped_only_when_the_upper_bound_of_its_worth_is_below_the_floor(
-    ratios: list[float], outcome: str
-) -> None:
+def test_a_commit_is_dropped_when_its_upper_bound_is_below_the_floor(ratios: list[float], outcome: str) -> None:
     assert accept.still_worth(ratios, 0.02) == outcome
 
 

@@ -96,7 +96,7 @@ def test_slow_beside_its_copies_too_is_the_machines_new_pace(clock: LiveClock) -
         (130.0, [110.0, 150.0, 160.0], [120.0] * 2 * TURNS, 120.0),
     ],
 )
-def test_restarts_as_slow_as_one_beside_its_copies_blame_nobody(
+def test_changes_of_pace_blame_nobody(
     known_us: float, seen_us: list[float], among_us: list[float], pace_us: float
 ) -> None:
     doubt = check(beside(*seen_us), session(*among_us), {BUILD.key: [[known_us]]})
@@ -130,9 +130,7 @@ def doubted(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 @pytest.mark.parametrize(
     ("cause", "verdict"), [("pace", "inconclusive"), ("slowed down", "refused"), ("fails beside it", "refused")]
 )
-def test_what_is_doubted_is_measured_again_and_then_decided(
-    doubted: Any, cause: Cause, verdict: str, settles: bool
-) -> None:
+def test_a_doubt_is_measured_again_and_then_decided(doubted: Any, cause: Cause, verdict: str, settles: bool) -> None:
     most = REPEATS[cause]
     found, told = doubted(*[Doubt(cause, "why", [100.0])] * (most if settles else most + 1))
     assert told == ["measuring again: why"] * most
@@ -147,9 +145,7 @@ def test_a_change_of_pace_is_no_first_sign_of_slowing_down(doubted: Any) -> None
 
 
 @pytest.mark.parametrize(("cause", "repeats"), [("pace", 0), ("slowed down", 1), ("fails beside it", 1)])
-def test_where_there_is_no_time_nothing_is_measured_again_for_the_pace(
-    doubted: Any, cause: Cause, repeats: int
-) -> None:
+def test_a_hurried_run_does_not_measure_again_for_the_pace(doubted: Any, cause: Cause, repeats: int) -> None:
     asked = list[float]()
     found, told = doubted(*[Doubt(cause, "why", [100.0])] * 2, hurried=lambda seconds: asked.append(seconds) or True)
     assert told == ["measuring again: why"] * repeats and bool(found.only.unsettled) is (cause == "pace")
@@ -177,9 +173,7 @@ def test_what_the_machines_pace_may_have_given_is_taken_from_what_counts() -> No
 
 @pytest.mark.parametrize("unsettled", ["", "the pace"])
 @pytest.mark.parametrize(("gain", "name"), [(2.0, "kept"), (0.9, "neutral")])
-def test_a_whole_is_given_up_for_what_was_measured_and_not_for_the_pace(
-    gain: float, name: str, unsettled: str, tmp_path: Path
-) -> None:
+def test_a_whole_is_not_given_up_for_the_pace(gain: float, name: str, unsettled: str, tmp_path: Path) -> None:
     """A change that the pace may have made look good is measured again; only of a whole may there be no time for it."""
     asked = list[ComparisonRequest]()
     clock: Any = SimpleNamespace(compare=asked.append)

@@ -164,9 +164,7 @@ def test_each_restart_is_timed_where_it_is_quickest_then_all_of_it_on_the_same_c
     assert pinned == [[(number,), *[[((number,),)]] * 2] for number in range(3)]
 
 
-def test_the_host_is_put_on_one_cpu_for_the_timing_alone_and_a_fault_ends_all_that_was_prepared(
-    prepared: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_host_is_freed_and_a_fault_ends_all_workers(prepared: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cores, "free", lambda self: Standing.log.append("free"))
     prepared.restart()
     after = Standing.log.index("time [1, 2]")
@@ -179,9 +177,7 @@ def test_the_host_is_put_on_one_cpu_for_the_timing_alone_and_a_fault_ends_all_th
 
 
 @pytest.mark.parametrize("key", [None, 7])
-def test_a_worker_is_warmed_up_then_collects_garbage_and_large_inputs_are_loaded_before_they_are_opened(
-    key: int | None, prepared: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_is_warmed_up_first(key: int | None, prepared: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     timed(monkeypatch, lambda self, workers: told.extend(workers[1].told))
     prepared.inputs = lambda names: {name: [[Input(Path("unused"), key)] * 3] for name in names}
@@ -217,9 +213,7 @@ def request(fewest: int, to_come: int = 0) -> ComparisonRequest:
         (request(6), 6, 16, 6),  # the next look
     ],
 )
-def test_no_more_are_prepared_than_will_be_timed_or_have_room(
-    asked: ComparisonRequest, done: int, cores: int, wanted: int
-) -> None:
+def test_no_more_are_prepared_than_needed(asked: ComparisonRequest, done: int, cores: int, wanted: int) -> None:
     assert ahead(asked, done, cores) == wanted
     by_bytes = {1 << 20: 6, 32 << 20: 2, 128 << 20: 2, 512 << 20: 1}
     assert [ahead(request(fewest=12), input_bytes=each) for each in by_bytes] == [*by_bytes.values()]

@@ -52,9 +52,7 @@ def test_what_the_entrys_own_comparison_fails_on_is_wrong(tmp_path: Path, declar
         ("\ndef tolerance():\n    return {'atol': 100.0}\n", "zeros would pass", 65),
     ],
 )
-def test_a_rule_that_cannot_judge_the_original_is_the_entrys_fault(
-    tmp_path: Path, declared: str, words: str, status: int
-) -> None:
+def test_a_rule_that_refuses_the_original_is_an_error(tmp_path: Path, declared: str, words: str, status: int) -> None:
     with (
         pytest.raises(WorkloadError, match=words) as caught,
         opened(tmp_path, {"bench.py": linear(more=declared)}) as referee,

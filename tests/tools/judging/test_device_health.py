@@ -46,9 +46,7 @@ def ill(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> Ill:
     return made
 
 
-def test_the_look_finds_a_device_that_works_and_one_that_does_not(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_look_tells_a_working_device_from_a_broken_one(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = arena.referee.setting
     assert DeviceHealth(setting, "cpu").look() is None
     assert DeviceHealth(setting, "meta").look() is not None, "a device that gives nothing back"
@@ -87,9 +85,7 @@ NO_NODE = 'error gathering device information while adding custom device "/dev/k
     ],
     ids=str,
 )
-def test_only_a_start_that_fails_over_its_device_is_taken_for_a_lost_device(
-    arena: Arena, error: SandboxError, of_the_device: bool
-) -> None:
+def test_a_start_fails_over_its_device_or_otherwise(arena: Arena, error: SandboxError, of_the_device: bool) -> None:
     health = DeviceHealth(replace(arena.referee.setting, sandbox=Failing(error)), "cuda")
     if of_the_device:
         assert health.look() == str(error)
@@ -131,17 +127,13 @@ def says(monkeypatch: pytest.MonkeyPatch, *answers: Finding | WorkloadError) -> 
     return asked
 
 
-def test_after_a_broken_candidate_the_device_is_looked_at(
-    ill: Ill, arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_candidate_leads_to_a_look(ill: Ill, arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     says(monkeypatch, BROKEN, FINE)
     for finding in (BROKEN, FINE):
         assert arena.referee.check(CANDIDATE).finding is finding and len(ill.looks) == 1
 
 
-def test_an_original_is_blamed_only_if_it_fails_by_itself(
-    ill: Ill, arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_original_is_blamed_if_it_fails_by_itself(ill: Ill, arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     pristine = arena.referee.pristine
     asked = says(monkeypatch, ORIGINAL_FAILS, FINE, ORIGINAL_FAILS)
     found = arena.referee.check(CANDIDATE).finding
@@ -155,9 +147,7 @@ def test_an_original_is_blamed_only_if_it_fails_by_itself(
             arena.referee.check(build)
 
 
-def test_a_fault_while_it_is_timed_is_followed_by_a_look_too(
-    ill: Ill, arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_in_timing_leads_to_a_look(ill: Ill, arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object) -> str:
         raise SideFault("candidate", WorkerFault("died", "an illegal memory access"))
 

@@ -27,9 +27,7 @@ def full(*_: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_what_fails_for_want_of_room_is_no_finding_and_what_only_says_so_is(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_no_finding_and_a_false_claim_of_one_is(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     liar = arena.appended("liar", CLAIM)
     found = arena.referee.check(liar).finding
     assert found.verdict == "broken" and "No space left" in found.reason
@@ -46,9 +44,7 @@ def test_what_fails_for_want_of_room_is_no_finding_and_what_only_says_so_is(
         reference.ask("call", key=1)
 
 
-def test_a_quota_counts_and_another_error_does_not_pass_for_a_full_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quota_counts_as_full_and_another_error_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not disk.is_full(tmp_path)
     monkeypatch.setattr(os, "posix_fallocate", full)
     assert disk.is_full(tmp_path)

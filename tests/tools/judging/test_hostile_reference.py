@@ -44,9 +44,7 @@ def refused(tmp_path: Path, more: str) -> WorkloadError:
 @pytest.mark.parametrize(
     ("kind", "ending"), [*((kind, "state-a") for kind in SWAPS), ("link", ".in"), ("link", ".out"), ("pipe", ".out")]
 )
-def test_what_it_puts_in_the_place_of_a_file_is_neither_taken_nor_changed(
-    kind: str, ending: str, tmp_path: Path
-) -> None:
+def test_what_replaces_a_file_is_neither_taken_nor_changed(kind: str, ending: str, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("a secret of the host")
     victim.chmod(0o600)

@@ -27,9 +27,7 @@ def build():
 
 
 @pytest.mark.parametrize(("result", "precision"), [(NOISE, "float32"), (TURNED, "float64")])
-def test_zeros_do_not_pass_where_the_wider_model_may_be_another_function(
-    result: str, precision: str, tmp_path: Path
-) -> None:
+def test_zeros_fail_where_the_wider_model_is_another_function(result: str, precision: str, tmp_path: Path) -> None:
     zeros = write_files(tmp_path / "zeros", {"bench.py": linear(f"torch.zeros_like({result})", TURNS)})
     with opened(tmp_path, {"bench.py": linear(result, TURNS)}) as referee:
         assert referee.workload.precision == precision

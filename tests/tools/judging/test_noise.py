@@ -105,9 +105,7 @@ def test_the_floor_stays_as_it_is_where_the_longer_one_fails_or_there_is_no_time
         ("neutral", 0.021, [0.025, -0.025] * 6),
     ],
 )
-def test_what_no_narrower_floor_would_show_is_not_timed_again(
-    tmp_path: Path, name: str, ratio: float, aa: Sequence[float]
-) -> None:
+def test_what_no_narrower_floor_would_show_stays(tmp_path: Path, name: str, ratio: float, aa: Sequence[float]) -> None:
     judge, clock = referee(tmp_path, aa, it=[ratio] * 6)
     assert judge.time(CHANGED, ORIGINAL, "it").name == name
     assert "aa, longer" not in [purpose for purpose, _ in clock.asked]

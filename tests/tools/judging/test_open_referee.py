@@ -18,9 +18,7 @@ from tools.judging import open_referee
 SANDBOX: Any = None  # nothing is started
 
 
-def test_a_folder_that_may_hold_no_programs_is_refused_before_anything_is_judged_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_mounted_noexec_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = os.ST_NOEXEC | os.ST_NOSUID
     monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_flag=flags if folder == tmp_path else 0))
     with pytest.raises(ToolError, match="lies on a file system that is mounted noexec") as caught:
@@ -31,7 +29,7 @@ def test_a_folder_that_may_hold_no_programs_is_refused_before_anything_is_judged
 
 
 @pytest.mark.parametrize(("free", "allowed"), [(1 << 30, 8 << 30), (400 << 30, 100 << 30), (1 << 50, 768 << 30)])
-def test_a_worker_may_take_a_part_of_what_is_free(
+def test_workers_may_use_part_of_the_disk(
     free: int, allowed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_referee.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
@@ -44,9 +42,7 @@ def installed(python: str, *named: str) -> list[Path]:
     return open_referee.installed(workload, python)
 
 
-def test_only_folders_of_packages_in_the_interpreters_own_installation_are_watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_packages_of_the_interpreter_itself_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy
 
     ours = Path(numpy.__file__).resolve().parent.parent

@@ -45,9 +45,7 @@ def make(tmp_path: Path) -> Callable[..., Build]:
     return build
 
 
-def test_only_what_passes_as_it_is_counts_and_nothing_is_written_into_the_tree(
-    setting: Setting, make: Callable[..., Build]
-) -> None:
+def test_only_passing_tests_count_and_the_tree_is_not_written(setting: Setting, make: Callable[..., Build]) -> None:
     pristine = make("pristine")
     before = sorted(path.name for path in pristine.tree.rglob("*"))
     found = own_tests.run_pristine(setting, pristine)
@@ -67,14 +65,12 @@ def test_a_change_that_breaks_a_test_is_named(setting: Setting, make: Callable[.
 
 
 @pytest.mark.parametrize(("tests", "note"), [("", "no tests"), ("import os\nos._exit(0)\n", "could not be run")])
-def test_a_target_without_tests_and_a_suite_that_ends_the_process_do_not_count(
-    setting: Setting, make: Callable[..., Build], tests: str, note: str
-) -> None:
+def test_a_suite_that_dies_does_not_count(setting: Setting, make: Callable[..., Build], tests: str, note: str) -> None:
     found = own_tests.run_pristine(setting, make("pristine", tests=tests))
     assert found.passed == [] and note in found.note
 
 
-def test_a_test_that_sways_without_any_change_is_not_held_against_it(
+def test_a_flaky_test_blames_nobody(
     setting: Setting, make: Callable[..., Build], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pristine, candidate = make("pristine"), make("candidate")

@@ -32,9 +32,7 @@ def compared(arena: Arena, incumbent: Build, candidate: Build, restarts: int = 1
     return arena.referee.clock.compare(request)
 
 
-def test_a_model_that_has_no_room_beside_another_is_checked_and_timed_all_the_same(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_without_room_beside_another_is_judged_too(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workload, "fits", lambda self, copies: False)
     assert arena.referee.check(arena.referee.pristine).finding.verdict is None
     assert arena.check("11_changed_inputs").verdict == "wrong"
@@ -73,9 +71,7 @@ Model.forward = forward
 
 
 @pytest.mark.slow
-def test_an_incumbent_that_fails_is_told_and_one_that_fails_only_beside_a_candidate_is_held_against_that(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_blamed_for_an_incumbent_that_fails(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     late = arena.appended("late", FAILS_LATE)
     with pytest.raises(IncumbentFails, match="exit status 1"):
         compared(arena, late, arena.incumbent)
@@ -125,7 +121,7 @@ def kills(monkeypatch: pytest.MonkeyPatch, times: int, number: signal.Signals) -
     return killed
 
 
-def test_one_who_is_killed_in_a_check_is_checked_again(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_is_checked_again(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     candidate = arena.appended("killed", "\n")
     killed = kills(monkeypatch, 1, signal.SIGKILL)
     assert arena.referee.check(candidate).finding.verdict is None and len(killed) == 1
@@ -138,9 +134,7 @@ def ended(number: int | None, status: int | None = None) -> Ended:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_one_who_is_killed_while_it_is_timed_is_timed_again(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
+def test_a_killed_worker_is_timed_again(arena: Arena, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     measured = 0
 
     def failing(*_: object) -> None:
@@ -164,9 +158,7 @@ def test_its_own_doing_is_not_chance() -> None:
 # -- what compiles itself for each input
 
 
-def test_what_takes_long_for_each_input_of_a_shape_is_not_prepared_to_be_timed(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_slow_for_each_input_of_a_shape_is_not_filled(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     takes, build = list[float](), replace(arena.incumbent, cache=None)
     monkeypatch.setattr(Checks, "_call_s", lambda *_: takes.pop(0))
     takes[:] = [300.0, 200.0, 0.1] * 2  # once more for other sizes, under each of two state dicts
@@ -197,9 +189,7 @@ INPUT, STATE = "float(rows.sum())", "float(sum(weight.sum() for weight in self.p
 
 
 @pytest.mark.slow
-def test_a_change_that_takes_long_for_each_new_input_is_not_waited_for_to_the_end(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_is_slow_for_each_input_is_ended_early(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "AGAIN_S", 0.3)
     found = arena.referee.check(arena.appended("always", TAKES_LONG.format(new=INPUT))).finding
     assert found.verdict == "broken" and "calls of one shape took" in found.reason
@@ -226,9 +216,7 @@ def test_parts_of_what_was_returned_are_looked_at_at_once_where_device_and_disk_
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_large_outputs_of_timed_calls_are_compared_one_after_the_other_and_all_of_them(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_outputs_of_timed_calls_are_compared_in_turn(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     there, judged = list[tuple[int, int]](), correctness._one_call
 
     def counting(call: Compared, *rest: Any) -> None:

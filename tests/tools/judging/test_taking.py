@@ -67,9 +67,7 @@ def test_what_is_no_file_of_its_own_is_not_taken_and_not_touched(kind: str, out:
     assert stat.S_IMODE(victim.stat().st_mode) == 0o600 and victim.read_bytes().endswith(VALUES)
 
 
-def test_a_file_is_copied_where_the_kernel_does_not_do_it(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_copied_without_the_kernel(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def elsewhere(*_: int) -> int:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
@@ -87,9 +85,7 @@ def test_nothing_that_is_there_is_written_over(out: Path, tmp_path: Path) -> Non
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_a_file_that_is_not_as_long_as_its_header_says_is_refused_before_anything_is_copied(
-    out: Path, tmp_path: Path
-) -> None:
+def test_a_file_of_another_length_than_its_header_says_is_not_copied(out: Path, tmp_path: Path) -> None:
     source = saved(out / "x")
     os.truncate(source, 1 << 42)
     for read in (tensors.read, lambda path: taking.show(path, tmp_path / "taken")):

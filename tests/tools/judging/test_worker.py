@@ -93,9 +93,7 @@ def test_a_file_that_is_not_ours_is_not_revealed(setting: Setting, tmp_path: Pat
     assert modes(tmp_path / "ours") == 0o600
 
 
-def test_what_is_handed_on_comes_without_what_is_kept_under_too_few_of_its_causes(
-    setting: Setting, tmp_path: Path
-) -> None:
+def test_a_cache_is_handed_on_without_what_its_key_does_not_cover(setting: Setting, tmp_path: Path) -> None:
     before, own = tmp_path / "before", tmp_path / "own"
     write_files(before, dict.fromkeys(("inductor/aotautograd/a", "inductor/fxgraph/b", "triton/c"), ""))
     (own / "triton").mkdir(parents=True)
@@ -117,9 +115,7 @@ def test_headers_are_kept_as_bytes_and_not_from_where_a_link_leads(setting: Sett
         assert (started.keep(HEADERS, tmp_path / "more") / "x.h").read_text() == "its"
 
 
-def test_bytecode_is_read_from_where_it_was_made_and_written_by_its_maker_alone(
-    setting: Setting, tmp_path: Path
-) -> None:
+def test_bytecode_is_written_by_its_maker_alone(setting: Setting, tmp_path: Path) -> None:
     starts = Starts()
     setting = replace(setting, sandbox=cast(Any, starts), toolchain=tmp_path / "toolchain")
 
@@ -182,9 +178,7 @@ def test_a_candidate_that_fills_the_disk_meets_the_limit_of_a_run(tmp_path: Path
         arena.referee.close()
 
 
-def test_no_room_for_what_is_taken_over_is_a_full_disk_and_leaves_nothing_half(
-    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_room_for_a_result_is_a_full_disk(setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -201,9 +201,7 @@ def test_products_that_read_the_same_may_become_one() -> None:
     ("peaks", "dtype", "light"),
     [({"tf32": 400.0}, "tf32", 0.6872), ({}, "tf32", None), ({"float32": 300.0}, "float32", 0.9163)],
 )
-def test_float32_that_is_faster_than_its_peak_is_held_against_tf32(
-    peaks: dict[str, float], dtype: str, light: float | None
-) -> None:
+def test_float32_above_its_peak_is_taken_for_tf32(peaks: dict[str, float], dtype: str, light: float | None) -> None:
     product = Op("aten::mm", ((4096, 4096), (4096, 4096)), ("float", "float"))
     reach = Ceilings(peak_tflops={"float32": 50.0, **peaks})
     trace = Trace([launch("sm80_xmma_gemm", 0, 500, product)], 1, on_device=True)
@@ -286,9 +284,7 @@ LAUNCHES = st.lists(
 @example(
     [launch("gemm", 0.0, 1.0, Op("aten::add", ((17, 16), (17, 16)), ("c10::BFloat16",) * 2))], 0, 0.0, "NVIDIA H200"
 )
-def test_whatever_is_in_a_trace_shares_add_up(
-    launches: list[Launched], calls: int, call_us: float, device: str
-) -> None:
+def test_shares_of_any_trace_add_up(launches: list[Launched], calls: int, call_us: float, device: str) -> None:
     found = profiled(*launches, call_us=call_us, calls=calls, device=device)
     if sum(each.time_us for each in found.kernels) > 1e-9:  # on a CPU the median counts, which may be nothing
         assert sum(each.share for each in found.categories) == pytest.approx(1.0)

@@ -58,7 +58,7 @@ torch.profiler.profile.export_chrome_trace = lead_away
 @pytest.mark.parametrize(
     ("name", "code", "says"), [("dies", DIES, "fails under the profiler"), ("leads-away", LEADS_AWAY, "left no trace")]
 )
-def test_a_build_that_fails_under_it_leaves_what_is_known(
+def test_a_failed_run_is_a_note(
     name: str, code: str, says: str, arena: Arena, collector: Collector, tmp_path: Path
 ) -> None:
     found = collector.profile(arena.appended(name, code), tmp_path / "trace.json")
@@ -90,9 +90,7 @@ def test_a_measurement_beyond_the_datasheet_is_not_believed() -> None:
     assert reach.device_of(partition) is None  # the datasheet is of the whole card
 
 
-def test_where_no_cache_can_be_written_every_run_measures_and_nothing_is_half_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_cache_every_run_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every measurement has the same result."""
     setting: Any = SimpleNamespace(threads=1)
     measured, measurements = Ceilings(memory_gbps=10.0, source="measured"), list[Any]()

@@ -29,9 +29,7 @@ def test_a_script_is_profiled_by_its_text() -> None:
     assert any(each.category == "moe and sorting" for each in analysis.categories)
 
 
-def test_a_script_that_does_not_work_is_told_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_fails_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(WorkloadError, match="raises when it is loaded"):
         GenericProfiler(sandbox="local").profile("raise ValueError('no')", "../../broken")

@@ -104,7 +104,7 @@ def opened(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
     ids=lambda sample: sample.__name__,
 )
 @pytest.mark.parametrize("width", [1280, 480])
-def test_the_page_draws_without_an_error_and_without_scrolling_sideways(
+def test_the_page_fits_and_has_no_error(
     sample: Callable[[], Profile], width: int, opened: Callable[..., Opened]
 ) -> None:
     shown = opened(page.render(sample()), width=width)
@@ -198,16 +198,14 @@ def test_20_000_launches_are_drawn(opened: Callable[..., Opened]) -> None:
         ('id="data">', 'id="data"></script><script>alert(1)</script>'),
     ],
 )
-def test_what_is_broken_is_noticed_and_what_broke_out_is_refused(
-    whole: str, broken: str, opened: Callable[..., Opened]
-) -> None:
+def test_what_breaks_out_of_the_data_is_refused(whole: str, broken: str, opened: Callable[..., Opened]) -> None:
     text = page.render(sample_profile.h200_decoder())
     assert whole in text
     shown = opened(text.replace(whole, broken, 1))
     assert any("Content Security Policy" in line for line in shown.console)
 
 
-def test_an_error_of_the_script_is_noticed(
+def test_script_errors_are_noticed(
     opened: Callable[..., Opened], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = tmp_path / "start.js"

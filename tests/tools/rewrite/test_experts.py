@@ -136,9 +136,7 @@ def gradients(target: Target, tokens: int) -> list[torch.Tensor | None]:
 
 @pytest.mark.parametrize("tokens", [0, 3])
 @all_loops
-def test_weights_of_experts_without_rows_get_the_gradients_that_they_got(
-    tmp_path: Path, loop: str, called: bool, tokens: int
-) -> None:
+def test_experts_without_rows_keep_their_gradients(tmp_path: Path, loop: str, called: bool, tokens: int) -> None:
     before = target(tmp_path, loop)
     wanted, made = gradients(before, tokens), gradients(grouped(before), tokens)
     assert [each is None for each in made] == [each is None for each in wanted]

@@ -136,9 +136,7 @@ OTHER_GATES = [
 
 
 @pytest.mark.parametrize(("forward", "act", "wanted"), GATES)
-def test_a_gate_becomes_one_call_that_names_a_class_of_the_target(
-    tmp_path: Path, forward: str, act: str, wanted: str
-) -> None:
+def test_a_gate_becomes_one_call_that_names_its_class(tmp_path: Path, forward: str, act: str, wanted: str) -> None:
     before = target(tmp_path, forward, act=act)
     after = rewritten(before, "gated_activation")
     assert wanted in after.text()

@@ -129,9 +129,7 @@ def run(tree: Path, library: Path, *arguments: str) -> subprocess.CompletedProce
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_what_is_found_in_a_library_is_changed_in_a_copy_that_its_import_puts_in_place(
-    tmp_path: Path, target: Path, library: Path, seen: Observation
-) -> None:
+def test_library_code_is_changed_in_a_copy(tmp_path: Path, target: Path, library: Path, seen: Observation) -> None:
     view = overlay.view(target, "bench.py", seen, tmp_path / "view")
     assert view.copies == {"optimized/overlay/layerlib.layers.py": "layerlib.layers"}
     candidates, reason = proposed(target, view, "fuse_projections")
@@ -154,9 +152,7 @@ def test_host_and_guest_know_the_package_by_the_same_signs() -> None:
     assert all(text.startswith(overlay.MARK) for text in overlay.runtime("optimized/overlay/a.py").values())
 
 
-def test_a_worker_has_the_copies_of_its_tree_and_they_are_the_targets_own_from_then_on(
-    tmp_path: Path, target: Path, library: Path, seen: Observation
-) -> None:
+def test_copies_become_the_targets_own(tmp_path: Path, target: Path, library: Path, seen: Observation) -> None:
     view = overlay.view(target, "bench.py", seen, tmp_path / "view")
     candidates, _ = proposed(target, view, "fuse_projections")
     tree = patched(target, candidates[0].diff, tmp_path / "patched")
@@ -177,7 +173,7 @@ def test_a_worker_has_the_copies_of_its_tree_and_they_are_the_targets_own_from_t
         (("layerlib-1.2.dist-info/METADATA", "Name: layerlib", "Name: other"), "was made of layerlib 1.2, and"),
     ],
 )
-def test_another_version_of_the_library_is_refused(
+def test_other_versions_fail(
     tmp_path: Path, target: Path, library: Path, change: tuple[str, str, str], says: str
 ) -> None:
     tree = patched_by_hand(target, tmp_path / "patched", LAYERS)
@@ -212,9 +208,7 @@ def test_a_copy_keeps_its_lines(tmp_path: Path, target: Path) -> None:
         assert len(copied.splitlines()) == 3
 
 
-def test_a_package_of_that_name_that_is_not_ours_stays_as_it_is(
-    tmp_path: Path, target: Path, seen: Observation
-) -> None:
+def test_a_package_of_that_name_that_is_not_ours_stays(tmp_path: Path, target: Path, seen: Observation) -> None:
     write_files(target, {"optimized/__init__.py": "FAST = True\n"})
     view = overlay.view(target, "bench.py", seen, tmp_path / "view")
     assert view.copies == {} and view.observation.linear_groups[0].third_party
@@ -223,9 +217,7 @@ def test_a_package_of_that_name_that_is_not_ours_stays_as_it_is(
 
 
 @pytest.mark.parametrize("module", ["../../x", "layers", "a.b\nc", "a..b", "a/b.c"])
-def test_a_name_that_is_none_of_a_module_makes_no_file(
-    tmp_path: Path, target: Path, seen: Observation, module: str
-) -> None:
+def test_a_name_that_is_no_module_makes_no_file(tmp_path: Path, target: Path, seen: Observation, module: str) -> None:
     seen.sources[0].module = module
     assert overlay.view(target, "bench.py", seen, tmp_path / "view").copies == {}
     assert not (tmp_path / "view" / "optimized").exists()

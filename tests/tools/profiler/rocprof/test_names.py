@@ -62,7 +62,7 @@ def test_other_kernels_do_not(ours: str, theirs: str) -> None:
         (["f<int>", "f<float>"], ["f<int>", "_Z1fIdEvT_"], {"f<int>": "f<int>"}, ["f<float>"]),
     ],
 )
-def test_what_could_be_several_is_told_and_not_guessed(
+def test_ambiguous_names_are_told(
     ours: list[str], theirs: list[str], found: dict[str, str], ambiguous: list[str]
 ) -> None:
     matched = match(ours, theirs)

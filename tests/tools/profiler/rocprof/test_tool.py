@@ -146,9 +146,7 @@ def test_rocprof_compute_is_read_as_well(installed: Installed) -> None:
     assert record_compute(job, find_tools(job)).notes == ["rocprof-compute left no counters"]
 
 
-def test_a_sandbox_that_breaks_or_a_disk_without_room_ends_nothing(
-    installed: Installed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_broken_sandbox_is_a_note(installed: Installed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job, tools = installed(), Tools({"rocprofv3": "/opt/rocm/bin/rocprofv3"})
     (tmp_path / "file").write_text("")
     found = record(replace(job, scratch=tmp_path / "file"), tools, "gfx942")
@@ -185,9 +183,7 @@ def collector(arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return Collector(arena.referee.setting, workload, Ceilings(), calls=2)
 
 
-def test_the_calls_are_made_without_an_agent_and_a_build_that_fails_is_a_note(
-    collector: Collector, arena: Arena
-) -> None:
+def test_the_program_makes_the_calls_and_a_failure_is_a_note(collector: Collector, arena: Arena) -> None:
     raises = "\n\ndef fail(self, x):\n    raise ValueError('not today')\n\nModel.forward = fail\n"
     for build, outcome in ((arena.referee.pristine, "ended"), (arena.appended("raises", raises), "failed")):
         with running.job(collector.setting, collector.workload, build, 2) as job:
