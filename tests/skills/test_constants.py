@@ -94,21 +94,6 @@ def test_what_is_built_is_waited_for_once(constants: Any, monkeypatch: pytest.Mo
     assert [list(map(id, tensors)) for tensors in waited] == [[id(built[0]), id(built[2])]]
 
 
-@pytest.mark.gpu
-def test_what_was_built_on_one_stream_may_be_read_on_another(constants: Any) -> None:
-    def build(n: int) -> torch.Tensor:
-        return torch.full((n,), 3.0, device="cuda")
-
-    streams = [torch.cuda.Stream() for _ in range(2)]
-    with torch.cuda.stream(streams[0]):
-        torch.cuda._sleep(100_000_000)
-        constants.constant(build, 1000)
-    with torch.cuda.stream(streams[1]):
-        found = constants.constant(build, 1000).clone()
-    streams[1].synchronize()
-    assert found.tolist() == [3.0] * 1000
-
-
 def test_it_keeps_a_bounded_number(constants: Any) -> None:
     build = Build()
     for n in range(100):

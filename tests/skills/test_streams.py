@@ -46,12 +46,7 @@ def test_the_host_waits_for_the_streams_of_the_tensors(current: dict[torch.devic
     for device in ("cuda:0", "cuda:1", "cuda:2"):
         current[torch.device(device)] = Stream(device, device, notes)
     streams.wait_for([tensor(device, notes) for device in ("cuda:1", "cpu", "cuda:0", "cuda:1")])
-    assert sorted(notes) == [
-        "cuda:0 recorded",
-        "cuda:1 recorded",
-        "host waits for cuda:0",
-        "host waits for cuda:1",
-    ]
+    assert sorted(notes) == ["cuda:0 recorded", "cuda:1 recorded", "host waits for cuda:0", "host waits for cuda:1"]
 
 
 def test_only_another_stream_waits(current: dict[torch.device, Stream]) -> None:

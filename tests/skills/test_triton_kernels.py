@@ -99,19 +99,11 @@ def test_compiled_code_rotates_what_is_transposed(interleaved: bool, dynamic: bo
 
 
 @pytest.mark.gpu
-def test_gradients_tracing_and_another_device_go_the_plain_way() -> None:
+def test_gradients_go_the_plain_way() -> None:
     x, weight = torch.randn(2, 8, device="cuda", requires_grad=True), torch.rand(8, device="cuda")
     assert set(answers(x, weight).values()) == {None}
     with torch.no_grad():
         assert None not in answers(x, weight).values()
-        norm, gate = load("rms_norm"), load("gated_mul")
-        traced = torch.jit.trace(lambda x: (norm.rms_norm(x, weight, 1e-6), gate.gated_mul(x, x))[1], (x,))
-        assert "aten::silu" in str(traced.graph) and "aten::empty" not in str(traced.graph)
-    if torch.cuda.device_count() > 1:
-        x, weight = torch.randn(2, 8, device="cuda:1"), torch.rand(8, device="cuda:1")
-        assert set(answers(x, weight).values()) == {None}
-        with torch.cuda.device(1):
-            assert None not in answers(x, weight).values()
 
 
 @pytest.mark.gpu

@@ -23,11 +23,7 @@ from tools.judging.worker import WorkerFault
 UNUSED: Any = None
 
 
-class TwoNames:
-    """As much of a workload and of a session as choosing calls needs."""
-
-    device = "cpu"
-    cases = (Case("", {}, call_s=0.01),)
+ONE_CASE: Any = SimpleNamespace(device="cpu", cases=(Case("", {}, call_s=0.01),))
 
 
 @pytest.mark.guard("nothing to lose")
@@ -38,7 +34,7 @@ def test_their_number_varies_so_that_none_is_the_last(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         Session, "_block", lambda self, case, calls, group, name, side, keep: blocks.append((name, keep))
     )
-    session = Session(UNUSED, TwoNames(), {}, UNUSED, UNUSED)  # type: ignore[arg-type]
+    session = Session(UNUSED, ONE_CASE, {}, UNUSED, UNUSED)
     for _ in range(300):
         blocks.clear()
         session._time_case(
@@ -50,7 +46,7 @@ def test_their_number_varies_so_that_none_is_the_last(monkeypatch: pytest.Monkey
         counts.append(len(looked_at))
         seen |= looked_at
     assert len(set(counts)) > 3 and SAMPLES / 2 < sum(counts) / len(counts) < SAMPLES * 2
-    plan = Plan.for_case(TwoNames.cases[0], TwoNames.device)
+    plan = Plan.for_case(ONE_CASE.cases[0], ONE_CASE.device)
     assert [{*each} for each in zip(*seen, strict=True)] == [set(range(plan.rounds)), set(range(plan.calls))]
 
 
@@ -113,7 +109,11 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(Standing, "count", 0)
     monkeypatch.setattr(clock, "Worker", Standing)
 
-    timed(monkeypatch, lambda self, workers: Standing.log.append(f"time {[worker.number for worker in workers]}"))
+    def look(self: Session, workers: list[Any]) -> None:
+        Standing.log.append(f"time {[worker.number for worker in workers]} on CPU {self.cores.timed[0]}")
+        assert all(worker.pinned == [(self.cores.timed,)] for worker in workers), "all of a restart on the same cores"
+
+    timed(monkeypatch, look)
     quick = iter(range(100))
     monkeypatch.setattr(Cores, "quickest", lambda self: Cores(self.cpus, (next(quick),)))
     monkeypatch.setattr(Cores, "free", lambda self: None)
@@ -134,7 +134,7 @@ def fails(*_: object) -> None:
     raise SideFault("candidate", WorkerFault("died", "it ended"))
 
 
-def test_restarts_are_prepared_side_by_side_and_timed_one_after_the_other(prepared: Session) -> None:
+def test_restarts_are_prepared_side_by_side_and_timed_one_by_one_where_it_is_quickest(prepared: Session) -> None:
     told: list[str] = []
     prepared.doing = told.append
     found = [prepared.restart() for _ in range(2)]
@@ -147,28 +147,19 @@ def test_restarts_are_prepared_side_by_side_and_timed_one_after_the_other(prepar
         return [f"{what} {number}" for what in ("start", "freeze") for number in numbers]
 
     def one(*pair: int) -> list[str]:
-        return [f"time [{pair[0]}, {pair[1]}]", *(f"{what} {number}" for what in ("thaw", "close") for number in pair)]
+        return [
+            f"time {[*pair]} on CPU {pair[0] // 2}",
+            *(f"{what} {number}" for what in ("thaw", "close") for number in pair),
+        ]
 
     rest = ["close 7", "close 8"]
     assert Standing.log == [*began(range(1, 5)), *one(1, 2), *one(3, 4), *began(range(5, 9)), *one(5, 6), *rest]
 
 
-def test_each_restart_is_timed_where_it_is_quickest_then_all_of_it_on_the_same_cores(
-    prepared: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pinned: list[list[Any]] = []
-    timed(monkeypatch, lambda self, workers: pinned.append([self.cores.timed, *(worker.pinned for worker in workers)]))
-    for _ in range(3):
-        prepared.restart()
-    prepared.close()
-    assert pinned == [[(number,), *[[((number,),)]] * 2] for number in range(3)]
-
-
 def test_the_host_is_freed_and_a_fault_ends_all_workers(prepared: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cores, "free", lambda self: Standing.log.append("free"))
     prepared.restart()
-    after = Standing.log.index("time [1, 2]")
-    assert Standing.log[after : after + 3] == ["time [1, 2]", "free", "thaw 1"]
+    assert Standing.log[-6:-3] == ["time [1, 2] on CPU 0", "free", "thaw 1"]
     monkeypatch.setattr(Session, "_time_case", fails)
     Standing.log.clear()
     with pytest.raises(SideFault):
@@ -227,7 +218,10 @@ def test_what_a_screen_has_not_timed_serves_the_confirmation_and_nothing_else(pr
     confirming = replace(prepared, ahead=1)
     confirming.take_over(held.give(prepared))
     confirming.restart()
-    assert [line for line in Standing.log if line.startswith("time")] == ["time [1, 2]", "time [3, 4]"]
+    assert [line for line in Standing.log if line.startswith("time")] == [
+        "time [1, 2] on CPU 0",
+        "time [3, 4] on CPU 1",
+    ]
     held.take(prepared, confirming.hand_over())
     others = replace(prepared, builds={**prepared.builds, "candidate": SimpleNamespace(compile_options=None, key="2")})  # type: ignore[dict-item]
     assert held.give(others) == []

@@ -31,11 +31,7 @@ def test_all_timed_calls_together_count_with_what_their_staging_takes_longer() -
 
 @pytest.mark.parametrize(
     ("load_ns", "gains"),
-    [
-        ([580] * 4, [1.25, 1.25]),
-        ([620] * 4, [1.0, 1.0]),
-        ([400, 400, 400, 1400], [1.25, 400 / (320 + 2600 - 2400)]),
-    ],
+    [([580] * 4, [1.25, 1.25]), ([620] * 4, [1.0, 1.0]), ([400, 400, 400, 1400], [1.25, 400 / (320 + 2600 - 2400)])],
 )
 def test_longer_loading_counts_beyond_what_it_varies_by_itself(load_ns: list[int], gains: list[float]) -> None:
     loading = Side({0: [80] * 4}, {0: [100] * 4}, {0: load_ns})

@@ -20,11 +20,7 @@ from tools.judging.open_referee import open_referee
 from tools.judging.referee import Referee
 from tools.judging.worker import Build, Worker
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.parametrize("provider", ["docker", "bwrap"]),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.parametrize("provider", ["docker", "bwrap"])]
 
 
 @contextmanager

@@ -10,17 +10,7 @@ from datetime import UTC, datetime
 from tools.hardware import find_device
 from tools.profiler import analysis
 from tools.profiler.analysis import Subject
-from tools.profiler.result import (
-    CaseRow,
-    Ceilings,
-    KernelRow,
-    Launch,
-    Made,
-    ModuleRow,
-    Profile,
-    Span,
-    StepCeiling,
-)
+from tools.profiler.result import CaseRow, Ceilings, KernelRow, Launch, Made, ModuleRow, Profile, Span, StepCeiling
 from tools.profiler.trace import Launch as Launched
 from tools.profiler.trace import Module, Op, Trace
 
@@ -81,7 +71,7 @@ def h200_decoder() -> Profile:
     ]
     profile.deeper = [
         "ncu --set full --kernel-name regex:softmax_warp_forward --launch-count 3 --export softmax --force-overwrite "
-        ".venv/bin/python bench.py --entry generate",
+        ".venv/bin/python bench.py --entry generate"
     ]
     profile.notes = ["Registers and LDS of the kernels of cuBLAS are not in the trace."]
     return profile
@@ -128,6 +118,9 @@ def hostile() -> Profile:
     profile.recommendations, profile.deeper, profile.notes = [*HOSTILE], [*HOSTILE], [*HOSTILE]
     profile.gap_us, profile.call_us = nan, inf
     return profile
+
+
+EVERY = (h200_decoder, cpu_decoder, nothing_seen, hostile)
 
 
 def many_spans(count: int = 20_000) -> Profile:

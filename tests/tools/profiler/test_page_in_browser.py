@@ -98,11 +98,7 @@ def opened(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
     return open_page
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [sample_profile.h200_decoder, sample_profile.cpu_decoder, sample_profile.nothing_seen, sample_profile.hostile],
-    ids=lambda sample: sample.__name__,
-)
+@pytest.mark.parametrize("sample", sample_profile.EVERY, ids=lambda sample: sample.__name__)
 @pytest.mark.parametrize("width", [1280, 480])
 def test_the_page_fits_and_has_no_error(
     sample: Callable[[], Profile], width: int, opened: Callable[..., Opened]

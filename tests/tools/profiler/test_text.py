@@ -11,10 +11,8 @@ from tools.plain_text import one_line, width_of
 from tools.profiler import text
 from tools.profiler.result import CategoryShare, KernelRow, Profile
 
-SAMPLES = (sample_profile.h200_decoder, sample_profile.cpu_decoder, sample_profile.nothing_seen)
 
-
-@pytest.mark.parametrize("sample", [*SAMPLES, sample_profile.hostile], ids=lambda sample: sample.__name__)
+@pytest.mark.parametrize("sample", sample_profile.EVERY, ids=lambda sample: sample.__name__)
 def test_no_line_is_wider_than_100_columns(sample: Callable[[], Profile]) -> None:
     profile = sample()
     if sample is sample_profile.hostile:

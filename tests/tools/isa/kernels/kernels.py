@@ -7,13 +7,7 @@ import triton.language as tl
 
 # GELU (tanh form) of a sum, over a flat grid.
 @triton.jit
-def elementwise(
-    x_ptr: "*bf16:16",
-    y_ptr: "*bf16:16",
-    out_ptr: "*bf16:16",
-    n: "i32:16",
-    BLOCK: tl.constexpr = 1024,
-):
+def elementwise(x_ptr: "*bf16:16", y_ptr: "*bf16:16", out_ptr: "*bf16:16", n: "i32:16", BLOCK: tl.constexpr = 1024):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     kept = at < n
     x = tl.load(x_ptr + at, mask=kept).to(tl.float32) + tl.load(y_ptr + at, mask=kept).to(tl.float32)
@@ -123,20 +117,13 @@ def transpose(x_ptr: "*fp16:16", out_ptr: "*fp16:16", stride: "i32:16", out_stri
 
 # A row's mean under an autotuner, with a constant that follows from the arguments.
 @triton.autotune(
-    configs=[
-        triton.Config({"ROWS": 1}, num_warps=1),
-        triton.Config({"ROWS": 4, "waves_per_eu": 2}, num_warps=4),
-    ],
+    configs=[triton.Config({"ROWS": 1}, num_warps=1), triton.Config({"ROWS": 4, "waves_per_eu": 2}, num_warps=4)],
     key=["columns"],
 )
 @triton.heuristics({"BLOCK": lambda arguments: triton.next_power_of_2(arguments["columns"])})
 @triton.jit
 def tuned(
-    x_ptr: "*bf16:16",
-    out_ptr: "*fp32:16",
-    columns: "i32:16" = 1000,
-    ROWS: tl.constexpr = 1,
-    BLOCK: tl.constexpr = 0,
+    x_ptr: "*bf16:16", out_ptr: "*fp32:16", columns: "i32:16" = 1000, ROWS: tl.constexpr = 1, BLOCK: tl.constexpr = 0
 ):
     row = tl.program_id(0) * ROWS
     at = tl.arange(0, BLOCK)
