@@ -25,14 +25,11 @@ class Passing(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_plain_call(eager: Any) -> None:
-    with torch.inference_mode():
+def test_a_plain_call_and_one_whose_results_autocast_changes(eager: Any) -> None:
+    with torch.inference_mode(), torch.device("cpu"):
         assert eager.is_plain() and not (eager.means_more() or eager.is_watched() or eager.is_capturing())
-
-
-def test_a_default_device_looks_at_nothing(eager: Any) -> None:
-    with torch.device("cpu"):
-        assert not eager.is_watched()
+    with torch.autocast("cpu"):
+        assert not eager.is_plain() and not eager.means_more()
 
 
 def test_operations_that_mean_more(eager: Any) -> None:
@@ -51,11 +48,6 @@ def test_operations_that_mean_more(eager: Any) -> None:
     with FlopCounterMode(display=False):
         looked(x)
     assert seen == [True] * 5
-
-
-def test_autocast_changes_results_but_is_no_onlooker(eager: Any) -> None:
-    with torch.autocast("cpu"):
-        assert not eager.is_plain() and not eager.means_more()
 
 
 class Telling(nn.Module):

@@ -27,19 +27,6 @@ def test_cases_are_ordered_by_their_size_whatever_a_call_takes(tmp_path: Path) -
     assert workload.script(random.Random(0)).draws[0].case.shape == {"rows": 4}
 
 
-INFERENCE = """
-import torch
-
-@torch.inference_mode()
-def main():
-    torch.manual_seed(0)
-    model, position, x = torch.nn.Bilinear(4, 4, 4).eval(), torch.ones(2, 4), torch.randn(2, 4)
-    for _ in range(3):
-        x = model(x, position)
-        position += 1
-
-main()
-"""
 SETTINGS = """
 import dataclasses, torch
 
@@ -67,7 +54,26 @@ def inputs(seed):
 """
 
 
-@pytest.mark.parametrize("entry", [INFERENCE, SETTINGS], ids=["inference mode", "settings"])
+FILLS = """
+import torch
+
+class Model(torch.nn.Linear):
+    def forward(self, x, cache):
+        cache["x"] = super().forward(x)
+        cache["spare"].clear()
+        return cache["x"].relu()
+
+def build():
+    torch.manual_seed(0)
+    return Model(8, 8).eval()
+
+def inputs(seed):
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
+    return {"x": x, "cache": {"spare": [x + 1, x + 2]}}
+"""
+
+
+@pytest.mark.parametrize("entry", [SETTINGS, FILLS], ids=["settings", "fills and empties"])
 def test_what_is_given_and_returned_in_unusual_forms_is_judged(entry: str, tmp_path: Path) -> None:
     with opened(tmp_path, {"bench.py": entry}) as referee:
         assert referee.check_pristine().finding.verdict is None

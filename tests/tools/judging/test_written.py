@@ -11,7 +11,6 @@ import torch
 
 from tests import guest
 from tests.files import write_files
-from tests.tools.judging.opened import opened
 from tools.judging import correctness, imposters, inspection, tensors
 from tools.judging.correctness import Rules
 from tools.judging.script import Call, Case, Played, Script
@@ -81,30 +80,6 @@ def test_the_truth_saves_buffers_without_parameters(tmp_path: Path) -> None:
     reference.op_save_state(str(tmp_path / "buffers"), buffers=True)
     everything, buffers = (tensors.read(tmp_path / name).named() for name in ("all", "buffers"))
     assert set(everything) - set(buffers) == {"weight", "bias"} and "running_mean" in buffers
-
-
-FILLS = """
-import torch
-
-class Model(torch.nn.Linear):
-    def forward(self, x, cache):
-        cache["x"] = super().forward(x)
-        cache["spare"].clear()
-        return cache["x"].relu()
-
-def build():
-    torch.manual_seed(0)
-    return Model(8, 8).eval()
-
-def inputs(seed):
-    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
-    return {"x": x, "cache": {"spare": [x + 1, x + 2]}}
-"""
-
-
-def test_a_call_that_fills_and_empties_what_it_is_given_is_judged(tmp_path: Path) -> None:
-    with opened(tmp_path, {"bench.py": FILLS}) as referee:
-        assert referee.check_pristine().finding.verdict is None
 
 
 @pytest.mark.parametrize("second", [torch.ones(3), [torch.ones(2), torch.ones(2)]])

@@ -45,10 +45,7 @@ def refused(session: Any, name: str, **arguments: Any) -> str:
 def test_files_are_listed_and_read_with_numbered_lines(session: Any) -> None:
     assert said(session, "list_files") == "bench.py\nmodel.py\npkg/a.py", "no links, no version control"
     assert said(session, "list_files", path="pkg/") == "pkg/a.py"
-    assert said(session, "read_file", path="model.py").splitlines()[3:5] == [
-        "4: def forward(x):",
-        "5:     y = x.clone()",
-    ]
+    assert "\n4: def forward(x):\n5:     y = x.clone()\n" in said(session, "read_file", path="model.py")
     part = said(session, "read_file", path="model.py", first_line=2, lines=1)
     assert part == "2: \n[… 4 more lines: read_file with first_line=3 …]"
     assert "has 6 lines" in refused(session, "read_file", path="model.py", first_line=8)
@@ -136,18 +133,8 @@ def test_what_no_candidate_may_change_stays(session: Any, path: str, why: str) -
     assert session.worktree.touched == set()
 
 
-SECRETS = [
-    ".env",
-    "app/.env.local",
-    "prod.env",
-    "keys/server.pem",
-    "id_rsa",
-    ".netrc",
-    ".aws/config",
-    "Credentials",
-    "credentials.json",
-    "secrets.toml",
-]
+HIDDEN = [".env", "app/.env.local", "prod.env", ".netrc", ".aws/config"]
+SECRETS = [*HIDDEN, "keys/server.pem", "id_rsa", "Credentials", "credentials.json", "secrets.toml"]
 NO_SECRETS = [".env.example", "environment.py", "secrets.py", "credentials.py", "tokens.txt", "monkey.json"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.observed import Target, cases, only, same_results
 from tools.rewrite import experts
@@ -101,7 +100,6 @@ OTHERS = """
       out = out + expert(x)
 """
 LOOPS = [(True, case) for case in cases(ALL_CALLED)] + [(False, case) for case in cases(SKIPPING)]
-all_loops = pytest.mark.parametrize(("called", "loop"), [pytest.param(c, *p.values, id=p.id) for c, p in LOOPS])
 
 
 def target(tmp_path: Path, loop: str) -> Target:
@@ -113,7 +111,7 @@ def grouped(before: Target) -> Target:
     return before.with_files(experts.rewrite(before.tree, only(experts.find(before.tree, before.observe()))))
 
 
-@all_loops
+@pytest.mark.parametrize(("called", "loop"), [pytest.param(c, *p.values, id=p.id) for c, p in LOOPS])
 def test_loops_over_experts_become_one_call(tmp_path: Path, loop: str, called: bool) -> None:
     before = target(tmp_path, loop)
     after = grouped(before)
@@ -122,27 +120,6 @@ def test_loops_over_experts_become_one_call(tmp_path: Path, loop: str, called: b
     assert "for " not in after.text().partition("zeros_like")[2]
     assert same_results(before, after)
     assert experts.find(after.tree, after.observe()) == []
-
-
-def gradients(target: Target, tokens: int) -> list[torch.Tensor | None]:
-    """Those of the experts' weights, where every token chooses the first two."""
-    with target.built() as (model, _), torch.enable_grad():
-        torch.nn.init.zeros_(model.router.weight)
-        model.router.bias.data = torch.tensor([2.0, 1.0, -1.0, -2.0])
-        out = model(torch.linspace(-1, 1, tokens * 16).view(1, tokens, 16))
-        (out.sum() + model.router.bias.sum()).backward()
-        return [parameter.grad for parameter in model.experts.parameters()]
-
-
-@pytest.mark.parametrize("tokens", [0, 3])
-@all_loops
-def test_experts_without_rows_keep_their_gradients(tmp_path: Path, loop: str, called: bool, tokens: int) -> None:
-    before = target(tmp_path, loop)
-    wanted, made = gradients(before, tokens), gradients(grouped(before), tokens)
-    assert [each is None for each in made] == [each is None for each in wanted]
-    assert any(each is None for each in wanted) != called
-    for one, other in zip(made, wanted, strict=True):
-        assert one is other is None or torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("loop", cases(OTHERS))

@@ -55,13 +55,9 @@ def test_a_class_without_its_own_init_gets_one_and_keeps_its_docstring(tmp_path:
 @pytest.mark.parametrize(
     ("below", "init", "why"),
     [
-        ("\n\nclass Model(Base): pass\n", "self.layer = nn.Linear(16, 16)", "on the line of its class"),
-        (
-            "\n\nclass Model(Base):\n    def compile(self):\n        pass\n",
-            "self.layer = nn.Linear(16, 16)",
-            "method named",
-        ),
-        ("", "self.layer = nn.Linear(16, 16)\nif not callable(nn.Linear): return", "returns early"),
+        ("\n\nclass Model(Base): pass\n", LAYER, "on the line of its class"),
+        ("\n\nclass Model(Base):\n    def compile(self):\n        pass\n", LAYER, "method named"),
+        ("", f"{LAYER}\nif not callable(nn.Linear): return", "returns early"),
     ],
 )
 def test_a_class_that_does_something_else_is_left_alone(tmp_path: Path, below: str, init: str, why: str) -> None:
@@ -71,9 +67,8 @@ def test_a_class_that_does_something_else_is_left_alone(tmp_path: Path, below: s
 
 def test_a_third_party_model_gets_advice(tmp_path: Path) -> None:
     entry = "import torch\n\ndef build():\n    return torch.nn.Linear(4, 4).eval()\n\n"
-    seen = Target.write(
-        tmp_path, {"bench.py": f"{entry}def inputs(seed):\n    return (torch.randn(2, 4),)\n"}
-    ).observe()
+    entry += "def inputs(seed):\n    return (torch.randn(2, 4),)\n"
+    seen = Target.write(tmp_path, {"bench.py": entry}).observe()
     assert model_class.find(seen) == []
     assert "model.compile()" in model_class.advice(seen, "")
 

@@ -27,6 +27,7 @@ from tools.profiler.rocprof.running import Job, run
 from tools.profiler.rocprof.tool import Tools, find_tools, record, record_compute
 
 HERE = Path(__file__).parent
+TWO = ("rocprofv3", "rocprof-sys-run")
 Installed = Callable[..., Job]
 
 
@@ -62,13 +63,10 @@ def installed() -> Iterator[Installed]:
 
 
 def test_tools_are_found_where_the_sandbox_has_them(installed: Installed) -> None:
-    job = installed("", "rocprofv3", "rocprof-sys-run")
+    job = installed("", *TWO)
     found = find_tools(job)
     assert found.notes == []
-    assert {name: Path(path).name for name, path in found.paths.items()} == {
-        "rocprofv3": "rocprofv3",
-        "rocprof-sys-run": "rocprof-sys-run",
-    }
+    assert [(name, Path(path).name) for name, path in found.paths.items()] == [(name, name) for name in TWO]
     job = replace(job, env={"PATH": os.defpath})
     found = find_tools(job)
     assert found.paths == {} and len(found.notes) == 1 and "rocprofv3 is not in the sandbox" in found.notes[0]
