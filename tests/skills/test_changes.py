@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.utils import prune, spectral_norm
 from torch.nn.utils.parametrizations import orthogonal
 
-from tests.skills.uses import CUTS, EACH, USES, Net, pair, watched
+from tests.skills.uses import CUTS, EACH, USES, pair
 
 pytestmark = pytest.mark.usefixtures("at_work")
 
@@ -139,12 +139,3 @@ def test_it_follows(name: str, change: str) -> None:
         for model in (plain, used):
             one(model).last.weight.mul_(0.5)
         torch.testing.assert_close(use.call(used, x), use.call_plain(plain, x), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_it_is_seen_by_who_watches(change: str) -> None:
-    module = Net().eval()
-    seen = watched.Watched(module)
-    assert seen.is_unchanged() and seen.only_computes and seen.is_counted
-    other = changed(module, change)
-    assert seen.is_unchanged() == (other is not module), "a copy is no change"

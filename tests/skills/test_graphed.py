@@ -121,12 +121,9 @@ def test_each_form_has_its_recording_up_to_a_bound(net: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_it_steps_aside_for_gradients_training_hooks_and_odd_inputs(net: Any) -> None:
+def test_it_steps_aside_for_hooks_and_odd_inputs(net: Any) -> None:
     warm(net)
     before = recordings(net)
-    with torch.enable_grad():
-        net(torch.randn(2, 16, device="cuda"))["y"].sum().backward()
-    assert net.layer.weight.grad is not None
     base = torch.randn(4, 16, device="cuda")
     assert right(net, base[::2])
     assert right(net, base[:1].expand(2, 16))

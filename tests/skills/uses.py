@@ -18,8 +18,7 @@ def load(name: str) -> Any:
 
 
 frozen, graphed, grouped_experts, packed_linear = map(load, ("frozen", "graphed", "grouped_experts", "packed_linear"))
-padded_linear, remembered = load("padded_linear"), load("remembered")
-routed_linear, watched = load("routed_linear"), load("watched")
+padded_linear, remembered, routed_linear = map(load, ("padded_linear", "remembered", "routed_linear"))
 SIZE = 128
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import log
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import Field
 
+from tools.judging.accept import speedup_interval
+from tools.judging.comparison import Comparison
 from tools.registry import LONGEST, Registry, Request, Tool, ToolFault, cut
+from tools.registry import judging as judging_tools
 from tools.registry import trying as trying_tools
+from tools.registry.judging import Tried
 
 
 class Add(Request):
@@ -89,6 +94,33 @@ def test_a_tool_is_offered_as_chat_completions_takes_it() -> None:
     assert schema["additionalProperties"] is False and schema["required"] == ["numbers"]
     assert schema["properties"]["title"] == {"default": "sum", "type": "string"}, "a field of that name stays"
     assert json.loads(json.dumps(told)) == told
+
+
+def told(name: str, answer: object, **arguments: Any) -> str:
+    """Of a tool of the referee's, where the session's method gives this."""
+    session = SimpleNamespace(noise_floor=0.02, measure=lambda: answer, attempts=lambda: answer)
+    return Registry(judging_tools.TOOLS).call(session, name, arguments).text
+
+
+def test_a_measurement_has_its_interval_and_what_cannot_be_shown() -> None:
+    row = {"purpose": "quick look", "incumbent": "a", "candidate": "b"}
+    times = {"incumbent_us": [[10.0, 40.0]] * 3, "candidate_us": [[5.0, 40.0]] * 3}
+    found = Comparison(**row, **times, case_log_ratios=[[log(2), 0.0]] * 3)
+    assert told("measure", found) == (
+        "1.414x (1.414 to 1.414, 3 restarts) over the top of the stack (case 1: 10.0 us, with your candidate 5.0 us; "
+        "case 2: 40.0 us, with your candidate 40.0 us); below 2.0% a gain cannot be shown"
+    )
+    assert "it cannot be timed: it ended" in told("measure", Comparison(**row, broken="it ended"))
+
+
+def test_the_ledger_is_shown_from_its_end() -> None:
+    speedup = speedup_interval([log(1.1)] * 6, 0.02)
+    rows = [Tried(step="s", title=f"t{n}", verdict="kept", reason="good.", speedup=speedup) for n in range(50)]
+    rows += [Tried(step="other", title="last", verdict="wrong", reason="it differs.")]
+    shown = told("show_ledger", rows)
+    assert "11 before these" in shown and shown.endswith("- other: last: wrong. it differs.")
+    assert "- s: t49: kept, 1.100x (1.100 to 1.100, 6 restarts). good." in shown
+    assert told("show_ledger", rows, step="other").count("\n") == 0
 
 
 def page(file: str, kernel: str, launch: str, architectures: Sequence[str]) -> str:
