@@ -82,15 +82,8 @@ def test_the_code_runs(file: Path, tmp_path: Path) -> None:
             paths[-1].write_text(block.code)
     packs = os.pathsep.join(str(folder.parent) for folder in sorted(SKILLS.glob("*/assets")))
     env = {**os.environ, "PYTHONPATH": packs, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_ALL, *map(str, paths)],
-        cwd=tmp_path,
-        env=env,
-        text=True,
-        capture_output=True,
-        timeout=280,
-        check=False,
-    )
+    command = [sys.executable, "-c", RUN_ALL, *map(str, paths)]
+    done = subprocess.run(command, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

@@ -185,9 +185,6 @@ def test_a_cache_brings_no_rights_along_and_keeps_its_times(tmp_path: Path) -> N
     os.utime(cache / "program", ns=(10**18, 10**18))
     assert len(copied(cache)) == 3
     into = tmp_path / "into"
-    assert [(into / name).stat().st_mode & 0o7777 for name in ("program", "inductor/kernel.so", "inductor")] == [
-        0o644,
-        0o644,
-        0o755,
-    ]
+    modes = [(into / name).stat().st_mode & 0o7777 for name in ("program", "inductor/kernel.so", "inductor")]
+    assert modes == [0o644, 0o644, 0o755]
     assert (into / "program").stat().st_mtime_ns == 10**18

@@ -5,7 +5,9 @@ Nobody measured these times. They are plausible, and all else is computed from t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from tools.hardware import find_device
 from tools.profiler import analysis
@@ -27,6 +29,7 @@ HOSTILE = (
     "k" * 5000,
 )
 _LAYERS = 8
+SHAPE: dict[str, Any] = dict(stream=7, call=0, workgroups=264, workgroup_size=256, registers=168, lds_bytes=49_152)
 MADE = Made(date=datetime(2026, 11, 22, 6, 37, tzinfo=UTC), torch="2.11.0", triton="3.6.0", platform="CUDA 13.0")
 
 # name | µs | operation | module:line | type | shapes of the operands
@@ -145,21 +148,8 @@ def _built(table: str, order: list[int], gap_us: float, device: str, architectur
         shapes = tuple(tuple(map(int, each.split("x"))) for each in operands.split())
         where, _, line = module.partition(":")
         duration = float(us) * (0.94 + 0.01 * (place * 7 % 13))
-        launches.append(
-            Launched(
-                name,
-                now,
-                duration,
-                stream=7,
-                op=Op(op, shapes, (dtype,) * len(shapes)),
-                module=Module(where, f"/work/target/model.py:{line}", "1"),
-                call=0,
-                workgroups=264,
-                workgroup_size=256,
-                registers=168,
-                lds_bytes=49_152,
-            )
-        )
+        launched = Launched(name, now, duration, op=Op(op, shapes, (dtype,) * len(shapes)), **SHAPE)
+        launches.append(replace(launched, module=Module(where, f"/work/target/model.py:{line}", "1")))
         now += duration + gap_us * (0.6 + 0.1 * (place * 5 % 9)) + (22 * gap_us if place % 61 == 60 else 0.0)
     trace = Trace(launches, 1, on_device=device != "cpu")
     profile = analysis.profile(

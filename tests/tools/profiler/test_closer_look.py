@@ -52,14 +52,7 @@ def inputs(seed, rows=1):
 
 
 def workload(form: str, case: Case, **more: Any) -> Any:
-    given = {
-        "device": "cuda",
-        "form": form,
-        "environment": {},
-        "cases": (case,),
-        "mode": "inference",
-        "is_module": True,
-    }
+    given = dict(device="cuda", form=form, environment={}, cases=(case,), mode="inference", is_module=True)
     return SimpleNamespace(**{**given, **more})
 
 
@@ -96,13 +89,7 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ],
 )
 def test_the_printed_program_calls_what_was_profiled_in_its_mode(
-    source: str,
-    found: Any,
-    called: Any,
-    gone: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    moved: list[Any],
+    source: str, found: Any, called: Any, gone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: Any
 ) -> None:
     (tmp_path / "bench.py").write_text(source)
     monkeypatch.chdir(tmp_path)

@@ -20,6 +20,7 @@ def event(kind: str, name: str, start: float, duration: float, thread: int = 1, 
     return {"ph": "X", **given}
 
 
+SHAPE: dict[str, Any] = dict(stream=3, grid=[4, 2, 1], block=[256, 1, 1], registers_per_thread=64, shared_memory=32768)
 GPU = [
     event("user_annotation", "ratchet|call|0", 0, 100),
     event("user_annotation", "ratchet|module|Block|model.py:3|0", 1, 98),
@@ -28,20 +29,7 @@ GPU = [
     event("cpu_op", "aten::mm", 4, 10, External_id=2, Input_Dims=[[8, 16], [16, 4]], Input_type=["float", "float"]),
     event("cuda_runtime", "hipLaunchKernel", 5, 2, correlation=50, External_id=2),
     event("cpu_op", "aten::add", 50, 5, External_id=3),
-    event(
-        "kernel",
-        "Cijk_Ailk",
-        20,
-        12.5,
-        thread=3,
-        External_id=2,
-        correlation=50,
-        stream=3,
-        grid=[4, 2, 1],
-        block=[256, 1, 1],
-        registers_per_thread=64,
-        shared_memory=32768,
-    ),
+    event("kernel", "Cijk_Ailk", 20, 12.5, thread=3, External_id=2, correlation=50, **SHAPE),
     event("kernel", "add_kernel", 60, 1.5, thread=3, External_id=3),
     event("kernel", "of_a_graph", 70, 1.0, thread=3, correlation=51),
     event("cuda_runtime", "hipGraphLaunch", 41, 1, correlation=51),

@@ -95,17 +95,11 @@ def test_a_class_changed_in_several_ways_runs_as_before_without_a_device(tmp_pat
     assert same_results(before, after)
 
 
-@pytest.mark.parametrize(
-    ("name", "share"),
-    [
-        ("aten::mkldnn_convolution", 0.5),
-        ("aten::thnn_conv2d", 0.5),
-        ("aten::slow_conv_dilated2d", 0.5),
-        ("aten::_convert_indices_from_coo_to_csr", 0.0),
-        ("conv2d_kernel", 0.0),
-        ("aten::mm", 0.0),
-    ],
-)
+CONVOLUTIONS = ("aten::mkldnn_convolution", "aten::thnn_conv2d", "aten::slow_conv_dilated2d")
+OTHERS = ("aten::_convert_indices_from_coo_to_csr", "conv2d_kernel", "aten::mm")
+
+
+@pytest.mark.parametrize(("name", "share"), [*((n, 0.5) for n in CONVOLUTIONS), *((n, 0.0) for n in OTHERS)])
 def test_convolutions_are_known_by_their_operations(name: str, share: float) -> None:
     ops = Ops(rows=[OpShare(name=name, share=0.5, count=1), OpShare(name="aten::add", share=0.5, count=1)], other=0.0)
     assert model_class.convolution_share(Observation.model_construct(ops=ops)) == share
