@@ -21,6 +21,12 @@ def grad_mode() -> Iterator[None]:
 
 
 @pytest.fixture
+def no_grad(grad_mode: None) -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
 def at_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """On a CPU, too, where aiter's shuffled weights are the fastest; what is shuffled is upside down here."""
 

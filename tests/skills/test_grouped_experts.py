@@ -14,6 +14,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from tests import assets
 
+pytestmark = pytest.mark.usefixtures("no_grad")
+
 
 class Expert(nn.Module):
     def __init__(self, size: int, hidden: int, bias: bool) -> None:
@@ -50,12 +52,6 @@ def draw(rows: int, many: int, count: int, seed: int = 0) -> tuple[torch.Tensor,
 @pytest.fixture
 def grouped() -> Any:
     return assets.load("amd-kernel-optimization", "grouped_experts").grouped_experts
-
-
-@pytest.fixture(autouse=True)
-def _no_gradients() -> Any:
-    with torch.no_grad():
-        yield
 
 
 def agree(grouped: Any, experts: nn.ModuleList, *given: torch.Tensor) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +10,8 @@ import torch
 from torch import nn
 
 from tests import assets
+
+pytestmark = pytest.mark.usefixtures("no_grad")
 
 RUNS: list[int] = []
 
@@ -35,12 +36,6 @@ def pack() -> Any:
 @pytest.fixture
 def recording(pack: Any) -> Any:
     return assets.beside(pack, "recording").Recording
-
-
-@pytest.fixture(autouse=True)
-def _no_gradients() -> Iterator[None]:
-    with torch.no_grad():
-        yield
 
 
 def test_a_result_of_an_input_is_an_input_of_the_recording(pack: Any, recording: Any) -> None:

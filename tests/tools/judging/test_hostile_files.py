@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.files import write_files
-from tests.tools.judging.saved import TENSOR, leaf, saved, written
+from tests.tools.judging.conftest import TENSOR, leaf, one_tensor, written
 from tools.judging import accuracy, taking, tensors
 from tools.judging.tensors import BadTensorFile
 from tools.judging.verdict import Verdict
@@ -47,7 +47,7 @@ LEAVES: dict[str, dict[str, object]] = {
 
 
 def test_an_honest_file_is_read_and_a_cut_one_is_not(tmp_path: Path) -> None:
-    assert tensors.read(saved(tmp_path / "x", shape=[2, 2])).leaves[0].shape == (2, 2)
+    assert tensors.read(one_tensor(tmp_path / "x", shape=[2, 2])).leaves[0].shape == (2, 2)
     for size in (0, 4, 8, 20):
         (tmp_path / "x").write_bytes(struct.pack("<QQQ", 1 << 40, 0, 0)[:size])
         with pytest.raises(BadTensorFile):
@@ -59,7 +59,7 @@ def test_an_honest_file_is_read_and_a_cut_one_is_not(tmp_path: Path) -> None:
 def test_a_file_is_refused_that_has(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x"
     with pytest.raises(BadTensorFile):
-        tensors.read(written(path, HEADERS[name]) if name in HEADERS else saved(path, **LEAVES[name]))
+        tensors.read(written(path, HEADERS[name]) if name in HEADERS else one_tensor(path, **LEAVES[name]))
 
 
 def test_leaves_lie_one_after_the_other(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_header_that_nests_without_end_is_refused(tmp_path: Path) -> None:
 @pytest.mark.guard("links, pipes and forged headers for outputs")
 def test_what_is_no_plain_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to(saved(tmp_path / "secret"))
+    (tmp_path / "link").symlink_to(one_tensor(tmp_path / "secret"))
     (tmp_path / "folder").mkdir()
     for path in (*(tmp_path / name for name in ("pipe", "link", "folder", "missing")), Path("/dev/zero")):
         with pytest.raises(BadTensorFile):
@@ -113,7 +113,7 @@ def test_a_state_dict_that_names_what_is_not_there_is_refused(structure: object,
 
 def test_a_result_without_gradient_or_in_borrowed_memory_has_another_form(tmp_path: Path) -> None:
     plain, other, with_gradient = (
-        tensors.read(saved(tmp_path / str(index), **changes))
+        tensors.read(one_tensor(tmp_path / str(index), **changes))
         for index, changes in enumerate(({}, {"borrowed": "argument 0"}, {"grad": True}))
     )
     assert "shares its memory with argument 0" in accuracy.same_form(other, plain)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.judging.saved import VALUES, saved
+from tests.tools.judging.conftest import VALUES, one_tensor
 from tools.judging import taking, tensors
 from tools.judging.tensors import BadTensorFile
 
@@ -22,7 +22,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_a_file_becomes_one_of_ours_and_the_workers_is_gone(out: Path, tmp_path: Path) -> None:
-    source, before = saved(out / "x"), (out / "x").read_bytes()
+    source, before = one_tensor(out / "x"), (out / "x").read_bytes()
     source.chmod(0o4777)
     taken = taking.take(source, tmp_path / "taken")
     assert taken.read_bytes() == before and not source.exists()
@@ -31,7 +31,7 @@ def test_a_file_becomes_one_of_ours_and_the_workers_is_gone(out: Path, tmp_path:
 
 
 def test_a_descriptor_that_a_worker_keeps_changes_nothing_of_ours(out: Path, tmp_path: Path) -> None:
-    source = saved(out / "x")
+    source = one_tensor(out / "x")
     kept = os.open(source, os.O_RDWR)
     try:
         before = taking.take(source, tmp_path / "taken").read_bytes()
@@ -47,7 +47,7 @@ def test_a_descriptor_that_a_worker_keeps_changes_nothing_of_ours(out: Path, tmp
 @pytest.mark.parametrize("kind", ["link", "second name", "pipe", "folder", "nothing", "folder that is a link"])
 def test_what_is_no_file_of_its_own_is_not_taken_and_not_touched(kind: str, out: Path, tmp_path: Path) -> None:
     (tmp_path / "host").mkdir()
-    victim = saved(tmp_path / "host" / "x")
+    victim = one_tensor(tmp_path / "host" / "x")
     victim.chmod(0o600)
     if kind == "link":
         (out / "x").symlink_to(victim)
@@ -71,7 +71,7 @@ def test_a_file_is_copied_without_the_kernel(out: Path, tmp_path: Path, monkeypa
     def elsewhere(*_: int) -> int:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
-    before = saved(out / "x", count=1 << 22, values=os.urandom(1 << 24)).read_bytes()
+    before = one_tensor(out / "x", count=1 << 22, values=os.urandom(1 << 24)).read_bytes()
     monkeypatch.setattr(os, "copy_file_range", elsewhere)
     assert taking.take(out / "x", tmp_path / "taken").read_bytes() == before
 
@@ -81,23 +81,23 @@ def test_nothing_that_is_there_is_written_over(out: Path, tmp_path: Path) -> Non
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     for name in ("mine", "link"):
         with pytest.raises(FileExistsError):
-            taking.take(saved(out / "x"), tmp_path / name)
+            taking.take(one_tensor(out / "x"), tmp_path / name)
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_file_of_another_length_than_its_header_says_is_not_copied(out: Path, tmp_path: Path) -> None:
-    source = saved(out / "x")
+    source = one_tensor(out / "x")
     os.truncate(source, 1 << 42)
     for read in (tensors.read, lambda path: taking.show(path, tmp_path / "taken")):
         with pytest.raises(BadTensorFile, match="bytes whose header speaks of"):
             read(source)
         with pytest.raises(BadTensorFile):
-            read(saved(out / "short", count=1 << 40))
+            read(one_tensor(out / "short", count=1 << 40))
     assert not (tmp_path / "taken").exists()
 
 
 def test_the_copy_of_a_file_of_holes_takes_no_more_of_the_disk_than_it_does(out: Path, tmp_path: Path) -> None:
-    source = saved(out / "x", count=1 << 28)
+    source = one_tensor(out / "x", count=1 << 28)
     with source.open("r+b") as file:
         file.truncate(source.stat().st_size - 16 + (4 << 28))
         file.seek(1 << 29)
@@ -111,14 +111,14 @@ def test_the_copy_of_a_file_of_holes_takes_no_more_of_the_disk_than_it_does(out:
 
 
 def test_a_file_that_is_cut_short_after_it_was_opened_is_malformed_and_ends_nobody(out: Path) -> None:
-    source = saved(out / "x", count=1 << 18, values=bytes(1 << 20))
+    source = one_tensor(out / "x", count=1 << 18, values=bytes(1 << 20))
     leaf = tensors.read(source).leaves[0]
     os.truncate(source, 4096)
     for use in (lambda: leaf.raw, lambda: leaf.as_float(1 << 17, 1 << 18), lambda: leaf.same_bytes(leaf)):
         with pytest.raises(BadTensorFile, match="shorter"):
             use()
     assert not leaf.as_float(0, 8).any()
-    before = tensors.read(saved(out / "y"))
+    before = tensors.read(one_tensor(out / "y"))
     (out / "y").unlink()
-    saved(out / "y", values=bytes(16))
+    one_tensor(out / "y", values=bytes(16))
     assert bytes(before.leaves[0].raw) == VALUES, "nothing that is put in its place is read"

@@ -19,7 +19,7 @@ from sandbox.guest.wire import Channel
 from tests.evals.arena import Arena
 from tests.files import write_files
 from tests.sandbox.uncontained import OurUser
-from tests.tools.judging.saved import saved
+from tests.tools.judging.conftest import one_tensor
 from tools.judging.folders import HEADERS
 from tools.judging.open_referee import LEAST_DISK_BYTES
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
@@ -183,7 +183,7 @@ def test_no_room_for_a_result_is_a_full_disk(setting: Setting, tmp_path: Path, m
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with Worker(setting, Build("x", setting.guest)) as started:
-        saved(started.saved("x"))
+        one_tensor(started.saved("x"))
         monkeypatch.setattr(os, "copy_file_range", full)
         with pytest.raises(DiskFull):
             started.take("x", tmp_path / "x")
