@@ -16,7 +16,6 @@ MODEL = """
 import torch
 from torch import nn
 
-
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -28,7 +27,6 @@ class Block(nn.Module):
         mask = torch.full((x.shape[-2], x.shape[-2]), float("-inf")).triu(1)
         x = (scores + mask).softmax(-1) @ x.clone()
         return self.act(self.a(x)) * self.b(x)
-
 
 class Model(nn.Module):
     def __init__(self):

@@ -17,12 +17,10 @@ VICTIM = {victim!r}
 tensors = sys.modules["_ratchet_guest.tensors"]
 plain = tensors.save_flat
 
-
 def save_flat(path, *arguments, **keywords):
     plain(path, *arguments, **keywords)
     if path.endswith({ending!r}):
         {swap}
-
 
 tensors.save_flat = save_flat
 """
@@ -69,10 +67,8 @@ DESCRIBES = """
 wire = sys.modules["_ratchet_guest.wire"]
 send = wire.Channel.send
 
-
 def altered(self, told, *arguments):
     send(self, {{**({reply}), "nonce": told["nonce"]}} if "form" in told else told, *arguments)
-
 
 wire.Channel.send = altered
 """

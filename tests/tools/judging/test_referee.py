@@ -60,11 +60,9 @@ import os
 
 plain, calls = Model.forward, []
 
-
 def forward(self, *arguments):
     calls.append(1)
     return plain(self, *arguments) if len(calls) < 9 else os._exit(1)
-
 
 Model.forward = forward
 """
@@ -174,14 +172,12 @@ import time
 
 plain, seen = Model.forward, []
 
-
 def forward(self, rows):
     new = {new}
     if new not in seen:
         seen[:0] = [new]
         time.sleep(0.5)
     return plain(self, rows)
-
 
 Model.forward = forward
 """

@@ -14,7 +14,6 @@ def repeat_kv(x, n):
     b, h, t, d = x.shape
     return x[:, :, None].expand(b, h, n, t, d).reshape(b, h * n, t, d)
 
-
 def causal_mask(n, device):
     m = torch.ones(n, n, device=device)
     return m.tril()

@@ -14,11 +14,9 @@ from tools.rewrite import CannotRewrite, decisions
 BEFORE = """
 SHIFT = 0
 
-
 class Settings:
     def __init__(self):
         self.causal = True
-
 
 def packed(positions):
     first = positions[:, :1] - 1
@@ -27,10 +25,8 @@ def packed(positions):
         return None
     return (steps != 1).cumsum(-1)
 
-
 def make(x):
     return x
-
 
 def make_mask(settings, x, mask, positions):
     if mask is not None:

@@ -46,7 +46,6 @@ def turn(x):
     a, b = x.chunk(2, dim=-1)
     return torch.cat((-b, a), dim=-1)
 
-
 def spin(q, k, cos, sin):
     q = (q * cos) + (turn(q) * sin)
     return q, cos * k + turn(k) * sin

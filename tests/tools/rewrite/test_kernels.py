@@ -22,11 +22,9 @@ class Act(nn.Module):
     def forward(self, x):
         return F.silu(x)
 
-
 class OtherAct(Act):
     def forward(self, x):
         return F.silu(x)
-
 
 class Configured(nn.Module):
     def __init__(self, function):
@@ -36,7 +34,6 @@ class Configured(nn.Module):
     def forward(self, x):
         return self.function(x)
 
-
 class Gate(nn.Module):
     def __init__(self, act):
         super().__init__()
@@ -44,7 +41,6 @@ class Gate(nn.Module):
 
     def forward(self, x):
         return self.act(x) * x
-
 
 class Scale(nn.Module):
     def __init__(self, size):
@@ -59,7 +55,6 @@ class Scale(nn.Module):
         '''Not called a norm anywhere.'''
         {norm}
 
-
 def local(offset):
     class Local(Scale):
         def forward(self, h):
@@ -70,7 +65,6 @@ def local(offset):
             return F.silu(x * offset)
 
     return Local(16), LocalAct()
-
 
 def turn(x):
     a, b = x.chunk(2, dim=-1)

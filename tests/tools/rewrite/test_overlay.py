@@ -23,10 +23,8 @@ import torch
 from torch import nn
 from .scaling import SCALE
 
-
 class Base(nn.Module):
     pass
-
 
 class Attention(Base):
     def __init__(self, size):
