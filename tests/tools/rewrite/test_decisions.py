@@ -70,7 +70,10 @@ def outer(seen: Observation) -> decisions.Site:
 def test_it_is_decided_once_for_each_shape(tmp_path: Path) -> None:
     before = target(tmp_path)
     seen = before.observe()
-    assert only([s for s in decisions.find(seen) if s.detail["function"] == "packed"]).module_class == ""
+    inner = only([s for s in decisions.find(seen) if s.detail["function"] == "packed"])
+    assert inner.module_class == ""
+    with pytest.raises(CannotRewrite):  # it lacks what the outer one makes
+        decisions.rewrite(before.tree, inner)
     site = outer(seen)
     assert decisions.outputs(before.tree, site) == ["mask", "positions"]
     after = before.with_files(decisions.rewrite(before.tree, site))
@@ -104,13 +107,6 @@ def test_names_that_meet_in_the_new_function_stay_apart(tmp_path: Path) -> None:
     after = decided(before)
     assert "def _model_forward_mask(positions, past, x, mask, settings_):" in after.text()
     assert same_results(before, after)
-
-
-def test_the_inner_function_lacks_what_the_outer_one_makes(tmp_path: Path) -> None:
-    before = target(tmp_path)
-    inner = next(site for site in decisions.find(before.observe()) if site.detail["function"] == "packed")
-    with pytest.raises(CannotRewrite):
-        decisions.rewrite(before.tree, inner)
 
 
 TWICE = indent(changed("positions is None", "True"), "    ")

@@ -143,25 +143,20 @@ def test_library_code_is_changed_in_a_copy(tmp_path: Path, target: Path, library
     (tree / "first.py").write_text("import optimized\n" + SCRIPT)
     assert run(tree, library, "first.py").stdout.split("[")[1] == plain.stdout.split("[")[1]
 
-
-def test_host_and_guest_know_the_package_by_the_same_signs() -> None:
-    inside = guest.module("overlay")
-    assert (inside.PACKAGE, inside.MARK) == (overlay.PACKAGE, overlay.MARK)
-    assert all(text.startswith(overlay.MARK) for text in overlay.runtime("optimized/overlay/a.py").values())
-
-
-def test_copies_become_the_targets_own(tmp_path: Path, target: Path, library: Path, seen: Observation) -> None:
-    view = overlay.view(target, "bench.py", seen, tmp_path / "view")
-    candidates, _ = proposed(target, view, "fuse_projections")
-    tree = patched(target, candidates[0].diff, tmp_path / "patched")
     then = observed(tree, library)
     frame = then.attention[0].frames[0]
     assert (frame.file, frame.third_party) == ("optimized/overlay/layerlib.layers.py", False)
     assert frame.module == "layerlib.layers"
     again = overlay.view(tree, "bench.py", then, tmp_path / "view-again")
-    assert again.copies == {}
+    assert again.copies == {}, "the copy is the target's own from then on"
     further, reason = proposed(tree, again, "compile_model")
     assert [c.title for c in further] == ["Compile Attention (default settings)"], reason
+
+
+def test_host_and_guest_know_the_package_by_the_same_signs() -> None:
+    inside = guest.module("overlay")
+    assert (inside.PACKAGE, inside.MARK) == (overlay.PACKAGE, overlay.MARK)
+    assert all(text.startswith(overlay.MARK) for text in overlay.runtime("optimized/overlay/a.py").values())
 
 
 @pytest.mark.parametrize(
