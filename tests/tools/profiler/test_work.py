@@ -22,6 +22,10 @@ def op(name: str, operands: str, values: str = "") -> Op:
 
 
 PATCHES, HEADS = "f32x3x224x224 f768x3x16x16 f768", "b1x8x32x64 b1x2x48x64 b1x2x48x64"
+SHARED = op("scaled_dot_product_attention", HEADS, "; ; ; ; 0.; False; ; True")
+CAUSAL = op("_scaled_dot_product_flash_attention", HEADS, "; ; ; 0.; True; False; ")
+PATCHED = op("convolution", PATCHES, "; ; ; [16, 16]; [0, 0]; [1, 1]; False; [0, 0]; 1")
+GROUPED = op("cudnn_convolution", "b2x8x20x30 b6x4x3x3", "; ; [2]; [2, 1]; [2, 2]; 2; False; False; True")
 # bytes, FLOP
 KNOWN = [
     (op("mm", "b128x64 b64x32"), 2 * (128 * 64 + 64 * 32 + 128 * 32), 2 * 128 * 64 * 32),
@@ -29,28 +33,12 @@ KNOWN = [
     (op("bmm", "b4x8x16 b4x16x32"), 2 * 4 * (8 * 16 + 16 * 32 + 8 * 32), 2 * 4 * 8 * 16 * 32),
     (op("linear", "f2x3x64 f32x64"), 4 * (6 * 64 + 64 * 32 + 6 * 32), 2 * 6 * 64 * 32),
     # key and value heads that are shared are read once
-    (
-        op("scaled_dot_product_attention", HEADS, "; ; ; ; 0.; False; ; True"),
-        2 * (8 * 32 * 128 + 2 * 48 * 128),
-        2 * 8 * 32 * 48 * 128,
-    ),
+    (SHARED, 2 * (8 * 32 * 128 + 2 * 48 * 128), 2 * 8 * 32 * 48 * 128),
     # the first row sees one column, the last as many as there are rows
-    (
-        op("_scaled_dot_product_flash_attention", HEADS, "; ; ; 0.; True; False; "),
-        2 * (8 * 32 * 128 + 2 * 32 * 128),
-        2 * 8 * sum(range(1, 33)) * 128,
-    ),
-    (
-        op("convolution", PATCHES, "; ; ; [16, 16]; [0, 0]; [1, 1]; False; [0, 0]; 1"),
-        4 * (32 * 3 * 224**2 + 768 * 3 * 16**2 + 32 * 768 * 14**2),
-        2 * 32 * 14**2 * 768 * 3 * 16**2,
-    ),
+    (CAUSAL, 2 * (8 * 32 * 128 + 2 * 32 * 128), 2 * 8 * sum(range(1, 33)) * 128),
+    (PATCHED, 4 * (32 * 3 * 224**2 + 768 * 3 * 16**2 + 32 * 768 * 14**2), 2 * 32 * 14**2 * 768 * 3 * 16**2),
     # five wide with its gaps, so that padding by two keeps 30 columns; of 20 rows every other is left
-    (
-        op("cudnn_convolution", "b2x8x20x30 b6x4x3x3", "; ; [2]; [2, 1]; [2, 2]; 2; False; False; True"),
-        2 * (2 * 8 * 20 * 30 + 6 * 4 * 9 + 2 * 6 * 10 * 30),
-        2 * 2 * 6 * 10 * 30 * 4 * 9,
-    ),
+    (GROUPED, 2 * (2 * 8 * 20 * 30 + 6 * 4 * 9 + 2 * 6 * 10 * 30), 2 * 2 * 6 * 10 * 30 * 4 * 9),
     (op("add", "f4x1x8 f3x8"), 4 * (32 + 24 + 96), 96),
     (op("mul_", "f16 f"), 4 * (16 + 1 + 16), 16),
     # what is written to is among the operands, and is not read
