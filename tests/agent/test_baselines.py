@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
@@ -19,7 +18,6 @@ import pytest
 from agent.guard import Stopped
 from agent.records import measurements
 from agent.records.measurements import SessionStart
-from agent.reporting.progress import Event, Judging
 from agent.steps import profile_baseline
 from tests.agent.one_context import one_context
 from tests.tools.judging.compared import compared
@@ -30,7 +28,6 @@ from tools.judging.measure import ComparisonRequest, Measured
 from tools.judging.own_tests import OwnTests
 from tools.judging.worker import Build, WorkerFault
 
-MODES = ("default", "reduce-overhead", "max-autotune")
 PRISTINE = Build("pristine", Path("/nowhere"))
 FAULTS = {0.0: "compiles_again", -1.0: "hangs", -2.0: "died"}  # of a mode, in place of its gain
 
@@ -71,19 +68,15 @@ class Referee:
 
 
 def measured(
+    run_dir: Path,
     gains: Mapping[str, float],
     wrong: tuple[str, ...] = (),
-    run_dir: Path | None = None,
     end_running: Callable[[], None] = lambda: None,
     later: Sequence[Callable[[Any], object]] = (),
     rocm: bool = False,
-    tell: Callable[[Event], object] = lambda event: None,
 ) -> tuple[SessionStart, Referee]:
     referee = Referee(gains, wrong)
-    if run_dir is None:
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "session").mkdir()
-            return measured(gains, wrong, Path(folder), end_running, later, rocm, tell)
+    (run_dir / "session").mkdir(parents=True, exist_ok=True)
     builds = {mode: Build(mode, Path("/nowhere")) for mode in gains}
     ctx = one_context(
         run_dir=run_dir,
@@ -94,7 +87,7 @@ def measured(
         pristine_checked=lambda: Checked(Finding(None, ""), PRISTINE),
         workload=SimpleNamespace(fits=lambda copies: True),
         platform=SimpleNamespace(device="cuda", rocm=rocm),
-        progress=SimpleNamespace(emit=tell),
+        progress=SimpleNamespace(emit=lambda event: None),
         say=lambda *said: None,
         end_running=end_running,
         subject="",
@@ -107,60 +100,67 @@ def measured(
     return measurements.session_start(run_dir) or found, referee
 
 
-def test_only_what_is_near_the_best_in_a_screen_is_measured_in_full() -> None:
-    found, referee = measured({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 5.2})
-    assert set(found.compile) == {"reduce-overhead", "max-autotune"}
-    assert set(found.compile_screened) == {"default"} and found.best_compile() == "max-autotune"
-    assert referee.asked[1:] == [("baselines", ["max-autotune", "reduce-overhead"])]
-    assert len(found.compile_screened["default"].log_ratios) < len(found.compile["max-autotune"].log_ratios)
+@pytest.mark.parametrize(
+    ("gains", "in_full", "only_screened"),
+    [
+        ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 5.2}, ["max-autotune", "reduce-overhead"], "default"),
+        ({"default": 1.05, "max-autotune": 1.001}, ["default"], "max-autotune"),  # it may not pay
+        ({"default": 0.8, "max-autotune": 0.7}, ["default"], "max-autotune"),
+        ({"default": 3.0}, ["default"], None),
+        ({}, [], None),
+    ],
+)
+def test_only_what_is_near_the_best_in_a_screen_is_measured_in_full_and_one_mode_needs_no_screen(
+    gains: dict[str, float], in_full: list[str], only_screened: str | None, tmp_path: Path
+) -> None:
+    found, referee = measured(tmp_path, gains)
+    screens = [("baselines screened", sorted(gains))] if only_screened else []
+    assert referee.asked == screens + [("baselines", in_full)] * bool(gains)
+    assert sorted(found.compile) == in_full and found.best_compile() == max(gains, key=gains.__getitem__, default="")
+    if only_screened:
+        assert len(found.compile_screened[only_screened].log_ratios) < len(found.compile[in_full[0]].log_ratios)
 
 
-def test_a_run_that_goes_on_screens_no_modes_again(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_screens_no_modes_again_and_knows_what_broke_the_graphs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     gains = {"default": 5.1, "max-autotune": 5.2}
-    (tmp_path / "session").mkdir()
-    first, _ = measured(gains, run_dir=tmp_path)
-    again, referee = measured(gains, run_dir=tmp_path)
-    assert again == first and [purpose for purpose, _ in referee.asked] == ["baselines"]
+    assert measured(tmp_path / "uncounted", gains)[0].compile_breaks is None
+    with monkeypatch.context() as counted:
+        counted.setattr(Referee, "fill", lambda self, build: replace(build, graph_breaks=len(build.key)))
+        first, _ = measured(tmp_path / "run", gains)
+    again, referee = measured(tmp_path / "run", gains)  # of caches that were kept nobody counts it again
+    assert again == first and again.compile_breaks == 12
+    assert [purpose for purpose, _ in referee.asked] == ["baselines"]
 
 
-def test_a_run_that_goes_on_knows_what_broke_the_graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of caches that were kept nobody counts it again."""
-    gains = {"default": 5.1, "max-autotune": 5.2}
-    (tmp_path / "session").mkdir()
-    assert measured(gains)[0].compile_breaks is None
-    monkeypatch.setattr(Referee, "fill", lambda self, build: replace(build, graph_breaks=len(build.key)))
-    assert [measured(gains, run_dir=tmp_path)[0].compile_breaks for _ in range(2)] == [12, 12]
-    monkeypatch.setattr(Referee, "fill", lambda self, build: build)
-    assert measured(gains, run_dir=tmp_path)[0].compile_breaks == 12
-
-
-def test_a_best_mode_that_plainly_pays_is_measured_in_full_when_nothing_was_kept() -> None:
+@pytest.mark.parametrize(("wrong", "confirmed"), [((), "max-autotune"), (("max-autotune",), "default")])
+def test_a_best_mode_that_plainly_pays_is_measured_in_full_when_nothing_was_kept_and_the_next_where_it_is_wrong(
+    wrong: tuple[str, ...], confirmed: str, tmp_path: Path
+) -> None:
     gains = {"default": 2.0, "max-autotune": 5.2}
-    found, referee = measured(gains)
+    found, referee = measured(tmp_path / "first", gains, wrong)
     assert found.compile == {} and found.best_compile() == "max-autotune" and found.compile_pays(0.02)
     assert [purpose for purpose, _ in referee.asked] == ["baselines screened"]
-    found, referee = measured(gains, later=[profile_baseline.confirm_best] * 2)
-    assert set(found.compile) == {"max-autotune"} and set(found.compile_screened) == {"default"}
-    assert referee.asked[1:] == [("baselines", ["max-autotune"])], "once"
-
-
-@pytest.mark.parametrize("gains", [{"default": 1.05, "max-autotune": 1.001}, {"default": 0.8, "max-autotune": 0.7}])
-def test_one_that_may_not_pay_is_measured_in_full_at_once(gains: dict[str, float]) -> None:
-    assert set(measured(gains)[0].compile) == {"default"}
+    found, referee = measured(tmp_path / "whole", gains, wrong, later=[profile_baseline.confirm_best] * 2)
+    assert set(found.compile) == {confirmed}
+    assert set(found.compile_screened) == (set() if wrong else {"default"})
+    assert found.compile_failed == dict.fromkeys(wrong, "its outputs are wrong")
+    assert [modes for _, modes in referee.asked[1:]] == [["max-autotune"], *([["default"]] if wrong else [])], "once"
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_it_is_taken_from_beside_the_whole_stack(fails: bool) -> None:
+def test_it_is_taken_from_beside_the_whole_stack(fails: bool, tmp_path: Path) -> None:
     def whole(ctx: Any) -> None:
         request = ComparisonRequest("whole stack", PRISTINE, {"stack": PRISTINE, "max-autotune": PRISTINE}, bool)
         mode = compared([1.6] * 6, broken="it died" if fails else "")
         beside = Measured({"stack": request.blank("stack"), "max-autotune": mode})
         session = measurements.session_start(ctx.run_dir)
         assert session is not None
-        ctx.referee.asked.append(("whole stack", []))
+        ctx.referee.asked.append(("whole stack", []))  # whose outputs are looked at
         assert profile_baseline.take_beside(ctx, session, "max-autotune", beside) is not fails
 
-    found, _ = measured({"default": 2.0, "max-autotune": 5.2}, later=[whole])
+    found, _ = measured(tmp_path, {"default": 2.0, "max-autotune": 5.2}, later=[whole])
     assert set(found.compile) == (set() if fails else {"max-autotune"})
     assert found.compile_failed == ({"max-autotune": "it died"} if fails else {})
     assert found.best_compile() == ("default" if fails else "max-autotune")
@@ -174,21 +174,21 @@ def test_it_is_taken_from_beside_the_whole_stack(fails: bool) -> None:
         ({"default": 5.15, "max-autotune": 5.2}, False, False),
         ({"default": 5.2, "max-autotune": 2.0}, False, False),
         ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 1.2}, False, True),
-        ({"default": 2.0, "max-autotune": 5.0}, True, True),
         ({"default": 5.0, "reduce-overhead": 5.05}, False, False),
         ({"max-autotune": 5.2}, False, False),
-        ({"reduce-overhead": 5.0}, False, False),
         ({"default": 5.2}, False, False),
     ],
 )
 def test_tuning_pays_where_it_beats_every_other_mode_and_recording_where_it_beats_one_that_does_not_record(
-    gains: dict[str, float], tuning: bool, recording: bool
+    gains: dict[str, float], tuning: bool, recording: bool, tmp_path: Path
 ) -> None:
-    found = measured(gains)[0]
+    found = measured(tmp_path, gains)[0]
     assert (found.tuning_pays(delta=0.02), found.recording_pays(delta=0.02)) == (tuning, recording)
 
 
-def test_who_stops_while_modes_compile_gets_what_they_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_stops_while_modes_compile_gets_what_they_have_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Not all of it: their processes are ended first, and what has not begun does not begin."""
     begun, ended_ours, put_away = threading.Event(), threading.Event(), list[str]()
 
@@ -210,32 +210,15 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(monkeypatch: pyt
     monkeypatch.setattr(profile_baseline, "wait", wait)
     monkeypatch.setattr(profile_baseline, "_side_by_side", lambda ctx, builds: 1)
     with pytest.raises(Stopped):
-        measured({"default": 2.0, "max-autotune": 5.2}, end_running=ended_ours.set)
+        measured(tmp_path, {"default": 2.0, "max-autotune": 5.2}, end_running=ended_ours.set)
     assert put_away == ["max-autotune"]
 
 
 @pytest.mark.parametrize("rocm", [False, True])
-def test_each_mode_is_told_of_when_it_is_compiled(monkeypatch: pytest.MonkeyPatch, rocm: bool) -> None:
-    """Tuning takes minutes, in which nothing else is said."""
-    told, first_told = list[str](), threading.Event()
-
-    def fill(self: Referee, build: Build) -> Build:
-        assert build.key == "default" or first_told.wait(60)
-        return build
-
-    def tell(event: Event) -> None:
-        if isinstance(event, Judging) and event.unit == "modes":
-            told.append(f"{event.phase}, {event.done} of {event.of}")
-            first_told.set()
-
-    monkeypatch.setattr(Referee, "fill", fill)
-    measured({"default": 2.0, "max-autotune-no-cudagraphs": 5.2}, rocm=rocm, tell=tell)
-    assert told == ["compiling: default done, 1 of 2", "compiling: max-autotune-no-cudagraphs done, 2 of 2"]
-
-
-@pytest.mark.parametrize("rocm", [False, True])
-def test_on_rocm_tuning_begins_when_all_else_is_compiled(monkeypatch: pytest.MonkeyPatch, rocm: bool) -> None:
-    said, tuning = [], threading.Event()  # type: ignore[var-annotated]
+def test_on_rocm_tuning_begins_when_all_else_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, rocm: bool, tmp_path: Path
+) -> None:
+    said, tuning = list[str](), threading.Event()
 
     def fill(self: Referee, build: Build) -> Build:
         if build.key.startswith("max-autotune"):
@@ -246,22 +229,10 @@ def test_on_rocm_tuning_begins_when_all_else_is_compiled(monkeypatch: pytest.Mon
         return build
 
     monkeypatch.setattr(Referee, "fill", fill)
-    found, _ = measured({"default": 2.0, "reduce-overhead": 1.5, "max-autotune-no-cudagraphs": 5.2}, rocm=rocm)
+    gains = {"default": 2.0, "reduce-overhead": 1.5, "max-autotune-no-cudagraphs": 5.2}
+    found, _ = measured(tmp_path, gains, rocm=rocm)
     assert sorted(said) == ["default", "reduce-overhead"] and found.best_compile() == "default"
     assert found.compile_failed == {"max-autotune-no-cudagraphs": "it never answers"} and not found.compile_endless
-
-
-def test_when_the_best_is_wrong_the_next_best_is_measured() -> None:
-    later = [profile_baseline.confirm_best]
-    found, _ = measured({"default": 2.0, "max-autotune": 5.2}, wrong=("max-autotune",), later=later)
-    assert set(found.compile) == {"default"} and found.compile_screened == {}
-    assert found.compile_failed == {"max-autotune": "its outputs are wrong"}
-
-
-@pytest.mark.parametrize("gains", [{}, {"default": 3.0}])
-def test_what_stands_alone_needs_no_screen(gains: dict[str, float]) -> None:
-    found, referee = measured(gains)
-    assert set(found.compile) == set(gains) and len(referee.asked) == len(gains)
 
 
 @pytest.mark.parametrize(
@@ -274,8 +245,10 @@ def test_what_stands_alone_needs_no_screen(gains: dict[str, float]) -> None:
         ({"default": 0.0, "max-autotune": -2.0}, False),
     ],
 )
-def test_what_compiles_itself_without_an_end_is_not_timed(gains: dict[str, float], endless: bool) -> None:
-    found, referee = measured(gains)
+def test_what_compiles_itself_without_an_end_is_not_timed(
+    gains: dict[str, float], endless: bool, tmp_path: Path
+) -> None:
+    found, referee = measured(tmp_path, gains)
     assert found.compile_endless is endless
     assert set(found.compile_failed) == {mode for mode, gain in gains.items() if gain in FAULTS}
     assert all("default" not in candidates for _, candidates in referee.asked)

@@ -21,9 +21,7 @@ from agent.reporting.progress import Progress
 from agent.step_names import STEPS
 from sandbox.choose import Agree
 from sandbox.errors import SandboxUnavailable
-
-ROOT = Path(__file__).resolve().parents[2]
-
+from tests.agent.whole_runs import ROOT, Terminal
 
 RUN = "run --target repo --entry bench.py"
 
@@ -76,22 +74,6 @@ def test_every_option_of_a_run_arrives(started: list[RunConfig], tmp_path: Path)
     }
 
 
-def test_help_states_the_defaults_that_hold(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["run", "--help"])
-    told = " ".join(capsys.readouterr().out.split())
-    defaults = {name: field.default for name, field in RunConfig.model_fields.items()}
-    for name, says in (
-        ("time_limit_s", "start of the entry, in seconds (default: {:.0f})"),
-        ("threads", "cores of a timed process (default: {})"),
-        ("sandbox", "which contains nothing (default: {})"),
-        ("attempts", "judge in one step (default: {})"),
-        ("tokens", "tokens to spend on models (default: {})"),
-        ("tool_calls", "for one candidate (default: {})"),
-    ):
-        assert says.format(defaults[name]) in told
-
-
 def options_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Of a command and of those below it."""
     for action in parser._actions:
@@ -126,6 +108,12 @@ def test_each_option_is_one_line_of_help() -> None:
         ("profile --target repo --entry b.py --html nowhere/p.html", "there is no folder nowhere to write to"),
         ("profile --target repo --entry b.py --json .", ". is a folder"),
         ("skills export --output file/all.json", "there is no folder file to write to"),
+        ("image build moon", "invalid choice"),
+        ("image build cpu --arg TORCH", "is not NAME=VALUE"),
+        ("image build cpu --tag Upper:1", "is no name for an image"),
+        ("image build cpu --tag no-tag", "is no name for an image"),
+        ("image build cpu --arg UNHEARD=of", "there is no argument UNHEARD"),
+        ("image build --for nowhere", "there is no folder nowhere"),
     ],
 )
 def test_a_value_that_cannot_be_is_wrong_usage_before_any_work(
@@ -148,11 +136,6 @@ def test_a_run_started_inside_the_target_keeps_its_files_elsewhere(
     monkeypatch.chdir(tmp_path / "repo" / "deep")
     assert cli.main(["run", "--target", "..", "--entry", "bench.py"]) == 0
     assert started[0].runs_dir == tmp_path / "state" / "ratchet" / "runs"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def nothing_contains(config: RunConfig, agree: Agree) -> RunConfig:

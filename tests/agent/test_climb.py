@@ -1,4 +1,4 @@
-"""What is tried next, and a candidate whose kernels have a fault, which is judged by that."""
+"""What is tried next, and what of earlier attempts is used again."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ import pytest
 
 from agent import climb
 from agent.builds import HANDED_ON_BYTES, Builds
-from agent.proposals import Proposals
 from agent.records.attempts import Attempt, Attempts
-from agent.reporting.progress import Progress
-from agent.state import RunState
 from agent.step_names import STEPS
 from tests.agent.one_context import one_context
 from tests.files import write_files
@@ -26,45 +23,10 @@ from tools.judging.correctness import Finding
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
 
-STATE: RunState = {"attempt": "write_kernels-1"}
-NAMED = SimpleNamespace(step="write_kernels", shown="RMSNorm in Triton", timed_with="")
-
 
 def builds(scratch: Path, **given: Any) -> Builds:
     made = dict.fromkeys(("config", "workload", "referee", "rules", "records", "display"))
     return Builds(scratch=scratch, **{**made, **given})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("looked", "verdict"),
-    [
-        (Looked(faults=("k on gfx942: 12 vector registers are spilled",)), "broken"),
-        (Looked(looked_at=("k on gfx942: 64 registers",)), ""),
-        (Looked(not_looked_at=("k.py",)), ""),
-    ],
-)
-def test_a_fault_of_a_kernel_ends_the_attempt_before_it_is_run_and_what_was_looked_at_is_evidence(
-    looked: Looked, verdict: str
-) -> None:
-    saved, checked = list[Verdict](), list[Finding]()
-
-    def check(attempt: object) -> Checked:
-        checked.append(Finding(None, ""))
-        return Checked(checked[-1], Build("k", Path("/nowhere")))
-
-    attempts = SimpleNamespace(
-        load=lambda name: SimpleNamespace(id=name, candidate=NAMED),
-        save_verdict=lambda name, verdict: saved.append(verdict),
-    )
-    config = SimpleNamespace(steps=STEPS)
-    ctx = one_context(
-        attempts=attempts, subject="", looked_at_kernels=lambda attempt: looked, checked=check, config=config
-    )
-    assert climb.verify(STATE, ctx) == {"verdict": verdict}
-    assert (len(checked), len(saved)) == ((0, 1) if verdict else (1, 0))
-    evidence = saved[0].evidence["correctness"] if saved else checked[0].evidence
-    assert evidence["kernels"] == looked.evidence()
-    assert not saved or "12 vector registers are spilled" in saved[0].reason
 
 
 @pytest.mark.parametrize(
@@ -101,38 +63,6 @@ def test_what_the_stack_has_compiled_is_handed_on_but_where_compiling_is_judged(
         build = made.candidate(attempt)
         assert isinstance(build, Build) and build.cache is None and build.handed_on == expected
         made.forget(attempt)
-
-
-@pytest.mark.parametrize(("name", "stays"), [("kept", True), ("right", True), ("neutral", False), ("broken", False)])
-def test_the_tree_of_an_attempt_goes_when_it_is_given_up(tmp_path: Path, name: str, stays: bool) -> None:
-    tree = write_files(tmp_path / "trees" / "write_kernels-1", {"a.py": ""})
-    attempt = SimpleNamespace(id="write_kernels-1", candidate=NAMED, below=())
-    verdict = SimpleNamespace(name=name, reason="", speedup=None)
-    attempts = SimpleNamespace(load=lambda name: attempt, verdict=lambda name: verdict)
-    ledger = SimpleNamespace(stacked=list)
-    ctx = one_context(attempts=attempts, add=lambda *_: None, ledger=ledger, progress=Progress())
-    ctx.builds = builds(tmp_path)
-    assert climb.decide(STATE, ctx) == {"verdict": name}
-    assert tree.exists() == stays
-
-
-def test_what_was_seen_of_a_base_goes_when_another_is_looked_at(tmp_path: Path) -> None:
-    def seen(commit: str) -> Path:
-        return write_files(tmp_path / "trees" / f"view-{commit}", {"a.py": ""})
-
-    ctx = one_context(
-        _observed={},
-        _seen=seen,
-        stack=SimpleNamespace(top="top"),
-        subject="",
-        say=lambda *_: None,
-        scratch=tmp_path,
-        base=lambda below: below[0] if below else "top",
-    )
-    for below in ((), ("one",), ("two",)):
-        Proposals.view(ctx, below)
-    assert {tree.name for tree in (tmp_path / "trees").iterdir()} == {"view-top", "view-two"}
-    assert all((tree / "a.py").exists() for tree in map(Proposals.view, [ctx] * 2, [(), ("one",)]))
 
 
 def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,11 +112,12 @@ def uncontained(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 @pytest.fixture(scope="module", params=["docker", "bwrap"])
-def ran(request: pytest.FixtureRequest, target: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
-    yield walk(request.param, target, tmp_path_factory.mktemp(request.param))
+def ran(request: pytest.FixtureRequest, target: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return walk(request.param, target, tmp_path_factory.mktemp(request.param))
 
 
-def test_the_run_comes_out_as_without_containment_and_leaves_nothing(ran: Ran, uncontained: Ran) -> None:
+@pytest.mark.guard("agent secrets")
+def test_the_run_comes_out_as_without_containment_and_leaves_nothing_and_no_secret(ran: Ran, uncontained: Ran) -> None:
     assert ran.kept and ran.kept == uncontained.kept
     found = report.read(ran.run_dir).sandbox
     assert (found.provider, found.contained) == (ran.provider, True)
@@ -124,21 +125,17 @@ def test_the_run_comes_out_as_without_containment_and_leaves_nothing(ran: Ran, u
     assert truths(ran) == truths(uncontained) == {"float64"}, "a worker that cannot read all it needs gets less"
     assert not (ran.run_dir / "sandbox").exists() and not (ran.run_dir / "work").exists()
     assert str(ran.run_dir) not in (inspected("--filter", "label=ratchet.agent") if ran.provider == "docker" else "")
-
-
-def truths(ran: Ran) -> set[str]:
-    attempts = report.read(ran.run_dir).attempts
-    return {each.evidence["correctness"]["truth"] for each in attempts if "correctness" in each.evidence}
-
-
-@pytest.mark.guard("agent secrets")
-def test_no_file_of_the_run_and_no_container_holds_a_secret(ran: Ran) -> None:
     files = [path for path in ran.run_dir.rglob("*") if path.is_file()]
     assert {"ledger.jsonl", "report.json", "checkpoint.sqlite", "run.json"} <= {path.name for path in files}
     assert [path for path in files if LEAKY.search(path.read_bytes())] == []
     assert not LEAKY.search(ran.said.encode())
     assert ran.provider != "docker" or any(ran.inspected), "no container was seen"
     assert [told for told in ran.inspected if LEAKY.search(told.encode())] == []
+
+
+def truths(ran: Ran) -> set[str]:
+    attempts = report.read(ran.run_dir).attempts
+    return {each.evidence["correctness"]["truth"] for each in attempts if "correctness" in each.evidence}
 
 
 def test_an_engine_that_goes_away_ends_the_run_with_one_message_and_it_can_be_resumed(

@@ -135,16 +135,11 @@ def test_each_problem_comes_with_its_fix_and_a_key_is_never_shown(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-never-shown")
     monkeypatch.setattr(doctor, "LITTLE_DISK", 1 << 60)
+    room = SimpleNamespace(f_flag=os.ST_NOEXEC, f_frsize=1 << 20, f_blocks=1 << 20, f_bfree=1 << 20, f_bavail=1 << 20)
+    monkeypatch.setattr(os, "statvfs", lambda folder: room)
     assert check(provider="local", python=Path("/usr/bin/python3")) == 0
     told = capsys.readouterr().out
     assert f"there is no container engine at {tmp_path}/nobody.sock" in told and "Fix: Start it" in told
     assert "--runs-dir" in told and "has no torch" in told and "Fix: --python" in told
+    assert "mounted noexec" in told and "TMPDIR" in told
     assert "local: uncontained" in told and "a key is set" in told and "never-shown" not in told
-
-
-def test_a_folder_that_may_hold_no_programs_is_told_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = SimpleNamespace(f_flag=os.ST_NOEXEC, f_frsize=1 << 20, f_blocks=1 << 20, f_bfree=1 << 20, f_bavail=1 << 20)
-    monkeypatch.setattr(os, "statvfs", lambda folder: room)
-    told = [text for _, text in doctor._machine()]
-    assert any("mounted noexec" in line for line in told)
-    assert any("Fix: " in line and "TMPDIR" in line for line in told)

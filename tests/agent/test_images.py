@@ -14,18 +14,14 @@ from typing import Any
 import pytest
 
 from agent import cli
-from agent.errors import Declined, WrongUsage
+from agent.errors import Declined
 from sandbox.docker import images
 from sandbox.errors import ImageBuildFailed, ImageUnusable
+from tests.agent.whole_runs import Terminal
 from tests.files import write_files
 from tests.local_image import TORCH, Images
 
 Target = Callable[[str], Path]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(autouse=True)
@@ -113,32 +109,22 @@ def test_without_a_yes_nothing_is_done(
     name = local_images.name("never")
     assert image("build", "--for", folder, "--base", local_images.bare, "--tag", name) == Declined.exit_status
     told = capsys.readouterr().err
-    assert f"from pip's default index, {index}" in told and "--yes allows it" in told
+    assert f"from pip's default index, {index}" in told and "--yes allows it" in told and "build scripts" in told
     assert image("build", "cpu", "--base", local_images.bare, "--tag", name) == Declined.exit_status
     assert "a C++ compiler, if the base has none" in capsys.readouterr().err
     assert not local_images.engine.has_image(name)
 
 
-@pytest.mark.parametrize("answer", ["n\n", "", "what?\n"])
-def test_a_person_who_says_no_is_heard(
-    answer: str, local_images: Images, target: Target, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("answer", ["y\n", "n\n", "", "what?\n"])
+def test_a_person_is_asked_and_heard(
+    answer: str, local_images: Images, pretend: Callable[..., tuple[str, Asked]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = Terminal()
+    said, (_, asked) = Terminal(), pretend()
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     monkeypatch.setattr(sys, "stderr", said)
-    assert image("build", "--for", target("numpy\n"), "--base", local_images.bare) == Declined.exit_status
-    assert "build scripts" in said.getvalue() and "Go on? [y/N]" in said.getvalue()
-
-
-def test_a_person_who_says_yes_is_heard(
-    local_images: Images, pretend: Callable[..., tuple[str, Asked]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, asked = pretend()
-    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    assert image("build", "cpu", "--base", local_images.bare, "--arg", "TORCH=2.13.0") == 0
-    ((_, how),) = asked
-    assert (how["network"], how["args"]) == (True, {"TORCH": "2.13.0"})
+    status = image("build", "cpu", "--base", local_images.bare, "--arg", "TORCH=2.13.0")
+    assert status == (0 if answer == "y\n" else Declined.exit_status) and "Go on? [y/N]" in said.getvalue()
+    assert [(how["network"], how["args"]) for _, how in asked] == [(True, {"TORCH": "2.13.0"})] * (answer == "y\n")
 
 
 def test_arguments_go_to_the_image_that_takes_them(
@@ -151,34 +137,6 @@ def test_arguments_go_to_the_image_that_takes_them(
     assert (first, of_kind["args"], of_kind["network"]) == ("rocm", {"COMPILER": "no"}, False)
     index = {"PIP_INDEX_URL": "http://index.example"}
     assert (second, of_target["base"], of_target["args"]) == (folder, name, index)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["moon"], "invalid choice"),
-        (["cpu", "--arg", "TORCH"], "is not NAME=VALUE"),
-        (["cpu", "--tag", "Upper Case:1"], "is no name for an image"),
-        (["cpu", "--tag", "no-tag"], "is no name for an image"),
-        (["cpu", "--arg", "UNHEARD=of"], "there is no argument UNHEARD"),
-        (["--for", "nowhere"], "there is no folder nowhere"),
-    ],
-)
-def test_what_cannot_be_is_wrong_usage(
-    options: list[str],
-    said: str,
-    local_images: Images,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    try:
-        status = image("build", *options)
-    except SystemExit as end:
-        status = end.code
-    assert status == WrongUsage.exit_status
-    assert said in capsys.readouterr().err
 
 
 def test_errors_have_statuses_of_their_own(local_images: Images, target: Target) -> None:

@@ -58,14 +58,6 @@ def test_one_kernel_on_one_architecture_is_shown_in_full(capsys: pytest.CaptureF
     assert "mfma_f32_32x32x8_bf16" in shown and "instead of" in shown
 
 
-def test_several_architectures_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isa(f"{KERNELS}:scattered", "--arch", "gfx942,gfx90a", "--arch", "gfx1100") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines if line.startswith("gfx")] == ["gfx942", "gfx90a", "gfx1100"]
-    assert all(len(line) <= WIDTH for line in lines)
-    assert any("gfx942, gfx90a: coalescing: 4 of 4 loads" in line for line in lines)
-
-
 def test_all_of_it_can_be_had_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert isa(f"{KERNELS}:softmax", "--arch", "all", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -114,19 +106,11 @@ def test_what_is_asked_for_wrongly_is_said_in_one_message(
     assert says in said and len(said.splitlines()) <= 2
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("{", "JSON"),
-        ('{"warps": 4}', "warps"),
-    ],
-)
-def test_a_description_of_another_form_is_refused(
-    content: str, says: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_files(folder, {"signature.json": content})
-    assert isa(folder / "kernels.py", "--signature", folder / "signature.json") == 2
-    assert "--signature" in (said := capsys.readouterr().err) and says in said
+def test_a_description_of_another_form_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content, says in (("{", "JSON"), ('{"warps": 4}', "warps")):
+        write_files(folder, {"signature.json": content})
+        assert isa(folder / "kernels.py", "--signature", folder / "signature.json") == 2
+        assert "--signature" in (said := capsys.readouterr().err) and says in said
 
 
 def test_what_is_no_kernel_is_not_described_or_does_not_compile_is_told(

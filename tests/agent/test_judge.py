@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 from agent import cli, judge
 from agent.judge import NOT_KEPT
-from sandbox.errors import DeviceBusy
 from tests.agent.llm.test_model_run import TARGET
 from tests.agent.synthetic_clock import SyntheticClock
 from tests.files import write_files
@@ -75,18 +73,6 @@ def test_a_change_is_verified_as_a_patch_or_as_a_folder(
     folder = write_files(tmp_path / "other", {"bench.py": WRONG})
     assert asked("verify", tmp_path, folder) == NOT_KEPT
     assert capsys.readouterr().out.startswith("wrong: ")
-
-
-def test_what_is_told_of_the_machine_is_shown(
-    tmp_path: Path, patches: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def telling(config: object, place: Path, owned: object, say: Callable[[str], None]) -> None:
-        say("the card is shared")
-        raise DeviceBusy("no further")
-
-    monkeypatch.setattr(judge.running, "sandbox_for", telling)
-    assert asked("verify", tmp_path, patches["faster"]) == DeviceBusy.exit_status
-    assert "the card is shared" in capsys.readouterr().err
 
 
 def test_what_cannot_be_applied_is_said(tmp_path: Path, patches: dict[str, Path], capsys: Any) -> None:

@@ -14,7 +14,6 @@ from agent.repository.stack import StackCommit
 from tests.agent.one_context import one_context
 from tests.tools.judging.compared import compared
 from tools.errors import IncumbentFails
-from tools.judging.comparison import Comparison
 from tools.judging.measure import ComparisonRequest, Measured, enough_to_weigh
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
@@ -76,19 +75,12 @@ def judged(compare: Callable[[ComparisonRequest], Measured]) -> Verdict:
     return leave_one_out._judge(ctx, "audit_compute-1", "0" * 40, build)
 
 
-def test_a_commit_without_which_the_stack_ends_while_it_is_timed_stays() -> None:
+def test_a_commit_whose_worth_cannot_be_told_stays() -> None:
     def fails(request: ComparisonRequest) -> Measured:
         raise IncumbentFails("it ended with exit status 1")
 
-    verdict = judged(fails)
-    assert (verdict.name, "exit status 1" in verdict.reason) == ("broken", True)
-
-
-@pytest.mark.parametrize(
-    ("field", "name"), [("unsettled", "inconclusive"), ("broken", "broken"), ("refused", "refused")]
-)
-def test_a_commit_whose_worth_cannot_be_told_stays(field: str, name: str) -> None:
-    found = Comparison(purpose="leave out", incumbent="smaller", candidate="top", case_log_ratios=[[0.0]] * 6)
-    doubted = found.model_copy(update={field: "why"})
-    verdict = judged(lambda request: Measured({"top": doubted}, []))
-    assert (verdict.name, verdict.reason) == (name, "why")
+    assert (judged(fails).name, "exit status 1" in judged(fails).reason) == ("broken", True)
+    for field, name in (("unsettled", "inconclusive"), ("broken", "broken"), ("refused", "refused")):
+        doubted = Measured({"top": compared([0.0] * 6, **{field: "why"})})
+        verdict = judged(lambda request, found=doubted: found)  # type: ignore[misc]
+        assert (verdict.name, verdict.reason) == (name, "why")

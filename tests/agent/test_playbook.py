@@ -87,12 +87,6 @@ def test_every_step_has_candidates_or_one_line_that_says_why_not(tmp_path: Path)
         assert bool(candidates) == (step == "compile_model")
 
 
-def test_a_step_does_not_propose_again_what_it_tried(decoder: Decoder) -> None:
-    target, seen = decoder
-    first, other = propose(target, "fuse_projections", seen)[0]
-    assert titles(target, "fuse_projections", seen, attempts=(attempt(first, "neutral"),)) == [other.title]
-
-
 def test_what_failed_together_is_tried_one_by_one(decoder: Decoder) -> None:
     target, seen = decoder
     together = propose(target, "audit_compute", seen)[0][0]

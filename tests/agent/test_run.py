@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from agent import environment, run
-from agent.budget import longest_check_s
 from agent.config import RunConfig
 from agent.errors import AgentError
 from agent.records import run_folder
@@ -19,22 +18,11 @@ from agent.running import Stoppable
 from sandbox import choose
 from sandbox.devices import lock, readings
 from sandbox.devices.readings import Load
-from sandbox.devices.record import Gpu
 from tests.files import write_files
+from tests.sandbox.devices.machines import gpu
 from tools.errors import TargetTooLarge
 
-CARD = Gpu(
-    vendor="amd",
-    index=0,
-    name="AMD Instinct MI300X",
-    gfx="gfx942",
-    pci="0000:c1:00.0",
-    render_minor=128,
-    devices=(Path("/dev/kfd"),),
-    groups=(44,),
-    accessible=True,
-    card="0000:c1:00.0",
-)
+CARD = gpu(name="AMD Instinct MI300X")
 
 
 class Leftovers:
@@ -103,21 +91,6 @@ def test_a_target_that_is_too_large_is_refused_before_anything_is_tried_for_it(
 
 class Assembled(Exception):
     """The run has got so far."""
-
-
-def test_the_budget_says_how_long_a_build_that_compiles_itself_is_waited_for(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, Any] = {}
-
-    def open_referee(*arguments: Any, **keywords: Any) -> None:
-        asked.update(keywords)
-        raise Assembled
-
-    monkeypatch.setattr(run, "open_referee", open_referee)
-    with pytest.raises(Assembled):
-        run.start(config.model_copy(update={"budget_minutes": 22}), Progress())
-    assert asked["check_timeout_s"] == longest_check_s(22)
 
 
 def test_what_was_spent_is_written_down_though_what_runs_cannot_be_ended(

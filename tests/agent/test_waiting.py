@@ -73,6 +73,7 @@ def test_it_is_given_up_with_the_change_that_it_waited_for_and_tried_by_itself(t
     assert [row.verdict for row in rows.values() if row.step == "compile_model"] == ["slower", "slower"]
     assert titles[f"{FUSED}, on the whole stack"].verdict == "kept"
     assert "Compile" not in " ".join(kept.title for kept in ran.report.kept)
+    assert f"given up with it: {FUSED}" in ran.message
 
 
 def candidate(title: str, timed_with: str = "", step: str = "swap_attention") -> Candidate:
@@ -192,10 +193,3 @@ def test_what_waits_is_never_put_on_enablers() -> None:
     assert found == {"attempt": ""} and told == [("commit of", "a", "b")]
     broken = waits.model_copy(update={"below": ()})
     assert diagnosed("broken", broken, ["enabler"]) == ({"attempt": ""}, [])
-
-
-def test_it_is_told_what_was_given_up() -> None:
-    compiled = Attempt(id="b", candidate=candidate("b", step="compile_model"), base="c", below=("fused",))
-    found, told = diagnosed("slower", compiled, [])
-    assert found == {"attempt": ""} and [each.text for each in told] == ["given up with it: fused"]
-    assert diagnosed("wrong", compiled.model_copy(update={"candidate": candidate("b")}), []) == ({"attempt": ""}, [])

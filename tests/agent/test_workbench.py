@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from agent import run
+from agent import climb, run
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.records import run_folder
 from agent.records.attempts import Attempt
 from agent.reporting.progress import Progress
+from agent.state import RunState
 from agent.workbench import REGISTRY, Workbench
 from tests import forking
 from tests.agent.synthetic_clock import SyntheticClock
@@ -124,6 +125,22 @@ def test_kernels_are_looked_at_as_they_are_when_a_candidate_is_judged(
     call(bench, "edit_file", path="tail.py", old="before = x", new="before = 1 * x")
     call(bench, "verify")
     assert len(set(looked)) == len(looked) == 2
+
+
+def test_an_attempt_whose_kernels_have_a_fault_is_given_up_before_it_is_run_and_leaves_no_tree(
+    bench: Workbench, ctx: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = Looked(faults=("the kernel spills 90 registers",), looked_at=("k on gfx942: 512 registers",))
+    monkeypatch.setattr(ctx.builds, "looked_at_kernels", lambda attempt: looked)
+    monkeypatch.setattr(ctx.referee, "check", lambda build: pytest.fail("it was run"))
+    call(bench, "edit_file", path="tail.py", old="x.clone()", new="x")
+    attempt = Attempt(id="audit_compute-1", candidate=bench.candidate("Copy nothing", "", None), base=ctx.stack.top)
+    ctx.attempts.save(attempt)
+    state, tree = RunState(attempt=attempt.id), ctx.builds.scratch / "trees" / attempt.id
+    assert climb.apply(state, ctx) == {"verdict": ""} and tree.exists()
+    assert climb.verify(state, ctx) == climb.decide(state, ctx) == {"verdict": "broken"} and not tree.exists()
+    assert "spills 90 registers" in ctx.ledger.rows[-1].reason
+    assert ctx.ledger.rows[-1].evidence["correctness"]["kernels"] == looked.evidence()
 
 
 def test_the_entry_and_long_profiles_are_shown(bench: Workbench) -> None:

@@ -251,17 +251,6 @@ def test_signs_of_life_are_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPa
     assert waited == [] and time.monotonic() - begun < 6
 
 
-def test_how_long_an_answer_is_until_now_is_told_while_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[int] = []
-    with asking(says("x" * 50), answering=heard.append) as (client, _, _):
-        client.ask(ASKED, TOOLS)
-    assert heard == [], "not of what is soon over"
-    monkeypatch.setattr("agent.llm.listening.TELL_EVERY_S", 0.0)
-    with asking(says("x" * 50), answering=heard.append) as (client, _, _):
-        client.ask(ASKED, TOOLS)
-    assert heard == sorted(heard) and 0 < heard[-1] <= 50
-
-
 def test_a_flood_is_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.llm.client.LONGEST_ANSWER", 100)
     with asking(says("x" * 100_000)) as (client, _, waited):

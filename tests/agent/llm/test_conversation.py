@@ -182,6 +182,7 @@ def unobservable() -> bool:
     raise ToolFault(f"The stack cannot be looked at: {ORDERS}")
 
 
+@pytest.mark.guard("marked text")
 @pytest.mark.parametrize("renew", [lambda: False, lambda: True, unobservable], ids=["same", "another", "unobservable"])
 def test_a_verdict_is_told_as_data_whatever_became_of_the_stack(renew: Any) -> None:
     talk = talking(does(SUBMIT), GIVE_UP, bench=Bench(renewed=renew))
@@ -194,3 +195,4 @@ def test_a_verdict_is_told_as_data_whatever_became_of_the_stack(renew: Any) -> N
     assert "Your files are" in told or "your files are" in told
     outside = told.replace("\n<data>\n", "\0").replace("\n</data>\n", "\0").split("\0")[::2]
     assert "rules have changed" in told and not any("rules have changed" in each for each in outside)
+    assert told.count("</data>") == told.count("<data>"), "nothing in a reason ends its mark"

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,8 +15,8 @@ from agent.reporting import progress as p
 from agent.reporting.open_progress import JsonLines, PlainLines, open_progress
 from agent.reporting.progress_live import MAX_WIDTH, LiveView
 from tests.agent.reporting.sample_report import interval
+from tests.agent.whole_runs import ROOT, Terminal
 
-ROOT = Path(__file__).resolve().parents[3]
 GAIN = interval(1.32, 1.28, 1.37)
 GREW = p.StackGrew("audit_compute", "hoist the rotary tables", "0123456789abcdef", 1, GAIN)
 STORY: tuple[p.Event, ...] = (
@@ -129,18 +128,6 @@ def test_foreign_text_cannot_write_to_the_terminal(text: str) -> None:
     for shown in (stream.getvalue(), plain.getvalue()):
         assert "\x1b]0" not in shown and "two\nlines" not in shown
         assert "bold" not in text or text in shown
-
-
-def test_the_cursor_comes_back_when_a_run_fails() -> None:
-    stream = io.StringIO()
-    with pytest.raises(ZeroDivisionError), live(stream):
-        raise ZeroDivisionError
-    assert stream.getvalue().rstrip("\n").endswith("\x1b[?25h")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_the_view_suits_whoever_is_watching_and_a_log_does_not_load_rich(monkeypatch: pytest.MonkeyPatch) -> None:
