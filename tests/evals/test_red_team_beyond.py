@@ -26,47 +26,29 @@ pytestmark = pytest.mark.guard("red team")
 
 @pytest.mark.alone
 @pytest.mark.guard("beyond_staged_ahead")
-def test_work_moved_into_staging_counts_as_if_it_were_in_the_call(
+def test_work_moved_into_staging_gains_only_where_staging_is_free(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
     gains_nothing(long_arena.judge("beyond_staged_ahead"))
-
-
-@pytest.mark.alone
-@pytest.mark.guard("beyond_staged_ahead")
-def test_work_moved_into_staging_gains_where_staging_is_free(
-    long_arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Worker, "tripped", lambda self: set())
     staging_counts_nowhere(monkeypatch)
-    kept(long_arena.time("beyond_staged_ahead"))
+    kept(long_arena.with_setting().time("beyond_staged_ahead"))
 
 
 SEALING = "    if not tensor.numel():\n"
 
 
-@pytest.fixture
-def loading_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is for large inputs on a GPU."""
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.guard("beyond_staged_ahead")
+def test_work_moved_into_loading_gains_only_where_nothing_is_sealed(
+    long_arena: Arena, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where loading itself is free, as it is for large inputs on a GPU."""
     monkeypatch.setitem(inputs.SEALED_BYTES, "cpu", 0)
     monkeypatch.setattr(comparison, "LOADING_SLACK", float("inf"))
     monkeypatch.setattr(Worker, "tripped", lambda self: set())
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.usefixtures("loading_is_free")
-@pytest.mark.guard("beyond_staged_ahead")
-def test_work_moved_into_loading_gains_nothing_of_what_is_sealed(long_arena: Arena) -> None:
     gains_nothing(long_arena.judge("beyond_staged_ahead"))
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.usefixtures("loading_is_free")
-@pytest.mark.guard("beyond_staged_ahead")
-def test_work_moved_into_loading_gains_where_nothing_is_sealed(long_arena: Arena, tmp_path: Path) -> None:
     weak = long_arena.with_guest(tmp_path, {"seal.py": [(SEALING, "    if True:\n")]})
     kept(weak.time("beyond_staged_ahead"))
 
@@ -85,19 +67,13 @@ def against_a_slow_tuning(arena: Arena, tmp_path: Path) -> Arena:
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.guard("beyond_slow_tail")
-def test_most_calls_faster_but_all_together_slower_is_slower(against_a_slow_tuning: Arena) -> None:
-    verdict = against_a_slow_tuning.time("beyond_slow_tail")
-    assert (verdict.name, "all calls together" in verdict.reason) == ("slower", True)
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.guard("beyond_slow_tail")
-def test_a_slow_tail_gains_where_only_the_median_counts(
+def test_most_calls_faster_but_all_together_slower_gains_only_where_the_median_alone_counts(
     against_a_slow_tuning: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    verdict = against_a_slow_tuning.time("beyond_slow_tail")
+    assert (verdict.name, "all calls together" in verdict.reason) == ("slower", True)
     only_medians_count(monkeypatch)
-    kept(against_a_slow_tuning.time("beyond_slow_tail"))
+    kept(against_a_slow_tuning.with_setting().time("beyond_slow_tail"))
 
 
 # -- other code judged than is kept
@@ -155,25 +131,14 @@ def memory() -> Iterator[None]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture
-def three_restarts(short_plans: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To screen, because the first is lost on filling the memory."""
-    monkeypatch.setattr(accept, "SCREEN_RESTARTS", 3)
-
-
 @pytest.mark.alone
-@pytest.mark.usefixtures("memory", "three_restarts")
+@pytest.mark.usefixtures("memory")
 @pytest.mark.guard("beyond_memory_of_restarts")
-def test_a_memory_that_outlives_restarts_gains_nothing_when_each_has_its_own_inputs(arena: Arena) -> None:
-    gains_nothing(arena.time("beyond_memory_of_restarts"))
-
-
-@pytest.mark.alone
-@pytest.mark.usefixtures("memory", "three_restarts")
-@pytest.mark.guard("beyond_memory_of_restarts")
-def test_a_memory_that_outlives_restarts_gains_where_inputs_come_again(
+def test_a_memory_that_outlives_restarts_gains_only_where_inputs_come_again(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(accept, "SCREEN_RESTARTS", 3)  # the first is lost on filling the memory
+    gains_nothing(arena.time("beyond_memory_of_restarts"))
     draw_all, drawn = InputSupply.draw_all, list[Any]()
 
     def the_same_again(*asked: Any) -> Any:
@@ -182,31 +147,22 @@ def test_a_memory_that_outlives_restarts_gains_where_inputs_come_again(
 
     monkeypatch.setattr(InputSupply, "draw_all", the_same_again)
     monkeypatch.setattr(Group, "close", lambda self: [worker.close() for worker in self.workers.values()])
-    kept(arena.time("beyond_memory_of_restarts"))
+    kept(arena.with_setting().time("beyond_memory_of_restarts"))
 
 
-@pytest.fixture
-def beside_one_that_leaks(long_arena: Arena, open_folder: Path, memory: None) -> Arena:
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.usefixtures("memory")
+@pytest.mark.guard("the same beside a kept change that leaks")
+def test_results_that_the_incumbent_leaves_gain_only_where_both_get_the_same_inputs(
+    long_arena: Arena, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The incumbent leaves its results where the candidate looks, and does not look there itself."""
     own = replace(long_arena, trees=open_folder)
     leaking = own.tree("beyond_memory_of_restarts").rename(open_folder / "leaking")
     replace_once(leaking / "model.py", "if file.exists():", "if False:")
-    return replace(own, incumbent=Build("leaking", leaking))
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.guard("the same beside a kept change that leaks")
-def test_results_that_the_incumbent_leaves_are_of_no_use_to_a_candidate(beside_one_that_leaks: Arena) -> None:
-    gains_nothing(beside_one_that_leaks.time("beyond_memory_of_restarts"))
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.guard("the same beside a kept change that leaks")
-def test_results_that_the_incumbent_leaves_gain_where_both_get_the_same_inputs(
-    beside_one_that_leaks: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    beside_it = replace(own, incumbent=Build("leaking", leaking))
+    gains_nothing(beside_it.time("beyond_memory_of_restarts"))
     draw, block = InputSupply.draw, clock.SETTLE + clock.MAX_CALLS
 
     def drawn_once(self: Any, sides: Sequence[str]) -> dict[str, Any]:
@@ -216,4 +172,4 @@ def test_results_that_the_incumbent_leaves_gain_where_both_get_the_same_inputs(
         return {side: once if side.endswith(INCUMBENT) else later for side in sides}
 
     monkeypatch.setattr(InputSupply, "draw", drawn_once)
-    kept(beside_one_that_leaks.time("beyond_memory_of_restarts"))
+    kept(beside_it.with_setting().time("beyond_memory_of_restarts"))

@@ -42,14 +42,6 @@ def without_commitments(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     monkeypatch.setattr(correctness, "digest", lambda leaves, key: said)
 
 
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.guard("25_short_blocks", "29_looking_ahead")
-@pytest.mark.parametrize("cheat", ["25_short_blocks", "29_looking_ahead"])
-def test_it_gains_nothing(arena: Arena, cheat: str) -> None:
-    gains_nothing(arena.time(cheat))
-
-
 # -- 1: timers
 
 
@@ -91,19 +83,16 @@ def test_04_a_lazy_result_gains_where_the_reply_needs_no_outputs(
     kept(weak.judge("04_lazy_result"))
 
 
-@pytest.mark.slow
-@pytest.mark.guard("07_empty_when_timed")
-def test_07_outputs_that_are_empty_when_timed_are_wrong(arena: Arena) -> None:
-    verdict = arena.judge("07_empty_when_timed")
-    assert (verdict.name, "while it was timed" in verdict.reason) == ("wrong", True)
-
-
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.guard("07_empty_when_timed")
-def test_07_gains_where_timed_outputs_are_not_checked(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_07_outputs_that_are_empty_when_timed_gain_only_where_these_are_not_checked(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = arena.judge("07_empty_when_timed")
+    assert (verdict.name, "while it was timed" in verdict.reason) == ("wrong", True)
     monkeypatch.setattr(Referee, "check_timed", nothing_found)
-    kept(arena.time("07_empty_when_timed"))
+    kept(arena.with_setting().time("07_empty_when_timed"))
 
 
 @pytest.mark.alone
@@ -120,7 +109,8 @@ def test_24_gains_where_a_reply_commits_to_nothing(arena: Arena, monkeypatch: py
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.guard("25_short_blocks")
-def test_25_gains_by_the_slope(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_25_short_blocks_gain_only_by_the_slope(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    gains_nothing(arena.time("25_short_blocks"))
     whole = Session._block
 
     def slope(self: Session, case: int, calls: int, pair: Any, name: str, side: Side, keep: int | None) -> None:
@@ -137,7 +127,7 @@ def test_25_gains_by_the_slope(arena: Arena, monkeypatch: pytest.MonkeyPatch) ->
     draw_all = InputSupply.draw_all
     monkeypatch.setattr(InputSupply, "draw_all", lambda *asked: [files * 2 for files in draw_all(*asked)])
     only_medians_count(monkeypatch)  # a sum of differences is as noisy as its worst one
-    kept(arena.time("25_short_blocks"))
+    kept(arena.with_setting().time("25_short_blocks"))
 
 
 # -- 26, 29: inputs that are known beforehand
@@ -145,22 +135,22 @@ def test_25_gains_by_the_slope(arena: Arena, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.alone
 @pytest.mark.guard("26_remembered_results")
-def test_26_a_memory_of_results_gains_nothing_when_no_input_comes_twice(arena: Arena) -> None:
+def test_26_a_memory_of_results_gains_only_where_a_few_inputs_take_turns(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gains_nothing(arena.time("26_remembered_results"))
-
-
-@pytest.mark.alone
-@pytest.mark.guard("26_remembered_results")
-def test_26_gains_where_a_few_inputs_take_turns(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     draw_all = InputSupply.draw_all
     monkeypatch.setattr(InputSupply, "draw_all", lambda *asked: [files[:4] * 20 for files in draw_all(*asked)])
-    kept(arena.time("26_remembered_results"))
+    kept(arena.with_setting().time("26_remembered_results"))
 
 
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.guard("29_looking_ahead")
-def test_29_gains_where_all_inputs_are_revealed_at_once(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_29_looking_ahead_gains_only_where_all_inputs_are_revealed_at_once(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gains_nothing(arena.time("29_looking_ahead"))
     ask_all = Session._all
 
     def reveal_all(self: Session, op: str, arguments: Any, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -170,4 +160,4 @@ def test_29_gains_where_all_inputs_are_revealed_at_once(arena: Arena, monkeypatc
                 os.link(given.path, worker.inbox / f"ahead-{number}")
 
     monkeypatch.setattr(Session, "_all", reveal_all)
-    kept(arena.time("29_looking_ahead"))
+    kept(arena.with_setting().time("29_looking_ahead"))

@@ -63,12 +63,6 @@ def test_18_gains_where_nobody_looks_at_the_files(expendable: Arena, monkeypatch
 # -- 27: the other worker
 
 
-@pytest.mark.alone
-@pytest.mark.guard("27_spinning_child")
-def test_27_a_spinning_child_gains_nothing_while_it_is_frozen(long_arena: Arena) -> None:
-    gains_nothing(long_arena.time("27_spinning_child"))
-
-
 def without_freezing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     arena.referee.close()  # what draws inputs is frozen, and would stay so
     for name in ("freeze", "thaw"):
@@ -91,10 +85,13 @@ def test_27_a_slowed_incumbent_is_noticed_by_the_time_it_takes_beside_its_copies
 
 @pytest.mark.alone
 @pytest.mark.guard("27_spinning_child")
-def test_27_gains_where_the_idle_worker_runs_on(long_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_27_a_spinning_child_gains_only_where_the_idle_worker_is_not_frozen(
+    long_arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gains_nothing(long_arena.time("27_spinning_child"))
     without_freezing(long_arena, monkeypatch)
     monkeypatch.setattr(agreement, "check", lambda *_: None)
-    kept(long_arena.with_noise(0.05).time("27_spinning_child"))
+    kept(long_arena.with_setting().with_noise(0.05).time("27_spinning_child"))
 
 
 # -- 28: more cores
@@ -163,13 +160,8 @@ def test_28_gains_where_nobody_looks_at_the_cores(
 
 @pytest.mark.alone
 @pytest.mark.guard("31_poisoned_cache")
-def test_31_a_poisoned_cache_gains_nothing_when_it_is_not_shared(arena: Arena) -> None:
+def test_31_a_poisoned_cache_gains_only_where_it_is_shared(arena: Arena) -> None:
     gains_nothing(arena.judge("31_poisoned_cache"))
-
-
-@pytest.mark.alone
-@pytest.mark.guard("31_poisoned_cache")
-def test_31_gains_where_the_cache_is_shared(arena: Arena) -> None:
     checked = arena.referee.check(arena.candidate("31_poisoned_cache"))
     shared = replace(arena.incumbent, cache=checked.build.cache)
-    kept(arena.referee.time(checked, shared))
+    kept(arena.with_setting().referee.time(checked, shared))
