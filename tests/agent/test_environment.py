@@ -1,4 +1,4 @@
-"""What a result depends on is recorded; what is secret is not."""
+"""What a result depends on is recorded and what is secret is not; what is unusual about a machine is said."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import environment
+from agent import environment, unusual
+from agent.environment import Environment, read_host
+from sandbox.devices.readings import GpuSettings
 from tests.files import write_files
 
 
@@ -71,3 +73,30 @@ def test_variables_that_change_results_are_recorded() -> None:
 )
 def test_a_secret_is_never_recorded(name: str, value: str) -> None:
     assert environment.result_changing({name: value}) == {name: environment.WITHHELD}
+
+
+def machine(
+    *gpus: GpuSettings, numa: bool | None = False, governor: str | None = None, **variables: str
+) -> Environment:
+    host = read_host().model_copy(update={"numa_balancing": numa, "cpu_governor": governor})
+    return Environment(host=host, gpus=list(gpus), variables=variables)
+
+
+def test_only_what_is_unusual_about_the_machine_and_its_gpus_is_said() -> None:
+    names = ("partition", "memory_partition", "performance_level", "power_cap_w")
+    usual, odd = (
+        GpuSettings(name="GPU 0", power_cap_default_w=750.0, **dict(zip(names, values, strict=True)))
+        for values in (("SPX", "NPS1", "auto", 750.0), ("CPX", "NPS4", "manual", 600.0))
+    )
+    assert unusual.of(machine(usual, governor="performance", HIP_VISIBLE_DEVICES="0", OMP_NUM_THREADS="8")) == []
+    assert unusual.of(machine(GpuSettings(name="GPU 0"), numa=None)) == []
+    said = unusual.of(machine(odd, numa=True, governor="powersave"))
+    words = ("sysctl kernel.numa_balancing=0", "powersave", "manual", "600 W, where 750 W", "CPX/NPS4")
+    assert [word in line for word, line in zip(words, said, strict=True)] == [True] * len(words)
+
+
+def test_variables_tell_whether_what_is_judged_sees_them() -> None:
+    said = unusual.of(machine(HIP_LAUNCH_BLOCKING="1", TORCHINDUCTOR_MAX_AUTOTUNE="1", ROCM_PATH="/opt/rocm"))
+    assert len(said) == 2
+    assert said[0].startswith("HIP_LAUNCH_BLOCKING=1: every launch waits")
+    assert all(line.endswith("What is judged runs without it.") for line in said)

@@ -54,18 +54,15 @@ def test_a_change_that_is_worth_nothing_is_not_measured_for_ever() -> None:
     assert late(worth) and early(worth), "what is plain after three restarts needs no look"
 
 
-TOGETHER = (("fused", "right", ()), ("compiled", "kept", ("fused",)))
-
-
-def test_the_last_is_weighed_too_where_it_was_not_timed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_timed_by_itself_is_weighed_even_the_last_and_late_where_it_may_spoil_compiling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     alone = (("one", "kept", ()), ("two", "kept", ()))
+    together = (("fused", "right", ()), ("compiled", "kept", ("fused",)))
     assert weighed(monkeypatch, *alone, late=False, behind=False) == ["one"]
-    assert weighed(monkeypatch, *TOGETHER, late=False, behind=False) == ["fused", "compiled"]
-
-
-def test_what_may_spoil_compiling_is_weighed_also_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert weighed(monkeypatch, *TOGETHER, late=True, behind=False) == []
-    assert weighed(monkeypatch, *TOGETHER, late=True, behind=True) == ["fused"]
+    assert weighed(monkeypatch, *together, late=False, behind=False) == ["fused", "compiled"]
+    assert weighed(monkeypatch, *together, late=True, behind=False) == []
+    assert weighed(monkeypatch, *together, late=True, behind=True) == ["fused"]
 
 
 def judged(compare: Callable[[ComparisonRequest], Measured]) -> Verdict:

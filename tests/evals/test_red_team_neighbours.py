@@ -89,9 +89,10 @@ def test_27_a_spinning_child_gains_only_where_the_idle_worker_is_not_frozen(
     long_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gains_nothing(long_arena.time("27_spinning_child"))
-    without_freezing(long_arena, monkeypatch)
+    weak = long_arena.with_setting()
+    without_freezing(weak, monkeypatch)
     monkeypatch.setattr(agreement, "check", lambda *_: None)
-    kept(long_arena.with_setting().with_noise(0.05).time("27_spinning_child"))
+    kept(weak.with_noise(0.05).time("27_spinning_child"))
 
 
 # -- 28: more cores

@@ -33,7 +33,6 @@ def get_init_inputs():
     return [128]
 """
 STEPS = ("--steps", "profile_baseline,audit_compute")
-DOLLARS = ("--dollars", "0.20", "--price", "2,10")
 READY = calls(("ready", "{}"))
 READY_TOLD = calls(("ready", "{}"), usage=took(0, 50))
 EDIT = {"path": "bench.py", "old": "  # slow: .contiguous()", "new": ""}
@@ -117,22 +116,10 @@ def test_what_is_wrong_is_refused_whatever_it_claims(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("replies", "options", "why"),
-    [
-        ([READY_TOLD, call("diff", 60_000)], ("--tokens", "60000"), "the budget of 60000 tokens: 60100 are spent"),
-        ([READY_TOLD, call("diff", 100_000)], DOLLARS, "the budget of 0.20 dollars: 0.20 are spent"),
-        ([READY, *[says("I think that it is fast.")] * 3], (), "3 answers in a row called no tool"),
-        ([READY, fails(400, "this tool is odd")], (), "this tool is odd"),
-    ],
-    ids=["tokens", "dollars", "talks", "refused"],
-)
 @pytest.mark.guard("model limits")
-def test_a_model_that_may_not_or_cannot_go_on_ends_its_part_and_not_the_run(
-    tmp_path: Path, replies: Sequence[Reply], options: tuple[str, ...], why: str
-) -> None:
-    ran, _ = ran_with(tmp_path, replies, *options)
-    assert why in ran.report.steps[1].reason
+def test_a_model_that_may_not_go_on_ends_its_part_and_not_the_run(tmp_path: Path) -> None:
+    ran, _ = ran_with(tmp_path, [READY_TOLD, call("diff", 60_000)], "--tokens", "60000")
+    assert "the budget of 60000 tokens: 60100 are spent" in ran.report.steps[1].reason
 
 
 @pytest.mark.slow
