@@ -5,7 +5,6 @@ Everything is real but the clock; see `synthetic_clock.py`.
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.records.ledger import Ledger
 from agent.reporting import report
 from sandbox import choose
 from sandbox.choose import Name, Wanted
@@ -158,9 +158,9 @@ def test_an_engine_that_goes_away_ends_the_run_with_one_message_and_it_can_be_re
     relay.open()
     subprocess.run(**process("resume", str(run_dir), **engine), check=True, capture_output=True, timeout=400)
     assert Ran("docker", run_dir, "").kept == uncontained.kept
-    assert [row["verdict"] for row in rows(run_dir)] == [row["verdict"] for row in rows(uncontained.run_dir)]
+    assert verdicts(run_dir) == verdicts(uncontained.run_dir)
     relay.close()
 
 
-def rows(run_dir: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in (run_dir / "ledger.jsonl").read_text().splitlines()]
+def verdicts(run_dir: Path) -> list[str]:
+    return [row.verdict for row in Ledger.read(run_dir / "ledger.jsonl")]

@@ -61,23 +61,6 @@ def test_a_sandbox_that_does_not_hold_ends_it(monkeypatch: pytest.MonkeyPatch) -
     assert caught.value.hint
 
 
-def test_what_is_not_used_is_told_with_the_reason_and_its_fix(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
-    (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert check(provider=None) == 0
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert any(line.startswith("sandbox") and "local: uncontained" in line for line in lines)
-    for name, why, fix in (("docker", "no container engine", "Start it"), ("bwrap", "uid map", "apparmor_restrict")):
-        (at,) = (number for number, line in enumerate(lines) if line.startswith(f"{name} is not used: "))
-        assert why in lines[at]
-        assert lines[at + 1].startswith("Fix: ") and fix in lines[at + 1]
-        assert "choose --sandbox" not in lines[at + 1]
-
-
 def test_a_gpu_that_another_run_holds_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -129,17 +112,29 @@ def test_a_gpu_that_cannot_be_used_is_told(card: Gpu, says: list[str], monkeypat
     assert "AMD Instinct MI300X (gfx942" in told and all(words in told for words in says)
 
 
-def test_each_problem_comes_with_its_fix_and_a_key_is_never_shown(
+def test_what_is_not_used_and_each_problem_come_with_their_fix_and_a_key_is_never_shown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-never-shown")
-    monkeypatch.setattr(doctor, "LITTLE_DISK", 1 << 60)
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     room = SimpleNamespace(f_flag=os.ST_NOEXEC, f_frsize=1 << 20, f_blocks=1 << 20, f_bfree=1 << 20, f_bavail=1 << 20)
     monkeypatch.setattr(os, "statvfs", lambda folder: room)
-    assert check(provider="local", python=Path("/usr/bin/python3")) == 0
+    monkeypatch.setattr(doctor, "LITTLE_DISK", 1 << 60)
+    assert check(provider=None, python=Path("/usr/bin/python3")) == 0
     told = capsys.readouterr().out
-    assert f"there is no container engine at {tmp_path}/nobody.sock" in told and "Fix: Start it" in told
+    lines = [line.strip() for line in told.splitlines()]
+    assert any(line.startswith("sandbox") and "local: uncontained" in line for line in lines)
+    for problem, why, fix in (
+        ("docker is not used: ", "no container engine", "Start it"),
+        ("bwrap is not used: ", "uid map", "apparmor_restrict"),
+    ):
+        (at,) = (number for number, line in enumerate(lines) if line.startswith(problem))
+        assert why in lines[at] and lines[at + 1].startswith("Fix: ") and fix in lines[at + 1]
+        assert "choose --sandbox" not in lines[at + 1]
+    assert f"there is no container engine at {tmp_path}/nobody.sock" in told
     assert "--runs-dir" in told and "has no torch" in told and "Fix: --python" in told
     assert "mounted noexec" in told and "TMPDIR" in told
-    assert "local: uncontained" in told and "a key is set" in told and "never-shown" not in told
+    assert "a key is set" in told and "never-shown" not in told

@@ -14,20 +14,12 @@ from agent import cli, judge
 from agent.judge import NOT_KEPT
 from tests.agent.llm.test_model_run import TARGET
 from tests.agent.synthetic_clock import SyntheticClock
+from tests.agent.test_bad_input import GOOD
 from tests.files import write_files
 from tools.diff.patch import make_diff
 from tools.judging.open_referee import open_referee
 
 FASTER = TARGET.replace("  # slow: .contiguous()", "")
-DECLARED = """
-import torch
-
-def build():
-    return torch.nn.Linear(8, 8)
-
-def inputs(seed):
-    return (torch.randn(4, 8, generator=torch.Generator().manual_seed(seed)),)
-"""
 WRONG = TARGET.replace("self.layer(x))", "self.layer(x) * 1.01)")
 
 
@@ -111,8 +103,8 @@ def test_what_no_change_may_touch_is_refused(tmp_path: Path, patches: dict[str, 
     other = write_files(tmp_path / "other", {"bench.py": FASTER, "tests/test_it.py": "def test_it(): pass\n"})
     assert asked("verify", tmp_path, other) == NOT_KEPT
     assert capsys.readouterr().out.startswith("refused: it touches tests/test_it.py")
-    write_files(tmp_path / "target", {"bench.py": DECLARED})
-    changed = write_files(tmp_path / "changed", {"bench.py": DECLARED.replace("4, 8", "2, 8")})
+    write_files(tmp_path / "target", {"bench.py": GOOD})
+    changed = write_files(tmp_path / "changed", {"bench.py": GOOD.replace("4, 8", "2, 8")})
     assert asked("verify", tmp_path, changed) == NOT_KEPT
     assert "it touches bench.py: it is the entry" in capsys.readouterr().out
 

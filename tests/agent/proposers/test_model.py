@@ -57,16 +57,13 @@ def test_a_conversation_hands_in_one_candidate_at_a_time_until_it_ends() -> None
     assert not model.expects(request()) and len(talk.heard) == 3
 
 
-def test_one_step_that_fails_is_not_the_last_and_two_in_a_row_are() -> None:
+def test_one_step_that_fails_is_not_the_last_but_two_in_a_row_or_a_refused_key_are() -> None:
     model = model_of(s=Talk(BROKEN), t=Talk("of t"), u=Talk(BROKEN), v=Talk(BROKEN), w=Talk("of w"))
     assert model.propose(request()) == ([], "it does not answer") == model.propose(request())
     assert not model.expects(request())
     found = {step: model.propose(request(step=step)) for step in "tuvw"}
     assert [each.title for each in found["t"][0]] == ["of t"]
     assert found["w"] == ([], "it does not answer") and not model.expects(request(step="w"))
-
-
-def test_a_key_that_is_refused_is_refused_in_each_step() -> None:
     model = model_of(s=Talk(KeyRefused("the key is refused")), t=Talk("of t"))
     assert model.propose(request())[1] == model.propose(request(step="t"))[1] == "the key is refused"
 

@@ -92,38 +92,27 @@ def test_a_run_whose_mount_is_not_there_today_can_be_read(config: RunConfig, tmp
     assert (folder.read().config, folder.status()) == (asked, "interrupted")
 
 
-@pytest.mark.parametrize("below", ["file", "file/runs"])
-def test_where_no_run_can_be_made_another_folder_is_asked_for(below: str, config: RunConfig, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(FolderUnusable, match="cannot hold runs") as caught:
-        run_folder.create(config.model_copy(update={"runs_dir": tmp_path / below}))
-    assert "--runs-dir" in caught.value.hint
-
-
-def refuse(descriptor: int, operation: int) -> None:
-    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-
-@pytest.mark.parametrize("how", ["a folder", "no locks"])
-def test_a_run_that_cannot_be_locked_is_damaged_and_says_so(
-    how: str, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_that_cannot_hold_runs_or_no_locks_is_said_with_what_to_do(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    (tmp_path / "file").touch()
+    for below in ("file", "file/runs"):
+        with pytest.raises(FolderUnusable, match="cannot hold runs") as caught:
+            run_folder.create(config.model_copy(update={"runs_dir": tmp_path / below}))
+        assert "--runs-dir" in caught.value.hint
     folder = run_folder.create(config)
-    if how == "a folder":
-        (folder.path / "run.lock").mkdir()
-    else:  # as on some file systems
-        monkeypatch.setattr(run_folder.fcntl, "flock", refuse)
+    with pytest.raises(BlockingIOError), folder.locked():
+        raise BlockingIOError  # of something else, not of a second holder
+    monkeypatch.setattr(run_folder.fcntl, "flock", refuse)  # as on some file systems
     assert folder.status() == "damaged"
     with pytest.raises(FolderUnusable, match="cannot be locked") as caught, folder.locked():
         pass
     assert "--runs-dir" in caught.value.hint
     ((name, status, *_),) = (line.split() for line in list_runs.lines([config.runs_dir]))
     assert (name, status) == ("mine", "damaged")
-
-
-def test_what_happens_while_a_run_is_held_is_not_taken_for_another_who_holds_it(config: RunConfig) -> None:
-    with pytest.raises(BlockingIOError), run_folder.create(config).locked():
-        raise BlockingIOError
 
 
 @pytest.mark.parametrize("name", ["mine", "x" * 5000])
