@@ -143,6 +143,16 @@ def test_an_attempt_whose_kernels_have_a_fault_is_given_up_before_it_is_run_and_
     assert ctx.ledger.rows[-1].evidence["correctness"]["kernels"] == looked.evidence()
 
 
+def test_what_was_seen_of_a_base_goes_when_another_is_looked_at(bench: Workbench, ctx: RunContext) -> None:
+    ctx.proposals.view()
+    for name in ("one", "two"):
+        call(bench, "write_file", path=f"{name}.py", content="N = 1\n")
+        ctx.attempts.save(Attempt(id=name, candidate=bench.candidate(name, "", None), base=ctx.stack.top))
+        ctx.proposals.view((name,))
+    seen = {tree.name for tree in (ctx.builds.scratch / "trees").glob("view-*")}
+    assert seen == {f"view-{commit[:12]}" for commit in (ctx.stack.top, ctx.records.base(("two",)))}
+
+
 def test_the_entry_and_long_profiles_are_shown(bench: Workbench) -> None:
     assert "class Model" in call(bench, "read_file", path="bench.py").text
     for which in ("original", "stack"):
