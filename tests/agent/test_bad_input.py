@@ -90,12 +90,6 @@ BAD_ENTRIES: dict[str, tuple[str, int, str]] = {
     "non-tensors": (FORWARD.format(body="return 'done'"), 63, "no tensor in it"),
     "one that differs between two runs of itself": (FORWARD.format(body="return torch.rand(4, 8)"), 64, "differs"),
     "constant output": (FORWARD.format(body="return torch.ones(4, 8)"), 65, "another seed"),
-    "zeros": (FORWARD.format(body="return x * 0"), 65, "zeros would pass"),
-    "an output that any order of the batch fits": (
-        FORWARD.format(body="return self.linear(x).sum(0, keepdim=True).expand(4, 8).contiguous()"),
-        65,
-        "a shuffled batch",
-    ),
     "one that needs several ranks": (
         GOOD.replace("torch.manual_seed(0)", "torch.distributed.init_process_group('gloo')"),
         73,

@@ -65,18 +65,6 @@ def call(bench: Workbench, name: str, **arguments: Any) -> Answer:
     return REGISTRY.call(bench, name, arguments)
 
 
-def test_a_draft_is_checked_timed_profiled_and_becomes_a_candidate(bench: Workbench, ctx: RunContext) -> None:
-    assert "tail.py" in call(bench, "list_files").text
-    assert call(bench, "edit_file", path="tail.py", old="x.clone()", new="x").worked
-    assert call(bench, "verify").text.startswith("right")
-    assert "1.25" in call(bench, "measure").text
-    assert "bench.py" in call(bench, "show_profile", which="candidate").text
-    found = bench.candidate("Copy nothing", "The copy is only read.", 1.2)
-    assert (found.step, found.origin, found.predicted_gain) == ("audit_compute", "llm", 1.2)
-    assert "+        before = x\n" in found.diff
-    assert ctx.ledger.rows == () and "nothing was tried yet" in call(bench, "show_ledger").text
-
-
 def test_what_is_wrong_or_broken_or_no_change_is_told_and_not_timed(bench: Workbench) -> None:
     for name in ("verify", "measure"):
         assert "Nothing is changed yet." in call(bench, name).text
@@ -97,6 +85,9 @@ def test_the_tree_of_a_draft_goes_when_the_next_one_is_made(bench: Workbench, ct
         assert len(set(trees.iterdir()) - before) == 1
     call(bench, "write_file", path="more.py", content="N = 1\n")
     assert call(bench, "verify").text.startswith("right"), "one that was there before is built again"
+    assert "bench.py" in call(bench, "show_profile", which="candidate").text
+    found = bench.candidate("A file more", "It is not read.", 1.2)
+    assert (found.step, found.origin, found.predicted_gain) == ("audit_compute", "llm", 1.2)
 
 
 def test_a_command_does_not_see_what_may_hold_secrets(bench: Workbench) -> None:
