@@ -14,7 +14,7 @@ from agent.records import measurements
 from agent.records.run_records import AUDITED, RunRecords
 from agent.state import RunState
 from agent.steps.summing_up import climbing_step
-from tests.agent.one_context import one_context
+from tests.agent.one_context import ledger_of, one_context
 from tests.agent.reporting.sample_report import interval
 from tools.profiler.result import Profile, StepCeiling
 
@@ -34,14 +34,11 @@ def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, fl
     place = measurements.profile_file(run_dir, "baseline")
     place.parent.mkdir(parents=True, exist_ok=True)
     measurements.keep(profile, place)
-    found_rows = [
-        SimpleNamespace(step=step, verdict=verdict, role="first", speedup=interval(gain, gain, gain))
-        for step, verdict, gain in rows
-    ]
+    tried = [{"step": step, "verdict": verdict, "speedup": interval(gain, gain, gain)} for step, verdict, gain in rows]
     config = RunConfig(target=run_dir / "t", entry="bench.py", runs_dir=run_dir / "r")
     found = one_context(
         run_dir=run_dir,
-        ledger=SimpleNamespace(rows=found_rows),
+        ledger=ledger_of(run_dir, *tried),
         config=config,
         referee=SimpleNamespace(delta=0.03),
         budget=Budget(),
@@ -104,8 +101,6 @@ def test_a_step_that_could_show_nothing_is_left_out(step: str, ceiling: float, s
 
 def test_a_step_that_the_run_goes_back_to_keeps_what_it_found(tmp_path: Path) -> None:
     ctx = context(tmp_path, {"compile_model": 1.01, "compose_stack": 4.0}, ("compile_model", "kept", 2.0))
-    for row in ctx.ledger.rows:
-        row.attempt_id = f"{row.step}-1"
     assert climbing_step({}, ctx, "audit_compute", "nothing of it")["results"]["audit_compute"]["status"] == "skipped"
     found = climbing_step({}, ctx, "compile_model", "nothing of it")["results"]["compile_model"]
     assert (found["status"], found["kept"], found["attempts"]) == ("done", 1, 1)

@@ -14,7 +14,7 @@ from agent import climb
 from agent.builds import HANDED_ON_BYTES, Builds
 from agent.records.attempts import Attempt, Attempts
 from agent.step_names import STEPS
-from tests.agent.one_context import one_context
+from tests.agent.one_context import ledger_of, one_context
 from tests.files import write_files
 from tools.candidate import Candidate
 from tools.isa.gate import Looked
@@ -101,7 +101,7 @@ def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path
 # -- proposing
 
 
-def proposing(tmp_path: Path, *, hurried: bool = False, tried: int = 1, offers: tuple[Candidate, ...] = ()) -> Any:
+def proposing(tmp_path: Path, *, hurried: bool = False, offers: tuple[Candidate, ...] = ()) -> Any:
     """What `propose` asks of a context; `asked` are the steps that somebody was asked about who takes time."""
     asked: list[str] = []
 
@@ -110,11 +110,10 @@ def proposing(tmp_path: Path, *, hurried: bool = False, tried: int = 1, offers: 
             asked.append(step)
         return ([] if looking else list(offers)), "nothing was found"
 
-    rows = [SimpleNamespace(step="write_kernels", verdict="neutral", role="first", below=())] * tried
     budget = SimpleNamespace(used_up=lambda: False, hurried=lambda: hurried, reserve=lambda attempts: None)
     return one_context(
         run_dir=tmp_path,
-        ledger=SimpleNamespace(rows=rows, judged_on=lambda base: set()),
+        ledger=ledger_of(tmp_path, {"step": "write_kernels", "verdict": "neutral"}),
         budget=budget,
         propose=propose,
         asked=asked,

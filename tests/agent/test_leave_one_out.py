@@ -11,7 +11,7 @@ import pytest
 from agent import leave_one_out
 from agent.budget import Budget
 from agent.repository.stack import StackCommit
-from tests.agent.one_context import one_context
+from tests.agent.one_context import ledger_of, one_context
 from tests.tools.judging.compared import compared
 from tools.errors import IncumbentFails
 from tools.judging.measure import ComparisonRequest, Measured, enough_to_weigh
@@ -20,17 +20,17 @@ from tools.judging.worker import Build
 
 
 def weighed(
-    monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str, tuple[str, ...]], late: bool, behind: bool
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *rows: tuple[str, str, tuple[str, ...]], late: bool, behind: bool
 ) -> list[str]:
     """Which of these attempts on the stack (name, verdict, what lay below) are weighed."""
     asked = list[str]()
     monkeypatch.setattr(leave_one_out, "_weigh_one", lambda ctx, commit, name: asked.append(commit.attempt_id))
     monkeypatch.setattr(leave_one_out, "behind_one_line", lambda ctx: behind)
-    known = {name: SimpleNamespace(verdict=verdict, below=below, speedup=None) for name, verdict, below in rows}
-    commits = [StackCommit("0" * 40, name, name) for name in known]
+    known = [{"attempt_id": name, "verdict": verdict, "below": below} for name, verdict, below in rows]
+    commits = [StackCommit("0" * 40, name, name) for name, _, _ in rows]
     ctx = one_context(
         stack=SimpleNamespace(commits=lambda: list(commits)),
-        ledger=SimpleNamespace(find=known.get),
+        ledger=ledger_of(folder, *known),
         budget=SimpleNamespace(used_up=lambda: late),
     )
     leave_one_out.weigh(ctx)
@@ -55,14 +55,14 @@ def test_a_change_that_is_worth_nothing_is_not_measured_for_ever() -> None:
 
 
 def test_what_was_not_timed_by_itself_is_weighed_even_the_last_and_late_where_it_may_spoil_compiling(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     alone = (("one", "kept", ()), ("two", "kept", ()))
     together = (("fused", "right", ()), ("compiled", "kept", ("fused",)))
-    assert weighed(monkeypatch, *alone, late=False, behind=False) == ["one"]
-    assert weighed(monkeypatch, *together, late=False, behind=False) == ["fused", "compiled"]
-    assert weighed(monkeypatch, *together, late=True, behind=False) == []
-    assert weighed(monkeypatch, *together, late=True, behind=True) == ["fused"]
+    assert weighed(monkeypatch, tmp_path, *alone, late=False, behind=False) == ["one"]
+    assert weighed(monkeypatch, tmp_path, *together, late=False, behind=False) == ["fused", "compiled"]
+    assert weighed(monkeypatch, tmp_path, *together, late=True, behind=False) == []
+    assert weighed(monkeypatch, tmp_path, *together, late=True, behind=True) == ["fused"]
 
 
 def judged(compare: Callable[[ComparisonRequest], Measured]) -> Verdict:

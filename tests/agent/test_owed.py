@@ -14,7 +14,7 @@ from agent import owed
 from agent.budget import LOOK_S, LOOK_SHARE, Budget, longest_check_s
 from agent.records import measurements
 from agent.records.measurements import SessionStart
-from tests.agent.one_context import one_context
+from tests.agent.one_context import ledger_of, one_context
 from tools.judging.accept import speedup_interval
 from tools.judging.comparison import Comparison
 from tools.judging.own_tests import OwnTests
@@ -33,12 +33,12 @@ def context(run_dir: Path, *tried: Tried, left_s: float = -1.0, compile_gains: t
         aa=compared(1.0), own_tests=OwnTests(note="none"), compile={"default": compared(*compile_gains)}
     )
     measurements.keep(session, run_dir / "session.json")
-    rows = [SimpleNamespace(step=step, verdict=verdict, below=below) for step, verdict, below in tried]
+    rows = [{"step": step, "verdict": verdict, "below": below} for step, verdict, below in tried]
     return one_context(
         run_dir=run_dir,
         budget=Budget(time.monotonic() + left_s),
         referee=SimpleNamespace(delta=0.02),
-        ledger=SimpleNamespace(rows=rows),
+        ledger=ledger_of(run_dir, *rows),
     )
 
 
@@ -68,9 +68,9 @@ def test_the_stack_is_behind_one_line_when_its_changes_gained_less_together(
     tmp_path: Path, gains: tuple[float | None, ...], behind: bool
 ) -> None:
     ctx = context(tmp_path)
-    ctx.ledger.stacked = lambda: [str(i) for i in range(len(gains))]
     found = [None if gain is None else speedup_interval([math.log(gain)] * 6, 0.02) for gain in gains]
-    ctx.ledger.find = lambda name: SimpleNamespace(speedup=found[int(name)])
+    names = [f"s-{number}" for number, _ in enumerate(gains, 1)]
+    ctx.ledger = ledger_of(tmp_path, *[{"speedup": each, "stack": names} for each in found])
     assert owed.behind_one_line(ctx) == behind
 
 
