@@ -145,16 +145,6 @@ def test_a_model_that_cannot_be_used_is_said_before_anything_is_measured(
 
 
 @pytest.mark.slow
-def test_a_reviewer_of_another_name_is_asked_by_that_name(tmp_path: Path) -> None:
-    with serving(READY_TOLD, says('{"ready": true}', usage=took(10, 5)), *HANDS_IN) as server:
-        server.reviews = [says('{"reject": true, "reason": "I do not like it"}', usage=took(10, 5))]
-        ran = run_with(server, tmp_path, "--reviewer", "strict", "--dollars", "9", "--price", "2,10")
-    assert ran.status == 0, ran.message
-    assert [request["model"] for request in (server.requests[1], *server.reviewed)] == ["strict"] * 2
-    assert [attempt.verdict for attempt in ran.report.attempts] == ["refused"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("key", ["sk-the-secret\r", "sk-thé-secret"])
 @pytest.mark.guard("model key")
 def test_a_key_that_no_request_can_hold_is_in_no_message(tmp_path: Path, key: str) -> None:
@@ -188,15 +178,16 @@ def test_what_is_missing_is_said_before_anybody_is_asked(
 
 
 @pytest.mark.guard("model claims")
-def test_a_reviewer_may_reject_and_nothing_else(tmp_path: Path) -> None:
-    with serving(READY, *HANDS_IN) as server:
+def test_a_reviewer_is_asked_by_its_name_and_may_reject_and_nothing_else(tmp_path: Path) -> None:
+    with serving(READY, says('{"ready": true}', usage=took(10, 5)), *HANDS_IN) as server:
         server.reviews = [says("Well. I think:"), says('{"reject": true, "reason": "it takes the comment away"}')]
-        ran = run_with(server, tmp_path)
+        ran = run_with(server, tmp_path, "--reviewer", "strict")
     assert ran.status == 0, ran.message
     assert [(a.verdict, a.why) for a in ran.report.attempts] == [
         ("refused", "a reviewer rejects it: it takes the comment away")
     ]
-    assert "refused.\n<data>\na reviewer rejects it" in said_to(server, 3)[-1]
+    assert "refused.\n<data>\na reviewer rejects it" in said_to(server, 4)[-1]
+    assert [request["model"] for request in (server.requests[1], *server.reviewed)] == ["strict"] * 3
     assert len(server.reviewed) == 2 and "not of the form" in json.dumps(server.reviewed[1]["messages"])
     assert "tools" not in server.reviewed[0] and "<data>" in server.reviewed[0]["messages"][1]["content"]
 
