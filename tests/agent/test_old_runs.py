@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from agent.reporting import report
 from tests.agent.reporting.sample_report import sample
+from tests.agent.whole_runs import called
 
 RUN = {
     "format": 1,
@@ -38,16 +37,12 @@ def old(tmp_path: Path) -> Path:
     return folder
 
 
-def agent(*arguments: str, runs: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agent", *arguments, "--runs-dir", str(runs)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_what_would_go_on_with_it_says_which_version_is_needed_and_the_rest_reads_it(old: Path) -> None:
+    where = ("--runs-dir", str(old.parent))
     for command in ("resume", "revalidate"):
-        ran = agent(command, "old", runs=old.parent)
-        assert ran.returncode == 54 and "made by version 0.1.0 of Ratchet and needs that version" in ran.stderr
+        ran = called(old, command, "old", *where)
+        assert ran.status == 54 and "made by version 0.1.0 of Ratchet and needs that version" in ran.message
     found = report.read(old)
-    assert f"old  finished     /old/target bench.py: {found.outcome}" in agent("runs", runs=old.parent).stdout
+    assert f"old  finished     /old/target bench.py: {found.outcome}" in called(old, "runs", *where).output
     assert [kept.title for kept in found.kept] == [kept.title for kept in sample().kept]
     assert {attempt.key for attempt in found.attempts} == {None}
