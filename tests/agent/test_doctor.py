@@ -120,7 +120,8 @@ def test_what_is_not_used_and_each_problem_come_with_their_fix_and_a_key_is_neve
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    room = SimpleNamespace(f_flag=os.ST_NOEXEC, f_frsize=1 << 20, f_blocks=1 << 20, f_bfree=1 << 20, f_bavail=1 << 20)
+    sizes = dict.fromkeys(("f_frsize", "f_blocks", "f_bfree", "f_bavail"), 1 << 20)
+    room = SimpleNamespace(f_flag=os.ST_NOEXEC, f_files=0, **sizes)
     monkeypatch.setattr(os, "statvfs", lambda folder: room)
     monkeypatch.setattr(doctor, "LITTLE_DISK", 1 << 60)
     assert check(provider=None, python=Path("/usr/bin/python3")) == 0
