@@ -1,8 +1,10 @@
-"""Workers of a small entry, in this process."""
+"""Workers of a small entry, scripts as the referee has them and models that are observed, in this process."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ import torch
 
 from tests import guest
 from tests.files import write_files
+from tests.observed import Target
+from tests.sandbox.guest.played import Played
+from tools.observation import Observation
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +24,31 @@ def grad_mode() -> Iterator[None]:
     """A worker sets that of its process, which here is the tests'."""
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         yield
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Played]:
+    """Plays a script, which follows `played.NET`."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setattr(sys, "argv", ["pytest"])
+    monkeypatch.setattr(sys, "finished", False, raising=False)
+    numbers = itertools.count()
+    return lambda script: Played(tmp_path / f"script-{next(numbers)}", script)
+
+
+@pytest.fixture
+def observe(tmp_path: Path) -> Callable[..., Observation]:
+    """What is seen of a model with these lines in `forward` and `__init__`, and `before` above its class."""
+    numbers = itertools.count()
+
+    def observe(body: str, init: str = "", before: str = "") -> Observation:
+        init = f"self.a, self.b = nn.Linear(16, 16), nn.Linear(16, 16)\n{init}"
+        told = Target.of_forward(tmp_path / f"model-{next(numbers)}", body, init, before=before).told()
+        written = json.dumps(told)
+        assert len(written) < 1 << 20 and all(len(rows) <= 200 for rows in told.values() if isinstance(rows, list))
+        return Observation.model_validate(json.loads(written))
+
+    return observe
 
 
 @pytest.fixture
