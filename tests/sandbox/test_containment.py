@@ -19,6 +19,7 @@ import pytest
 from sandbox.contract import Sandbox
 from sandbox.docker.engine import Engine
 from sandbox.docker.provider import DockerSandbox
+from sandbox.kernel import process_tree
 from sandbox.local.provider import LocalSandbox
 from tests.files import folder_open_to_all
 from tests.sandbox.attacks import bounds
@@ -44,11 +45,8 @@ def test_what_is_promised_holds(check: Check, bench: Bench) -> None:
     assert not promised(bench.sandbox, check.promise) or tried(check, bench) is None
 
 
-def test_every_promise_is_in_the_table_and_has_a_check() -> None:
+def test_every_promise_is_in_the_table_and_has_a_check_and_no_two_claim_the_same() -> None:
     assert set(HELD_TO) == {check.promise for check in ALL}
-
-
-def test_no_two_checks_claim_the_same() -> None:
     assert len({check.name for check in ALL}) == len(ALL)
 
 
@@ -97,24 +95,20 @@ with Bench(sandbox, python, Path(sys.argv[2])) as bench:
 """
 
 
-def seen_of_keyrings(folder: Path, name: str, *without: str) -> str:
+@pytest.mark.parametrize(
+    ("name", "without", "seen"),
+    [*((name, [], "None") for name in PROVIDERS), ("bwrap", ["keyring"], "its session has the agent's keyring")],
+)
+def test_a_keyring_of_the_agents_session_is_out_of_reach_or_seen(
+    name: str, without: list[str], seen: str, open_folder: Path
+) -> None:
     """By a command of an agent whose session has a keyring, as after every login."""
-    MADE[name](folder / "unused")
-    ran = subprocess.run(
-        [sys.executable, "-c", WITH_A_KEYRING, name, str(folder), *without], cwd=ROOT, capture_output=True, text=True
-    )
+    MADE[name](open_folder / "unused")
+    argv = [sys.executable, "-c", WITH_A_KEYRING, name, str(open_folder), *without]
+    ran = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
     if "no keyring can be had" in ran.stderr:
         pytest.skip("no keyring can be had here")
-    return ran.stdout.strip() or ran.stderr
-
-
-@pytest.mark.parametrize("name", PROVIDERS)
-def test_a_keyring_of_the_agents_session_is_out_of_reach(name: str, open_folder: Path) -> None:
-    assert seen_of_keyrings(open_folder, name) == "None"
-
-
-def test_a_keyring_that_is_left_to_a_command_is_seen(open_folder: Path) -> None:
-    assert seen_of_keyrings(open_folder, "bwrap", "keyring") == "its session has the agent's keyring"
+    assert (ran.stdout.strip() or ran.stderr) == seen
 
 
 AGENT = """
@@ -130,30 +124,30 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("name", PROVIDERS)
-@pytest.mark.parametrize("killed", ["the agent", "the agent and what watches for it"])
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("ends", ["killed", "killed with its watcher", "killed, its watcher stuck", "interrupted"])
 @pytest.mark.guard("killed agent")
-def test_after_a_killed_agent_nothing_is_left(name: str, killed: str, open_folder: Path, until: Until) -> None:
+def test_after_a_killed_agent_nothing_is_left(name: str, ends: str, open_folder: Path, until: Until) -> None:
     MADE[name](open_folder / "unused")
-    agent = subprocess.Popen(
-        [sys.executable, "-c", AGENT, name, str(open_folder)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with agent:
-        assert agent.stdout is not None
+    scratch, piped = open_folder / "scratch", {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", AGENT, name, str(open_folder)], cwd=ROOT, text=True, **piped) as agent:
         mark, watcher = agent.stdout.readline().split()
         assert len(carrying(mark)) >= 2
-        if killed != "the agent":
-            os.kill(int(watcher), signal.SIGKILL)
-        agent.kill()
-    if killed == "the agent":
+        reaper = MADE[name](scratch)[0]
+        assert reaper.reap() == []  # the agent is alive
+        records = [json.loads(record.read_text()) for record in (scratch / "records").glob("*.json")]
+        if "watcher" in ends:
+            os.kill(int(watcher), signal.SIGSTOP if "stuck" in ends else signal.SIGKILL)
+        agent.send_signal(signal.SIGINT if ends == "interrupted" else signal.SIGKILL)
+    if "watcher" not in ends:
         until(lambda: carrying(mark) == [])
-    scratch = open_folder / "scratch"
-    MADE[name](scratch)[0].reap()
-    assert carrying(mark) == []
+    told = reaper.reap()
+    assert carrying(mark) == [] and reaper.reap() == []
+    if "stuck" in ends:
+        assert any(mark.partition("=")[2] in each or "container" in each for each in told)
+        left = process_tree.stat(int(watcher))
+        assert left is None or not left.alive
     until(lambda: [path.name for path in scratch.rglob("*") if path.name not in ("init.py", "records")] == [])
+    until(lambda: not any(Path(group).exists() for record in records for group in record["groups"]))
     if name == "docker":
         assert mark.partition("=")[2] not in [labels["ratchet.role"] for _, labels in Engine().labelled()]

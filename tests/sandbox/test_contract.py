@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.contract import Ended, Limits, Process, ProcessEnded, Sandbox
+from sandbox.contract import Ended, Limits, Process, ProcessEnded, Sandbox, WouldNotFreeze
 from sandbox.errors import SandboxError
+from sandbox.kernel import process_tree
 
 Until = Callable[..., Any]
 Marked = Callable[[str], list[int]]
@@ -51,8 +54,11 @@ def ended(process: Process, until: Until) -> Ended:
     ],
 )
 def test_an_end_is_a_result(code: str, end: tuple[int | None, int | None, str], run: Any, until: Until) -> None:
-    result = ended(run(code), until)
+    result = ended(process := run(code), until)
     assert (result.status, result.signal, result.reason) == end
+    process.freeze()  # nothing happens
+    process.thaw()
+    assert process.usage().tasks == ()
 
 
 def test_a_process_that_lets_go_of_its_channel_may_still_say_how_it_ends(run: Any) -> None:
@@ -142,12 +148,12 @@ def test_forking_faster_than_anybody_looks_does_not_help(run: Any, open_folder: 
         ESCAPE.format(work=chain.strip()) + "channel.send({}); channel.receive()", writable=(heartbeat.parent,)
     )
     process.channel.receive(20.0)
-    threading.Event().wait(0.2)
+    time.sleep(0.2)
     beating = heartbeat.stat().st_size
     assert beating > 10
     process.stop()
     last = heartbeat.stat().st_size
-    threading.Event().wait(0.2)
+    time.sleep(0.2)
     assert heartbeat.stat().st_size == last
 
 
@@ -158,7 +164,7 @@ def test_a_frozen_tree_uses_no_cpu_time_and_goes_on_when_thawed(run: Any, until:
     for _ in range(5):
         process.freeze()
         first = process.usage()
-        threading.Event().wait(0.1)
+        time.sleep(0.1)
         second = process.usage()
         assert second.processes >= 2
         assert all(task.stopped for task in second.tasks)
@@ -167,12 +173,55 @@ def test_a_frozen_tree_uses_no_cpu_time_and_goes_on_when_thawed(run: Any, until:
         until(lambda used=second.cpu_time_s: process.usage().cpu_time_s > used + 0.02)
 
 
-def test_freezing_what_has_ended_does_nothing(run: Any, until: Until) -> None:
-    process = run("pass")
-    ended(process, until)
-    process.freeze()
-    process.thaw()
-    assert process.usage().tasks == ()
+CONTINUES_ITSELF = """
+import ctypes, signal, struct, time
+signal.signal(signal.SIGCONT, lambda *_: None)
+libc = ctypes.CDLL(None, use_errno=True)
+event = struct.pack("qii48x", 0, signal.SIGCONT, 0)  # sigevent: by a signal, this one
+for number in range(1, 400):  # one after the other for two seconds, each wakes it
+    timer, due = ctypes.c_void_p(), struct.pack("qqqq", 0, 0, number // 200, number % 200 * 5_000_000)
+    if libc.timer_create(1, event, ctypes.byref(timer)) == 0:
+        libc.timer_settime(timer, 0, due, None)
+channel.send({})
+while True:
+    pass
+"""
+
+
+def test_a_tree_that_continues_itself_is_told_of(run: Any, sandbox_provider: Sandbox) -> None:
+    """Timers of the kernel can send a stopped process the signal that continues it."""
+    process = run(CONTINUES_ITSELF)
+    process.channel.receive(20.0)
+    with contextlib.suppress(WouldNotFreeze):
+        process.freeze()
+        before = sum(process_tree.ran_ns(process.members()).values())
+        time.sleep(0.5)
+        ran_ns = sum(process_tree.ran_ns(process.members()).values()) - before
+        process.thaw()
+        assert ran_ns < 1_000_000  # a control group holds it whatever signals come
+
+
+ENTERS_PROCESS_ONE = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+seize = libc.ptrace(0x4206, 1, 0, 0)
+try:
+    memory = bool(open("/proc/1/mem", "r+b"))
+except OSError:
+    memory = False
+channel.send({"entered": seize == 0 or memory})
+channel.receive()
+"""
+
+
+def test_process_one_is_closed_to_the_command_or_counted_with_it(run: Any, sandbox_provider: Sandbox) -> None:
+    """It lives under the command's own user in some providers."""
+    process = run(ENTERS_PROCESS_ONE)
+    entered = process.channel.receive(20.0)["entered"]
+    if sandbox_provider.promises().contained:
+        counted = {task.pid for task in process.usage().tasks} == set(process.members())
+        assert counted and len(process.members()) == 2
+        assert not entered or sandbox_provider.name == "bwrap"
 
 
 def test_usage_counts_children_that_have_ended(run: Any, until: Until, sandbox_provider: Sandbox) -> None:
@@ -275,7 +324,7 @@ def test_a_process_outlives_the_thread_that_started_it_and_answers_unless_it_is_
     for n in range(5):
         process.channel.send({"n": n})
         assert process.channel.receive(20.0) == {"n": n}
-        threading.Event().wait(0.05)
+        time.sleep(0.05)
     assert process.poll() is None
     process.freeze()  # frozen, it does not answer
     process.channel.send({"n": 5})

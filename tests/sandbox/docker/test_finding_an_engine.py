@@ -16,7 +16,8 @@ from typing import Any
 import docker
 import pytest
 
-from sandbox.docker import endpoint, engine, provider
+from sandbox.contract import Command
+from sandbox.docker import container, endpoint, engine, provider
 from sandbox.docker.engine import Engine
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import EngineLost, SandboxUnavailable
@@ -153,3 +154,9 @@ def test_an_engine_that_is_closed_to_us_is_told_unless_a_users_own_is_found(
             monkeypatch.setattr(endpoint, "DEFAULT_SOCKETS", (str(closed),))
             with listening(own):
                 assert endpoint.find_socket() == str(own)
+
+
+def test_neither_process_1_nor_the_control_groups_are_left_to_the_engine() -> None:
+    given = container.Outside(1000, 1000, Path("/run/channel"), ("/init.py",), ())
+    options = container.host_options(Command(("/bin/true",), Path("/"), "worker"), given)
+    assert options["init"] is False and options["cgroupns"] == "private"

@@ -1,4 +1,4 @@
-"""Both freezers hold and release the same trees."""
+"""Control groups end what is in them and hold their limits; signals freeze what they can. The contract tries both."""
 
 from __future__ import annotations
 
@@ -8,48 +8,23 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sandbox.contract import Command, Limits
 from sandbox.errors import SandboxError, Unusable
 from sandbox.kernel import cgroup, ending, freezer, process_tree
-from sandbox.supervision.control_groups import EVERY_KIND, ControlGroups, make
+from sandbox.supervision.control_groups import EVERY_KIND, make
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
 
 TRUE = Command(("/bin/true",), Path("/"), "test")
 
-# three processes that never rest, one of them in a session of its own, and one with a second thread
-BUSY = """
-import os, sys, threading
-def spin():
-    while True: pass
-with open(sys.argv[1], "w") if len(sys.argv) > 1 else open(os.devnull, "w") as join:
-    join.write("0")
-if os.fork() == 0:
-    os.setsid()
-    spin()
-if os.fork() == 0:
-    threading.Thread(target=spin).start()
-    spin()
-print("ready", flush=True)
-spin()
-"""
-
-
-def groups_or_skip() -> ControlGroups:
-    try:
-        return make(f"ratchet-test-{secrets.token_hex(8)}", TRUE, frozenset({"groups"}))
-    except Unusable as error:
-        pytest.skip(f"no control group can be made here: {error}")
-
 
 @contextlib.contextmanager
-def busy(*arguments: str, code: str = BUSY) -> Iterator[freezer.Members]:
+def busy(code: str, *arguments: str) -> Iterator[freezer.Members]:
     """The members of a busy tree."""
     with subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE) as popen:
 
@@ -68,25 +43,6 @@ def ticks(pids: list[int]) -> list[int]:
     return [found.own_ticks for found in map(process_tree.stat, pids) if found is not None]
 
 
-@pytest.mark.parametrize("kind", ["group", "signals"])
-def test_nothing_runs_while_frozen_and_all_goes_on_after(kind: str, until: Callable[..., Any]) -> None:
-    groups = groups_or_skip() if kind == "group" else make("none", TRUE, frozenset())
-    chosen = groups.freezer
-    with contextlib.closing(groups), busy(*groups.join) as members:
-        pids = members()
-        assert len(pids) == 3 and chosen.holds() == frozenset()
-        for _ in range(3):
-            chosen.freeze(members)
-            stopped = {pid for pid in pids if (found := process_tree.stat(pid)) is not None and found.cannot_run}
-            assert stopped | chosen.holds() == set(pids)
-            before = ticks(pids)
-            threading.Event().wait(0.1)
-            assert ticks(pids) == before
-            chosen.thaw(members)
-            assert chosen.holds() == frozenset()
-            until(lambda before=before: all(now > then for now, then in zip(ticks(pids), before, strict=True)))
-
-
 def test_a_process_that_forks_all_the_time_is_frozen_too() -> None:
     """By signals, which have to catch up with it; a control group has nothing to catch up with."""
     code = """
@@ -99,7 +55,7 @@ while True:
     os.wait()
 """
     signals = freezer.SignalFreezer()
-    with busy(code=code) as members:
+    with busy(code) as members:
         for _ in range(20):
             signals.freeze(members)
             before, used = members(), ticks(members())
@@ -111,15 +67,28 @@ while True:
 def test_what_cannot_be_stopped_is_a_sandbox_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(freezer, "PATIENCE_S", 0.05)
     monkeypatch.setattr(freezer, "_signal", lambda pid, number: False)  # as for a process of another user
-    with busy(code="print(flush=True)\nwhile True: pass") as members, pytest.raises(SandboxError) as caught:
+    with busy("print(flush=True)\nwhile True: pass") as members, pytest.raises(SandboxError) as caught:
         freezer.SignalFreezer().freeze(members)
     assert re.search(r"processes \[\d+\] could not be stopped", caught.value.message)
 
 
 def test_ending_a_group_kills_and_removes_it() -> None:
-    groups = groups_or_skip()
+    try:
+        groups = make(f"ratchet-test-{secrets.token_hex(8)}", TRUE, frozenset({"groups"}))
+    except Unusable as error:
+        pytest.skip(f"no control group can be made here: {error}")
     (folder,) = groups.folders
-    with busy(*groups.join) as members:
+    code = """
+import os, sys
+open(sys.argv[1], "w").write("0")
+if os.fork() == 0:
+    os.setsid()
+else:
+    os.fork()
+    print(flush=True)
+while True: pass
+"""
+    with busy(code, *groups.join) as members:
         assert len(members()) == 3
         groups.close()
         assert [found for found in map(process_tree.stat, members()) if found is not None and found.alive] == []

@@ -1,4 +1,4 @@
-"""What /proc says is read right, also about processes that try to be misread."""
+"""What /proc says is read right, also about processes that try to be misread; what is ended is dead."""
 
 from __future__ import annotations
 
@@ -159,3 +159,17 @@ def test_memory_that_was_swapped_out_counts(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(process_tree, "_read", lambda path: files[path.rpartition("/")[2]])
     assert process_tree.resident_bytes([1]) == 7 << 10
     assert process_tree.proportional_bytes([1]) == 4 << 10
+
+
+def test_what_is_ended_is_dead_when_the_call_returns_and_what_cannot_be_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(["sleep", "600"]) as sleeper:
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        with monkeypatch.context() as patched:
+            patched.setattr(ending, "kill", lambda pids: None)
+            assert not ending.end([sleeper.pid], patience_s=0.01)
+        assert ending.end([sleeper.pid])
+        found = process_tree.stat(sleeper.pid)
+        assert found is None or not found.alive
+    assert ending.end([sleeper.pid])  # gone, which is no error

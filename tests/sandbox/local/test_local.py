@@ -104,3 +104,14 @@ def test_a_supervisor_that_breaks_says_why(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr("sandbox.supervision.spawner._SCRIPT", tmp_path / "missing.py")
     with pytest.raises(SandboxError, match=r"missing\.py"):
         LocalSandbox(sys.executable, tmp_path / "scratch").promises()
+
+
+def test_a_damaged_record_does_not_stop_reaping_nor_does_a_folder_that_is_not_there(
+    local: LocalSandbox, tmp_path: Path
+) -> None:
+    records = tmp_path / "scratch" / "records"
+    assert local.reap() == []
+    records.mkdir(parents=True)
+    (records / "half.json").write_text('{"role": "wor')
+    assert local.reap() == []
+    assert list(records.iterdir()) == []
