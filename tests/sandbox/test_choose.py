@@ -11,7 +11,7 @@ from sandbox import choose
 from sandbox.choose import Name, Wanted
 from sandbox.contract import Promises
 from sandbox.docker import engine
-from sandbox.errors import ContainmentNotHeld, SandboxUnavailable
+from sandbox.errors import ContainmentNotHeld, SandboxError, SandboxUnavailable
 
 WANTED = Wanted("/usr/bin/python3", Path("/nowhere"))
 AGREES, DECLINES = (lambda reasons: True), (lambda reasons: False)
@@ -37,22 +37,25 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[Name, Exception | None]:
     return wrong
 
 
+Machine = dict[Name, Exception | None]
+
+
 def missing(what: str) -> SandboxUnavailable:
     return SandboxUnavailable(f"there is no {what}", hint=f"Install {what}.")
 
 
-def test_containers_come_first(machine: dict[Name, Exception | None]) -> None:
+@pytest.mark.parametrize("wrong", [missing("engine"), engine.failure("create a container", "unknown runtime")])
+def test_containers_come_first_and_namespaces_where_they_cannot_be_had(machine: Machine, wrong: SandboxError) -> None:
     assert choose.choose(WANTED, DECLINES).name == "docker"
-
-
-def test_namespaces_where_there_is_no_engine(machine: dict[Name, Exception | None]) -> None:
-    machine["docker"] = missing("engine")
+    machine["docker"] = wrong
     passed_over: dict[Name, SandboxUnavailable] = {}
     assert choose.choose(WANTED, DECLINES, passed_over).name == "bwrap"
-    assert {name: reason.message for name, reason in passed_over.items()} == {"docker": "there is no engine"}
+    assert {name: reason.message for name, reason in passed_over.items()} == {"docker": wrong.message}
+    hint = passed_over["docker"].hint
+    assert hint == wrong.hint.replace("; or choose --sandbox bwrap", "") and "--sandbox" not in hint
 
 
-def test_nothing_contains_only_when_a_person_agreed(machine: dict[Name, Exception | None]) -> None:
+def test_nothing_contains_only_when_a_person_agreed(machine: Machine) -> None:
     machine.update(docker=missing("engine"), bwrap=missing("bubblewrap"))
     told: list[str] = []
 
@@ -80,31 +83,18 @@ def test_what_was_tried_is_not_offered_again(monkeypatch: pytest.MonkeyPatch, tm
     no_engine, no_namespaces = told
     assert "which DOCKER_HOST names" in no_engine.message and "Start it" in no_engine.hint
     assert no_namespaces.message.startswith("namespaces cannot be made here: bwrap: setting up uid map")
-    assert not any("--sandbox" in reason.hint for reason in told)
-    for reason in told:
-        assert reason.hint.endswith(".")
-
-
-def test_an_engine_that_makes_no_such_container_is_passed_over(machine: dict[Name, Exception | None]) -> None:
-    refused = engine.failure("create a container", "unknown runtime")
-    machine["docker"] = refused
-    passed_over: dict[Name, SandboxUnavailable] = {}
-    assert choose.choose(WANTED, DECLINES, passed_over).name == "bwrap"
-    assert passed_over["docker"].message == "the engine cannot create a container: unknown runtime"
-    assert passed_over["docker"].hint == refused.hint.replace("; or choose --sandbox bwrap", "") != refused.hint
+    assert all("--sandbox" not in reason.hint and reason.hint.endswith(".") for reason in told)
 
 
 @pytest.mark.parametrize("broken", ["docker", "bwrap"])
-def test_a_provider_that_does_not_hold_what_was_asked_stops_the_run(
-    machine: dict[Name, Exception | None], broken: Name
-) -> None:
+def test_a_provider_that_does_not_hold_what_was_asked_stops_the_run(machine: Machine, broken: Name) -> None:
     machine["docker"] = missing("engine")
     machine[broken] = ContainmentNotHeld("it has network interfaces")
     with pytest.raises(ContainmentNotHeld):
         choose.choose(WANTED, AGREES)
 
 
-def test_an_image_is_never_given_up_for_no_container_at_all(machine: dict[Name, Exception | None]) -> None:
+def test_an_image_is_never_given_up_for_no_container_at_all(machine: Machine) -> None:
     machine.update(docker=missing("engine"), bwrap=missing("bubblewrap"))
     with pytest.raises(SandboxUnavailable) as caught:
         choose.choose(Wanted("python3", Path("/nowhere"), image="some/image"), AGREES)

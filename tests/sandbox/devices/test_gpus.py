@@ -60,15 +60,10 @@ def test_one_card_is_told_with_all_that_the_kernel_says(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("version", "name"),
-    [
-        *((90008, "gfx908"), (90010, "gfx90a"), (90402, "gfx942"), (90500, "gfx950"), (100302, "gfx1032")),
-        *((110501, "gfx1151"), (120001, "gfx1201"), (0, None), (110099, None), (91600, None), (7, None)),
-    ],
-)
-def test_the_instruction_set_is_decoded_in_hexadecimal_digits(version: int, name: str | None) -> None:
-    assert kfd.gfx_name(version) == name
+def test_the_instruction_set_is_decoded_in_hexadecimal_digits() -> None:
+    names = {90008: "gfx908", 90010: "gfx90a", 90402: "gfx942", 90500: "gfx950", 100302: "gfx1032", 110501: "gfx1151"}
+    for version, name in {**names, 120001: "gfx1201", 0: None, 110099: None, 91600: None, 7: None}.items():
+        assert kfd.gfx_name(version) == name, version
 
 
 def test_the_order_is_that_of_the_topology_by_number_and_each_has_a_render_node(tmp_path: Path) -> None:
@@ -114,24 +109,21 @@ def test_only_memory_of_the_gpu_itself_counts(tmp_path: Path) -> None:
     assert found(tmp_path)[0].memory_bytes is None
 
 
-def test_the_two_dies_of_an_mi250_are_one_card(tmp_path: Path) -> None:
-    machines.four_mi250(tmp_path)
-    result = found(tmp_path)
+def test_the_two_dies_of_an_mi250_are_one_card_and_where_no_links_are_counted_that_is_said_to_be_a_guess(
+    tmp_path: Path,
+) -> None:
+    machines.four_mi250(tmp_path / "counted")
+    result = found(tmp_path / "counted")
     assert buses(result, "pci") == ["4e", "51", "56", "59", "0e", "11", "16", "19"]
-    assert buses(result) == ["4e", "4e", "56", "56", "0e", "0e", "16", "16"]
+    assert buses(result) == (cards := ["4e", "4e", "56", "56", "0e", "0e", "16", "16"])
     assert len({gpu.unique_id for gpu in result}) == 8
-    shutil.rmtree(tmp_path / machines.NODES / "2")  # the second of the first card
-    hidden = find_gpus(tmp_path)
-    assert buses(hidden.gpus) == ["4e", "56", "56", "0e", "0e", "16", "16"]
+    shutil.rmtree(tmp_path / "counted" / machines.NODES / "2")  # the second of the first card
+    hidden = find_gpus(tmp_path / "counted")
+    assert buses(hidden.gpus) == cards[1:]
     assert any("the other die of 0000:4e:00.0 is KFD node 2" in note for note in hidden.notes)
-
-
-def test_a_driver_that_counts_no_links_leaves_a_guess_that_is_said_to_be_one(tmp_path: Path) -> None:
-    machines.four_mi250(tmp_path, link_counts=False)
-    result = find_gpus(tmp_path)
-    assert buses(result.gpus) == ["4e", "4e", "56", "56", "0e", "0e", "16", "16"]
-    (note,) = result.notes
-    assert "does not tell which dies share a card" in note
+    machines.four_mi250(tmp_path / "not counted", link_counts=False)
+    guessed = find_gpus(tmp_path / "not counted")
+    assert buses(guessed.gpus) == cards and "does not tell which dies share a card" in "".join(guessed.notes)
 
 
 @pytest.mark.parametrize(
@@ -172,20 +164,17 @@ def test_without_drm_in_sysfs_the_address_comes_from_the_topology(tmp_path: Path
     assert {gpu.name for gpu in found(tmp_path)} == {"ip discovery"}
 
 
-@pytest.mark.parametrize("missing", ["dev/dri/renderD128", "dev/kfd"])
-def test_a_gpu_whose_nodes_are_not_given_is_told_and_not_accessible(missing: str, tmp_path: Path) -> None:
-    machines.one_mi210(tmp_path)
-    (tmp_path / missing).unlink()
-    (gpu,) = found(tmp_path)
-    assert not gpu.accessible and nodes(gpu) == ["/dev/kfd", "/dev/dri/renderD128"]
-
-
-def test_what_is_hidden_takes_no_number_from_what_is_there(tmp_path: Path) -> None:
+def test_a_gpu_whose_nodes_are_not_given_is_not_accessible_and_takes_no_number_from_what_is_there(
+    tmp_path: Path,
+) -> None:
     """AMD's runtime passes over a GPU without a render node, so the second of two that are given is number 1."""
     machines.eight_mi300x(tmp_path, with_nodes=(2, 5))
     result = found(tmp_path)
     assert [(gpu.index, gpu.render_minor) for gpu in result if gpu.accessible] == [(0, 144), (1, 168)]
     assert [gpu.index for gpu in result] == list(range(8))
+    assert nodes(result[0]) == ["/dev/kfd", "/dev/dri/renderD144"]
+    (tmp_path / "dev/kfd").unlink()
+    assert not any(gpu.accessible for gpu in found(tmp_path))
 
 
 def test_nodes_that_the_kernel_closes_to_a_container_are_one_note(
