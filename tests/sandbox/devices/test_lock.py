@@ -84,10 +84,15 @@ def is_busy(gpu: Gpu, *folders: Path) -> bool:
     return False
 
 
-def test_a_lock_is_for_one_card_and_is_given_back(locks: Path) -> None:
-    with acquire(FIRST, folders=[locks]) as held:
-        assert held.paths == (locks / "amd-0000-05-00.0.lock",)
-        assert is_busy(FIRST, locks) and not is_busy(SECOND, locks)
+def test_a_lock_is_for_one_card_is_given_back_and_everybody_can_make_it_whatever_the_umask(locks: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with acquire(FIRST, folders=[locks]) as held:
+            assert held.paths == (locks / "amd-0000-05-00.0.lock",)
+            assert (mode(locks), mode(held.paths[0])) == (0o1777, 0o666)
+            assert is_busy(FIRST, locks) and not is_busy(SECOND, locks)
+    finally:
+        os.umask(before)
     assert not is_busy(FIRST, locks)
     held.release()  # again: nothing happens
 
@@ -134,15 +139,6 @@ def test_the_dies_of_one_card_cannot_be_timed_at_once(locks: Path, tmp_path: Pat
         assert is_busy(second, locks) and not is_busy(third, locks)
 
 
-def test_everybody_can_lock_whatever_the_umask_was(locks: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        with acquire(FIRST, folders=[locks]) as held:
-            assert (mode(locks), mode(held.paths[0])) == (0o1777, 0o666)
-    finally:
-        os.umask(before)
-
-
 def test_who_can_use_one_folder_only_meets_who_uses_both_and_half_a_lock_is_given_back(tmp_path: Path) -> None:
     both = (tmp_path / "run", tmp_path / "tmp")
     with holder(tmp_path / "closed/run", both[1]):
@@ -152,28 +148,27 @@ def test_who_can_use_one_folder_only_meets_who_uses_both_and_half_a_lock_is_give
         assert len(held.paths) == 2 and is_busy(FIRST, both[1])
 
 
-def test_a_link_in_place_of_the_lock_file_is_not_followed(locks: Path, file: Path, tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
+@pytest.mark.timeout(20)
+def test_whatever_lies_in_place_of_the_lock_file_is_neither_followed_nor_waited_for(
+    locks: Path, file: Path, tmp_path: Path
+) -> None:
+    precious, absent = tmp_path / "precious", tmp_path / "absent"
     precious.write_text("precious")
-    absent = tmp_path / "absent"
-    for plant, target in ((file.hardlink_to, precious), (file.symlink_to, precious), (file.symlink_to, absent)):
+    for plant, *to in (
+        *((file.hardlink_to, precious), (file.symlink_to, precious), (file.symlink_to, absent)),
+        *((os.mkfifo, file), (os.mkdir, file)),
+    ):
         file.unlink()
-        plant(target)
+        plant(*to)
         refused(locks)
         assert precious.read_text() == "precious" and mode(precious) != 0o666 and not absent.exists()
+    file.rmdir()
+    file.symlink_to(precious)
     inside = os.open(locks, os.O_RDONLY)
     with pytest.raises(OSError) as caught:
         lock._open(inside, file.name)
     os.close(inside)
     assert caught.value.errno == errno.ELOOP  # it was not even opened
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir])
-def test_a_pipe_or_a_folder_in_its_place_stops_nobody(plant: Callable[[Path], None], locks: Path, file: Path) -> None:
-    file.unlink()
-    plant(file)
-    refused(locks)
 
 
 def test_a_link_in_place_of_the_folder_is_not_followed(locks: Path, tmp_path: Path) -> None:

@@ -47,29 +47,24 @@ def target(tmp_path: Path) -> Target:
     return Target.write(tmp_path / "tree", {"bench.py": ENTRY})
 
 
-def lengths(target: Target, module: str, role: str, ask: Any) -> set[int]:
-    """What calls found in the cache when they began."""
+@pytest.mark.parametrize(
+    ("module", "role", "ask", "given"),
+    [
+        ("observe", "Observer", "op_observe", [3]),
+        ("profiler", "Profiler", "op_profile", [3, "trace.json"]),
+        ("profiler", "Profiler", "op_repeat", [3]),
+        ("tune", "Tuner", "op_tune", []),
+    ],
+)
+def test_each_call_begins_with_what_the_first_one_had(
+    module: str, role: str, ask: str, given: list[Any], target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(target.tree)
     with target._imported():
         worker = getattr(guest.module(module), role)(str(target.tree), "bench.py")
         worker.op_build()
-        ask(worker, target._draw(worker, ({},)))
-        return set(worker.workload.module.LENGTHS)
-
-
-def test_observed_calls_begin_again(target: Target) -> None:
-    assert lengths(target, "observe", "Observer", lambda worker, cases: worker.op_observe(cases, calls=3)) == {0}
-
-
-def test_profiled_calls_begin_again(target: Target, tmp_path: Path) -> None:
-    def profile(worker: Any, cases: Any) -> None:
-        assert len(worker.op_profile(cases, 3, str(tmp_path / "trace.json"))["call_us"]) == 1
-
-    assert lengths(target, "profiler", "Profiler", profile) == {0}
-    assert lengths(target, "profiler", "Profiler", lambda worker, cases: worker.op_repeat(cases, 3)) == {0}
-
-
-def test_tuned_calls_begin_again(target: Target) -> None:
-    assert lengths(target, "tune", "Tuner", lambda worker, cases: worker.op_tune(cases)) == {0}
+        getattr(worker, ask)(target._draw(worker, ({},)), *given)
+        assert set(worker.workload.module.LENGTHS) == {0}  # what they found in the cache
 
 
 def test_a_reset_is_not_in_the_time_of_a_call(target: Target) -> None:
