@@ -7,7 +7,7 @@ import io
 import json
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -59,22 +59,16 @@ def _type_of(content: bytes) -> str:
     return "text/html" if content[:1] == b"<" else "application/octet-stream"
 
 
-@pytest.fixture
-def registry() -> Callable[[str, bytes], dict[str, bytes]]:
+def registry(name: str, layer: bytes) -> dict[str, bytes]:
     """What a registry serves for an image of one layer."""
-
-    def contents(name: str, layer: bytes) -> dict[str, bytes]:
-        config = configuration(layer, native_architecture(), Env=["PATH=/usr/local/bin:/usr/bin:/bin"])
-        kind = "application/vnd.docker.distribution.manifest.v2+json"
-        layers = [_described(layer, "application/vnd.docker.image.rootfs.diff.tar")]
-        of_config = _described(config, "application/vnd.docker.container.image.v1+json")
-        described = {"schemaVersion": 2, "mediaType": kind, "config": of_config, "layers": layers}
-        manifest = json.dumps(described).encode()
-        blobs = {f"/v2/{name}/blobs/{_digest(blob)}": blob for blob in (config, layer)}
-        named = {f"/v2/{name}/manifests/{tag}": manifest for tag in ("1", _digest(manifest))}
-        return {"/v2/": b"{}", **blobs, **named}
-
-    return contents
+    config = configuration(layer, native_architecture(), Env=["PATH=/usr/local/bin:/usr/bin:/bin"])
+    kind = "application/vnd.docker.distribution.manifest.v2+json"
+    layers = [_described(layer, "application/vnd.docker.image.rootfs.diff.tar")]
+    of_config = _described(config, "application/vnd.docker.container.image.v1+json")
+    manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "config": of_config, "layers": layers}).encode()
+    blobs = {f"/v2/{name}/blobs/{_digest(blob)}": blob for blob in (config, layer)}
+    named = {f"/v2/{name}/manifests/{tag}": manifest for tag in ("1", _digest(manifest))}
+    return {"/v2/": b"{}", **blobs, **named}
 
 
 def _described(blob: bytes, kind: str) -> dict[str, object]:
@@ -85,25 +79,20 @@ def _digest(blob: bytes) -> str:
     return f"sha256:{hashlib.sha256(blob).hexdigest()}"
 
 
-@pytest.fixture
-def package_index() -> Callable[..., dict[str, bytes]]:
+def package_index(name: str, version: str, requires: str, files: Mapping[str, str] = {}) -> dict[str, bytes]:
     """What an index of packages serves for one package, which requires others and holds further files."""
-
-    def contents(name: str, version: str, requires: str, **files: str) -> dict[str, bytes]:
-        info = f"{name}-{version}.dist-info"
-        inside = {
-            f"{name}.py": f"version = {version!r}\n",
-            **{path.replace("__", "/") + ".py": text for path, text in files.items()},
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: {requires}\n",
-            f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        }
-        inside[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in inside) + f"{info}/RECORD,,\n"
-        wheel = io.BytesIO()
-        with zipfile.ZipFile(wheel, "w") as archive:
-            for path, text in inside.items():
-                archive.writestr(path, text)
-        file = f"{name}-{version}-py3-none-any.whl"
-        page = f'<!DOCTYPE html><html><body><a href="/{file}">{file}</a></body></html>'
-        return {f"/simple/{name}/": page.encode(), f"/{file}": wheel.getvalue()}
-
-    return contents
+    info = f"{name}-{version}.dist-info"
+    inside = {
+        f"{name}.py": f"version = {version!r}\n",
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: {requires}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    inside[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in inside) + f"{info}/RECORD,,\n"
+    wheel = io.BytesIO()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in inside.items():
+            archive.writestr(path, text)
+    file = f"{name}-{version}-py3-none-any.whl"
+    page = f'<!DOCTYPE html><html><body><a href="/{file}">{file}</a></body></html>'
+    return {f"/simple/{name}/": page.encode(), f"/{file}": wheel.getvalue()}

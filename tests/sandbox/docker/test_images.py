@@ -10,6 +10,7 @@ import json
 import secrets
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -22,6 +23,7 @@ from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import DiskFull, ImageBuildFailed, ImageUnusable, RatchetError
 from tests.files import write_files
 from tests.local_image import PACKAGES, TORCH, Images, package
+from tests.sandbox.docker.conftest import Serve, package_index, registry
 
 pytestmark = pytest.mark.slow
 
@@ -45,9 +47,16 @@ def cpu_image(local_images: Images, build: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def host_network(local_images: Images) -> None:
+def build_for(local_images: Images, cpu_image: str, serve: Serve) -> Callable[..., str]:
+    """An image for a target, on that of the cpu, with one package that can be fetched."""
     if "bridge" in local_images.engine.networks():
         pytest.skip("builds have a network of their own here, from which a server of the test is not seen")
+
+    def make(target: Path, index: dict[str, bytes], **given: Any) -> str:
+        args = {"PIP_INDEX_URL": f"http://{serve(index)[0]}/simple"}
+        return images.build_for(target, local_images.engine, base=cpu_image, args=args, network=True, **given)
+
+    return make
 
 
 def fails(kind: type[RatchetError], call: Callable[..., object], *given: Any, **named: Any) -> str:
@@ -201,10 +210,7 @@ def test_arguments_that_cannot_be_taken_are_refused(given: dict[str, str], build
 
 
 def test_nothing_is_fetched_unless_the_network_is_given(
-    local_images: Images,
-    build: Callable[..., str],
-    serve: Callable[..., tuple[str, list[str]]],
-    registry: Callable[[str, bytes], dict[str, bytes]],
+    local_images: Images, build: Callable[..., str], serve: Serve
 ) -> None:
     address, asked = serve(registry("base", local_images.layer()))
     base, name, engine = f"{address}/base:1", local_images.name("fetched"), local_images.engine
@@ -222,16 +228,10 @@ def test_nothing_is_fetched_unless_the_network_is_given(
     assert f"the image {name} has no python3" in said and not engine.has_image(name)
 
 
-@pytest.mark.usefixtures("host_network")
 @pytest.mark.guard("image build")
 def test_an_image_for_a_target_holds_what_it_requires_and_none_of_its_code(
-    local_images: Images,
-    cpu_image: str,
-    tmp_path: Path,
-    serve: Callable[..., tuple[str, list[str]]],
-    package_index: Callable[..., dict[str, bytes]],
+    local_images: Images, build_for: Callable[..., str], tmp_path: Path
 ) -> None:
-    address, _ = serve(package_index("needed", "1.5", "torch>=2"))
     canary = f"canary-{secrets.token_hex(16)}"
     target = write_files(
         tmp_path / "Target One",
@@ -248,8 +248,7 @@ def test_an_image_for_a_target_holds_what_it_requires_and_none_of_its_code(
     )
     lines: list[str] = []
     name = local_images.name("target")
-    index = {"PIP_INDEX_URL": f"http://{address}/simple"}
-    images.build_for(target, local_images.engine, base=cpu_image, tag=name, args=index, network=True, say=lines.append)
+    build_for(target, package_index("needed", "1.5", "torch>=2"), tag=name, say=lines.append)
     assert f"left out: torch==1.0: the base's {TORCH} stays" in lines
     assert "left out: triton==1.0: it belongs to another PyTorch" in lines
     files = dict(local_images.files(name))
@@ -262,20 +261,10 @@ def test_an_image_for_a_target_holds_what_it_requires_and_none_of_its_code(
     assert images.inspect(name, local_images.engine).torch == TORCH
 
 
-@pytest.mark.usefixtures("host_network")
-def test_a_package_that_writes_over_pytorch_ends_the_build(
-    local_images: Images,
-    cpu_image: str,
-    tmp_path: Path,
-    serve: Callable[..., tuple[str, list[str]]],
-    package_index: Callable[..., dict[str, bytes]],
-) -> None:
-    address, _ = serve(package_index("greedy", "1.0", "torch", torch__version="build = 'another'\n"))
+def test_a_package_that_writes_over_pytorch_ends_the_build(build_for: Callable[..., str], tmp_path: Path) -> None:
+    greedy = package_index("greedy", "1.0", "torch", {"torch/version.py": "build = 'another'\n"})
     target = write_files(tmp_path / "target", {"requirements.txt": "greedy\n"})
-    index = {"PIP_INDEX_URL": f"http://{address}/simple"}
-    said = fails(
-        *(ImageBuildFailed, images.build_for, target, local_images.engine), base=cpu_image, args=index, network=True
-    )
+    said = fails(ImageBuildFailed, build_for, target, greedy)
     assert "replaced what must stay: the files of torch are not those of the base" in said
 
 
@@ -294,8 +283,6 @@ def test_nothing_that_a_step_prints_reaches_the_terminal_as_a_command() -> None:
 
 
 def test_a_context_holds_what_was_named_and_is_the_same_each_time() -> None:
-    import tarfile
-
     files = {"b": b"2", "a": b"1"}
     with tarfile.open(fileobj=io.BytesIO(images.context(files))) as tar:
         assert [(entry.name, entry.mtime, entry.uid) for entry in tar] == [("a", 0, 0), ("b", 0, 0)]
@@ -304,50 +291,54 @@ def test_a_context_holds_what_was_named_and_is_the_same_each_time() -> None:
         images.context({"a": bytes(9 << 20)})
 
 
-class TestPackages:
-    """The script that installs requirements, with this interpreter."""
+@pytest.fixture
+def packages(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """Runs the script that installs requirements, with this interpreter."""
 
-    def run(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        script = folder / "packages.py"
+    def run(order: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "packages.py"
         script.write_text(resources.files("sandbox.images").joinpath("packages.py").read_text())
         # -S and a path of the test's own: what is installed here has no say
         code = (
-            f"import runpy, sys; sys.path.insert(0, {str(folder / 'site')!r}); sys.argv = {[str(script), *arguments]}; "
+            f"import runpy, sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); sys.argv = {[str(script), order]}; "
+            f"runpy.run_path({str(script)!r}, run_name='__main__')"
         )
-        code += f"runpy.run_path({str(script)!r}, run_name='__main__')"
         return subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
 
-    def site(self, folder: Path, name: str, version: str) -> None:
-        for path, content in package(name, version).items():
-            write_files(folder / "site", {path[len(PACKAGES) + 1 :]: content})
+    return run
 
-    def test_what_stays_is_written_down_and_checked(self, tmp_path: Path) -> None:
-        self.site(tmp_path, "torch", "2.10.0+rocm7.2")
-        self.site(tmp_path, "nvidia-nccl", "2.0")
-        self.site(tmp_path, "numpy", "2.0")
-        assert self.run(tmp_path, "record").returncode == 0
-        assert (tmp_path / "base.txt").read_text() == "nvidia-nccl==2.0\ntorch==2.10.0+rocm7.2\n"
-        assert self.run(tmp_path, "check").returncode == 0
-        (tmp_path / "site" / "torch" / "version.py").write_text("other\n")
-        assert "the files of torch are not those of the base" in self.run(tmp_path, "check").stderr
 
-    def test_a_requirement_that_is_met_by_the_base_takes_no_pip(self, tmp_path: Path) -> None:
-        self.site(tmp_path, "torch", "2.10.0")
-        write_files(
-            tmp_path, {"requirements.txt": "--pre\nTorch[opt] >= 1.0\nnvidia-cublas-cu12==1\n", "constraints.txt": ""}
-        )
-        done = self.run(tmp_path, "install")
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.splitlines() == [
-            "stays as it is: torch 2.10.0",
-            "left out: Torch[opt] >= 1.0: the base's 2.10.0 stays",
-            "left out: nvidia-cublas-cu12==1: it belongs to another PyTorch",
-            "nothing is left to install",
-        ]
+def install(folder: Path, name: str, version: str) -> None:
+    for path, content in package(name, version).items():
+        write_files(folder / "site", {path[len(PACKAGES) + 1 :]: content})
 
-    def test_without_a_pytorch_in_the_base_the_target_brings_its_own(self, tmp_path: Path) -> None:
-        write_files(tmp_path, {"requirements.txt": "torch==2.13.0\n", "constraints.txt": "torch<3\n"})
-        done = self.run(tmp_path, "install")
-        assert "has no pip" in done.stderr
-        assert (tmp_path / "install.txt").read_text() == "torch==2.13.0\n"
-        assert json.loads((tmp_path / "base.json").read_text())["versions"] == {}
+
+def test_what_stays_is_written_down_and_checked(packages: Callable[..., Any], tmp_path: Path) -> None:
+    for name, version in (("torch", "2.10.0+rocm7.2"), ("nvidia-nccl", "2.0"), ("numpy", "2.0")):
+        install(tmp_path, name, version)
+    assert packages("record").returncode == 0
+    assert (tmp_path / "base.txt").read_text() == "nvidia-nccl==2.0\ntorch==2.10.0+rocm7.2\n"
+    assert packages("check").returncode == 0
+    (tmp_path / "site" / "torch" / "version.py").write_text("other\n")
+    assert "the files of torch are not those of the base" in packages("check").stderr
+
+
+def test_a_requirement_that_is_met_by_the_base_takes_no_pip(packages: Callable[..., Any], tmp_path: Path) -> None:
+    install(tmp_path, "torch", "2.10.0")
+    required = "--pre\nTorch[opt] >= 1.0\nnvidia-cublas-cu12==1\n"
+    write_files(tmp_path, {"requirements.txt": required, "constraints.txt": ""})
+    done = packages("install")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "stays as it is: torch 2.10.0",
+        "left out: Torch[opt] >= 1.0: the base's 2.10.0 stays",
+        "left out: nvidia-cublas-cu12==1: it belongs to another PyTorch",
+        "nothing is left to install",
+    ]
+
+
+def test_without_a_pytorch_in_the_base_the_target_brings_its_own(packages: Callable[..., Any], tmp_path: Path) -> None:
+    write_files(tmp_path, {"requirements.txt": "torch==2.13.0\n", "constraints.txt": "torch<3\n"})
+    assert "has no pip" in packages("install").stderr
+    assert (tmp_path / "install.txt").read_text() == "torch==2.13.0\n"
+    assert json.loads((tmp_path / "base.json").read_text())["versions"] == {}

@@ -29,18 +29,15 @@ def refused(folder: Path) -> str:
 
 
 def test_files_in_pips_format_are_read_with_what_they_include(target: Target) -> None:
-    found = requirements.read(
-        target(
-            {
-                "requirements.txt": "# ours\nnumpy>=2  # arrays\n-r sub/other.txt\n--constraint=pins.txt\n\n",
-                "sub/other.txt": "einops \\\n    ==0.8 --hash=sha256:ab\n-r ../requirements.txt\n-rlast.txt\n",
-                "sub/last.txt": "tqdm\n",
-                "pins.txt": "numpy<3\n-r more-pins.txt\n",
-                "more-pins.txt": "tqdm<5\n",
-                "pyproject.toml": "not read",
-            }
-        )
-    )
+    files = {
+        "requirements.txt": "# ours\nnumpy>=2  # arrays\n-r sub/other.txt\n--constraint=pins.txt\n\n",
+        "sub/other.txt": "einops \\\n    ==0.8 --hash=sha256:ab\n-r ../requirements.txt\n-rlast.txt\n",
+        "sub/last.txt": "tqdm\n",
+        "pins.txt": "numpy<3\n-r more-pins.txt\n",
+        "more-pins.txt": "tqdm<5\n",
+        "pyproject.toml": "not read",
+    }
+    found = requirements.read(target(files))
     assert found.lines == ["numpy>=2", "einops      ==0.8 --hash=sha256:ab", "tqdm"]
     assert found.constraints == ["numpy<3", "tqdm<5"]
     assert found.files == ["requirements.txt", "sub/other.txt", "sub/last.txt", "pins.txt", "more-pins.txt"]
@@ -115,16 +112,18 @@ def test_includes_that_lead_out_of_the_target_are_refused(name: str, target: Tar
     assert "outside of the target" in refused(folder)
 
 
-def test_what_is_no_file_is_refused_at_once(target: Target) -> None:
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (os.mkfifo, "is not a file"),
+        (os.mkdir, "is not a file"),
+        (lambda path: path.symlink_to("requirements.txt"), "cannot be read"),
+    ],
+)
+def test_what_is_no_file_is_refused_at_once(plant: Callable[[Path], None], said: str, target: Target) -> None:
     folder = target({"sub/x": ""})
-    os.mkfifo(folder / "requirements.txt")
-    assert "is not a file" in refused(folder)
-    (folder / "requirements.txt").unlink()
-    (folder / "requirements.txt").mkdir()
-    assert "is not a file" in refused(folder)
-    (folder / "requirements.txt").rmdir()
-    (folder / "requirements.txt").symlink_to("requirements.txt")
-    assert "cannot be read" in refused(folder)
+    plant(folder / "requirements.txt")
+    assert said in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -147,36 +146,23 @@ def test_what_cannot_be_taken_is_refused_with_a_reason(files: dict[str, str], sa
     assert said in refused(folder)
 
 
-INDEX = 'source = { registry = "https://index.example/simple" }'
+UV = """
+numpy 2.1.0 source = { registry = "https://index.example/simple" }
+twice 1 source = { registry = "https://index.example/simple" }
+twice 2 source = { registry = "https://index.example/simple" }
+ours 0 source = { editable = "." }
+"""
+POETRY = """
+numpy 2.1.0 python-versions = "*"
+fork 1.0 source = { type = "git", url = "https://code.example/fork.git" }
+"""
 
 
-def lock(*packages: tuple[str, str, str]) -> str:
-    return "".join(f'[[package]]\nname = "{name}"\nversion = "{version}"\n{more}\n' for name, version, more in packages)
-
-
-@pytest.mark.parametrize(
-    ("name", "locked"),
-    [
-        (
-            "uv.lock",
-            lock(
-                ("numpy", "2.1.0", INDEX),
-                ("twice", "1", INDEX),
-                ("twice", "2", INDEX),
-                ("ours", "0", 'source = { editable = "." }'),
-            ),
-        ),
-        (
-            "poetry.lock",
-            lock(
-                ("numpy", "2.1.0", ""),
-                ("fork", "1.0", '[package.source]\ntype = "git"\nurl = "https://code.example/fork.git"'),
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "locked"), [("uv.lock", UV), ("poetry.lock", POETRY)])
 def test_dependencies_of_a_project_are_bound_by_its_lock(name: str, locked: str, target: Target) -> None:
     project = "[project]\ndependencies = ['numpy>=2', 'einops ; python_version > \"3\"']\n[tool.poetry]\n"
-    found = requirements.read(target({"pyproject.toml": project, name: locked}))
+    packages = (line.split(maxsplit=2) for line in locked.strip().splitlines())
+    written = "".join(f'[[package]]\nname = "{one}"\nversion = "{of}"\n{more}\n' for one, of, more in packages)
+    found = requirements.read(target({"pyproject.toml": project, name: written}))
     assert found.lines == ["numpy>=2", 'einops ; python_version > "3"']
     assert (found.constraints, found.files) == (["numpy==2.1.0"], ["pyproject.toml", name])
