@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +24,7 @@ from sandbox.guest import wire
 from sandbox.local.provider import LocalSandbox
 from sandbox.supervision import user_ids
 from tests.files import folder_open_to_all
-from tests.sandbox.attacks.bench import carrying
+from tests.sandbox.attacks.bench import eventually
 from tests.sandbox.uncontained import WithSignals
 
 
@@ -128,21 +127,8 @@ def guests(sandbox: Sandbox, folder: Path, python: str) -> Iterator[Run]:
             process.stop()
 
 
-def eventually(claim: Callable[[], Any], *, patience_s: float = 20.0) -> Any:
+def until(claim: Callable[[], Any], *, patience_s: float = 20.0) -> Any:
     """The first true value of `claim`; fails when there is none."""
-    deadline = time.monotonic() + patience_s
-    while not (value := claim()):
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
+    value = eventually(claim, patience_s)
+    assert value, "it never came true"
     return value
-
-
-@pytest.fixture
-def until() -> Callable[..., Any]:
-    return eventually
-
-
-@pytest.fixture
-def marked() -> Callable[[str], list[int]]:
-    """The living processes of this machine that have this, as `NAME=value`, in their environment."""
-    return carrying

@@ -10,9 +10,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,10 +25,9 @@ from tests.sandbox.attacks import bounds
 from tests.sandbox.attacks.bench import Bench, Check, carrying
 from tests.sandbox.attacks.suite import ALL, HELD_TO, PROVIDERS, promised, tried
 from tests.sandbox.conftest import PROVIDERS as MADE
-from tests.sandbox.conftest import PYTHON, available
+from tests.sandbox.conftest import PYTHON, available, until
 
 ROOT = Path(__file__).resolve().parents[2]
-Until = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +125,7 @@ sys.stdin.read()
 @pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize("ends", ["killed", "killed with its watcher", "killed, its watcher stuck", "interrupted"])
 @pytest.mark.guard("killed agent")
-def test_after_a_killed_agent_nothing_is_left(name: str, ends: str, open_folder: Path, until: Until) -> None:
+def test_after_a_killed_agent_nothing_is_left(name: str, ends: str, open_folder: Path) -> None:
     MADE[name](open_folder / "unused")
     scratch, piped = open_folder / "scratch", {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", AGENT, name, str(open_folder)], cwd=ROOT, text=True, **piped) as agent:

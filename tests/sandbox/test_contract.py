@@ -8,7 +8,6 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ import pytest
 from sandbox.contract import Ended, Limits, Process, ProcessEnded, Sandbox, WouldNotFreeze
 from sandbox.errors import SandboxError
 from sandbox.kernel import process_tree
-
-Until = Callable[..., Any]
-Marked = Callable[[str], list[int]]
+from tests.sandbox.attacks.bench import carrying
+from tests.sandbox.conftest import until
 
 # a grandchild in a session of its own, whose parent is gone: what escapes a process group and a session
 ESCAPE = """
@@ -40,7 +38,7 @@ def process_one(sandbox: Sandbox) -> int:
     return 1 if sandbox.promises().contained else 0
 
 
-def ended(process: Process, until: Until) -> Ended:
+def ended(process: Process) -> Ended:
     result = until(process.poll)
     assert isinstance(result, Ended)
     return result
@@ -53,7 +51,7 @@ def ended(process: Process, until: Until) -> Ended:
         ("import signal; os.kill(os.getpid(), signal.SIGSEGV)", (None, signal.SIGSEGV, "signal")),
     ],
 )
-def test_an_end_is_a_result(code: str, end: tuple[int | None, int | None, str], run: Any, until: Until) -> None:
+def test_an_end_is_a_result(code: str, end: tuple[int | None, int | None, str], run: Any) -> None:
     result = ended(process := run(code), until)
     assert (result.status, result.signal, result.reason) == end
     process.freeze()  # nothing happens
@@ -77,7 +75,7 @@ def test_nothing_is_open_but_the_standard_descriptors_and_there_is_nothing_to_re
     assert told["input"] == ""
 
 
-def test_stdout_and_stderr_are_kept_together_and_of_much_the_end(run: Any, until: Until) -> None:
+def test_stdout_and_stderr_are_kept_together_and_of_much_the_end(run: Any) -> None:
     code = "print('out', flush=True); print('err', file=sys.stderr); sys.stdout.buffer.write(b'\\xff')"
     result = ended(run(code), until)
     assert (result.output_tail, result.output_bytes) == ("out\nerr\n\N{REPLACEMENT CHARACTER}", 9)
@@ -107,28 +105,28 @@ def test_stdout_and_stderr_are_kept_together_and_of_much_the_end(run: Any, until
     ],
     ids=["memory of all processes", "memory below the limit", "threads count as processes"],
 )
-def test_limits_are_of_the_whole_tree(code: str, limits: Limits, reason: str, run: Any, until: Until) -> None:
+def test_limits_are_of_the_whole_tree(code: str, limits: Limits, reason: str, run: Any) -> None:
     assert ended(run(code, limits=limits), until).reason == reason
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_stop_ends_what_left_its_session(frozen: bool, run: Any, marked: Marked) -> None:
+def test_stop_ends_what_left_its_session(frozen: bool, run: Any) -> None:
     mark = f"MARK={secrets.token_hex(8)}"
     process = run(ESCAPE.format(work=SPINS) + "channel.send({}); channel.receive()", env=dict([mark.split("=")]))
     process.channel.receive(20.0)
-    assert len(marked(mark)) >= 2
+    assert len(carrying(mark)) >= 2
     if frozen:
         process.freeze()
     result = process.stop()
     assert (result.status, result.signal, result.reason) == (None, signal.SIGKILL, "stopped")
-    assert result == process.stop() == process.poll() and marked(mark) == []
+    assert result == process.stop() == process.poll() and carrying(mark) == []
 
 
-def test_a_normal_end_leaves_nothing_behind(run: Any, until: Until, marked: Marked) -> None:
+def test_a_normal_end_leaves_nothing_behind(run: Any) -> None:
     mark = f"MARK={secrets.token_hex(8)}"
     process = run(ESCAPE.format(work=SLEEPS), env=dict([mark.split("=")]))
     assert ended(process, until).status == 0
-    assert marked(mark) == []
+    assert carrying(mark) == []
 
 
 def test_forking_faster_than_anybody_looks_does_not_help(run: Any, open_folder: Path) -> None:
@@ -157,7 +155,7 @@ def test_forking_faster_than_anybody_looks_does_not_help(run: Any, open_folder: 
     assert heartbeat.stat().st_size == last
 
 
-def test_a_frozen_tree_uses_no_cpu_time_and_goes_on_when_thawed(run: Any, until: Until) -> None:
+def test_a_frozen_tree_uses_no_cpu_time_and_goes_on_when_thawed(run: Any) -> None:
     code = ESCAPE.format(work=SPINS) + "channel.send({})\nwhile True: pass"
     process = run(code)
     process.channel.receive(20.0)
@@ -224,7 +222,7 @@ def test_process_one_is_closed_to_the_command_or_counted_with_it(run: Any, sandb
         assert not entered or sandbox_provider.name == "bwrap"
 
 
-def test_usage_counts_children_that_have_ended(run: Any, until: Until, sandbox_provider: Sandbox) -> None:
+def test_usage_counts_children_that_have_ended(run: Any, sandbox_provider: Sandbox) -> None:
     burn = "end = time.process_time() + 0.3\n        while time.process_time() < end: pass"
     process = run(ESCAPE.format(work=burn) + "time.sleep(0.1)\nchannel.send({}); channel.receive()")
     process.channel.receive(20.0)
@@ -292,7 +290,7 @@ channel.send({"said": listener.accept()[0].recv(5).decode()})
     assert run(code).channel.receive(20.0) == {"said": "child"}
 
 
-def test_what_it_said_before_it_ended_is_heard(run: Any, until: Until, sandbox_provider: Sandbox) -> None:
+def test_what_it_said_before_it_ended_is_heard(run: Any, sandbox_provider: Sandbox) -> None:
     process = run("channel.send({'said': 1})")
     until(process.poll)
     if process._own_uid is None and sandbox_provider.promises().contained:  # nothing tells any more that it was it

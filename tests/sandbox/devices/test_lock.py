@@ -21,6 +21,7 @@ from sandbox.devices.gpus import find_gpus
 from sandbox.devices.lock import acquire
 from sandbox.devices.record import Gpu
 from sandbox.errors import DeviceBusy, SandboxError
+from tests.sandbox.conftest import until
 from tests.sandbox.devices import machines
 from tests.sandbox.devices.conftest import OTHER
 
@@ -109,7 +110,7 @@ def test_another_process_is_refused_told_who_has_it_and_let_in_after_a_kill(lock
     assert (says["pid"], says["run"]) == (os.getpid(), "mine")
 
 
-def test_a_program_that_the_holder_started_does_not_keep_it(locks: Path, until: Callable[..., object]) -> None:
+def test_a_program_that_the_holder_started_does_not_keep_it(locks: Path) -> None:
     started = locks.with_name("started")
     child = 'child = subprocess.Popen(["sleep", "600"], close_fds=False)\n'
     with holder(locks, then=f"{child}Path({str(started)!r}).write_text(str(child.pid))") as process:

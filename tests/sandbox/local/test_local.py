@@ -7,7 +7,6 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from sandbox.contract import Command
 from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.local.provider import LocalSandbox
 from sandbox.supervision import supervisor
+from tests.sandbox.attacks.bench import carrying
+from tests.sandbox.conftest import until
 from tests.sandbox.uncontained import WithSignals
-
-Until = Callable[..., Any]
 
 
 @pytest.fixture
@@ -69,16 +68,16 @@ channel.receive()
 
 @pytest.mark.parametrize("provider", [LocalSandbox, WithSignals])
 def test_a_killed_supervisor_takes_everything_along(
-    guests_of: Any, tmp_path: Path, until: Until, marked: Any, provider: type[LocalSandbox]
+    guests_of: Any, tmp_path: Path, provider: type[LocalSandbox]
 ) -> None:
     code = "import time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\nchannel.send({}); channel.receive()"
     mark = f"MARK={secrets.token_hex(8)}"
     process = guests_of(provider(sys.executable, tmp_path))(code, env=dict([mark.split("=")]))
     process.channel.receive(20.0)
-    assert len(marked(mark)) == 2
+    assert len(carrying(mark)) == 2
     os.kill(process.pid, signal.SIGKILL)
     assert until(process.poll).reason == "supervisor killed"
-    until(lambda: marked(mark) == [])
+    until(lambda: carrying(mark) == [])
 
 
 def test_the_supervisor_holds_nothing_of_the_agents_environment(
