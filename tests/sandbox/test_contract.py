@@ -31,6 +31,7 @@ os.wait()
 """
 SLEEPS = "time.sleep(600)"
 SPINS = "exec('while True: pass')"
+FIRST, *OTHERS = sorted(os.sched_getaffinity(0))
 
 
 def process_one(sandbox: Sandbox) -> int:
@@ -42,6 +43,10 @@ def ended(process: Process) -> Ended:
     result = until(process.poll)
     assert isinstance(result, Ended)
     return result
+
+
+def heard(process: Process) -> Any:
+    return process.channel.receive(20.0)
 
 
 @pytest.mark.parametrize(
@@ -63,13 +68,13 @@ def test_a_process_that_lets_go_of_its_channel_may_still_say_how_it_ends(run: An
     process = run("channel.close(); import time; time.sleep(0.1); sys.exit(9)")
     process.channel.receive  # noqa: B018 - connected
     with pytest.raises(Exception, match="closed the channel"):
-        process.channel.receive(20.0)
+        heard(process)
     assert process.stop().status == 9
 
 
 def test_nothing_is_open_but_the_standard_descriptors_and_there_is_nothing_to_read(run: Any) -> None:
     code = "channel.send({'open': os.listdir('/proc/self/fd'), 'input': sys.stdin.read()})"
-    told = run(code).channel.receive(20.0)
+    told = heard(run(code))
     channel_and_listing = 2
     assert len(told["open"]) == 3 + channel_and_listing
     assert told["input"] == ""
@@ -113,7 +118,7 @@ def test_limits_are_of_the_whole_tree(code: str, limits: Limits, reason: str, ru
 def test_stop_ends_what_left_its_session(frozen: bool, run: Any) -> None:
     mark = f"MARK={secrets.token_hex(8)}"
     process = run(ESCAPE.format(work=SPINS) + "channel.send({}); channel.receive()", env=dict([mark.split("=")]))
-    process.channel.receive(20.0)
+    heard(process)
     assert len(carrying(mark)) >= 2
     if frozen:
         process.freeze()
@@ -145,7 +150,7 @@ def test_forking_faster_than_anybody_looks_does_not_help(run: Any, open_folder: 
     process = run(
         ESCAPE.format(work=chain.strip()) + "channel.send({}); channel.receive()", writable=(heartbeat.parent,)
     )
-    process.channel.receive(20.0)
+    heard(process)
     time.sleep(0.2)
     beating = heartbeat.stat().st_size
     assert beating > 10
@@ -158,7 +163,7 @@ def test_forking_faster_than_anybody_looks_does_not_help(run: Any, open_folder: 
 def test_a_frozen_tree_uses_no_cpu_time_and_goes_on_when_thawed(run: Any) -> None:
     code = ESCAPE.format(work=SPINS) + "channel.send({})\nwhile True: pass"
     process = run(code)
-    process.channel.receive(20.0)
+    heard(process)
     for _ in range(5):
         process.freeze()
         first = process.usage()
@@ -189,7 +194,7 @@ while True:
 def test_a_tree_that_continues_itself_is_told_of(run: Any, sandbox_provider: Sandbox) -> None:
     """Timers of the kernel can send a stopped process the signal that continues it."""
     process = run(CONTINUES_ITSELF)
-    process.channel.receive(20.0)
+    heard(process)
     with contextlib.suppress(WouldNotFreeze):
         process.freeze()
         before = sum(process_tree.ran_ns(process.members()).values())
@@ -215,7 +220,7 @@ channel.receive()
 def test_process_one_is_closed_to_the_command_or_counted_with_it(run: Any, sandbox_provider: Sandbox) -> None:
     """It lives under the command's own user in some providers."""
     process = run(ENTERS_PROCESS_ONE)
-    entered = process.channel.receive(20.0)["entered"]
+    entered = heard(process)["entered"]
     if sandbox_provider.promises().contained:
         counted = {task.pid for task in process.usage().tasks} == set(process.members())
         assert counted and len(process.members()) == 2
@@ -225,7 +230,7 @@ def test_process_one_is_closed_to_the_command_or_counted_with_it(run: Any, sandb
 def test_usage_counts_children_that_have_ended(run: Any, sandbox_provider: Sandbox) -> None:
     burn = "end = time.process_time() + 0.3\n        while time.process_time() < end: pass"
     process = run(ESCAPE.format(work=burn) + "time.sleep(0.1)\nchannel.send({}); channel.receive()")
-    process.channel.receive(20.0)
+    heard(process)
     until(lambda: process.usage().cpu_time_s >= 0.3)
     until(lambda: process.usage().processes == 1 + process_one(sandbox_provider))
     used = process.usage().cpu_time_s
@@ -233,49 +238,42 @@ def test_usage_counts_children_that_have_ended(run: Any, sandbox_provider: Sandb
     assert process.usage().cpu_time_s >= used
 
 
-def test_usage_sees_threads_children_and_their_priority(run: Any, sandbox_provider: Sandbox) -> None:
+def test_usage_sees_threads_children_and_their_priority_and_pinning_moves_each(
+    run: Any, sandbox_provider: Sandbox
+) -> None:
     code = "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); os.nice(3)\n"
-    process = run(code + ESCAPE.format(work=SLEEPS) + "channel.send({}); channel.receive()")
-    process.channel.receive(20.0)
-    usage = process.usage()
-    more = process_one(sandbox_provider)
+    code += ESCAPE.format(work=SLEEPS) + "channel.send({}); channel.receive()"
+    process = run(code, cpus=(FIRST,))
+    heard(process)
+    usage, more = process.usage(), process_one(sandbox_provider)
     assert usage.processes == 2 + more
-    assert len(usage.tasks) == 3 + more
     assert sorted(task.nice for task in usage.tasks) == [0] * more + [0, 3, 3]
     assert {task.policy for task in usage.tasks} == {os.SCHED_OTHER}
     assert not any(task.stopped for task in usage.tasks)
+    assert {task.cpus for task in usage.tasks} == {frozenset({FIRST})}
+    for cpus in (OTHERS[:1] or [FIRST], [FIRST, *OTHERS[:1]], [FIRST]):
+        process.pin(tuple(cpus))
+        assert {task.cpus for task in process.usage().tasks} == {frozenset(cpus)}
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be widened to two")
+@pytest.mark.skipif(not OTHERS, reason="one CPU cannot be widened to two")
 def test_a_wider_affinity_is_refused_or_seen(run: Any, sandbox_provider: Sandbox) -> None:
-    here = sorted(os.sched_getaffinity(0))
+    here = (FIRST, *OTHERS)
     widen = f"\ntry: os.sched_setaffinity(0, {set(here)})\nexcept OSError: pass\n"
     process = run(
         ESCAPE.format(work=widen.strip("\n").replace("\n", "\n        ") + "\n        time.sleep(600)")
         + widen
         + "time.sleep(0.2); channel.send({}); channel.receive()",
-        cpus=(here[0],),
+        cpus=(FIRST,),
     )
-    process.channel.receive(20.0)
+    heard(process)
     tasks = process.usage().tasks
     assert len(tasks) == 2 + process_one(sandbox_provider)
     seen = {task.cpus for task in tasks}
     if sandbox_provider.promises().enforced_cpus:
-        assert seen == {frozenset({here[0]})}
+        assert seen == {frozenset({FIRST})}
     else:
         assert frozenset(here) in seen
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is only one CPU to be on")
-def test_pin_moves_every_thread_and_child(run: Any) -> None:
-    first, second = sorted(os.sched_getaffinity(0))[:2]
-    code = "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start()\n"
-    process = run(code + ESCAPE.format(work=SLEEPS) + "channel.send({}); channel.receive()", cpus=(first,))
-    process.channel.receive(20.0)
-    assert {task.cpus for task in process.usage().tasks} == {frozenset({first})}
-    for cpus in ((second,), (first, second), (first,)):
-        process.pin(cpus)
-        assert {task.cpus for task in process.usage().tasks} == {frozenset(cpus)}
 
 
 def test_it_can_talk_to_its_own_children_over_the_loopback_device(run: Any) -> None:
@@ -287,7 +285,7 @@ if os.fork() == 0:
     os._exit(0)
 channel.send({"said": listener.accept()[0].recv(5).decode()})
 """
-    assert run(code).channel.receive(20.0) == {"said": "child"}
+    assert heard(run(code)) == {"said": "child"}
 
 
 def test_what_it_said_before_it_ended_is_heard(run: Any, sandbox_provider: Sandbox) -> None:
@@ -321,7 +319,7 @@ def test_a_process_outlives_the_thread_that_started_it_and_answers_unless_it_is_
     (process,) = started
     for n in range(5):
         process.channel.send({"n": n})
-        assert process.channel.receive(20.0) == {"n": n}
+        assert heard(process) == {"n": n}
         time.sleep(0.05)
     assert process.poll() is None
     process.freeze()  # frozen, it does not answer
@@ -329,7 +327,7 @@ def test_a_process_outlives_the_thread_that_started_it_and_answers_unless_it_is_
     with pytest.raises(TimeoutError):
         process.channel.receive(0.2)
     process.thaw()
-    assert process.channel.receive(20.0) == {"n": 5}
+    assert heard(process) == {"n": 5}
 
 
 def test_it_never_promises_containment_it_has_not(sandbox_provider: Sandbox) -> None:

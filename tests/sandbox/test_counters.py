@@ -40,9 +40,13 @@ def told(process: Any) -> Any:
     return process.channel.receive(20.0)
 
 
-def test_whoever_does_not_ask_gets_nothing(run: Run, closed: None, sandbox_provider: Sandbox) -> None:
-    if sandbox_provider.promises().contained:
-        assert set(told(run(TELL))["rights"].values()) == {0}
+@pytest.mark.parametrize("to_all", [True, False])
+def test_who_does_not_ask_or_asks_for_what_is_open_to_all_is_granted_nothing(
+    to_all: bool, run: Run, monkeypatch: pytest.MonkeyPatch, sandbox_provider: Sandbox
+) -> None:
+    monkeypatch.setattr(counters, "open_to_all", lambda: to_all)
+    rights = told(run(TELL, counters=to_all))["rights"]
+    assert not sandbox_provider.promises().contained or set(rights.values()) == {0}
 
 
 def reason_to_refuse(provider: str, *, root: bool, engine: str) -> str | None:
@@ -118,15 +122,6 @@ def test_no_judged_worker_is_ever_given_it(tmp_path: Path, closed: None, monkeyp
         )
     assert {command.role for command in started} >= {"worker", "reference"}
     assert not any(command.counters for command in started)
-
-
-def test_where_they_are_open_to_all_nothing_is_granted(
-    run: Run, monkeypatch: pytest.MonkeyPatch, sandbox_provider: Sandbox
-) -> None:
-    monkeypatch.setattr(counters, "open_to_all", lambda: True)
-    found = told(run(TELL, counters=True))
-    if sandbox_provider.promises().contained:
-        assert set(found["rights"].values()) == {0}
 
 
 def test_a_container_starts_as_root_only_to_grant_it() -> None:
