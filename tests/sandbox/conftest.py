@@ -87,6 +87,11 @@ def provided(request: pytest.FixtureRequest) -> Iterator[tuple[Sandbox, str]]:
 
 
 @pytest.fixture
+def local(tmp_path: Path) -> LocalSandbox:
+    return LocalSandbox(sys.executable, tmp_path / "scratch")
+
+
+@pytest.fixture
 def sandbox_provider(provided: tuple[Sandbox, str]) -> Sandbox:
     return provided[0]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,15 +111,15 @@ def test_a_cpu_that_is_not_held_is_seen_from_inside(kind: Any, open_folder: Path
     if not available(sandbox).promises().enforced_cpus:
         pytest.skip("no CPU set can be had here")
 
-    def by(change: Callable[[Command], Command]) -> Callable[[Command], Process]:
-        return lambda command: sandbox._start(change(command))
+    def look(**changed: Any) -> None:
+        def start(command: Command) -> Process:
+            return sandbox._start(replace(command, **changed))
 
-    def look(start: Callable[[Command], Process]) -> None:
         verification.verify(start, sys.executable, open_folder / "scratch", unchecked=provider._BEYOND)
 
-    look(by(lambda command: command))
+    look()
     with pytest.raises(ContainmentNotHeld, match="can run on CPUs that it was not given"):
-        look(by(lambda command: replace(command, cpus=None)))
+        look(cpus=None)
 
 
 def test_what_mends_missing_swap_accounting_is_the_boot_option(

@@ -40,15 +40,12 @@ def sandbox(open_folder: Path) -> BwrapSandbox:
     return BwrapSandbox(sys.executable, open_folder / "scratch")
 
 
-def test_what_cannot_be_made_while_settling_is_given_up_and_told(
-    failing: set[Kind], open_folder: Path, sandbox: BwrapSandbox
-) -> None:
+def test_what_cannot_be_made_while_settling_is_given_up_and_told(failing: set[Kind], sandbox: BwrapSandbox) -> None:
     failing |= {"cpusets", "limits"}
-    made = BwrapSandbox(sys.executable, open_folder / "scratch")
-    promises = made.promises()
+    promises = sandbox.promises()
     assert not promises.enforced_cpus and not promises.kernel_limits
     assert any("not enforced" in note for note in promises.notes)
-    assert made.start(TRUE).stop() is not None
+    assert sandbox.start(TRUE).stop() is not None
 
 
 def test_what_cannot_be_made_afterwards_is_raised_and_the_promise_stands(

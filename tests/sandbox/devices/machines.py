@@ -68,9 +68,6 @@ class Machine:
         for _ in range(cpus):
             self.node(0, "", "cpu_cores_count 64\nsimd_count 0\nsimd_per_cu 0\ngfx_target_version 0\nvendor_id 0")
 
-    def write(self, *empty: str) -> None:
-        write_files(self.root, dict.fromkeys(empty, ""))
-
     def node(self, gpu_id: int, name: str, properties: str) -> str:
         """Adds a node; returns its folder below the root."""
         folder = f"{NODES}/{self.nodes}"
@@ -89,9 +86,8 @@ class Machine:
             f"hive_id 2095653680343411291\nunique_id {0x15C0FFEE00000000 + bus}\nmax_engine_clk_ccompute 3800",
         )
         bank = f"heap_type 1\nsize_in_bytes {model.memory_bytes}\nflags 0\nwidth 8192\nmem_clk_max 1300\n"
-        write_files(self.root, {f"{folder}/mem_banks/0/properties": bank, "dev/kfd": ""})
-        if node:
-            self.write(f"dev/dri/renderD{minor}")
+        there = {f"dev/dri/renderD{minor}": ""} if node else {}
+        write_files(self.root, {f"{folder}/mem_banks/0/properties": bank, "dev/kfd": "", **there})
         return folder
 
     def function(self, model: Model, bus: int, minor: int, **attributes: str) -> None:
@@ -139,7 +135,7 @@ class Machine:
         )
         version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\nGCC 12.3.0\n"
         write_files(self.root / "proc/driver/nvidia", {f"gpus/{address}/information": information, "version": version})
-        self.write("dev/nvidiactl", "dev/nvidia-uvm", f"dev/nvidia{minor}")
+        write_files(self.root / "dev", dict.fromkeys(("nvidiactl", "nvidia-uvm", f"nvidia{minor}"), ""))
 
 
 def one_mi210(root: Path) -> Machine:

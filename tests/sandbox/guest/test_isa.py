@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tests.files import write_files
 from tests.guest import FOLDER, module
+from tests.observed import cases
 
 pytestmark = pytest.mark.slow
 
@@ -53,13 +52,12 @@ def add(x_ptr, y_ptr, n, one, by, BLOCK: tl.constexpr):
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("kernels_of_test", tmp_path / "kernels.py")
-    assert spec is not None and spec.loader is not None
-    (tmp_path / "kernels.py").write_text(KERNELS)
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    yield found
+def scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A kernel with annotations."""
+    write_files(tmp_path, {"kernels_of_test.py": KERNELS})
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "kernels_of_test", raising=False)
+    return importlib.import_module("kernels_of_test").scale
 
 
 def variant(kernel: Any, given: dict[str, Any]) -> Any:
@@ -67,42 +65,31 @@ def variant(kernel: Any, given: dict[str, Any]) -> Any:
     return module("isa_signature").variants(found, given, False)[0]
 
 
-def test_annotations_say_types_alignment_and_constants(loaded: ModuleType) -> None:
-    made = variant(loaded.scale, {"signature": {"mask_ptr": "*i1"}}).described()
+def test_annotations_say_types_alignment_and_constants_and_the_json_has_the_last_word(scale: Any) -> None:
+    described = variant(scale, {"signature": {"mask_ptr": "*i1"}}).described()
     types = "*bf16 *kfp32 *i1 i32 constexpr i64 fp32 i1 constexpr constexpr"
-    assert list(made["signature"].values()) == types.split()
-    assert made["constants"] == {"stride": "1", "BLOCK": "256", "KIND": "None"}
-
-
-def test_the_json_has_the_last_word(loaded: ModuleType) -> None:
+    assert list(described["signature"].values()) == types.split()
+    assert described["constants"] == {"stride": "1", "BLOCK": "256", "KIND": "None"}
     given = {
         "signature": {"x_ptr": "*fp8e4nv", "mask_ptr": None, "n": "i64"},
         "constexprs": {"BLOCK": 64, "KIND": "tl.float32"},
         "aligned": ["m"],
         "num_warps": 8,
     }
-    made = variant(loaded.scale, given)
+    made = variant(scale, given)
     assert made.signature["x_ptr"] == "*fp8e4nv" and made.signature["mask_ptr"] == "constexpr"
-    assert made.constants[(2,)] is None and made.constants[(8,)] == 64
-    assert made.constants[(9,)].name == "fp32"
+    assert (made.constants[(2,)], made.constants[(8,)], made.constants[(9,)].name) == (None, 64, "fp32")
     assert made.options == {"num_warps": 8}
     assert "D" in made.known[(5,)] and "D" not in made.known.get((0,), "")
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "names"),
-    [
-        ({}, "no_signature", ["mask_ptr"]),
-        ({"signature": {"mask_ptr": "*i1", "n": "f99"}}, "no_signature", ["n"]),
-        ({"signature": {"no_such": "i32"}}, "bad_signature", ["no_such"]),
-    ],
+    ("given", "names"), [({}, ["mask_ptr"]), ({"signature": {"mask_ptr": "*i1", "n": "f99"}}, ["n"])]
 )
-def test_what_is_not_known_is_refused_by_name(
-    loaded: ModuleType, given: dict[str, Any], kind: str, names: list[str]
-) -> None:
+def test_what_is_not_known_is_refused_by_name(scale: Any, given: dict[str, Any], names: list[str]) -> None:
     with pytest.raises(module("isa_kernels").Refusal) as raised:
-        variant(loaded.scale, given)
-    assert (raised.value.kind, raised.value.names) == (kind, names)
+        variant(scale, given)
+    assert (raised.value.kind, raised.value.names) == ("no_signature", names)
 
 
 def guest(folder: Path, start: str, kernels: str = ADD, launch: str = LAUNCH) -> dict[str, Any]:
@@ -138,38 +125,31 @@ def test_an_annotation_with_a_hint_is_none_of_tritons_business(tmp_path: Path) -
     assert (launched["x_ptr"], launched["y_ptr"], launched["n"]) == ("*fp32", "*bf16", "i32")
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        "if __name__ == '__main__':\n    run(torch.ones(64))",
-        "def build():\n    return run\n\ndef inputs(seed):\n    return (torch.ones(64),)",
-        "def build():\n    return run\n\ndef inputs(seed):\n    return {'x': torch.ones(64)}",
-        "class Model(torch.nn.Module):\n    def forward(self, x):\n        run(x)\n\n"
-        "def get_inputs():\n    return [torch.ones(64)]",
-        "run(torch.ones(64))\nraise SystemExit(0)",
-        "x = torch.ones(64, device='cuda')\nrun(x)\nassert bool((x == 1).all())",  # what is launched does not run
-    ],
-)
+PROGRAMS = """
+- if __name__ == '__main__': run(torch.ones(64))
+- def build(): return run
+  def inputs(seed): return (torch.ones(64),)
+- def build(): return run
+  def inputs(seed): return {'x': torch.ones(64)}
+- class Model(torch.nn.Module):
+      def forward(self, x): run(x)
+  def get_inputs(): return [torch.ones(64)]
+- run(torch.ones(64)); raise SystemExit(0)
+- x = torch.ones(64, device='cuda'); run(x); assert bool((x == 1).all())
+"""  # what is launched does not run
+
+
+@pytest.mark.parametrize("start", cases(PROGRAMS))
 def test_programs_entries_and_kernelbench_forms_are_run(tmp_path: Path, start: str) -> None:
     assert [(each["kernel"], each["notes"]) for each in guest(tmp_path, start)["variants"]] == [("add", [])]
 
 
-@pytest.mark.parametrize(
-    ("start", "kind", "says"),
-    [
-        ("raise ValueError('early')", "launch_raised", "ValueError: early (line 10)"),
-        ("pass", "no_launch", ""),
-        ("run(torch.ones(64))\nraise ValueError('late')", "", "the script failed later on: ValueError: late"),
-    ],
-)
-def test_a_script_without_launches_is_refused_and_one_that_fails_later_is_noted(
-    tmp_path: Path, start: str, kind: str, says: str
-) -> None:
-    found = guest(tmp_path, start)
-    if kind:
-        assert (found["error"]["kind"], found["error"]["message"]) == (kind, says)
-    else:
-        assert found["variants"][0]["notes"] == [says]
+def test_a_script_without_launches_is_refused_and_one_that_fails_later_is_noted(tmp_path: Path) -> None:
+    early = guest(tmp_path / "early", "raise ValueError('early')")["error"]
+    assert (early["kind"], early["message"]) == ("launch_raised", "ValueError: early (line 10)")
+    assert guest(tmp_path / "none", "pass")["error"]["kind"] == "no_launch"
+    late = guest(tmp_path / "late", "run(torch.ones(64))\nraise ValueError('late')")["variants"][0]
+    assert late["notes"] == ["the script failed later on: ValueError: late"]
 
 
 def test_each_configuration_of_an_autotuner_is_a_launch(tmp_path: Path) -> None:

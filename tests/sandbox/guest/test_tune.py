@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import guest
 from tests.observed import Target
 from tools.tuned import Tuned
 
@@ -65,8 +67,20 @@ def target(tmp_path: Path) -> Target:
     return target.with_files({"ratchet_ops/__init__.py": "", "ratchet_ops/rms.py": KERNEL})
 
 
-def test_each_size_that_is_seen_is_timed_with_each_choice(target: Target) -> None:
+def test_each_size_that_is_seen_is_timed_with_each_choice_and_the_kernels_are_left_as_they_were(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[Any]()
+
+    def device() -> str:
+        seen.append(sys.modules["ratchet_ops.rms"])
+        return "cpu"
+
+    monkeypatch.setattr(guest.module("tune"), "_device", device)
     found: Tuned = target.tuned({"rows": 5}, {"rows": 7})
+    kernels = seen[-1]
+    assert type(kernels.TUNED) is kernels.Tuned and kernels.TUNED.by_size == {}
+    assert kernels._run.__name__ == "_run"
     assert found.device == "cpu"
     assert [(each.file, each.run, each.rows, each.columns) for each in found.launches] == [
         ("ratchet_ops/rms.py", "_run", rows, 16) for rows in (5, 7)
@@ -83,15 +97,3 @@ def test_what_is_not_ours_is_not_looked_at(tmp_path: Path) -> None:
     target = Target.of_model(tmp_path / "tree", model, inputs="(torch.randn(5, 16),)")
     target = target.with_files({"other_ops/__init__.py": "", "other_ops/rms.py": KERNEL})
     assert target.tuned().launches == []
-
-
-def test_the_kernels_are_left_as_they_were(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests import guest
-
-    tune = guest.module("tune")
-    seen = []
-    monkeypatch.setattr(tune, "_device", lambda: seen.append(sys.modules["ratchet_ops.rms"]) or "cpu")
-    target.tuned()
-    module = seen[-1]
-    assert type(module.TUNED) is module.Tuned and module.TUNED.by_size == {}
-    assert module._run.__name__ == "_run"

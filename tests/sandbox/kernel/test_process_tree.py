@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from sandbox.kernel import ending, process_tree
+from tests.sandbox.conftest import until
 
 
 @contextmanager
-def child(code: str, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([*(command or (sys.executable,)), "-c", code], stdout=subprocess.PIPE) as popen:
+def child(code: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program, once it has printed a line."""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as popen:
         assert popen.stdout is not None
         popen.stdout.readline()
         try:
@@ -33,12 +34,10 @@ def test_a_name_with_brackets_and_spaces_is_no_confusion(tmp_path: Path) -> None
     odd = tmp_path / "a) R 1 (b"
     shutil.copy("/bin/sleep", odd)
     with subprocess.Popen([str(odd), "600"]) as popen:
-        while popen.pid not in process_tree.descendants(os.getpid()):
-            time.sleep(0.001)
+        until(lambda: popen.pid in process_tree.descendants(os.getpid()))
         found = process_tree.stat(popen.pid)
         popen.kill()
-    assert found is not None
-    assert (found.parent, found.threads) == (os.getpid(), 1)
+    assert found is not None and (found.parent, found.threads) == (os.getpid(), 1)
 
 
 def test_both_ways_of_finding_descendants_agree() -> None:
@@ -50,8 +49,7 @@ threading.Thread(target=os.fork).start()  # what a thread has started counts, to
 time.sleep(600)
 """
     with child(code) as popen:
-        while len(process_tree.descendants(popen.pid)) < 15:
-            time.sleep(0.001)
+        until(lambda: len(process_tree.descendants(popen.pid)) >= 15)
         assert sorted(process_tree.descendants(popen.pid)) == sorted(process_tree.descendants_quickly(popen.pid))
 
 
@@ -68,9 +66,7 @@ ctypes.CDLL(None).syscall(60 if __import__("os").uname().machine == "x86_64" els
 """
     with child(code) as popen:
         found = process_tree.stat(popen.pid)
-        assert found is not None
-        assert found.state == "Z"
-        assert found.alive
+        assert found is not None and found.state == "Z" and found.alive
         assert process_tree.resident_bytes([popen.pid]) > 30 << 20
 
 
@@ -81,8 +77,7 @@ def test_a_zombie_is_not_alive() -> None:
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     found = process_tree.stat(pid)
     os.waitpid(pid, 0)
-    assert found is not None
-    assert not found.alive
+    assert found is not None and not found.alive
     assert process_tree.stat(pid) is None
 
 

@@ -21,11 +21,6 @@ from tests.sandbox.conftest import until
 from tests.sandbox.uncontained import WithSignals
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> LocalSandbox:
-    return LocalSandbox(sys.executable, tmp_path / "scratch")
-
-
 def test_whatever_is_not_promised_has_a_note(tmp_path: Path) -> None:
     promises = WithSignals(sys.executable, tmp_path).promises()
     assert not promises.contained and not any(promises.by_name().values())

@@ -34,11 +34,6 @@ class Interrupted:
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> LocalSandbox:
-    return LocalSandbox(sys.executable, tmp_path / "scratch")
-
-
-@pytest.fixture
 def process(local: LocalSandbox, tmp_path: Path) -> SupervisedProcess:
     return local.start(Command(argv=(sys.executable, "-c", SLEEPS), cwd=tmp_path, role="worker"))
 

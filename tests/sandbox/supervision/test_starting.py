@@ -25,21 +25,19 @@ TRUE = Command(("/bin/true",), Path("/"), "worker")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use other user ids")
 
 
-class Without(socket.socket):
-    """A socket on a machine where `below` lies on a file system that holds none."""
-
-    below = Path("/")
-
-    def bind(self, address: Any) -> None:
-        if Path(address).is_relative_to(self.below):
-            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-        super().bind(address)
-
-
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """On a file system that holds no sockets."""
-    monkeypatch.setattr(starting.socket, "socket", type("_", (Without,), {"below": tmp_path / "scratch"}))
+    """On a file system that holds no sockets; `below` is where it is mounted."""
+
+    class Without(socket.socket):
+        below = tmp_path / "scratch"
+
+        def bind(self, address: Any) -> None:
+            if Path(address).is_relative_to(self.below):
+                raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+            super().bind(address)
+
+    monkeypatch.setattr(starting.socket, "socket", Without)
     return Place(tmp_path / "scratch", (), 5.0)
 
 
