@@ -155,12 +155,10 @@ def test_whatever_lies_in_place_of_the_lock_file_is_neither_followed_nor_waited_
 ) -> None:
     precious, absent = tmp_path / "precious", tmp_path / "absent"
     precious.write_text("precious")
-    for plant, *to in (
-        *((file.hardlink_to, precious), (file.symlink_to, precious), (file.symlink_to, absent)),
-        *((os.mkfifo, file), (os.mkdir, file)),
-    ):
+    links = ((file.hardlink_to, precious), (file.symlink_to, precious), (file.symlink_to, absent))
+    for plant, given in (*links, (os.mkfifo, file), (os.mkdir, file)):
         file.unlink()
-        plant(*to)
+        plant(given)
         refused(locks)
         assert precious.read_text() == "precious" and mode(precious) != 0o666 and not absent.exists()
     file.rmdir()

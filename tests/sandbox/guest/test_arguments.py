@@ -153,14 +153,14 @@ def test_a_node_makes_nothing_but_what_its_kind_says(node: Any) -> None:
         tensors.unflatten(node, [])
 
 
-ENTRY = """
+INPUTS = """
 import torch
 
 def build():
-    return lambda x, dtype, scale=1.0: x.to(dtype) * scale
+    return torch.relu
 
 def inputs(seed):
-    return {"x": torch.full((2, 2), 1 / 3, dtype=torch.float64), "dtype": torch.float32%s}
+    return {"x": torch.ones(1), "scale": {1.0}}
 """
 MODEL = """
 import torch
@@ -177,27 +177,15 @@ def get_init_inputs():
 """
 
 
-def test_a_worker_is_given_the_dtype_that_an_entry_declares(made: Any, tmp_path: Path) -> None:
-    reference, worker, path = made(ENTRY % "", "reference"), made(ENTRY % ""), str(tmp_path / "drawn")
-    reference.op_describe()
-    reference.op_draw({path: 1})
-    worker.op_build()
-    worker.op_stage(path)
-    worker.op_call(1)
-    assert worker.result[1][0].dtype == torch.float32
-
-
 def test_an_entry_that_declares_what_cannot_be_handed_over_is_refused(made: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "x")
-    reference = made(ENTRY % ", 'scale': {1.0}", "reference")
-    reference.op_describe()
+    entries = (INPUTS, MODEL % "torch.relu", MODEL % "torch.nn.ReLU")
+    of_set, of_relu, of_class = (made(entry, "reference") for entry in entries)
+    for reference in (of_set, of_relu, of_class):
+        reference.op_describe()
     with pytest.raises(WorkloadProblem, match="argument scale is a set"):
-        reference.op_draw({path: 1})
-    reference = made(MODEL % "torch.relu", "reference")
-    reference.op_describe()
+        of_set.op_draw({path: 1})
     with pytest.raises(WorkloadProblem, match="argument 0 of Model is a builtin_function_or_method"):
-        reference.op_save_init(path)
-    reference = made(MODEL % "torch.nn.ReLU", "reference")
-    reference.op_describe()
-    reference.op_save_init(path)
+        of_relu.op_save_init(path)
+    of_class.op_save_init(path)
     assert tensors.load(path) == [torch.nn.ReLU]
