@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,8 @@ import torch
 
 from tests import guest
 from tests.observed import Target, cases
-from tools.observation import ByHand, Observation
-
-Observe = Callable[..., Observation]
+from tests.sandbox.guest.conftest import Observe
+from tools.observation import ByHand
 
 BLOCK = """
 class Block(nn.Module):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from tests import guest
 from tests.observed import cases
+from tests.sandbox.guest.conftest import Observe
 from tools.observation import Observation
 
-Observe = Callable[..., Observation]
 FROM_DATA = "n = (x.sum() > -1e9).long() + 1\n"
 READ = """
 - return x[:, :n] => getitem

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from tests import guest
 from tests.observed import cases
-from tools.observation import Observation
+from tests.sandbox.guest.conftest import Observe
 
-Observe = Callable[..., Observation]
 NORM = """
 import threading
 import numpy as np

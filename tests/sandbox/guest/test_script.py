@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import pytest
 import torch
 
 from tests import guest
-from tests.sandbox.guest.played import Played
-
-Play = Callable[[str], Played]
+from tests.sandbox.guest.conftest import Play
 
 LOOP = """
 def main():

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests import guest
-from tests.sandbox.guest.played import Played
+from tests.sandbox.guest.conftest import Play
 
-Play = Callable[[str], Played]
 in_each_mode = pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
 
 
