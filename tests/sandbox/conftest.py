@@ -52,6 +52,7 @@ def available(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 # one that every user may run
 PYTHON = open_interpreter() or sys.executable
 # a sandbox and the interpreter for its guests: all that this machine offers, and less of it

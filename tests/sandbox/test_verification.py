@@ -18,7 +18,7 @@ from sandbox.contract import Command, Process, Task, Usage
 from sandbox.docker.provider import DockerSandbox
 from sandbox.errors import ContainmentNotHeld
 from sandbox.verification import Facts, shortcomings
-from tests.sandbox.conftest import available
+from tests.sandbox.conftest import as_root, available
 
 OURS = Path("/etc/passwd").stat()
 COMMAND = Command(("/python",), Path("/given"), "probe", limits=verification._LIMITS, cpus=(0,))
@@ -153,7 +153,7 @@ def test_what_would_not_be_stopped_while_another_is_timed_is_noticed(
     assert thawed
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts commands as other users")
+@as_root
 def test_an_interpreter_that_is_closed_to_other_users_is_named(open_folder: Path) -> None:
     private = open_folder / "above" / "venv"
     (private / "bin").mkdir(parents=True)

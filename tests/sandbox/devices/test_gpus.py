@@ -15,9 +15,9 @@ from sandbox.devices import gpus, kfd
 from sandbox.devices.gpus import Gpu, choose_gpu, driver_versions, find_gpus, visible_environment
 from sandbox.errors import NoSuchGpu
 from tests.files import write_files
+from tests.sandbox.conftest import as_root
 from tests.sandbox.devices import machines
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other groups")
 H200 = "0000:18:00.0"
 
 

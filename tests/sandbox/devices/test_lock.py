@@ -21,11 +21,10 @@ from sandbox.devices.gpus import find_gpus
 from sandbox.devices.lock import acquire
 from sandbox.devices.record import Gpu
 from sandbox.errors import DeviceBusy, SandboxError
-from tests.sandbox.conftest import until
+from tests.sandbox.conftest import as_root, until
 from tests.sandbox.devices import machines
 from tests.sandbox.devices.conftest import OTHER
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 ROOT = Path(__file__).resolve().parents[3]
 FIRST, SECOND = (machines.gpu(card=f"0000:{bus}:00.0", name="X") for bus in ("05", "26"))
 HOLD = """

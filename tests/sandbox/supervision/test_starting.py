@@ -19,10 +19,10 @@ from sandbox.local.provider import LocalSandbox
 from sandbox.supervision import starting, supervisor, user_ids
 from sandbox.supervision.control_groups import EVERY_KIND, Kind, settle
 from sandbox.supervision.starting import Place, disk_errors
+from tests.sandbox.conftest import as_root
 
 ROOT = Path(__file__).resolve().parents[3]
 TRUE = Command(("/bin/true",), Path("/"), "worker")
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use other user ids")
 
 
 @pytest.fixture

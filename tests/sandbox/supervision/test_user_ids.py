@@ -15,9 +15,9 @@ from sandbox.contract import Command, Limits
 from sandbox.errors import Unusable
 from sandbox.local.provider import LocalSandbox
 from sandbox.supervision import user_ids
+from tests.sandbox.conftest import as_root
 from tests.sandbox.devices import machines
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use other user ids")
 UID = 1_900_000_123
 CARD = machines.gpu(groups=(44, 109))
 
