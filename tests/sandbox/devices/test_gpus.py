@@ -7,6 +7,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,21 +44,25 @@ def test_a_machine_without_a_gpu_has_none_and_nothing_to_say(tmp_path: Path) -> 
     assert find_gpus() == find_gpus(Path("/"))  # this machine unless another is named
 
 
-def test_one_card_is_told_with_all_that_the_kernel_says(tmp_path: Path) -> None:
+def test_one_card_is_told_with_all_that_the_kernel_says_and_only_its_own_memory_counts(tmp_path: Path) -> None:
     machines.one_mi210(tmp_path)
-    assert found(tmp_path) == (
-        machines.gpu(
-            name="AMD Instinct MI210",
-            gfx="gfx90a",
-            pci="0000:63:00.0",
-            render_minor=128,
-            devices=(Path("/dev/kfd"), Path("/dev/dri/renderD128")),
-            card="0000:63:00.0",
-            unique_id="GPU-15c0ffee00000063",
-            memory_bytes=68702699520,
-            compute_units=104,
-        ),
+    card = machines.gpu(
+        name="AMD Instinct MI210",
+        gfx="gfx90a",
+        pci="0000:63:00.0",
+        render_minor=128,
+        devices=(Path("/dev/kfd"), Path("/dev/dri/renderD128")),
+        card="0000:63:00.0",
+        unique_id="GPU-15c0ffee00000063",
+        memory_bytes=68702699520,
+        compute_units=104,
     )
+    assert found(tmp_path) == (card,)
+    banks = tmp_path / machines.NODES / "1" / "mem_banks"
+    write_files(banks, {f"{heap}/properties": f"heap_type {heap}\nsize_in_bytes 1000\n" for heap in (2, 3, 5)})
+    assert found(tmp_path)[0].memory_bytes == 68702699520 + 1000  # type 2 is local too, only not mapped for the host
+    shutil.rmtree(banks)
+    assert found(tmp_path) == (replace(card, memory_bytes=None),)
 
 
 def test_the_instruction_set_is_decoded_in_hexadecimal_digits() -> None:
@@ -98,15 +103,6 @@ def test_an_h200_is_told_with_the_nodes_that_cuda_needs_and_numbered_apart_from_
     assert nodes(found(tmp_path)[0])[-1] == "/dev/nvidia-uvm-tools"
     machines.one_mi210(tmp_path)
     assert [(gpu.vendor, gpu.index) for gpu in found(tmp_path)] == [("amd", 0), ("nvidia", 0)]
-
-
-def test_only_memory_of_the_gpu_itself_counts(tmp_path: Path) -> None:
-    machines.one_mi210(tmp_path)
-    banks = tmp_path / machines.NODES / "1" / "mem_banks"
-    write_files(banks, {f"{heap}/properties": f"heap_type {heap}\nsize_in_bytes 1000\n" for heap in (2, 3, 5)})
-    assert found(tmp_path)[0].memory_bytes == 68702699520 + 1000  # type 2 is local too, only not mapped for the host
-    shutil.rmtree(banks)
-    assert found(tmp_path)[0].memory_bytes is None
 
 
 def test_the_two_dies_of_an_mi250_are_one_card_and_where_no_links_are_counted_that_is_said_to_be_a_guess(
