@@ -57,7 +57,7 @@ def heard(process: Process) -> Any:
     ],
 )
 def test_an_end_is_a_result(code: str, end: tuple[int | None, int | None, str], run: Any) -> None:
-    result = ended(process := run(code), until)
+    result = ended(process := run(code))
     assert (result.status, result.signal, result.reason) == end
     process.freeze()  # nothing happens
     process.thaw()
@@ -82,9 +82,9 @@ def test_nothing_is_open_but_the_standard_descriptors_and_there_is_nothing_to_re
 
 def test_stdout_and_stderr_are_kept_together_and_of_much_the_end(run: Any) -> None:
     code = "print('out', flush=True); print('err', file=sys.stderr); sys.stdout.buffer.write(b'\\xff')"
-    result = ended(run(code), until)
+    result = ended(run(code))
     assert (result.output_tail, result.output_bytes) == ("out\nerr\n\N{REPLACEMENT CHARACTER}", 9)
-    result = ended(run("print('a' * 200_000, 'the end')"), until)
+    result = ended(run("print('a' * 200_000, 'the end')"))
     assert (result.output_bytes, len(result.output_tail)) == (200_009, 64 << 10)
     assert result.output_tail.endswith("the end\n")
 
@@ -111,7 +111,7 @@ def test_stdout_and_stderr_are_kept_together_and_of_much_the_end(run: Any) -> No
     ids=["memory of all processes", "memory below the limit", "threads count as processes"],
 )
 def test_limits_are_of_the_whole_tree(code: str, limits: Limits, reason: str, run: Any) -> None:
-    assert ended(run(code, limits=limits), until).reason == reason
+    assert ended(run(code, limits=limits)).reason == reason
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -130,7 +130,7 @@ def test_stop_ends_what_left_its_session(frozen: bool, run: Any) -> None:
 def test_a_normal_end_leaves_nothing_behind(run: Any) -> None:
     mark = f"MARK={secrets.token_hex(8)}"
     process = run(ESCAPE.format(work=SLEEPS), env=dict([mark.split("=")]))
-    assert ended(process, until).status == 0
+    assert ended(process).status == 0
     assert carrying(mark) == []
 
 
