@@ -109,6 +109,10 @@ def test_a_keyring_of_the_agents_session_is_out_of_reach_or_seen(
     assert (ran.stdout.strip() or ran.stderr) == seen
 
 
+ENDS = [
+    *("killed", "killed with its watcher"),
+    *(pytest.param(how, marks=pytest.mark.slow) for how in ("killed, its watcher stuck", "interrupted")),
+]
 AGENT = """
 import sys
 from pathlib import Path
@@ -123,7 +127,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("ends", ["killed", "killed with its watcher", "killed, its watcher stuck", "interrupted"])
+@pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.guard("killed agent")
 def test_after_a_killed_agent_nothing_is_left(name: str, ends: str, open_folder: Path) -> None:
     MADE[name](open_folder / "unused")
