@@ -6,13 +6,11 @@ Never applies anything; git does.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
-_CHECKED = re.compile(r"Checking patch ")  # by `git apply --verbose`, before it says anything else of a file
 _MOVED = re.compile(r"Hunk #(\d+) succeeded at \d+ \(offset ")
-_FAILED = re.compile(r"error: patch failed: (.*):(\d+)$")
+_FAILED = re.compile(r"error: patch failed: .*:(\d+)$")
 
 
 class Misfit(ValueError):
@@ -60,37 +58,33 @@ def read_hunks(diff: str) -> list[list[Hunk]]:
     return files
 
 
-def check_places(files: list[list[Hunk]], said: str, contents: list[tuple[str, str]]) -> None:
-    """Raises: Misfit where git put a hunk at another place than it names, and that was not the only one.
+def objection(files: list[list[Hunk]], said: str, contents: list[tuple[str, str]]) -> str | None:
+    """Why a diff is not to be used, by what `git apply --verbose` printed; None where it said nothing against it.
 
-    `said` is what `git apply --verbose` printed; `contents` are path and old text of each file of the diff.
+    A hunk that does not fit: with the first line that differs where it should be. One that git put at another place
+    than it names: where that place is not the only one. `contents` are path and old text of each file of the diff.
     """
-    for at, line in _by_file(said):
-        if match := _MOVED.match(line):
-            number = int(match[1])
-            hunk = files[at][number - 1]
+    at = -1
+    for line in said.split("\n"):
+        if line.startswith("Checking patch "):  # before it says anything else of a file
+            at += 1
+        elif 0 <= at < len(contents):
             path, text = contents[at]
-            if not hunk.old:
-                raise Misfit(f"{path}, hunk {number}: there is no line {hunk.start} to add lines after")
             lines = split_lines(text)
-            starts = [number for number, each in enumerate(lines) if each == hunk.old[0]]
-            places = sum(lines[start : start + len(hunk.old)] == hunk.old for start in starts)
-            if places > 1:
-                raise Misfit(
-                    f"{path}, hunk {number}: its lines stand at {places} places, and at none of them by number"
-                )
-
-
-def explain(files: list[list[Hunk]], said: str, contents: list[tuple[str, str]]) -> str:
-    """Why git did not apply a diff: for a hunk that does not fit, the first line that differs where it should be."""
-    for at, line in _by_file(said):
-        if (match := _FAILED.match(line)) and at < len(contents):
-            path, text = contents[at]
-            for number, hunk in enumerate(files[at], 1):
-                if hunk.start == int(match[2]):
-                    return f"{path}, hunk {number}: {_difference(split_lines(text), hunk)}"
+            if match := _MOVED.match(line):
+                hunk = files[at][int(match[1]) - 1]
+                if not hunk.old:
+                    return f"{path}, hunk {match[1]}: there is no line {hunk.start} to add lines after"
+                starts = [start for start, each in enumerate(lines) if each == hunk.old[0]]
+                places = sum(lines[start : start + len(hunk.old)] == hunk.old for start in starts)
+                if places > 1:
+                    return f"{path}, hunk {match[1]}: its lines stand at {places} places, and at none of them by number"
+            elif match := _FAILED.match(line):
+                for number, hunk in enumerate(files[at], 1):
+                    if hunk.start == int(match[1]):
+                        return f"{path}, hunk {number}: {_difference(lines, hunk)}"
     errors = [line for line in said.splitlines() if line.startswith(("error: ", "fatal: "))]
-    return errors[0].partition(": ")[2].removesuffix(" in index") if errors else "git cannot apply it"
+    return errors[0].partition(": ")[2].removesuffix(" in index") if errors else None
 
 
 def _difference(lines: list[str], hunk: Hunk) -> str:
@@ -101,16 +95,6 @@ def _difference(lines: list[str], hunk: Hunk) -> str:
         if lines[number - 1] != line:
             return f"line {number} should read {line!r}, but reads {lines[number - 1]!r}"
     return f"it starts at line {start}, which the hunk before it has changed already"
-
-
-def _by_file(said: str) -> Iterator[tuple[int, str]]:
-    """Lines of git's, with the number of the file that they are about."""
-    at = -1
-    for line in said.split("\n"):
-        if _CHECKED.match(line):
-            at += 1
-        elif at >= 0:
-            yield at, line
 
 
 def split_lines(text: str) -> list[str]:

@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from tools.diff.hunks import Misfit, check_places, explain, read_hunks
+from tools.diff.hunks import Misfit, objection, read_hunks
 from tools.diff.patch_rules import PatchRules, hides_a_module, never_allowed
 from tools.private_git import GitResult, PrivateGit, listed, quoted
 
@@ -38,7 +38,7 @@ class FileState:
 
 
 class OutOfReach(Exception):
-    """A reader's answer for a path that no diff may touch; the message is the reason."""
+    """No diff may do this, or touch this path; the message is the reason."""
 
 
 Files = Mapping[str, FileState | None]
@@ -58,10 +58,6 @@ class AppliedPatch:
     """What a diff did: every path it changed with the new state, None where the file is gone."""
 
     files: Files
-
-
-class _Refused(Exception):
-    pass
 
 
 def digest(diff: str) -> str:
@@ -135,7 +131,7 @@ def plan_patch(diff: str, read: Reader, rules: PatchRules) -> AppliedPatch | Pat
             files = _Plan(git, read, rules).apply(diff)
     except Misfit as error:
         return PatchFinding("broken", str(error))
-    except (_Refused, OutOfReach) as error:
+    except OutOfReach as error:
         return PatchFinding("refused", str(error))
     return AppliedPatch(files) if files else PatchFinding("broken", "the diff changes nothing")
 
@@ -224,7 +220,7 @@ def _git_apply(git: PrivateGit, diff: str, rules: PatchRules, *options: str, ind
 
 
 def _names(git: PrivateGit, diff: str, rules: PatchRules) -> list[tuple[str, str]]:
-    """Of each file of the diff its name after and before. Raises: Misfit, _Refused."""
+    """Of each file of the diff its name after and before. Raises: Misfit, OutOfReach."""
     unpacked = sum(map(int, _BINARY.findall(diff)))
     if unpacked > 2 * rules.max_diff_bytes:
         raise Misfit(f"its binary files would unpack to {unpacked} bytes")
@@ -232,84 +228,76 @@ def _names(git: PrivateGit, diff: str, rules: PatchRules) -> list[tuple[str, str
     for direction in ((), ("-R",)):
         said = _git_apply(git, diff, rules, *direction, "--numstat", "-z", "--summary")
         if said.status:
-            raise Misfit(explain([], said.stderr, []))
+            raise Misfit(objection([], said.stderr, []) or "git cannot read it")
         text = said.stdout.decode("utf-8", "surrogateescape")
         names.append([line.split("\t", 2)[2] for line in text.split("\0") if line.count("\t") >= 2])
         if odd := _ODD_MODE.search(text.rpartition("\0")[2]):
-            raise _Refused(f"file mode {odd[1]}; only plain files may be changed")
+            raise OutOfReach(f"file mode {odd[1]}; only plain files may be changed")
     return list(zip(*names, strict=True))
 
 
+@dataclass
 class _Plan:
-    def __init__(self, git: PrivateGit, read: Reader, rules: PatchRules) -> None:
-        self.git = git
-        self.read = read
-        self.rules = rules
-        self.before: dict[str, FileState | None] = {}
+    git: PrivateGit
+    read: Reader
+    rules: PatchRules
+    before: dict[str, FileState | None] = field(default_factory=dict)
 
     def apply(self, diff: str) -> dict[str, FileState | None]:
-        hunks = read_hunks(diff)
-        names = _names(self.git, diff, self.rules)
-        self.check_paths({path for pair in names for path in pair})
+        hunks, names = read_hunks(diff), _names(self.git, diff, self.rules)
+        self.look_at({path for pair in names for path in pair})
         if len(hunks) != len(names):
             raise Misfit("a file of the diff is named, and not what happens to it")
-        contents = [(old, self.text(old)) for _, old in names]
+        old = [(path, self.before[path]) for _, path in names]
+        contents = [(path, state.data.decode("utf-8", "surrogateescape") if state else "") for path, state in old]
         index = self.git.folder / "index"
         _store(self.git, before=self.before)
         self.git.run("read-tree", "before", index=index)
         said = _git_apply(self.git, diff, self.rules, "--cached", index=index)
-        if said.status:
-            raise Misfit(explain(hunks, said.stderr, contents))
-        check_places(hunks, said.stderr, contents)
+        if reason := objection(hunks, said.stderr, contents) or (said.status and "git cannot apply it"):
+            raise Misfit(reason)
         after = self.written(index)
-        self.check_paths(after.keys() - self.before.keys())
+        self.look_at(after.keys() - self.before.keys())
         changed = {path: after.get(path) for path in self.before if after.get(path) != self.before[path]}
         for path, state in changed.items():
-            self.check_new_state(path, state, changed)
+            if state is not None:
+                self.check_new_state(path, state, changed)
         return changed
 
-    def check_paths(self, paths: AbstractSet[str]) -> None:
+    def look_at(self, paths: AbstractSet[str]) -> None:
+        """Read what is there now, where the rules let a diff touch it. Raises: OutOfReach."""
         if len(paths) > self.rules.max_files:
-            raise _Refused(f"the diff touches {len(paths)} files; {self.rules.max_files} are allowed")
+            raise OutOfReach(f"the diff touches {len(paths)} files; {self.rules.max_files} are allowed")
         for path in sorted(paths):
             if reason := never_allowed(path) or self.rules.protected(path):
-                raise _Refused(f"{path}: {reason}")
-        for path in sorted(paths):
-            self.before[path] = self.read(path)
-
-    def text(self, path: str) -> str:
-        state = self.before[path]
-        return "" if state is None else state.data.decode("utf-8", "surrogateescape")
+                raise OutOfReach(f"{path}: {reason}")
+        self.before |= {path: self.read(path) for path in sorted(paths)}
 
     def written(self, index: Path) -> dict[str, FileState]:
-        """What is in the index after git has applied the diff. Raises: _Refused."""
-        entries = []
-        for (mode, object_id, _), path in listed(self.git.run("ls-files", "--stage", "-z", index=index).stdout):
-            if mode not in _MODES:
-                raise _Refused(f"{path}: file mode {mode}; only plain files may be changed")
-            entries.append((path, mode, object_id))
-        contents = self.git.contents(object_id for _, _, object_id in entries)
-        return {path: FileState(contents[object_id], _MODES[mode]) for path, mode, object_id in entries}
+        """What is in the index after git has applied the diff. Raises: OutOfReach."""
+        entries = list(listed(self.git.run("ls-files", "--stage", "-z", index=index).stdout))
+        if odd := next(((path, mode) for (mode, _, _), path in entries if mode not in _MODES), None):
+            raise OutOfReach(f"{odd[0]}: file mode {odd[1]}; only plain files may be changed")
+        contents = self.git.contents(object_id for (_, object_id, _), _ in entries)
+        return {path: FileState(contents[object_id], _MODES[mode]) for (mode, object_id, _), path in entries}
 
-    def check_new_state(self, path: str, state: FileState | None, changed: Files) -> None:
-        if state is None:
-            return
-        if len(state.data) > self.rules.max_file_bytes:
-            raise _Refused(f"{path}: {len(state.data)} bytes; {self.rules.max_file_bytes} are allowed")
-        if b"\0" in state.data and len(state.data) > self.rules.max_binary_bytes:
-            raise _Refused(f"{path}: {len(state.data)} binary bytes; {self.rules.max_binary_bytes} are allowed")
+    def check_new_state(self, path: str, state: FileState, changed: Files) -> None:
+        binary = b"\0" in state.data
+        allowed = min(self.rules.max_file_bytes, self.rules.max_binary_bytes) if binary else self.rules.max_file_bytes
+        if len(state.data) > allowed:
+            kind = "binary bytes" if binary else "bytes"
+            raise OutOfReach(f"{path}: {len(state.data)} {kind}; {allowed} are allowed")
         for parent in list(PurePosixPath(path).parents)[:-1]:
             if self.is_file(str(parent), changed):
                 raise Misfit(f"{parent} is a file, so {path} cannot lie in it")
         folder = hides_a_module(path)
-        if folder is not None and self.before[path] is None and not self.is_package(folder, changed):
-            raise _Refused(f"{path}: a new module of this name would hide the one that everybody imports")
+        if folder is None or self.before[path] is not None:
+            return
+        if not (folder and self.is_file(f"{folder}/__init__.py", changed)):
+            raise OutOfReach(f"{path}: a new module of this name would hide the one that everybody imports")
 
     def is_file(self, path: str, changed: Files) -> bool:
         try:
             return (changed[path] if path in changed else self.read(path)) is not None
         except OutOfReach:  # a folder
             return False
-
-    def is_package(self, folder: str, changed: Files) -> bool:
-        return bool(folder) and self.is_file(f"{folder}/__init__.py", changed)

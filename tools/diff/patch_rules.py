@@ -9,7 +9,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 _FOLDERS_OF_OTHERS = {".git", ".github", ".hg", ".svn", ".ratchet", "__pycache__"}
@@ -19,15 +19,11 @@ _COMPILED = {".so", ".pyc", ".pyd", ".pyo", ".o", ".a", ".dll", ".hsaco", ".cubi
 _NOT_TO_HIDE = sys.stdlib_module_names | {"torch", "triton", "numpy", "transformers", "aiter", "functorch"}
 
 
-def _nothing_protected(path: str) -> str | None:
-    return None
-
-
 @dataclass(frozen=True)
 class PatchRules:
     """What a diff may do. `protected` gives the reason why a path may not be touched, or None."""
 
-    protected: Callable[[str], str | None] = _nothing_protected
+    protected: Callable[[str], str | None] = field(default=lambda path: None)
     max_diff_bytes: int = 8 << 20
     max_files: int = 200
     max_file_bytes: int = 2 << 20
