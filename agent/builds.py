@@ -52,7 +52,7 @@ class Builds:
         """The pristine build judged like a candidate, once per run: it must pass its own check."""
         if self._pristine is None:
             known = self._with_kept_cache(self.referee.pristine)
-            self._pristine = self.referee.check_pristine() if known is None else Checked(Finding(None, ""), known)
+            self._pristine = Checked(Finding(None, ""), known) if known else self.referee.check_pristine()
             self._keep_cache(self._pristine.build)
         return self._pristine
 
@@ -92,16 +92,15 @@ class Builds:
     def candidate(self, attempt: Attempt) -> Build | Verdict:
         """The tree of an attempt: the stack, what lies between, its diff. A diff that does not fit is a verdict."""
         if attempt.id not in self._candidates:
-            tree = self.fresh_tree(attempt.id)
+            tree, stack = self.fresh_tree(attempt.id), self.records.stack
             if attempt.below:
                 changes = [self.records.change_of(name) for name in (*attempt.below, attempt.id)]
-                commit = self.records.stack.build(changes, on=self.records.stack.top, rules=self.rules)
+                commit = stack.build(changes, on=stack.top, rules=self.rules)
                 if isinstance(commit, Conflict):
                     return Verdict(name="broken", reason=f"it does not fit on what lies below it: {commit.reason}")
-                self.records.stack.materialise(commit, tree)
+                stack.materialise(commit, tree)
             else:
-                stack, diff = self.records.stack, attempt.candidate.diff
-                found = stack.materialise_candidate(diff, tree, self.rules, on=attempt.base)
+                found = stack.materialise_candidate(attempt.candidate.diff, tree, self.rules, on=attempt.base)
                 if isinstance(found, PatchFinding):
                     return Verdict(name=found.kind, reason=found.reason)
             self._candidates[attempt.id] = Build(hash_tree(tree)[:16], tree, handed_on=self._handed_on(attempt))
@@ -122,7 +121,7 @@ class Builds:
         return tree
 
     def forget(self, attempt: Attempt) -> None:
-        """Its tree goes; who asks about it all the same has it built again."""
+        """Remove its tree; it is built again when it is asked for."""
         self._candidates.pop(attempt.id, None)
         self._checked.pop(attempt.id, None)
         remove_tree(self.scratch / "trees" / attempt.id)
@@ -144,24 +143,23 @@ class Builds:
         return self._checked[attempt.id]
 
     def looked_at_kernels(self, attempt: Attempt) -> Looked:
-        """What a compiler makes of its Triton kernels for the architectures of this run. Raises: SandboxError."""
-        if not self.architectures:
+        """What a compiler makes of its Triton kernels for the architectures that were asked for, or the device's own.
+
+        Raises: SandboxError.
+        """
+        own = str(self.workload.environment.get("gfx") or "").partition(":")[0]
+        architectures = self.config.arch or ((own,) if own in ARCHITECTURES else ())
+        if not architectures:
             return Looked()
         build = self.candidate(attempt)
         assert isinstance(build, Build), "an attempt whose diff does not apply has its verdict already"
         setting = self.referee.setting
-        gate = Gate(Compiler(setting.sandbox, setting.python, setting.scratch), self.architectures)
+        gate = Gate(Compiler(setting.sandbox, setting.python, setting.scratch), architectures)
         return gate.look(build.tree, self.config.entry, attempt.candidate.diff)
 
     @property
     def caches(self) -> KeptCaches:
         return KeptCaches(self.records.run_dir / "caches")
-
-    @property
-    def architectures(self) -> tuple[str, ...]:
-        """The device's own, where it is one of AMD's that is known and no other was asked for."""
-        own = str(self.workload.environment.get("gfx") or "").partition(":")[0]
-        return self.config.arch or ((own,) if own in ARCHITECTURES else ())
 
     def compile_baseline(self, mode: str) -> Build:
         """The pristine tree under one plain line of torch.compile; filled again after a resume. Raises: WorkerFault."""

@@ -16,6 +16,7 @@ from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
 from agent.records.run_folder import FolderUnusable, RunFolder
 from agent.repository.stack import Stack, StackError
+from tools.diff.patch import diff_files
 from tools.private_git import GitError
 from tools.rewrite.ops_package import PACKAGE
 
@@ -81,7 +82,8 @@ def _files(run_dir: Path) -> tuple[dict[str, tuple[Files, str]], dict[str, bytes
         found: dict[str, tuple[Files, str]] = {}
         below = stack.base
         for commit in stack.commits():
-            found[commit.attempt_id] = stack.changed(below, commit.commit), stack.diff(commit.commit)
+            changed = stack.changed(below, commit.commit)
+            found[commit.attempt_id] = changed, diff_files(changed)
             below = commit.commit
         all_of_it = stack.changed(stack.base, below)
     except (GitError, StackError, OSError):

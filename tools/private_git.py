@@ -8,6 +8,7 @@ fsmonitor, pager, editor, credential helper or signing program is known to git h
 from __future__ import annotations
 
 import functools
+import io
 import os
 import re
 import shutil
@@ -132,7 +133,15 @@ class PrivateGit:
         DiskFull.
         """
         settings = [part for setting in _SETTINGS.split() for part in ("-c", setting)]
-        environment = self._environment(index, worktree, time_unix) | {"GIT_ALLOC_LIMIT": str(max_allocation_bytes)}
+        environment = {**_ENVIRONMENT, "PATH": os.environ.get("PATH", os.defpath), "GIT_DIR": str(self.folder)}
+        environment["GIT_ALLOC_LIMIT"] = str(max_allocation_bytes)
+        for role in ("AUTHOR", "COMMITTER"):
+            facts = {"NAME": NAME, "EMAIL": EMAIL, "DATE": f"@{time_unix} +0000"}
+            environment |= {f"GIT_{role}_{name}": value for name, value in facts.items()}
+        if index is not None:
+            environment["GIT_INDEX_FILE"] = str(index)
+        if worktree is not None:
+            environment["GIT_WORK_TREE"] = str(worktree)
         if not alone and (borrowed := (self.folder / _BORROWED)).exists():
             environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.fsdecode(borrowed.read_bytes())
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as complaint:
@@ -170,28 +179,15 @@ class PrivateGit:
 
     def contents(self, object_ids: Iterable[str], max_bytes: int = MAX_OUTPUT_BYTES) -> dict[str, bytes]:
         """Of blobs, by id; those that are missing or larger than `max_bytes` are left out. Raises: GitError."""
-        asked = "".join(f"{object_id}\n" for object_id in dict.fromkeys(object_ids)).encode()
+        asked = "\n".join(dict.fromkeys(object_ids)).encode()
         checked = (line.split(" ") for line in self.text("cat-file", "--batch-check", stdin=asked).split("\n"))
         small = [line[0] for line in checked if len(line) == 3 and line[1] == "blob" and int(line[2]) <= max_bytes]
-        said = self.run("cat-file", "--batch", stdin="".join(f"{name}\n" for name in small).encode()).stdout
-        found, at = dict[str, bytes](), 0
+        said = io.BytesIO(self.run("cat-file", "--batch", stdin="\n".join(small).encode()).stdout)
+        found = dict[str, bytes]()
         for name in small:
-            start = said.index(b"\n", at) + 1
-            end = start + int(said[at:start].split(b" ")[2])
-            found[name] = said[start:end]
-            at = end + 1
+            found[name] = said.read(int(said.readline().split()[2]))
+            said.read(1)
         return found
-
-    def _environment(self, index: Path | None, worktree: Path | None, time_unix: int) -> dict[str, str]:
-        environment = {**_ENVIRONMENT, "PATH": os.environ.get("PATH", os.defpath), "GIT_DIR": str(self.folder)}
-        for role in ("AUTHOR", "COMMITTER"):
-            facts = {"NAME": NAME, "EMAIL": EMAIL, "DATE": f"@{time_unix} +0000"}
-            environment |= {f"GIT_{role}_{name}": value for name, value in facts.items()}
-        if index is not None:
-            environment["GIT_INDEX_FILE"] = str(index)
-        if worktree is not None:
-            environment["GIT_WORK_TREE"] = str(worktree)
-        return environment
 
 
 def listed(said: bytes) -> Iterator[tuple[list[str], str]]:

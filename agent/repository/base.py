@@ -22,12 +22,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from agent.records.atomic_file import write_atomically
-from agent.repository.objects import Entry, fill_index, hash_files, list_tree, write_object, write_tree
+from agent.repository.objects import Entry, add_to_index, hash_files, list_tree, write_object, write_tree
 from agent.repository.target import ImportedTarget
 from agent.repository.target_repository import TargetRepository, Unusable, read_repository
 from tools.private_git import GitError, PrivateGit, listed
@@ -77,24 +76,20 @@ def make_stack_folder(folder: Path, imported: ImportedTarget, time_unix: int) ->
     making = folder.with_name(f".{folder.name}.making")
     repository, because = _find_repository(imported.root)
     try:
-        found = _write_base(making, imported, repository, time_unix)
+        facts = _write_base(making, imported, repository, because, time_unix)
     except GitError as error:
         if repository is None:
             raise
-        repository, because = None, f"its repository cannot be read ({error.message})"
-        found = _write_base(making, imported, None, time_unix)
-    head = repository.head if repository else None
-    target, pristine = str(imported.root), str(imported.tree)
-    facts = StackFile(target=target, pristine=pristine, head=head, no_branch_because=because, **found)
+        facts = _write_base(making, imported, None, f"its repository cannot be read ({error.message})", time_unix)
     write_atomically(making / FACTS, facts.model_dump_json(indent=1) + "\n")
     making.rename(folder)
     return facts
 
 
 def _write_base(
-    folder: Path, imported: ImportedTarget, repository: TargetRepository | None, time_unix: int
-) -> dict[str, Any]:
-    """Make the repository with its base, and say how the working tree differs from HEAD, as fields of `StackFile`."""
+    folder: Path, imported: ImportedTarget, repository: TargetRepository | None, no_branch_because: str, time_unix: int
+) -> StackFile:
+    """Make the repository with its base, and say how the working tree differs from HEAD."""
     remove_tree(folder)
     objects = [repository.objects] if repository else []
     object_format = repository.object_format if repository else "sha1"
@@ -104,7 +99,15 @@ def _write_base(
     comparison = _Comparison(git, imported, repository)
     base = comparison.base(time_unix)
     git.run("update-ref", TOP, base)
-    return {"base": base, "unchangeable": comparison.unchangeable, **comparison.found}
+    return StackFile(
+        target=str(imported.root),
+        pristine=str(imported.tree),
+        base=base,
+        head=comparison.head,
+        no_branch_because=no_branch_because,
+        unchangeable=comparison.unchangeable,
+        **{name: tuple(paths) for name, paths in comparison.found.items()},
+    )
 
 
 def _find_repository(target: Path) -> tuple[TargetRepository | None, str]:
@@ -127,8 +130,7 @@ class _Comparison:
         self.repository = repository
         self.head = repository.head if repository else None
         self.held: dict[str, Entry] = list_tree(git, self.head) if self.head else {}
-        self.executable = {file.path: file.executable for file in imported.files}
-        self.size = {file.path: file.size for file in imported.files}
+        self.files = {file.path: file for file in imported.files}
         self.links = {link.path: link.original for link in imported.links if link.original}
         self.left_out = {left.path for left in imported.not_imported}
         self.left_out |= {link.path for link in imported.links if not link.original}
@@ -147,15 +149,14 @@ class _Comparison:
 
     def tracked(self) -> dict[str, Entry]:
         """What becomes of every path of HEAD."""
-        candidates = [path for path in self.held if path in self.executable]
+        candidates = [path for path in self.held if path in self.files]
         ids = hash_files(self.git, self.imported.tree, candidates)
         kept: dict[str, Entry] = {}
         changed: list[str] = []
         for path, entry in self.held.items():
             if entry.is_submodule or self.was_left_out(path):
                 kept[path] = entry
-                why = "is a submodule" if entry.is_submodule else "was not copied"
-                self.unchangeable[path] = why
+                self.unchangeable[path] = "is a submodule" if entry.is_submodule else "was not copied"
             elif path in ids and entry.is_file:
                 mode = self.mode(path, entry)
                 if ids[path] == entry.object_id:
@@ -169,7 +170,9 @@ class _Comparison:
             elif path in ids:
                 changed.append(path)
             elif path in self.links:
-                kept[path] = self.link(path, entry)
+                kept[path] = self.link(path)
+                if kept[path] != entry:
+                    self.found["modified"].append(path)
             elif path in self.unchanged:
                 kept[path] = entry
                 self.unchangeable[path] = "is not checked out"
@@ -189,20 +192,19 @@ class _Comparison:
         ignores = user_ignores(self.git) + (self.repository.exclude if self.repository else b"")
         (self.git.folder / "info" / "exclude").write_bytes(ignores)
         index = self.git.folder / "import-index"
-        fill_index(self.git, self.held, index)
+        add_to_index(self.git, self.held, index)
         listing = ("ls-files", "--others", "--exclude-standard", "-z")
         said = self.git.run(*listing, index=index, worktree=self.imported.tree).stdout
         index.unlink(missing_ok=True)
         new = [path for path in said.decode().split("\0") if path and not path.startswith(tuple(apart))]
-        self.found["too_large"] = [path for path in new if self.size.get(path, 0) > MAX_UNTRACKED_BYTES]
-        files = sorted({path for path in new if path in self.size} - set(self.found["too_large"]))
+        sizes = {path: self.files[path].size for path in sorted(new) if path in self.files}
+        self.found["too_large"] = [path for path, size in sizes.items() if size > MAX_UNTRACKED_BYTES]
+        files = [path for path, size in sizes.items() if size <= MAX_UNTRACKED_BYTES]
         links = [path for path in new if path in self.links]
         self.found["untracked"] = sorted(files + links)
-        entries = {
-            path: Entry(self.mode(path), object_id)
-            for path, object_id in hash_files(self.git, self.imported.tree, files, write=True).items()
-        }
-        return entries | {path: Entry("120000", write_object(self.git, self.links[path].encode())) for path in links}
+        written = hash_files(self.git, self.imported.tree, files, write=True)
+        entries = {path: Entry(self.mode(path), object_id) for path, object_id in written.items()}
+        return entries | {path: self.link(path) for path in links}
 
     def was_left_out(self, path: str) -> bool:
         try:
@@ -214,20 +216,17 @@ class _Comparison:
     def mode(self, path: str, held: Entry | None = None) -> str:
         if self.repository and not self.repository.file_mode:
             return held.mode if held is not None and held.is_file else "100644"
-        return "100755" if self.executable[path] else "100644"
+        return "100755" if self.files[path].executable else "100644"
 
-    def link(self, path: str, entry: Entry) -> Entry:
-        object_id = write_object(self.git, self.links[path].encode())
-        if entry != (found := Entry("120000", object_id)):
-            self.found["modified"].append(path)
-        return found
+    def link(self, path: str) -> Entry:
+        return Entry("120000", write_object(self.git, self.links[path].encode()))
 
     def is_held_otherwise(self, path: str, entry: Entry) -> bool:
         """Whether the file is what git holds, in another form; notes which."""
         held = self.git.contents([entry.object_id], _MAX_TEXT_BYTES).get(entry.object_id, b"")
         if held.startswith(_LFS_POINTER):
             self.unchangeable[path] = "is stored with Git LFS"
-        elif held and b"\r\n" not in held and self.size[path] == len(held) + held.count(b"\n"):
+        elif held and b"\r\n" not in held and self.files[path].size == len(held) + held.count(b"\n"):
             if (self.imported.tree / path).read_bytes() != held.replace(b"\n", b"\r\n"):
                 return False
             self.found["crlf"].append(path)

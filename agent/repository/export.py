@@ -41,7 +41,10 @@ def export(stack: Stack, run_id: str, into: Path) -> Exported:
         folder = _write_folder(stack, top, into)
         note = f"No branch was written, because {reason}; the changed files are in {folder}, the patch is {patch}."
         return Exported(None, folder, patch, note)
-    return Exported(branch, None, patch, _branch_note(stack, branch))
+    changes = len(stack.commits())
+    below = "one with the uncommitted changes that were found" if stack.facts.uncommitted else "what was checked out"
+    note = f"The branch {branch} has {changes} commit{'s' if changes != 1 else ''} on top of {below}."
+    return Exported(branch, None, patch, note)
 
 
 def _write_branch(stack: Stack, top: str, run_id: str) -> str:
@@ -55,24 +58,13 @@ def _write_branch(stack: Stack, top: str, run_id: str) -> str:
     return replace(repository, head=stack.facts.head).write_branch(stack.git, top, run_id)
 
 
-def _branch_note(stack: Stack, branch: str) -> str:
-    changes = len(stack.commits())
-    said = f"The branch {branch} has {changes} commit{'s' if changes != 1 else ''}"
-    if stack.facts.uncommitted:
-        return f"{said}, on top of one with the uncommitted changes that were found."
-    return f"{said} on top of what was checked out."
-
-
 def write_patch(stack: Stack, into: Path) -> Path:
     """All changes of the stack as one patch; empty where there are none. Raises: GitError, OSError."""
     into.mkdir(parents=True, exist_ok=True)
-    top, patch = stack.top, into / PATCH
-    options = ("--stdout", "--binary", "--full-index", "--no-renames", "--no-signature", "--src-prefix=a/")
-    revisions = f"{stack.base}..{top}"
-    said = b""
-    if top != stack.base:
-        said = stack.git.run("format-patch", *options, "--dst-prefix=b/", revisions).stdout
-    making = patch.with_name(f".{patch.name}.making")
+    options = ("--stdout", "--binary", "--full-index", "--no-renames", "--no-signature")
+    prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
+    said = stack.git.run("format-patch", *options, *prefixes, f"{stack.base}..{stack.top}").stdout
+    patch, making = into / PATCH, into / f".{PATCH}.making"
     making.write_bytes(said)
     making.replace(patch)
     return patch

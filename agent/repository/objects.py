@@ -28,10 +28,6 @@ class Entry:
         return self.mode.startswith("100")
 
     @property
-    def is_link(self) -> bool:
-        return self.mode == "120000"
-
-    @property
     def is_submodule(self) -> bool:
         return self.mode == "160000"
 
@@ -42,20 +38,20 @@ def list_tree(git: PrivateGit, tree: str) -> dict[str, Entry]:
     return {path: Entry(mode, object_id) for (mode, _, object_id), path in listed(said)}
 
 
-def write_tree(git: PrivateGit, entries: Mapping[str, Entry]) -> str:
-    """The id of a tree with these entries; objects it names need not be there. Raises: GitError, DiskFull."""
-    index = git.folder / "tree-index"
-    fill_index(git, entries, index)
+def write_tree(git: PrivateGit, entries: Mapping[str, Entry], index: Path | None = None) -> str:
+    """The id of a tree with these entries, over those of `index`; objects it names need not be there.
+
+    Raises: GitError, DiskFull, OSError.
+    """
+    if index is None:
+        index = git.folder / "tree-index"
+        index.unlink(missing_ok=True)
+    add_to_index(git, entries, index)
     return git.text("write-tree", "--missing-ok", index=index, alone=True)
 
 
-def fill_index(git: PrivateGit, entries: Mapping[str, Entry], index: Path) -> None:
-    """Make `index` an index file with these entries and no others. Raises: GitError, DiskFull."""
-    index.unlink(missing_ok=True)
-    _add_to_index(git, entries, index)
-
-
-def _add_to_index(git: PrivateGit, entries: Mapping[str, Entry], index: Path) -> None:
+def add_to_index(git: PrivateGit, entries: Mapping[str, Entry], index: Path) -> None:
+    """Put entries into the index file `index`, a new one where there is none. Raises: GitError, DiskFull."""
     lines = "".join(f"{entry.mode} {entry.object_id}\t{path}\0" for path, entry in entries.items())
     given = lines.encode("utf-8", "surrogateescape")
     git.run("update-index", "-z", "--index-info", stdin=given, index=index, alone=True)
@@ -87,14 +83,10 @@ def merge_trees(git: PrivateGit, before: str, after: str, onto: str) -> tuple[st
     unmerged: dict[str, dict[str, Entry]] = {}
     for (mode, object_id, stage), path in listed(git.run("ls-files", "--unmerged", "-z", index=index).stdout):
         unmerged.setdefault(path, {})[stage] = Entry(mode, object_id)
-    merged = dict[str, Entry]()
-    for path, sides in unmerged.items():
-        if file := _merge_file(git, sides):
-            merged[path] = file
+    merged = {path: file for path, sides in unmerged.items() if (file := _merge_file(git, sides))}
     if conflicts := sorted(unmerged.keys() - merged.keys()):
         return git.text("rev-parse", f"{onto}^{{tree}}"), conflicts
-    _add_to_index(git, merged, index)
-    return git.text("write-tree", "--missing-ok", index=index, alone=True), []
+    return write_tree(git, merged, index), []
 
 
 def _merge_file(git: PrivateGit, sides: Mapping[str, Entry]) -> Entry | None:
@@ -102,10 +94,9 @@ def _merge_file(git: PrivateGit, sides: Mapping[str, Entry]) -> Entry | None:
     if len(sides) < 3 or not all(entry.is_file for entry in sides.values()):
         return None
     old, here, new = (sides[stage] for stage in "123")
-    contents = git.contents([here.object_id, old.object_id, new.object_id], _MAX_MERGED_BYTES)
-    if len(contents) < len({here.object_id, old.object_id, new.object_id}):
-        return None
-    merged = merge_contents(git, *(contents[entry.object_id] for entry in (here, old, new)))
+    ids = [entry.object_id for entry in (here, old, new)]
+    contents = git.contents(ids, _MAX_MERGED_BYTES)
+    merged = merge_contents(git, *(contents[name] for name in ids)) if contents.keys() == {*ids} else None
     if merged is None:
         return None
     return Entry(new.mode if here.mode == old.mode else here.mode, write_object(git, merged))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -21,7 +22,6 @@ from agent.repository.target import ImportedTarget
 from agent.repository.tree_copy import copy_tree
 from tools.diff.patch import (
     AppliedPatch,
-    Files,
     FileState,
     OutOfReach,
     PatchFinding,
@@ -41,7 +41,7 @@ _ACCEPTED = PatchRules(max_diff_bytes=1 << 30, max_files=100_000, max_file_bytes
 
 
 class StackError(AgentError):
-    """The stack cannot be read, or an accepted change does not fit on it."""
+    """The stack cannot be read, or a kept change does not fit on it."""
 
     exit_status = 26
 
@@ -130,8 +130,7 @@ class Stack:
         """The files that differ, by path: in the one tree and in the other. Raises: GitError."""
         old, new = list_tree(self.git, old_commit), list_tree(self.git, new_commit)
         read_old, read_new = self._reader(old), self._reader(new)
-        paths = [path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)]
-        return {path: (read_old(path), read_new(path)) for path in paths}
+        return {path: (read_old(path), read_new(path)) for path in _differing(old, new)}
 
     def materialise(self, commit: str, into: Path) -> None:
         """Write the whole tree of `commit` into the new folder `into`, without any `.git`.
@@ -139,8 +138,8 @@ class Stack:
         Raises: FileExistsError, GitError, OSError.
         """
         copy_tree(self.pristine, into, writable=True)
-        now, base = list_tree(self.git, commit), self._base_entries
-        paths = [path for path in now.keys() | base.keys() if now.get(path) != base.get(path)]
+        now = list_tree(self.git, commit)
+        paths = _differing(now, self._base_entries)
         contents = self.git.contents(now[path].object_id for path in paths if path in now)
         write_files(into, {path: self._state(path, now.get(path), contents) for path in paths})
 
@@ -157,20 +156,6 @@ class Stack:
             self.materialise(commit, into)
             write_files(into, plan.files)
         return plan
-
-    def accept(self, change: Change) -> str:
-        """Put a change on top and return its commit; nothing is done when it is on the stack already.
-
-        Raises: StackError when it does not fit, GitError, DiskFull.
-        """
-        for present in self.commits():
-            if present.attempt_id == change.attempt_id:
-                return present.commit
-        built = self.build([change], on=self.top)
-        if isinstance(built, Conflict):
-            raise StackError(f"The accepted change {built.attempt_id} does not fit on the stack: {built.reason}")
-        self.adopt(built)
-        return built
 
     def build(
         self, changes: Sequence[Change], *, on: str | None = None, rules: PatchRules = _ACCEPTED
@@ -202,7 +187,12 @@ class Stack:
         plan = self._plan(change.diff, rules, made_on)
         if isinstance(plan, PatchFinding):
             return Conflict(change.attempt_id, plan.reason)
-        tree = self._write(made_on, plan.files)
+        entries = list_tree(self.git, made_on)
+        for path, state in plan.files.items():
+            entries.pop(path, None)
+            if (stored := self._to_git(path, state)) is not None:
+                entries[path] = Entry("100755" if stored.executable else "100644", write_object(self.git, stored.data))
+        tree = write_tree(self.git, entries)
         if made_on == top:
             return tree
         merged, conflicts = merge_trees(self.git, made_on, tree, top)
@@ -221,16 +211,6 @@ class Stack:
         # To git and back, so that what is judged is what will be checked out of the stack.
         return AppliedPatch({path: self._to_tree(path, self._to_git(path, plan.files[path])) for path in plan.files})
 
-    def _write(self, commit: str, files: Files) -> str:
-        """The id of the tree of `commit` with these files in these states. Raises: GitError, DiskFull."""
-        entries = list_tree(self.git, commit)
-        for path, state in files.items():
-            stored = self._to_git(path, state)
-            entries.pop(path, None)
-            if stored is not None:
-                entries[path] = Entry("100755" if stored.executable else "100644", write_object(self.git, stored.data))
-        return write_tree(self.git, entries)
-
     @cached_property
     def _base_entries(self) -> Mapping[str, Entry]:
         return list_tree(self.git, self.facts.base)
@@ -241,10 +221,10 @@ class Stack:
         def read(path: str) -> FileState | None:
             if path in self.facts.unchangeable:
                 raise OutOfReach(f"{path} {self.facts.unchangeable[path]}, so a change of it could not be stored")
-            for parent in _with_parents(path):
+            for parent in accumulate(path.split("/"), "{}/{}".format):
                 entry = entries.get(parent)
                 if entry is not None and not entry.is_file:
-                    kind = "symbolic link" if entry.is_link else "submodule"
+                    kind = "submodule" if entry.is_submodule else "symbolic link"
                     raise OutOfReach(f"{parent} is a {kind}, and no change goes through one")
             if path not in entries:
                 if path not in base and on_disk(path) is not None:
@@ -267,14 +247,15 @@ class Stack:
         return self._to_tree(path, FileState(contents[entry.object_id], entry.mode == "100755"))
 
     def _to_git(self, path: str, state: FileState | None) -> FileState | None:
-        if state is None or path not in self.facts.crlf:
-            return state
-        return FileState(state.data.replace(b"\r\n", b"\n"), state.executable)
+        return self._with_line_ends(path, state, b"\r\n", b"\n")
 
     def _to_tree(self, path: str, state: FileState | None) -> FileState | None:
+        return self._with_line_ends(path, state, b"\n", b"\r\n")
+
+    def _with_line_ends(self, path: str, state: FileState | None, old: bytes, new: bytes) -> FileState | None:
         if state is None or path not in self.facts.crlf:
             return state
-        return FileState(state.data.replace(b"\n", b"\r\n"), state.executable)
+        return replace(state, data=state.data.replace(old, new))
 
 
 def _commit_message(change: Change) -> bytes:
@@ -282,6 +263,5 @@ def _commit_message(change: Change) -> bytes:
     return f"{said}\n\n{TRAILER}: {change.attempt_id}\n".encode("utf-8", "replace")
 
 
-def _with_parents(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[: index + 1]) for index in range(len(parts))]
+def _differing(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> list[str]:
+    return [path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)]

@@ -131,9 +131,7 @@ def tree_hash(target: Path, *, leave_out: Sequence[Path] = ()) -> str:
 def check_size(target: Path) -> None:
     """Whether a run would copy it, by a listing alone. Raises: NoSuchTarget, TargetTooLarge, TargetUnreadable."""
     root = find_target(target)
-    listed = ImportedTarget(root, root)
-    _Lister(listed, set()).folder(root, "")
-    _check_size(listed, MAX_BYTES, MAX_FILES)
+    _listed(root, root, (), MAX_BYTES, MAX_FILES)
 
 
 def import_target(
@@ -154,9 +152,7 @@ def import_target(
     if into.resolve().is_relative_to(root) or root.is_relative_to(into.resolve()):
         hint = "Start the run from another folder."
         raise TargetError(f"The run's files would lie in the target {root}, which is never written to.", hint=hint)
-    imported = ImportedTarget(root, into)
-    _Lister(imported, {path.resolve() for path in leave_out}).folder(root, "")
-    _check_size(imported, max_bytes, max_files)
+    imported = _listed(root, into, leave_out, max_bytes, max_files)
     try:
         remove_tree(into)
         _copy(imported)
@@ -188,10 +184,12 @@ def _copy(imported: ImportedTarget) -> None:
     imported.files[:] = copied
 
 
-def _check_size(imported: ImportedTarget, max_bytes: int, max_files: int) -> None:
+def _listed(root: Path, tree: Path, leave_out: Sequence[Path], max_bytes: int, max_files: int) -> ImportedTarget:
+    imported = ImportedTarget(root, tree)
+    _Lister(imported, {path.resolve() for path in leave_out}).folder(root, "")
     size, count = imported.size_bytes, len(imported.files)
     if size <= max_bytes and count <= max_files:
-        return
+        return imported
     by_size = size > max_bytes
     tops: Counter[str] = Counter()
     for file in imported.files:
@@ -215,12 +213,12 @@ def _is_file(path: Path) -> bool:
         raise TargetUnreadable(f"The entry {path} cannot be read.", hint="Make its folder readable.") from error
 
 
+@dataclass
 class _Lister:
     """Walks the target and notes what to copy."""
 
-    def __init__(self, imported: ImportedTarget, apart: set[Path]) -> None:
-        self.imported = imported
-        self.apart = apart
+    imported: ImportedTarget
+    apart: set[Path]
 
     def folder(self, folder: Path, prefix: str) -> None:
         try:
@@ -289,15 +287,11 @@ def reason_to_skip(folder: Path) -> str | None:
     """Why a folder is not copied; None when it is."""
     if folder.name in _SKIPPED_FOLDERS:
         return _SKIPPED_FOLDERS[folder.name]
-    return "an environment with installed packages" if _is_environment(folder) else None
-
-
-def _is_environment(folder: Path) -> bool:
-    """Whether installed packages are in it, which may be many and are watched in another way."""
     try:
-        return folder.name == "node_modules" or (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()
+        installed = (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()
     except PermissionError:
-        return False
+        return None
+    return "an environment with installed packages" if installed else None
 
 
 def _unreadable(path: Path, error: OSError) -> TargetUnreadable:

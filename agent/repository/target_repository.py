@@ -24,7 +24,6 @@ _MAX_SMALL_BYTES = 1 << 20
 _KNOWN_EXTENSIONS = {"noop", "preciousobjects", "partialclone", "worktreeconfig", "objectformat", "refstorage"}
 _KNOWN_EXTENSIONS |= {"relativeworktrees"}
 _SHARED = re.compile(r"(?:group|all|world|everybody|true|[0-7]{1,4})")
-_RUN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 
 
 class Unusable(Exception):
@@ -57,8 +56,6 @@ class TargetRepository:
         that is there and names the same commit is the result of an earlier try.
         Raises: Unusable, with the reason; GitError.
         """
-        if not _RUN_ID.fullmatch(run_id) or ".." in run_id or run_id.endswith(".lock"):
-            raise ValueError(f"not a run id: {run_id!r}")
         excluded = ("--not", self.head) if self.head else ()
         wanted = git.text("rev-list", "--objects", "--no-object-names", commit, *excluded).split()
         with _view(self.common, self.object_format, self.shared) as view:

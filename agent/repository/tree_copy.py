@@ -15,25 +15,15 @@ from pathlib import Path
 _NO_SHARING = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 
-class NotRegular(OSError):
-    """What was a file when it was listed is something else now."""
-
-
 def copy_file(source: Path, to: Path, mode: int) -> None:
-    """Copy a regular file to a new name. Raises: OSError (NotRegular when the source is none, or a link)."""
+    """Copy a regular file to a new name. Raises: OSError, also when the source is none, or a link."""
     # O_NONBLOCK: opening a pipe would wait for a writer.
-    reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(reading).st_mode):
-            raise NotRegular(errno.EINVAL, "not a regular file", str(source))
-        writing = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            _copy_content(reading, writing)
-            os.fchmod(writing, mode)
-        finally:
-            os.close(writing)
-    finally:
-        os.close(reading)
+    with open(source, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as reading:
+        if not stat.S_ISREG(os.fstat(reading.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(source))
+        with open(to, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as writing:
+            _copy_content(reading.fileno(), writing.fileno())
+            os.fchmod(writing.fileno(), mode)
 
 
 def copy_tree(source: Path, into: Path, *, writable: bool) -> None:
