@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+NOBODY = 65534
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:
@@ -24,6 +27,28 @@ def open_to_all(folder: Path) -> None:
     for each in (folder, *folder.parents):
         if top in each.parents:
             each.chmod(0o755)
+
+
+def give(folder: Path, user: int = NOBODY) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user, user, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def as_nobody(folder: Path) -> Iterator[None]:
+    """Root reads and writes everything; this gives the folder to a user that may not, and becomes that user."""
+    if os.geteuid() != 0:
+        yield
+        return
+    open_to_all(folder)
+    give(folder)
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
 
 
 @contextlib.contextmanager

@@ -12,14 +12,11 @@ import pytest
 from agent.records.ledger import Ledger, NewRow
 from agent.records.run_records import follow
 from agent.repository.stack import Change, Stack, StackError
-from agent.repository.target import import_target
+from tests.agent.lab import TIME, Lab
 from tools.candidate import Key
 from tools.diff.patch import make_diff
 
-TIME = 1_700_000_000
 LINES = 40
-
-pytestmark = pytest.mark.usefixtures("home")
 
 
 def diff_of(number: int, stack: Stack) -> str:
@@ -43,11 +40,9 @@ def kept(ledger: Ledger, attempt_id: str, stack: Sequence[str] | None, verdict: 
 
 
 @pytest.fixture
-def run(tmp_path: Path, repository: Callable[..., Path]) -> Path:
-    target, run = repository({"a.py": "".join(f"line {n}\n" for n in range(LINES))}), tmp_path / "run"
-    run.mkdir()
-    Stack.create(run / "stack", import_target(target, run / "pristine"), time_unix=TIME)
-    return run
+def run(lab: Lab) -> Path:
+    lab.stack({"a.py": "".join(f"line {n}\n" for n in range(LINES))})
+    return lab.run
 
 
 def opened(run: Path) -> tuple[Stack, Ledger]:
@@ -81,10 +76,9 @@ def test_the_last_row_that_names_a_stack_is_the_one_that_holds(run: Path) -> Non
     assert stack.top == stack.base
 
 
-def test_a_stack_that_knows_more_than_the_ledger_is_not_touched(run: Path) -> None:
+def test_a_stack_that_knows_more_than_the_ledger_is_not_touched(run: Path, lab: Lab) -> None:
     stack, ledger = opened(run)
-    stack.accept(changes_of(stack)("change-0"))
-    top = stack.top
+    top = lab.put(stack, changes_of(stack)("change-0"))
     with pytest.raises(StackError, match="the ledger knows nothing"):
         follow(ledger, stack, changes_of(stack))
     assert stack.top == top

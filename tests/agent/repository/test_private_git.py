@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,20 +11,19 @@ import pytest
 from agent.repository.export import export
 from agent.repository.stack import Stack
 from agent.repository.target import tree_hash
-from tests.agent.fixture_types import Lab, MakeChange, NewStack
 from tests.agent.hostile import HOOKS, set_traps
+from tests.agent.lab import Lab
+from tests.files import write_files
 from tools.private_git import PrivateGit
 
-pytestmark = pytest.mark.usefixtures("home")
 
-
-def everything_we_do(target: Path, run: Path, new_stack: NewStack, change: MakeChange) -> Stack:
-    stack = new_stack(target, run)
-    stack.accept(change(stack, "one", {"a.py": "2\n", "new.txt": "x\n"}))
-    stack.accept(change(stack, "two", {"a.py": "3\n", "c.cfg": "x\n"}))
-    assert isinstance(stack.build([change(stack, "three", {"b.txt": "2\n"}, on=stack.top)]), str)
+def everything_we_do(target: Path, lab: Lab) -> Stack:
+    stack = lab.new_stack(target)
+    lab.accept(stack, "one", {"a.py": "2\n", "new.txt": "x\n"})
+    lab.accept(stack, "two", {"a.py": "3\n", "c.cfg": "x\n"})
+    assert isinstance(stack.build([lab.change(stack, "three", {"b.txt": "2\n"})]), str)
     assert stack.diff(stack.top)
-    assert export(stack, "r1", run).branch == "ratchet/r1"
+    assert export(stack, "r1", lab.run).branch == "ratchet/r1"
     return stack
 
 
@@ -35,13 +33,12 @@ def test_a_hostile_repository_runs_nothing_and_its_traps_do_work(lab: Lab) -> No
     marks = set_traps(target, lab.tmp_path / "traps")
     for name in ("a.py", "b.txt", "c.cfg"):  # as new: git has to look into them, which is what filters are for
         os.utime(target / name)
-    (target / "b.txt").write_text("dirty\n")
-    (target / "untracked.py").write_text("new\n")
+    write_files(target, {"b.txt": "dirty\n", "untracked.py": "new\n"})
     before = tree_hash(target)
     control = lab.tmp_path / "control"
     shutil.copytree(target, control, symlinks=True)
 
-    stack = everything_we_do(target, lab.run, lab.new_stack, lab.change)
+    stack = everything_we_do(target, lab)
 
     assert list(marks.iterdir()) == []
     assert tree_hash(target) == before
@@ -53,7 +50,7 @@ def test_a_hostile_repository_runs_nothing_and_its_traps_do_work(lab: Lab) -> No
     (control / "c.cfg").write_text("changed\n")
     commands = "status; diff -- c.cfg; add c.cfg; add --all; commit -m x; trap; checkout HEAD -- ."
     for command in f"{commands}; update-ref refs/heads/x HEAD".split(";"):
-        lab.user_git(control, *command.split(), check=False)
+        lab.git(control, *command.split(), check=False)
         (control / "a.py").unlink(missing_ok=True)
     fired = {mark.name for mark in marks.iterdir()}
     hooks = {"hook-post-index-change", "hook-reference-transaction", "hook-pre-commit"}
@@ -62,31 +59,29 @@ def test_a_hostile_repository_runs_nothing_and_its_traps_do_work(lab: Lab) -> No
 
 def test_a_hook_that_got_into_our_own_repository_is_not_run(lab: Lab) -> None:
     stack = lab.stack({"a.py": "1\n"})
-    hooks = stack.git.folder / "hooks"
-    hooks.mkdir(exist_ok=True)
-    for name in HOOKS.split():
-        (hooks / name).write_text(f"#!/bin/sh\n: > {lab.tmp_path}/mark\n")
-        (hooks / name).chmod(0o755)
-    stack.accept(lab.change(stack, "one", {"a.py": "2\n"}))
+    hooks = write_files(
+        stack.git.folder / "hooks", dict.fromkeys(HOOKS.split(), f"#!/bin/sh\n: > {lab.tmp_path}/mark\n")
+    )
+    for hook in hooks.iterdir():
+        hook.chmod(0o755)
+    lab.accept(stack, "one", {"a.py": "2\n"})
     assert not (lab.tmp_path / "mark").exists()
-    control = {"PATH": os.environ["PATH"], "GIT_DIR": str(stack.git.folder)}
-    subprocess.run(["git", "update-ref", "refs/heads/x", stack.top], env=control, check=True)
+    lab.sh(stack.git.folder, "git update-ref refs/heads/x stack")
     assert (lab.tmp_path / "mark").exists()
 
 
 def test_a_configuration_that_points_elsewhere_is_not_followed(lab: Lab) -> None:
-    elsewhere = lab.write(lab.tmp_path / "elsewhere", {"secret.txt": "theirs\n"})
+    elsewhere = write_files(lab.tmp_path / "elsewhere", {"secret.txt": "theirs\n"})
     target = lab.repository({"a.py": "1\n", "b.txt": "1\n"})
-    lab.user_git(target, "config", "core.worktree", str(elsewhere))
-    stack = everything_we_do(target, lab.run, lab.new_stack, lab.change)
+    lab.git(target, "config", "core.worktree", str(elsewhere))
+    stack = everything_we_do(target, lab)
     assert "secret.txt" not in stack.git.run("ls-tree", "-r", "--name-only", stack.top).stdout.decode()
     assert [path.name for path in elsewhere.iterdir()] == ["secret.txt"]
 
 
 def test_the_environment_of_the_caller_has_no_say(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     target = lab.repository({"a.py": "1\n", "b.txt": "1\n"})
-    mark = lab.tmp_path / "mark"
-    script = lab.tmp_path / "script"
+    mark, script = lab.tmp_path / "mark", lab.tmp_path / "script"
     script.write_text(f"#!/bin/sh\n: > {mark}\n")
     script.chmod(0o755)
     hostile_environment = {
@@ -104,7 +99,7 @@ def test_the_environment_of_the_caller_has_no_say(lab: Lab, monkeypatch: pytest.
     }
     for name, value in hostile_environment.items():
         monkeypatch.setenv(name, value)
-    stack = everything_we_do(target, lab.run, lab.new_stack, lab.change)
+    stack = everything_we_do(target, lab)
     assert stack.git.text("log", "-1", "--format=%an") == "Ratchet"
     assert not mark.exists()
     assert not (lab.tmp_path / "objects").exists()
@@ -113,15 +108,7 @@ def test_the_environment_of_the_caller_has_no_say(lab: Lab, monkeypatch: pytest.
 def test_a_tree_with_more_files_than_can_be_is_not_unfolded(lab: Lab) -> None:
     """Ten trees of ten names for each other hold ten billion files, in eleven objects."""
     target = lab.repository({"a.py": "1\n"})
-
-    def make_tree(lines: str) -> str:
-        command = ["git", "--git-dir", str(target / ".git"), "mktree"]
-        return subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout.strip()
-
-    tree = make_tree(f"100644 blob {lab.user_git(target, 'rev-parse', 'HEAD:a.py')}\ta.py\n")
-    for _ in range(10):
-        tree = make_tree("".join(f"040000 tree {tree}\t{name}\n" for name in "abcdefghij"))
-    commit = lab.user_git(target, "commit-tree", tree, "-m", "bomb")
-    (target / ".git" / "refs" / "heads" / "main").write_text(f"{commit}\n")
-    stack = lab.new_stack(target, lab.run)
-    assert "cannot be read" in stack.facts.no_branch_because
+    ten = r"""for name in a b c d e f g h i j; do printf "040000 tree $tree\t$name\n"; done | git mktree"""
+    trees = f"tree=$(git rev-parse HEAD^{{tree}}); for _ in 0 1 2 3 4 5 6 7 8 9; do tree=$({ten}); done"
+    lab.sh(target, f"{trees}; git commit-tree $tree -m bomb > .git/refs/heads/main")
+    assert "said too much" in lab.new_stack(target).facts.no_branch_because

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -57,39 +58,28 @@ def test_a_diff_of_ours_is_applied_to_the_byte(case: str, tmp_path: Path) -> Non
     diff.encode("utf-8")
     outcome = apply_patch(diff, tree, RULES)
     assert isinstance(outcome, AppliedPatch), outcome
-    wanted = {**{k: v.encode() if isinstance(v, str) else v for k, v in old.items()}}
-    for name, content in changes.items():
-        wanted.pop(name, None)
-        if content is not None:
-            wanted[name] = content.encode() if isinstance(content, str) else content
-    assert contents(tree) == wanted
+    wanted = {name: content for name, content in {**old, **changes}.items() if content is not None}
+    assert contents(tree) == contents(write_files(tmp_path / "wanted", wanted))
     assert set(outcome.files) == set(changes)
     assert all(any(folder.iterdir()) for folder in tree.glob("*/"))  # a folder goes with its last file
 
 
 def test_a_diff_that_git_wrote_is_applied_with_renames_modes_and_binary_files(tmp_path: Path) -> None:
-    def git(*arguments: str) -> str:
-        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
-        done = subprocess.run(["git", *arguments], cwd=repo, env=environment, check=True, capture_output=True)
-        return done.stdout.decode()
-
-    repo = write_files(tmp_path / "repo", {"a.py": "1\n2\n3\n4\n5\n6\n", "run.sh": "echo\n", "w.bin": b"\0" * 500})
-    git("init", "-q")
-    git("add", ".")
-    (repo / "a.py").rename(repo / "b ü.py")
-    (repo / "b ü.py").write_text("1\n2\n3\n4\nfive\n6\n")
-    (repo / "run.sh").chmod(0o755)
-    (repo / "w.bin").write_bytes(os.urandom(700))
-    wanted = contents(repo).items() - {name: b for name, b in contents(repo).items() if name.startswith(".git")}.items()
-    before = git("write-tree").strip()
-    git("add", "-A")
-    diff = git("diff", "--cached", "-M", "--binary", before)
-    assert "rename from" in diff
+    files = {"a.py": "1\n2\n3\n4\n5\n6\n", "run.sh": "echo\n", "w.bin": b"\0" * 500}
+    tree, wanted = write_files(tmp_path / "tree", files), write_files(tmp_path / "wanted", files)
+    (wanted / "a.py").rename(wanted / "b ü.py")
+    write_files(wanted, {"b ü.py": "1\n2\n3\n4\nfive\n6\n", "w.bin": os.urandom(700)})
+    (wanted / "run.sh").chmod(0o755)
+    command = ["git", "diff", "--no-index", "-M", "--binary", "--no-prefix", "tree", "wanted"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
+    diff = re.sub(
+        r'^(rename (?:from|to) "?)[ab]/', r"\1", said.replace("tree/", "a/").replace("wanted/", "b/"), flags=re.M
+    )
+    assert "rename from a.py" in diff
     assert "old mode 100644" in diff
-    tree = write_files(tmp_path / "tree", {"a.py": "1\n2\n3\n4\n5\n6\n", "run.sh": "echo\n", "w.bin": b"\0" * 500})
     outcome = apply_patch(diff, tree, RULES)
     assert isinstance(outcome, AppliedPatch), outcome
-    assert contents(tree) == dict(wanted)
+    assert contents(tree) == contents(wanted)
     assert os.access(tree / "run.sh", os.X_OK)
     assert outcome.files["a.py"] is None
 
@@ -103,21 +93,42 @@ def test_an_edited_file_keeps_its_executable_bit_and_is_not_written_through_a_ha
     assert (tmp_path / "pristine.sh").read_text() == "echo one\n"
 
 
-def test_words_around_a_diff_and_stripped_blank_lines_are_no_obstacle(tmp_path: Path) -> None:
-    tree = write_files(tmp_path, {"a.py": "one\n\nthree\n"})
-    hunk = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@ def f():\n one\n\n-three\n+drei\n"
-    diff = f"Sure! Here it is:\n\n{hunk}\nHope it helps.\n"
-    assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch)
-    assert (tree / "a.py").read_text() == "one\n\ndrei\n"
+THREE = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+zwei\n three\n"
+APPLIED = {
+    "words around it, and a blank line that was stripped": (
+        {"a.py": "one\n\nthree\n"},
+        "Here it is:\n\n--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@ def f():\n one\n\n-three\n+drei\n\nHope it helps.\n",
+        {"a.py": b"one\n\ndrei\n"},
+    ),
+    "a hunk that has moved and fits at one place only": (
+        {"a.py": "new\nnew\none\ntwo\nthree\n"},
+        THREE,
+        {"a.py": b"new\nnew\none\nzwei\nthree\n"},
+    ),
+    "no prefixes and no context": (
+        {"pkg/a.py": "one\ntwo\nthree\n", "b.py": "x\n"},
+        "--- pkg/a.py\n+++ pkg/a.py\n@@ -2 +2 @@\n-two\n+zwei\n--- b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n",
+        {"pkg/a.py": b"one\nzwei\nthree\n"},
+    ),
+    "a module in a package, named like a standard one": (
+        {"model/__init__.py": "", "profile.py": "mine\n"},
+        new_file("model/types.py") + "--- a/profile.py\n+++ b/profile.py\n@@ -1 +1 @@\n-mine\n+still mine\n",
+        {"model/__init__.py": b"", "model/types.py": b"x = 1\n", "profile.py": b"still mine\n"},
+    ),
+}
 
 
-def test_a_hunk_that_has_moved_goes_to_the_only_place_it_fits_and_nowhere_if_there_are_two(tmp_path: Path) -> None:
-    tree = write_files(tmp_path, {"a.py": "new\nnew\none\ntwo\nthree\n"})
-    diff = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+zwei\n three\n"
+@pytest.mark.parametrize("case", APPLIED)
+def test_a_diff_of_others_is_applied_where_it_is_clear(case: str, tmp_path: Path) -> None:
+    files, diff, after = APPLIED[case]
+    tree = write_files(tmp_path, files)
     assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch)
-    assert (tree / "a.py").read_text() == "new\nnew\none\nzwei\nthree\n"
-    write_files(tree, {"a.py": "new\n" + "one\ntwo\nthree\n" * 2})
-    assert "2 places" in finding(diff, tree).reason
+    assert contents(tree) == after
+
+
+def test_a_hunk_that_has_moved_and_fits_at_two_places_is_not_applied(tmp_path: Path) -> None:
+    tree = write_files(tmp_path, {"a.py": "new\n" + "one\ntwo\nthree\n" * 2})
+    assert "2 places" in finding(THREE, tree).reason
 
 
 REFUSED = {
@@ -164,12 +175,6 @@ def test_what_no_change_needs_is_refused(case: str, tmp_path: Path) -> None:
     assert not (tmp_path / "x.py").exists()
 
 
-def test_a_package_may_have_a_module_named_like_a_standard_one(tmp_path: Path) -> None:
-    tree = write_files(tmp_path, {"model/__init__.py": "", "profile.py": "mine\n"})
-    assert isinstance(apply_patch(new_file("model/types.py"), tree, RULES), AppliedPatch)
-    assert isinstance(apply_patch(make_diff(tree, {"profile.py": "still mine\n"}), tree, RULES), AppliedPatch)
-
-
 def test_protected_files_are_refused_with_the_reason_of_the_caller(tmp_path: Path) -> None:
     tree = write_files(tmp_path, {"bench.py": "one\n", "model.py": "one\n"})
     rules = PatchRules(protected=lambda path: "it is the entry" if path == "bench.py" else None)
@@ -188,12 +193,6 @@ def test_size_and_number_are_limited(tmp_path: Path) -> None:
     assert finding(make_diff(tree, {"b": b"\0" * 2000}), tree, PatchRules(max_binary_bytes=1000)).kind == "refused"
     many = make_diff(tree, {f"{n}.py": "x\n" for n in range(11)})
     assert finding(many, tree, PatchRules(max_files=10)).kind == "refused"
-
-
-def test_a_binary_file_that_swells_when_unpacked_is_not_unpacked_whole(tmp_path: Path) -> None:
-    tree = write_files(tmp_path, {"a.py": "one\n"})
-    bomb = make_diff(tree, {"b.bin": b"\0" * 100_000}).replace("literal 100000", "literal 900000000")
-    assert finding(bomb, tree).kind == "broken"
 
 
 BROKEN = {
@@ -232,18 +231,13 @@ def test_a_misfit_names_the_line_that_differs_and_shows_how_it_ends(line: str, t
     assert found.reason == rf"a.py, hunk 1: line 2 should read 'x\n', but reads {line!r}"
 
 
-def test_a_diff_without_prefixes_and_without_context_is_applied(tmp_path: Path) -> None:
-    tree = write_files(tmp_path, {"pkg/a.py": "one\ntwo\nthree\n", "b.py": "x\n"})
-    diff = "--- pkg/a.py\n+++ pkg/a.py\n@@ -2 +2 @@\n-two\n+zwei\n--- b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
-    assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch)
-    assert contents(tree) == {"pkg/a.py": b"one\nzwei\nthree\n"}
-
-
-def test_a_binary_change_that_swells_when_unpacked_is_ended_by_git(tmp_path: Path) -> None:
+def test_binary_content_that_swells_when_unpacked_is_not_unpacked_whole(tmp_path: Path) -> None:
     tree = write_files(tmp_path, {"b.bin": b"\0" * 300_000})
+    bomb = make_diff(tree, {"new.bin": b"\0" * 100_000}).replace("literal 100000", "literal 900000000")
+    assert finding(bomb, tree).kind == "broken"
     diff = make_diff(tree, {"b.bin": b"\0" * 300_000 + b"\1"})
     assert "\ndelta " in diff
-    assert isinstance(apply_patch(diff, tree, RULES), AppliedPatch) is False
+    assert finding(diff, tree).kind == "refused"  # for the size of the file
     swells = finding(diff, tree, PatchRules(max_diff_bytes=100_000, max_file_bytes=1 << 30, max_binary_bytes=1 << 30))
     assert (swells.kind, "over limit" in swells.reason) == ("broken", True)
 
