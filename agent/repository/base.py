@@ -130,10 +130,9 @@ class _Comparison:
         self.repository = repository
         self.head = repository.head if repository else None
         self.held: dict[str, Entry] = list_tree(git, self.head) if self.head else {}
-        self.files = {file.path: file for file in imported.files}
-        self.links = {link.path: link.original for link in imported.links if link.original}
-        self.left_out = {left.path for left in imported.not_imported}
-        self.left_out |= {link.path for link in imported.links if not link.original}
+        self.files = imported.files
+        self.links = {path: link.original for path, link in imported.links.items() if link.original}
+        self.left_out = imported.not_imported.keys() | imported.links.keys() - self.links.keys()
         self.found = defaultdict[str, list[str]](list)
         self.unchangeable: dict[str, str] = {}
 

@@ -26,7 +26,6 @@ _SKIPPED_FOLDERS = {"__pycache__": "compiled Python", "node_modules": "JavaScrip
 
 @dataclass(frozen=True)
 class ImportedFile:
-    path: str  # relative to the target
     size: int
     executable: bool
 
@@ -35,41 +34,32 @@ class ImportedFile:
 class ImportedLink:
     """A symbolic link: what it says in the target, and what it says in the copy to mean the same."""
 
-    path: str
     original: str
     copied: str
 
 
-@dataclass(frozen=True)
-class NotImported:
-    """A file, or a folder with all that is in it, that is in the target and not in the copy."""
-
-    path: str
-    reason: str
-
-
 @dataclass
 class ImportedTarget:
-    """The target's files, as they were when they were copied."""
+    """The target's files, as they were when they were copied; all paths are relative to the target."""
 
     root: Path
     tree: Path  # the pristine tree
-    files: list[ImportedFile] = field(default_factory=list)
-    links: list[ImportedLink] = field(default_factory=list)
-    not_imported: list[NotImported] = field(default_factory=list)
+    files: dict[str, ImportedFile] = field(default_factory=dict)
+    links: dict[str, ImportedLink] = field(default_factory=dict)
+    not_imported: dict[str, str] = field(default_factory=dict)  # files, and folders with all in them: the reason
     folders: list[str] = field(default_factory=list)
     nested_repositories: list[str] = field(default_factory=list)  # folders with a `.git` of their own
 
     @property
     def size_bytes(self) -> int:
-        return sum(file.size for file in self.files)
+        return sum(file.size for file in self.files.values())
 
     @property
     def notes(self) -> list[str]:
         """What a person should know of the copy, one line each."""
-        notes = [f"not copied: {left.path} ({left.reason})" for left in self.not_imported]
-        outside = [link for link in self.links if PurePosixPath(link.copied).is_absolute()]
-        return notes + [f"leads outside the target: {link.path} -> {link.copied}" for link in outside]
+        notes = [f"not copied: {path} ({reason})" for path, reason in self.not_imported.items()]
+        outside = {path: link.copied for path, link in self.links.items() if PurePosixPath(link.copied).is_absolute()}
+        return notes + [f"leads outside the target: {path} -> {copied}" for path, copied in outside.items()]
 
 
 def find_target(path: Path) -> Path:
@@ -169,19 +159,17 @@ def _copy(imported: ImportedTarget) -> None:
     imported.tree.mkdir(parents=True)
     for folder in imported.folders:  # empty ones too: a program may expect to find them
         (imported.tree / folder).mkdir()
-    for link in imported.links:
-        (imported.tree / link.path).symlink_to(link.copied)
-    copied = []
-    for file in imported.files:
-        source = imported.root / file.path
+    for path, link in imported.links.items():
+        (imported.tree / path).symlink_to(link.copied)
+    for path, file in list(imported.files.items()):
+        source = imported.root / path
         try:
-            copy_file(source, imported.tree / file.path, file_mode(file.executable, writable=False))
-            copied.append(file)
+            copy_file(source, imported.tree / path, file_mode(file.executable, writable=False))
         except OSError as error:
             if error.filename is None or str(error.filename) != str(source):
                 raise  # our side failed
-            imported.not_imported.append(NotImported(file.path, f"cannot be read: {error.strerror}"))
-    imported.files[:] = copied
+            del imported.files[path]
+            imported.not_imported[path] = f"cannot be read: {error.strerror}"
 
 
 def _listed(root: Path, tree: Path, leave_out: Sequence[Path], max_bytes: int, max_files: int) -> ImportedTarget:
@@ -192,8 +180,8 @@ def _listed(root: Path, tree: Path, leave_out: Sequence[Path], max_bytes: int, m
         return imported
     by_size = size > max_bytes
     tops: Counter[str] = Counter()
-    for file in imported.files:
-        tops[file.path.split("/")[0]] += file.size if by_size else 1
+    for path, file in imported.files.items():
+        tops[path.split("/")[0]] += file.size if by_size else 1
     largest = ", ".join(f"{name} ({_said(amount, by_size)})" for name, amount in tops.most_common(3))
     raise TargetTooLarge(
         f"The target holds {_said(size if by_size else count, by_size)}, and a run copies at most "
@@ -227,7 +215,7 @@ class _Lister:
         except OSError as error:
             if not prefix:
                 raise _unreadable(folder, error) from error
-            self.leave(prefix.rstrip("/"), f"cannot be read: {error.strerror}")
+            self.imported.not_imported[prefix.rstrip("/")] = f"cannot be read: {error.strerror}"
             return
         for entry in entries:
             if entry.name.lower() == ".git":
@@ -237,35 +225,31 @@ class _Lister:
                 self.entry(entry, prefix + entry.name)
 
     def entry(self, entry: os.DirEntry[str], path: str) -> None:
-        place = Path(entry.path)
+        place, left = Path(entry.path), self.imported.not_imported
         try:
             path.encode()
             found = entry.stat(follow_symlinks=False)
         except UnicodeEncodeError:
-            self.leave(path.encode("utf-8", "replace").decode(), "its name is not UTF-8")
+            left[path.encode("utf-8", "replace").decode()] = "its name is not UTF-8"
             return
         except OSError as error:
-            self.leave(path, f"cannot be read: {error.strerror}")
+            left[path] = f"cannot be read: {error.strerror}"
             return
         if place in self.apart:
-            self.imported.links.append(ImportedLink(path, "", str(place)))
+            self.imported.links[path] = ImportedLink("", str(place))
         elif stat.S_ISLNK(found.st_mode):
             said = str(place.readlink())
-            self.imported.links.append(ImportedLink(path, said, _link_in_copy(self.imported.root, place, said)))
+            self.imported.links[path] = ImportedLink(said, _link_in_copy(self.imported.root, place, said))
         elif stat.S_ISDIR(found.st_mode):
             if reason := reason_to_skip(place):
-                self.leave(path, reason)
+                left[path] = reason
             else:
                 self.imported.folders.append(path)
                 self.folder(place, path + "/")
         elif stat.S_ISREG(found.st_mode):
-            executable = bool(found.st_mode & stat.S_IXUSR)
-            self.imported.files.append(ImportedFile(path, found.st_size, executable))
+            self.imported.files[path] = ImportedFile(found.st_size, bool(found.st_mode & stat.S_IXUSR))
         else:
-            self.leave(path, "neither a file, a folder nor a link")
-
-    def leave(self, path: str, reason: str) -> None:
-        self.imported.not_imported.append(NotImported(path, reason))
+            left[path] = "neither a file, a folder nor a link"
 
 
 def _link_in_copy(root: Path, place: Path, said: str) -> str:
