@@ -143,23 +143,24 @@ class Builds:
         return self._checked[attempt.id]
 
     def looked_at_kernels(self, attempt: Attempt) -> Looked:
-        """What a compiler makes of its Triton kernels for the architectures that were asked for, or the device's own.
-
-        Raises: SandboxError.
-        """
-        own = str(self.workload.environment.get("gfx") or "").partition(":")[0]
-        architectures = self.config.arch or ((own,) if own in ARCHITECTURES else ())
-        if not architectures:
+        """What a compiler makes of its Triton kernels for the architectures of this run. Raises: SandboxError."""
+        if not self.architectures:
             return Looked()
         build = self.candidate(attempt)
         assert isinstance(build, Build), "an attempt whose diff does not apply has its verdict already"
         setting = self.referee.setting
-        gate = Gate(Compiler(setting.sandbox, setting.python, setting.scratch), architectures)
+        gate = Gate(Compiler(setting.sandbox, setting.python, setting.scratch), self.architectures)
         return gate.look(build.tree, self.config.entry, attempt.candidate.diff)
 
     @property
     def caches(self) -> KeptCaches:
         return KeptCaches(self.records.run_dir / "caches")
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """The device's own, where it is one of AMD's that is known and no other was asked for."""
+        own = str(self.workload.environment.get("gfx") or "").partition(":")[0]
+        return self.config.arch or ((own,) if own in ARCHITECTURES else ())
 
     def compile_baseline(self, mode: str) -> Build:
         """The pristine tree under one plain line of torch.compile; filled again after a resume. Raises: WorkerFault."""
