@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.utils import prune, spectral_norm
 from torch.nn.utils.parametrizations import orthogonal
 
-from tests.skills.uses import CUTS, EACH, USES, pair
+from tests.skills.uses import CUTS, USES, each, pair
 
 pytestmark = pytest.mark.usefixtures("at_work")
 
@@ -121,12 +121,13 @@ def changed(model: Any, change: str) -> Any:
     return made if type(made) is type(model) else model
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@EACH
+UNSEEN = {(name, change) for name, use in USES.items() for change in use.unseen}  # as their docstrings say
+COMPILED_AGAIN = {("frozen", change) for change in CHANGES if change not in ("a hook", "all data")}  # takes seconds
+
+
+@each("change", CHANGES, without=UNSEEN, slow=COMPILED_AGAIN)
 def test_it_follows(name: str, change: str) -> None:
     use = USES[name]
-    if change in use.unseen:
-        pytest.skip("not seen, as its docstring says")
     plain, used, x = pair(use)
     before, plain, used = used, changed(plain, change), changed(used, change)
     if used is not before:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.skills.uses import EACH, USES, pair
+from tests.skills.uses import USES, each, pair
 
 pytestmark = pytest.mark.usefixtures("at_work")
 
@@ -63,14 +63,12 @@ ONLOOKERS: dict[str, Callable[[Called, torch.Tensor], Any]] = {
 
 
 COMPILED = "packed_linear, compiled"
+# PyTorch itself has no such calls.
 NONE = {("grouped_experts", "vmap"), (COMPILED, "a mode that counts"), (COMPILED, "a program that is traced")}
 
 
-@pytest.mark.parametrize("onlooker", ONLOOKERS)
-@EACH
+@each("onlooker", ONLOOKERS, without=NONE)
 def test_who_looks_on_sees_the_plain_call(name: str, onlooker: str) -> None:
-    if (name, onlooker) in NONE:
-        pytest.skip("PyTorch itself has no such call")
     use = USES[name]
     plain, used, x = pair(use)
     look, both = ONLOOKERS[onlooker], (Called(plain, use.call_plain).eval(), Called(used, use.call).eval())

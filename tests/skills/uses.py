@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,4 +203,12 @@ def pair(use: Use) -> tuple[Any, Any, torch.Tensor]:
     return plain, used, x
 
 
-EACH = pytest.mark.parametrize("name", [pytest.param(name, marks=use.marks) for name, use in USES.items()])
+Pairs = Collection[tuple[str, str]]
+
+
+def each(argument: str, values: Collection[str], without: Pairs, slow: Pairs = ()) -> pytest.MarkDecorator:
+    """Every use with every value of another argument."""
+    pairs = [(name, value) for name in USES for value in values if (name, value) not in without]
+    marks = [[*USES[pair[0]].marks, *([pytest.mark.slow] if pair in slow else [])] for pair in pairs]
+    cases = [pytest.param(*pair, marks=its) for pair, its in zip(pairs, marks, strict=True)]
+    return pytest.mark.parametrize(("name", argument), cases)
