@@ -54,6 +54,7 @@ def outcomes(ran: Ran) -> list[tuple[str, str]]:
     return [(each.step, each.outcome) for each in ran.report.afresh]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_still_pays_is_kept_again_on_a_target_that_has_changed(place: Path, target: Path, first: Ran) -> None:
     changed = place / "changed"
