@@ -217,7 +217,9 @@ def _interpreter(sandbox: Sandbox, python: Path, folder: Path, *, hide_gpus: boo
     lines = ended.output_tail.strip().splitlines()
     found = json.loads(lines[-1]) if ended.status == 0 and lines else {}
     if "torch" not in found:
-        why = "has no torch" if found else f"cannot load torch: {lines[-1] if lines else ended.reason}"
+        why = f"cannot load torch: {lines[-1] if lines else ended.reason}"
+        if found:
+            why = f"({found['python']}) has no torch"
         yield "python", f"{python} {why}"
         yield from _fix(_ANOTHER_PYTHON)
         return

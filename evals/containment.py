@@ -189,6 +189,6 @@ def _referee(sandbox: Sandbox, folder: Path) -> Referee:
 def _restart(referee: Referee, name: Name) -> Restart:
     """Raises: IncumbentFails."""
     pristine = referee.pristine
-    request = ComparisonRequest("containment", pristine, {"candidate": pristine}, enough=lambda ratios: True)
+    request = ComparisonRequest("containment", pristine, {"candidate": pristine}, enough=lambda found: True)
     measured = referee.clock.compare(request).only
     return Restart(provider=name, wall_s=round(measured.wall_s, 4), call_us=round(measured.incumbent_us[0][0], 3))

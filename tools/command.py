@@ -11,7 +11,7 @@ from pathlib import Path
 from sandbox.contract import Command, Ended, Limits, Sandbox
 from tools.plain_text import plain
 from tools.program_environment import environment
-from tools.tree_removal import passable_folder
+from tools.tree_removal import passable_folder, remove_tree
 
 DISK_BYTES = 4 << 30
 OUTPUT_BYTES = 4 << 20
@@ -47,7 +47,10 @@ class Commands:
         with passable_folder("command-", self.scratch) as place:
             home = place / "home"
             home.mkdir()
-            return self._run(tree, command, timeout_s, home)
+            try:
+                return self._run(tree, command, timeout_s, home)
+            finally:
+                remove_tree(home)  # raises where what the command left cannot be removed
 
     def _run(self, tree: Path, command: str, timeout_s: float, home: Path) -> Ran:
         given = environment(home)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +75,7 @@ class Device:
     """One device as a program sees it. Peaks are of dense products, in TFLOP/s by data type, at the highest clock."""
 
     name: str
-    names: tuple[str, ...]  # what tells it from others of its architecture, in lower case
+    names: Sequence[str]  # what tells it from others of its architecture, in lower case
     architecture: str
     compute_units: int
     memory_gbps: float

@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PositiveFloat,
 from agent import __version__
 from agent.environment import Environment
 from agent.reporting import wording
-from agent.step_names import StepStatus
+from agent.step_names import STEPS, StepStatus
 from tools.candidate import Key, Role
 from tools.judging.accept import SpeedupInterval
 from tools.judging.verdict import VerdictName
@@ -220,6 +220,21 @@ class Report(_Part):
     @property
     def outcome(self) -> str:
         return f"{wording.count(len(self.kept), 'change')} kept" if self.kept else "nothing kept"
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        names = tuple(step.name for step in self.steps)
+        if names != STEPS:
+            raise ValueError(f"the steps are not the ten in order: {', '.join(names)}")
+        ids = [attempt.id for attempt in self.attempts]
+        if len(set(ids)) != len(ids):
+            raise ValueError("two attempts have the same id")
+        unknown = [kept.attempt for kept in self.kept if kept.attempt not in ids]
+        if unknown:
+            raise ValueError(f"kept, but never attempted: {', '.join(unknown)}")
+        if self.speedup is not None and not self.kept:
+            raise ValueError("nothing was kept, so there is no speedup to report")
+        return self
 
 
 def read(folder: Path) -> Report:

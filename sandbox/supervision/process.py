@@ -129,7 +129,8 @@ class SupervisedProcess:
 
     def _is_ours(self, peer: socket.socket) -> bool:
         pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        # its first process may have ended already; ids are given out in turn, so that nothing else has this one yet
+        # The first process may have ended already. Ids are given out in turn: another process gets its id only after
+        # all others were given out, and can connect only as the same user.
         return uid == self._own_uid or pid in (self._supervisor.child, *process_tree.descendants(self._tree.root.pid))
 
     def _stop_listening(self) -> None:

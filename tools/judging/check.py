@@ -198,12 +198,17 @@ class Checks:
     def _play_reference(self, reference: Worker, script: Script, drawn: list[Path]) -> tuple[Played, Played]:
         """In the target's own precision, and in that of the truth. Raises: WorkloadError, DiskFull."""
         with blamed_on(self.setting.entry):
-            baseline = self._play(reference, script, drawn, "baseline")
-            if not self.workload.precision:
-                return baseline, baseline
-            written = correctness.written(script, baseline, drawn)
-            reference.ask("precision", name=self.workload.precision)
-            return baseline, self._play(reference, script, drawn, "truth", written)
+            try:
+                baseline = self._play(reference, script, drawn, "baseline")
+                if not self.workload.precision:
+                    return baseline, baseline
+                written = correctness.written(script, baseline, drawn)
+                reference.ask("precision", name=self.workload.precision)
+                return baseline, self._play(reference, script, drawn, "truth", written)
+            except WorkerFault as fault:
+                if fault.kind == "disk_full":  # beside a candidate, which may be what fills it
+                    raise DiskFull(fault.message) from fault
+                raise
 
     def _play(
         self,

@@ -126,5 +126,15 @@ def limits(scratch: Path, memory_bytes: int | None = None) -> Limits:
     """What one worker and all it starts may use."""
     share = int(DISK_SHARE * shutil.disk_usage(scratch).free)
     disk_bytes = max(LEAST_DISK_BYTES, min(MOST_DISK_BYTES, share))
-    memory_bytes = memory_bytes or int(MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return Limits(memory_bytes=memory_bytes, file_bytes=disk_bytes, disk_bytes=disk_bytes)
+    return Limits(memory_bytes=memory_bytes or memory_limit(), file_bytes=disk_bytes, disk_bytes=disk_bytes)
+
+
+def memory_limit() -> int:
+    """Bytes that one worker and all it starts may use: a share of the machine's, or of what a container shows as such.
+
+    Raises: ToolError.
+    """
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(MEMORY_SHARE * 1024 * int(line.split()[1]))
+    raise ToolError("The size of this machine's memory cannot be read.", hint="Is /proc mounted?")

@@ -70,15 +70,13 @@ class WorkerFault(Exception):
 
 @contextmanager
 def blamed_on(entry: str) -> Iterator[None]:
-    """What a reference worker fails of in here is the pristine entry's fault. Raises: WorkloadError, DiskFull."""
+    """What a reference worker fails of in here is the pristine entry's fault. Raises: WorkloadError."""
     try:
         yield
     except BadTensorFile as error:  # it swaps the file, or cuts it short
         message = f"it did not save what it was asked for: {error}"
         raise workload_error("interfered", message, "", entry, None) from error
     except WorkerFault as fault:
-        if fault.kind == "disk_full":
-            raise DiskFull(fault.message) from fault
         raise workload_error(fault.kind, fault.message, fault.where, entry, fault.ended) from fault
 
 

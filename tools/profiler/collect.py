@@ -6,7 +6,6 @@ without it.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,12 +113,12 @@ def unique(names: Sequence[str]) -> list[str]:
 
 
 def _take(left: Path, keep: Path) -> None:
-    """Copy what a guest has written, if it is a plain file. Raises: WorkerFault, DiskFull."""
-    packed = keep.suffix == ".gz"
+    """Copy what a guest has written, if it is a plain file. Raises: WorkerFault, DiskFull, OSError."""
+    begun = False
     try:
         keep.parent.mkdir(parents=True, exist_ok=True)
-        with opened(left) as source, gzip.open(keep, "wb", 5) if packed else keep.open("wb") as into:
-            copied = 0
+        with opened(left) as source, gzip.open(keep, "wb", 5) if keep.suffix == ".gz" else keep.open("wb") as into:
+            copied, begun = 0, True
             while part := source.read(1 << 20):
                 copied += len(part)
                 if copied > traces.MOST_BYTES:
@@ -128,8 +127,8 @@ def _take(left: Path, keep: Path) -> None:
     except BadTensorFile as error:
         raise WorkerFault("died", f"it left no trace: {error}") from error
     except OSError as error:
-        with contextlib.suppress(OSError):
-            keep.unlink()
+        if begun:  # what could not be opened is not ours to remove
+            keep.unlink(missing_ok=True)
         if means_disk_full(error.errno):
             raise DiskFull(f"The disk is full: the trace could not be written to {keep}.") from error
         raise

@@ -103,9 +103,9 @@ def read_rocprof_compute(folder: Path) -> Recorded:
 
 
 def _launches(table: Table, needed: Sequence[Spellings], wanted: Sequence[Spellings], into: Recorded) -> None:
-    """A row for each launch; one without times still has its counters, where the file need not have times."""
+    """A row for each launch. A file that need not have times has counters, also in rows without times."""
     wrong = 0
-    columns: dict[str, list[str]] | None = None
+    columns: dict[str, list[str]] | None = {} if _START in needed else None
     for row in table.rows(needed, wanted):
         name, agent, shape, span = row.name(*_NAME), _agent(row), _shape(row), _span(row)
         if name is None or (span is None and _START in needed):
