@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +33,17 @@ def request(
     attempts: tuple[PastAttempt, ...] = (),
     protected: bool = True,
     cases: int = 1,
+    **more: Any,
 ) -> ProposalRequest:
+    """`more` are further fields."""
     return ProposalRequest(
-        step, target.tree, target.tree, "bench.py", protected, seen, platform, attempts, [{}] * cases
+        step, target.tree, target.tree, "bench.py", protected, seen, platform, attempts, [{}] * cases, **more
     )
 
 
-def propose(
-    target: Target,
-    step: str,
-    seen: Observation,
-    platform: Platform = CPU,
-    attempts: tuple[PastAttempt, ...] = (),
-    protected: bool = True,
-    cases: int = 1,
-    **more: Any,
-) -> tuple[list[Candidate], str]:
-    """What the playbook answers; `more` are further fields of the request."""
-    return Playbook().propose(replace(request(target, step, seen, platform, attempts, protected, cases), **more))
+def propose(*asked: Any, **fields: Any) -> tuple[list[Candidate], str]:
+    """What the playbook answers to a `request`."""
+    return Playbook().propose(request(*asked, **fields))
 
 
 def applied(target: Target, candidate: Candidate) -> Target:

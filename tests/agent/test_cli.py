@@ -210,3 +210,19 @@ def test_the_same_command_is_there_as_python_m(capfd: pytest.CaptureFixture[str]
         assert subprocess.run([sys.executable, "-m", module, "fly"], cwd=ROOT, check=False).returncode == 2
         out, err = capfd.readouterr()
         assert out == f"ratchet-agent {__version__}\n" and err.startswith(f"usage: {prog} ")
+
+
+def test_help_states_the_defaults_that_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    defaults = {name: field.default for name, field in RunConfig.model_fields.items()}
+    for name, says in (
+        ("time_limit_s", "start of the entry, in seconds (default: {:.0f})"),
+        ("threads", "cores of a timed process (default: {})"),
+        ("sandbox", "which contains nothing (default: {})"),
+        ("attempts", "judge in one step (default: {})"),
+        ("tokens", "tokens to spend on models (default: {})"),
+        ("tool_calls", "for one candidate (default: {})"),
+    ):
+        assert says.format(defaults[name]) in told

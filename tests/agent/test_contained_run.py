@@ -5,6 +5,7 @@ Everything is real but the clock; see `synthetic_clock.py`.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import subprocess
@@ -101,7 +102,7 @@ def inspect_containers(found: Ran, over: threading.Event) -> None:
 
 def inspected(*which: str) -> str:
     """What the engine tells of its containers; empty where there are none."""
-    ids = subprocess.run(["docker", "ps", "-aq", *which], capture_output=True, text=True, check=True).stdout.split()
+    ids = subprocess.run(["docker", "ps", "-aq", *which], capture_output=True, text=True, check=False).stdout.split()
     told = subprocess.run(["docker", "inspect", *ids], capture_output=True, text=True, check=False) if ids else None
     return told.stdout if told else ""
 
@@ -129,7 +130,7 @@ def test_the_run_comes_out_as_without_containment_and_leaves_nothing_and_no_secr
     assert {"ledger.jsonl", "report.json", "checkpoint.sqlite", "run.json"} <= {path.name for path in files}
     assert [path for path in files if LEAKY.search(path.read_bytes())] == []
     assert not LEAKY.search(ran.said.encode())
-    assert ran.provider != "docker" or any(ran.inspected), "no container was seen"
+    assert ran.provider != "docker" or any(json.loads(told or "[]") for told in ran.inspected), "no container was seen"
     assert [told for told in ran.inspected if LEAKY.search(told.encode())] == []
 
 

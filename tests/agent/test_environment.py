@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from agent import environment, unusual
 from agent.environment import Environment, read_host
@@ -100,3 +101,9 @@ def test_variables_tell_whether_what_is_judged_sees_them() -> None:
     assert len(said) == 2
     assert said[0].startswith("HIP_LAUNCH_BLOCKING=1: every launch waits")
     assert all(line.endswith("What is judged runs without it.") for line in said)
+
+
+def test_the_report_of_a_guest_is_checked() -> None:
+    assert environment.describe({"torch": "2.13.0", "surprise": {}}).guest == environment.Guest(torch="2.13.0")
+    with pytest.raises(ValidationError):
+        environment.describe({"torch": "x" * 1000})

@@ -128,6 +128,7 @@ def test_one_process_that_cannot_be_stopped_keeps_no_other_alive() -> None:
         ("bench.py", "kernelbench", None),
         ("tests/data.py", "declared", "it is a test"),
         ("package/tests/helper.py", "declared", "it is a test"),
+        ("package/test_model.py", "declared", "it is a test"),
         ("model_test.py", "declared", "it is a test"),
         ("conftest.py", "declared", "it is a test"),
         ("contests/model.py", "declared", None),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent import climb, run
+from agent.budget import longest_check_s
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.records import run_folder
@@ -26,6 +27,8 @@ from tools.isa.gate import Looked
 from tools.judging.measure import ComparisonRequest
 from tools.registry import Answer
 
+MINUTES = 30.0
+
 
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
@@ -39,6 +42,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
         sandbox="local",
         python=Path(sys.executable),
         seed=1,
+        budget_minutes=MINUTES,
     )
     folder = run_folder.create(config)
     with (
@@ -74,6 +78,10 @@ def test_what_is_wrong_or_broken_or_no_change_is_told_and_not_timed(bench: Workb
         assert not answer.worked and "It is wrong" in answer.text
     call(bench, "edit_file", path="tail.py", old="x * 2", new="x.no_such_method()")
     assert "no_such_method" in call(bench, "verify").text
+
+
+def test_the_budget_says_how_long_a_build_that_compiles_itself_is_waited_for(ctx: RunContext) -> None:
+    assert ctx.referee.setting.check_timeout_s == longest_check_s(MINUTES)
 
 
 def test_the_tree_of_a_draft_goes_when_the_next_one_is_made(bench: Workbench, ctx: RunContext) -> None:

@@ -118,7 +118,7 @@ def test_no_judged_worker_is_ever_given_it(tmp_path: Path, closed: None, monkeyp
     with contextlib.closing(arena.referee):
         pristine = arena.incumbent
         arena.referee.clock.compare(
-            ComparisonRequest("counters", pristine, {"candidate": pristine}, enough=lambda ratios: True)
+            ComparisonRequest("counters", pristine, {"candidate": pristine}, enough=lambda found: True)
         )
     assert {command.role for command in started} >= {"worker", "reference"}
     assert not any(command.counters for command in started)

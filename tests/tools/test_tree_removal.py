@@ -23,7 +23,6 @@ def nested(folder: Path, depth: int) -> None:
     os.close(here)
 
 
-@pytest.mark.slow
 def test_nothing_is_nested_too_deep(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     nested(tmp_path / "tree", 5 * sys.getrecursionlimit())

@@ -76,6 +76,10 @@ def test_what_is_no_value_of_json_is_a_fault_of_the_caller(path: Path) -> None:
     for wrong in (object(), b"bytes", {1, 2}):
         with pytest.raises(ValidationError, match="no JSON value"):
             row("a", evidence={"x": wrong})
+    with pytest.raises(ValidationError):
+        row("a", time=datetime(2026, 1, 1))
+    with pytest.raises(ValidationError):
+        row("no such/name")
 
 
 def test_an_attempt_has_one_row_and_saying_it_again_changes_nothing(path: Path) -> None:

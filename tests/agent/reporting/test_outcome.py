@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from agent.reporting.outcome import compile_advice, since_it_began, time_shares
+import pytest
+
+from agent.reporting.outcome import _advice, compile_advice, since_it_began, time_shares
+from agent.repository.stack import StackCommit
 from agent.repository.target import tree_hash
+from tests.agent.one_context import one_context
 from tests.files import write_files
 from tests.tools.profiler.sample_profile import cpu_decoder
+from tools.candidate import Key
 from tools.judging.comparison import Comparison
 
 
@@ -42,3 +49,20 @@ def test_a_target_that_has_changed_or_is_gone_is_told_and_keeps_nobody_from_the_
     target.rename(tmp_path / "elsewhere")
     (note,) = since_it_began(target, known)
     assert "is not known" in note and str(target) in note
+
+
+@pytest.mark.parametrize(("step", "told"), [("compile_model", []), ("fuse_projections", ["write a line"])])
+def test_a_stack_that_is_compiled_is_not_looked_at_for_a_word_on_compiling(step: str, told: list[str]) -> None:
+    row = SimpleNamespace(
+        attempt_id="one", step=step, key=Key("r", "p"), title="", speedup=None, verdict="kept", below=()
+    )
+    commit = StackCommit("0" * 40, "one", "One")
+    ctx = one_context(
+        stack=SimpleNamespace(top="same", base="same", commits=lambda: [commit]),
+        ledger=SimpleNamespace(find=lambda name: row, stacked=lambda: ["one"]),
+        config=SimpleNamespace(entry="bench.py"),
+        referee=SimpleNamespace(delta=0.02),
+        advice=lambda: ["write a line"],
+    )
+    session: Any = SimpleNamespace(compile={})
+    assert _advice(ctx, session, None) == told

@@ -142,3 +142,10 @@ def test_the_view_suits_whoever_is_watching_and_a_log_does_not_load_rich(monkeyp
         [sys.executable, "-c", f"{code}; print('rich' in sys.modules)"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.stdout == "False\n"
+
+
+def test_the_cursor_comes_back_when_a_run_fails() -> None:
+    stream = io.StringIO()
+    with pytest.raises(ZeroDivisionError), live(stream, Clock()):
+        raise ZeroDivisionError
+    assert stream.getvalue().rstrip("\n").endswith("\x1b[?25h")

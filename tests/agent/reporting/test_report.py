@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from agent.reporting import report, report_text
-from agent.reporting.report import Attempt, Cost, ModelUse
+from agent.reporting.report import Attempt, Cost, ModelUse, Step
+from agent.step_names import STEPS
 from tests.agent.reporting.sample_report import sample
 
 FIRST, *OTHERS = sample().attempts
@@ -129,3 +131,27 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monk
         report_text.write(sample(wall_s=1.0), tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": [Step(name=name, status="done") for name in reversed(STEPS)]}, "not the ten in order"),
+        ({"steps": []}, "not the ten in order"),
+        ({"attempts": []}, "never attempted: a1"),
+        ({"kept": [], "speedup": sample().speedup}, "no speedup to report"),
+        ({"wall_s": float("nan")}, "finite"),
+        (
+            {"attempts": [Attempt(id="a1", step="s", title="t", verdict="kept", why="w")] * 2},
+            "the same id",
+        ),
+    ],
+)
+def test_a_report_that_does_not_hang_together_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        sample(**changes)
+
+
+def test_a_step_that_did_nothing_must_say_why() -> None:
+    with pytest.raises(ValidationError, match="does not say why"):
+        Step(name="write_kernels", status="skipped")

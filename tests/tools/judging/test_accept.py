@@ -139,3 +139,9 @@ def test_a_gain_must_show_in_each_workload_and_in_all_calls_together() -> None:
     assert accept.gains_in_total([0.03, 0.03, 0.03, 0.03, -0.5, -0.5], 0.02)
     assert not accept.gains_in_total([0.03, 0.5, 0.01, 0.01, 0.01, 0.01], 0.02)
     assert accept.short_of([0.5, 0.01, math.log1p(0.02), -0.1], 0.02) == 3
+
+
+@pytest.mark.parametrize("count", [1, 5, 7, 11, 13, 29, 31])
+def test_looks_happen_at_six_twelve_and_thirty_restarts_only(count: int) -> None:
+    with pytest.raises(ValueError, match="no look"):
+        accept.look([0.1] * count, 0.02)

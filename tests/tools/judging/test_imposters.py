@@ -65,3 +65,15 @@ def test_what_would_pass_for_the_right_answer_is_named(saved: Any, tmp_path: Pat
     assert imposters.passing(rights, other_truth, Rules())
     constant = [saved(torch.ones(8, 4))] * 3
     assert imposters.passing(constant, constant[0], Rules()) == "the output for another seed"
+
+
+@pytest.mark.parametrize(
+    ("name", "answers"),
+    [
+        ("zeros", [torch.zeros(8, 4), torch.ones(8, 4), torch.full((8, 4), 2.0)]),
+        ("a shuffled batch", [torch.randn(1, 4).expand(8, 4).contiguous() for _ in range(3)]),
+    ],
+)
+def test_each_imposter_is_named(name: str, answers: list[torch.Tensor], saved: Any) -> None:
+    rights = [saved(each) for each in answers]
+    assert imposters.passing(rights, rights[0], Rules()) == name

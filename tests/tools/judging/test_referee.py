@@ -210,7 +210,6 @@ def test_parts_of_what_was_returned_are_looked_at_at_once_where_device_and_disk_
     assert at_once("cuda", 12, free=20 << 30) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_all_outputs_of_timed_calls_are_compared_in_turn(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     there, judged = list[tuple[int, int]](), correctness._one_call

@@ -13,13 +13,14 @@ from typing import Any, cast
 
 import pytest
 
-from sandbox.contract import Ended, Promises
+from sandbox.contract import Ended, Limits, ProcessEnded, Promises
 from sandbox.errors import DiskFull
 from sandbox.guest.wire import Channel
 from tests.evals.arena import Arena
 from tests.files import write_files
 from tests.sandbox.uncontained import OurUser
 from tests.tools.judging.conftest import one_tensor
+from tools.judging import correctness
 from tools.judging.folders import HEADERS
 from tools.judging.open_referee import LEAST_DISK_BYTES
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
@@ -191,3 +192,9 @@ def test_no_room_for_a_result_is_a_full_disk(setting: Setting, tmp_path: Path, m
             pass
         assert list(started.inbox.iterdir()) == []
     assert not (tmp_path / "x").exists()
+
+
+def test_what_writes_more_than_it_may_is_broken_and_told_so(setting: Setting) -> None:
+    with Worker(replace(setting, limits=Limits(disk_bytes=8 << 30)), Build("x", setting.guest)) as started:
+        fault = started._fault(ProcessEnded(Ended(None, 9, "disk limit", "")))
+    assert correctness.fault_verdict(fault) == ("broken", WROTE_MORE.format("8"))

@@ -114,3 +114,15 @@ def _with_name(name: str) -> Profile:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_nothing_is_fetched_and_no_markup_is_made_of_data() -> None:
+    read = Reader(page.render(sample_profile.h200_decoder()))
+    assert not {tag for tag, _ in read.tags} & {"link", "img", "iframe", "object", "embed", "base", "form"}
+    assert not [attributes for _, attributes in read.tags if {"src", "href", "style", "onclick"} & set(attributes)]
+    template = read.blocks[0] + read.blocks[2]
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(|fetch\(|@import"
+        r"|url\(|XMLHttpRequest|import\(|https?://(?!www\.w3\.org/2000/svg)",
+        template,
+    )
