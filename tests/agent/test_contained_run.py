@@ -5,6 +5,7 @@ Everything is real but the clock; see `synthetic_clock.py`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import secrets
@@ -33,17 +34,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole runs
 TASK = ROOT / "evals" / "tasks" / "kb_mlp" / "bench.py"
 CANARY = f"canary-{secrets.token_hex(16)}"
 KEPT_FROM_ALL = ("OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "SOME_PASSWORD")
-# the target looks for it wherever a program may look, and does not load when it finds it
-HUNT = """
-import glob, os, re
+# the target looks for it wherever a program may look, and does not load when it finds it; a run beside it has another
+HUNT = f"""
+import glob, hashlib, os, re
+SECRET = "{hashlib.sha256(CANARY.encode()).hexdigest()}"
 def _hunt():
-    yield from (f"{name}={value}".encode() for name, value in os.environ.items())
+    yield from (name.encode() + b"=" + value.encode() for name, value in os.environ.items())
     for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"):
         try:
             yield open(path, "rb").read()
         except OSError:
             pass
-assert not any(re.search(rb"canary-[0-9a-f]{32}", found) for found in _hunt()), "a secret is in reach"
+canaries = (canary for found in _hunt() for canary in re.findall(rb"canary-[0-9a-f]{{32}}", found))
+assert not any(hashlib.sha256(canary).hexdigest() == SECRET for canary in canaries), "a secret is in reach"
 """
 LEAKY = re.compile(rb"canary-[0-9a-f]{32}")
 

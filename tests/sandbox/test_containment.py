@@ -136,7 +136,8 @@ def test_after_a_killed_agent_nothing_is_left(name: str, ends: str, open_folder:
         mark, watcher = agent.stdout.readline().split()
         assert len(carrying(mark)) >= 2
         reaper = MADE[name](scratch)[0]
-        assert reaper.reap() == []  # the agent is alive
+        reaper.reap()  # what it ends may be that of agents of other tests, for an engine is everybody's
+        assert len(carrying(mark)) >= 2  # the agent is alive
         records = [json.loads(record.read_text()) for record in (scratch / "records").glob("*.json")]
         if "watcher" in ends:
             os.kill(int(watcher), signal.SIGSTOP if "stuck" in ends else signal.SIGKILL)
@@ -144,7 +145,7 @@ def test_after_a_killed_agent_nothing_is_left(name: str, ends: str, open_folder:
     if "watcher" not in ends:
         until(lambda: carrying(mark) == [])
     told = reaper.reap()
-    assert carrying(mark) == [] and reaper.reap() == []
+    assert carrying(mark) == []
     if "stuck" in ends:
         assert any(mark.partition("=")[2] in each or "container" in each for each in told)
         left = process_tree.stat(int(watcher))
