@@ -81,6 +81,8 @@ def own_forward(layer: nn.Linear) -> None:
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "in place": lambda m: one(m).first.weight.mul_(0.5),
     "a bias in place": lambda m: one(m).second.bias.add_(1.0),
+    "a buffer in place": lambda m: one(m).offset.add_(1.0),
+    "a held tensor in place": lambda m: one(m).held.mul_(3.0),
     "a checkpoint": lambda m: m.load_state_dict(state_of(m)),
     "assigned": lambda m: m.load_state_dict(state_of(m), assign=True),
     "through a file": via_file,
@@ -105,6 +107,9 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "a hook": lambda m: one(m).second.register_forward_hook(lambda module, args, out: out * 2),
     "another place for hooks": lambda m: new_hooks(one(m)),
     "a forward": lambda m: own_forward(one(m).second),
+    "a hook on the whole": lambda m: one(m).register_forward_hook(lambda module, args, out: out * 2),
+    "a forward of the whole": lambda m: setattr(one(m), "forward", lambda x: one(m).last(one(m).first(x))),
+    "training": lambda m: m.train(),
     "pruned": lambda m: prune.l1_unstructured(one(m).first, "weight", 0.5),
     "of a spectral norm": lambda m: spectral_norm(one(m).first),
     "orthogonal": lambda m: orthogonal(one(m).first),
@@ -121,7 +126,7 @@ def changed(model: Any, change: str) -> Any:
     return made if type(made) is type(model) else model
 
 
-UNSEEN = {(name, change) for name, use in USES.items() for change in use.unseen}  # as their docstrings say
+UNSEEN = {(name, change) for name, use in USES.items() for change in use.unseen}  # as it says there
 COMPILED_AGAIN = {("frozen", change) for change in CHANGES if change not in ("a hook", "all data")}  # takes seconds
 
 

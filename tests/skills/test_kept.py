@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -46,3 +47,10 @@ def test_what_was_drawn_is_noticed_and_put_back(draw: Callable[[], object]) -> N
     assert generators.have_moved()
     generators.put_back()
     assert not generators.have_moved() and draw() == first
+
+
+def test_no_numpy_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "numpy", None)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    generators = kept.Generators()
+    assert not generators.have_moved() and torch.rand(1) is not None and generators.have_moved()

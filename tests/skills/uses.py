@@ -23,13 +23,14 @@ SIZE = 128
 
 
 class Net(nn.Module):
-    """Two layers of the same input, one after them, an empty place, and attributes."""
+    """Two layers of the same input, one after them, an empty place, a buffer, and attributes."""
 
     def __init__(self, settings: dict[str, list[float]] | None = None) -> None:
         super().__init__()
         self.first, self.second, self.last = nn.Linear(SIZE, SIZE), nn.Linear(SIZE, SIZE), nn.Linear(SIZE, 4)
         self.bare, self.more = nn.Linear(4, 4, bias=False), nn.Sequential()
-        self.scale, self.settings = 2.0, settings or {"shift": [0.0]}
+        self.scale, self.settings, self.held = 2.0, settings or {"shift": [0.0]}, torch.ones(())
+        self.register_buffer("offset", torch.ones(4))
         self.asset()
 
     def asset(self) -> None:
@@ -41,7 +42,7 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first, second = self.both(x)
         out: torch.Tensor = self.more(self.bare(self.last(torch.tanh(first) * second)))
-        return out * self.scale + self.settings["shift"][0]
+        return out * self.scale * self.held + self.settings["shift"][0] + self.offset
 
 
 class Packed(Net):
@@ -78,6 +79,14 @@ class Graphed(Net):
     pass
 
 
+class Expert(Net):
+    """With a number for each tensor that is no parameter, of which grouped experts have none."""
+
+    def asset(self) -> None:
+        del self._buffers["offset"]
+        self.__dict__ |= {"offset": 1.0, "held": 1.0}
+
+
 class Remembering(Net):
     """Counts how often it ran."""
 
@@ -93,7 +102,7 @@ X = torch.randn(16, SIZE, generator=torch.Generator().manual_seed(0))
 
 def experts() -> nn.ModuleList:
     settings = {"shift": [0.0]}  # of each by itself they would not be alike
-    return nn.ModuleList([Net(settings) for _ in range(4)])
+    return nn.ModuleList([Expert(settings) for _ in range(4)])
 
 
 def experts_one_by_one(made: Any, x: torch.Tensor) -> torch.Tensor:
@@ -125,7 +134,7 @@ def has_gaps(model: Any, x: torch.Tensor) -> bool:
     return bool(model.first.weight.stride(0) > SIZE)
 
 
-IN_PLACE = {"in place", "a checkpoint", "through a file", "a bias in place"}
+IN_PLACE = {"in place", "a checkpoint", "through a file", "a bias in place", "a buffer in place"}
 MOVED = {"moved", "another type and back"}
 SETTINGS = {"an attribute", "in a container", "another container"}
 PARTS = {"another layer", "another last layer", "a part more", "a bias that was none"}
@@ -180,6 +189,7 @@ USES = {
         call=experts_together,
         plain=experts,
         call_plain=experts_one_by_one,
+        unseen=("a buffer in place", "a held tensor in place"),  # it has none
     ),
     "graphed": Use(
         lambda: Graphed().cuda(),

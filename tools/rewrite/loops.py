@@ -80,10 +80,14 @@ class _Counted:
     """What a loop counts by: the names that its condition needs, and those that these are made from."""
 
     def __init__(self, analysis: Analysis, loop: cst.While) -> None:
+        """Raises: CannotRewrite."""
         self.analysis, self.source, self.loop = analysis, analysis.source, loop
         # a name that is bound later, in the loop for one, is no name of the module
         bound = dict.fromkeys(self.source.stores(analysis.function), Kind.DATA)
-        self.env = {**bound, **analysis.facts[loop].kinds}
+        fact = analysis.facts.get(loop)
+        if fact is None:  # in a `match`, whose captures are no names that it knows
+            raise CannotRewrite(_NOT_UNDERSTOOD)
+        self.env = {**bound, **fact.kinds}
         self.names = self._local(loop.test)
         self.carried: set[str] = set()  # those that the loop changes
 

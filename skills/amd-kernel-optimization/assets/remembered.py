@@ -66,8 +66,10 @@ def _remembered(module, args, kwargs):
         return module(*args, **kwargs)
     now, form_now = _pytree.tree_flatten((args, kwargs))
     held = form_now == form and all(map(operator.is_, now, leaves))
-    if not (held and entry.take(result, leaves) and results.misses <= MISSES and not generators.have_moved()):
+    if not (held and entry.take(result, leaves) and results.misses <= MISSES):
         results.give_up()
+        return result
+    if generators.have_moved():  # by this call or, while it ran, by another thread: then not the next time, perhaps
         return result
     results.entries = [entry, *results.entries[: MOST - 1]]
     return entry.result()
@@ -110,7 +112,9 @@ class _Entry:
 
     def take(self, result, leaves):
         """Whether it can be kept: the call that was made of these leaves has written to none."""
-        self.outs, self.out_form = _pytree.tree_flatten(result)
+        outs, self.out_form = _pytree.tree_flatten(result)
+        with torch.inference_mode(False), torch.no_grad():  # of an input that is handed on, say
+            self.outs = [out.clone() if isinstance(out, torch.Tensor) and out.is_inference() else out for out in outs]
         self.tensors = [(out, Same(out)) for out in self.outs if isinstance(out, torch.Tensor)]
         given = [each for each in self.given if isinstance(each, _Given)]
         self.computed = Computed([*(out for out, _ in self.tensors), *(each.values for each in given)])

@@ -81,6 +81,7 @@ REFUSED = [
     ("    time =", "    if x.shape[0] > 1:\n        time =", "not understood"),
     ("while", "time = torch.tensor(float(len(self.children.__name__)))\nwhile", "depends on time"),
     ("while time > 0:\n    time", "for _ in range(1):\n    while time > 0:\n        time", "depends on time"),
+    ("while time > 0:\n    time", "match 1:\n  case _:\n   while time > 0:\n    time", "not understood"),
     ("> 0", "> 0 and self.children", "depends on more"),
     ("while time > 0", "for bound in (0.1, 0.2):\n    pass\nwhile time > bound", "depends on bound"),
     ("while time > 0:\n    time = time + dt", BY_I, "not understood"),
