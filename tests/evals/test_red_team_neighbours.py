@@ -35,7 +35,6 @@ def expendable(arena: Arena, open_folder: Path) -> Arena:
     return replace(arena, trees=trees, incumbent=pristine, referee=referee)
 
 
-@pytest.mark.alone
 @pytest.mark.guard("18_slowed_baseline")
 def test_18_a_slowed_baseline_is_refused(expendable: Arena) -> None:
     expendable.referee.grounds.share([expendable.referee.pristine.tree])
@@ -45,13 +44,15 @@ def test_18_a_slowed_baseline_is_refused(expendable: Arena) -> None:
         expendable.check("09_constant")
 
 
-@pytest.mark.alone
 @pytest.mark.guard("18_slowed_baseline")
-def test_18_a_slowed_incumbent_is_refused_even_if_it_is_not_the_pristine_tree(arena: Arena, open_folder: Path) -> None:
+@pytest.mark.parametrize("floor", [0.25, 1e6], ids=["a gain", "no gain shown"])
+def test_18_a_slowed_incumbent_is_refused_even_if_it_is_not_the_pristine_tree(
+    arena: Arena, open_folder: Path, floor: float
+) -> None:
     own = replace(arena, trees=open_folder)
     top = Build("top", shutil.copytree(RED_TEAM / "target", open_folder / "top"))
     incumbent = arena.referee.fill(top)
-    verdict = replace(own, incumbent=incumbent).judge("18_slowed_baseline")
+    verdict = replace(own, incumbent=incumbent).with_noise(floor).judge("18_slowed_baseline")
     assert (verdict.name, "top/layers.py" in verdict.reason) == ("refused", True)
 
 

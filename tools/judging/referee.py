@@ -260,22 +260,28 @@ class Referee:
                 to_come=min(accept.LOOKS),
             )
             evidence["screen"] = screened.only.summary(self.delta)
-            if failed := of_failed(screened.only, evidence):
+            if failed := self._of_no_account(screened.only, evidence, checked.build, incumbent):
                 return failed
             if (outcome := accept.screen(screened.only.log_ratios, self.delta)) != "continue":
                 return self._by_time(outcome, screened.only, evidence, "in a screen")
             measured = self.confirm(purpose, incumbent, checked.build)
         confirmed = measured.only
         evidence["confirmation"] = confirmed.summary(self.delta)
-        if failed := of_failed(confirmed, evidence):
+        if failed := self._of_no_account(confirmed, evidence, checked.build, incumbent):
             return failed
         if (outcome := accept.look(confirmed.log_ratios, self.delta)) != "kept":
             return self._by_time(outcome, confirmed, evidence, f"in {len(confirmed.log_ratios)} restarts")
-        if changed := self.grounds.changes(checked.build, incumbent):
-            reason = f"it changed what it may not touch: {changed[0]}"
-            return Verdict(name="refused", reason=reason, evidence={**evidence, "changed": changed[:20]})
         outputs = [*screened.outputs, *measured.outputs]
         return self._wrong_while_timed(outputs, evidence) or self._kept(checked.build, confirmed, evidence)
+
+    def _of_no_account(self, found: Comparison, evidence: dict[str, Any], *builds: Build) -> Verdict | None:
+        """The verdict where a comparison counts for nothing, whatever was timed: files that it rests on were changed,
+        or it failed.
+        """
+        if changed := self.grounds.changes(*builds):
+            reason = f"it changed what it may not touch: {changed[0]}"
+            return Verdict(name="refused", reason=reason, evidence={**evidence, "changed": changed[:20]})
+        return of_failed(found, evidence)
 
     def run_own_tests(self) -> OwnTests:
         """The target's own tests as it came; what passes must still pass in everything that is kept."""
