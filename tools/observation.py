@@ -57,6 +57,8 @@ _Frames = Annotated[list[Frame], Field(max_length=32)]  # innermost first
 
 class OutermostClass(ClassPlace):
     path: _Text
+    methods: list[_Text] = Field(default_factory=lambda: [""])
+    """By which it is entered; an empty one where it is called itself."""
 
 
 class Callable(ClassPlace):

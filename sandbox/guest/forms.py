@@ -12,7 +12,7 @@ from . import overlay
 from .script import Observed
 from .workload import Declared, KernelBench, load_entry
 
-NAMES = ("build", "inputs", "Model", "get_inputs", "get_init_inputs")
+NAMES = ("build", "inputs", "phases", "Model", "get_inputs", "get_init_inputs")
 
 
 def read(tree, entry):
@@ -20,9 +20,11 @@ def read(tree, entry):
     overlay.install(tree, entry)
     with open(os.path.join(tree, entry), "rb") as file:
         names = _names(file.read())
-    if names is None or {"build", "inputs"} <= names or {"Model", "get_inputs"} <= names:
+    declared = names is not None and "build" in names and not names.isdisjoint({"inputs", "phases"})
+    if names is None or declared or {"Model", "get_inputs"} <= names:
         module = load_entry(tree, entry)
-        if callable(getattr(module, "build", None)) and callable(getattr(module, "inputs", None)):
+        given = callable(getattr(module, "inputs", None)) or hasattr(module, "phases")
+        if given and callable(getattr(module, "build", None)):
             return Declared(module, tree)
         if isinstance(getattr(module, "Model", None), type) and callable(getattr(module, "get_inputs", None)):
             return KernelBench(module, tree)

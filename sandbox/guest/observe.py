@@ -117,7 +117,7 @@ class Observer(Repeating):
 
     def _summary(self, seen, ops, call_us):
         return {
-            "callable": seen.where.describe_callable(self.built),
+            "callable": seen.where.describe_callable(self.built, self.workload.called(self.built)),
             "call_us": call_us,
             "ops": ops.table(),
             **{name: self._made(name, lambda make=make: make(seen)) for name, make in TABLES.items()},

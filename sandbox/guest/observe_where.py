@@ -128,8 +128,8 @@ class Where:
             return {**found, "third_party": True}
         return {**found, "file": place[0], "third_party": place[1], "line": first, "line_end": first + len(lines) - 1}
 
-    def describe_callable(self, built):
-        """What is called, and the outermost classes of the target's own in it."""
+    def describe_callable(self, built, called):
+        """What is built, and the outermost classes of the target's own in what is `called` of it."""
         if not isinstance(built, torch.nn.Module):
             code = getattr(inspect.unwrap(built), "__code__", None)
             place = self.file(code.co_filename) if code else None
@@ -143,20 +143,20 @@ class Where:
                 "line_end": code.co_firstlineno if code else 0,
                 "outermost": [],
             }
-        return {"is_module": True, **self.describe_class(type(built)), "outermost": self._outermost(built)}
+        return {"is_module": True, **self.describe_class(type(built)), "outermost": self._outermost(called)}
 
-    def _outermost(self, built):
-        found, seen, level = [], set(), [("", built)]
+    def _outermost(self, called):
+        found, level = {}, [*called]
         while level:
-            path, module = level.pop(0)
+            module, method = level.pop(0)
             own = self.describe_class(type(module))
-            if not own["third_party"]:
-                if own["class"] not in seen:
-                    seen.add(own["class"])
-                    found.append({**own, "path": path})
+            if own["third_party"]:
+                level += [(child, "") for child in module.children()]
                 continue
-            level += [(f"{path}.{name}" if path else name, child) for name, child in module.named_children()]
-        return found[:MAX_PATHS]
+            row = found.setdefault(own["class"], {**own, "path": self.path(module), "methods": []})
+            if method not in row["methods"]:
+                row["methods"].append(method)
+        return [*found.values()][:MAX_PATHS]
 
 
 def plain_attributes(owner):

@@ -26,10 +26,9 @@ CONSTANT_SEED = 20_011
 class Reference(Worker):
     coarse = False  # whether the floating-point results in the target's own precision have 16 bits
 
-    def op_describe(self):
-        """What the entry declares, for the host to plan with."""
-        self.workload = self.workload or forms.read(self.tree, self.entry)
-        found = self.workload
+    def op_describe(self, recipe=None):
+        """What the entry declares, for the host to plan with; `recipe` is that of an observed script, where known."""
+        found = self._read(recipe)
         cases = []
         for case in found.cases():
             work = found.phase_value(case["phase"], "work")

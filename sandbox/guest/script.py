@@ -23,8 +23,8 @@ from .workload import Workload, WorkloadProblem, guarded
 class Observed(Workload):
     """A script that was never written to be judged.
 
-    `recipe` says how far a script must run before its module, and the objects it hands over, can be had; the reference
-    worker finds it out, and all others are told.
+    `recipe` says how far a script must run before its module, and the objects it hands over, can be had, and which
+    cases are judged; the first reference worker finds it out, and all others are told.
     """
 
     form = "observed"
@@ -39,11 +39,27 @@ class Observed(Workload):
     def seen(self):
         """The script's calls, recorded once in this process."""
         if self.recording is None:
-            recorder = Recorder()
-            self._run(recorder)
-            self.recording = Recording.of(recorder, self.defined)
+            known = self.recipe or {"methods": None, "cases": None}
+            recorder, methods, notes = self._recorded(known["methods"])
+            self.recording = Recording.of(recorder, methods, self.defined, known["cases"])
+            self.recording.notes += notes
             self.recipe = self.recipe or self.recording.recipe
         return self.recording
+
+    def _recorded(self, methods):
+        """(recorder, methods that it watched, notes). Where none are `known`, the outermost that can be judged."""
+        recorder = Recorder(methods or ())
+        self._run(recorder)
+        if methods is not None or recorder.trained:
+            return recorder, methods or (), []
+        unfit = {}
+        while wanted := {fit[-1] for call in recorder.calls if (fit := [m for m in call.above if m not in unfit])}:
+            outer = Recorder(wanted)
+            self._run(outer)
+            if not outer.unfit:
+                return outer, sorted(wanted), _told(unfit)
+            unfit |= outer.unfit
+        return recorder, (), _told(unfit)
 
     def cases(self):
         return [{"phase": label, "shape": {}} for label in self.seen().cases]
@@ -82,23 +98,27 @@ class Observed(Workload):
         """What calls hand on begins again, as it was when the script made it."""
         self._live = copy.deepcopy(self._templates)
 
+    def called(self, target):
+        return [_at(target, place) for place in (self.recipe or self.seen().recipe)["called"]]
+
     def method(self, phase, target):
         def replay(**arguments):
             outs = []
-            for path, positional, keywords in self._plan(arguments):
-                module = target.get_submodule(path) if path else target
+            for place, positional, keywords in self._plan(arguments):
+                module, method = _at(target, place)
+                called = getattr(module, method) if method else module
                 given = [self._value(arguments[name], outs) for name in positional]
                 named = {key: self._value(arguments[name], outs) for key, name in keywords}
-                outs.append(module(*given, **named))
+                outs.append(called(*given, **named))
             answers = tuple(_answer(out) for out in outs)
             return answers if len(answers) > 1 else answers[0]
 
         return replay
 
     def _plan(self, arguments):
-        """[(path of the module, names of positional arguments, (keyword, name) of the others)], step by step.
+        """[(`PATH` or `PATH:METHOD`, names of positional arguments, (keyword, name) of the others)], step by step.
 
-        Names are `CASE.STEP`, whose value is the path, and `CASE.STEP.ARGUMENT`.
+        Names are `CASE.STEP`, whose value is that place, and `CASE.STEP.ARGUMENT`.
         """
         names = tuple(arguments)
         if names not in self._plans:
@@ -137,6 +157,15 @@ class Observed(Workload):
                     _execute(code, module, watcher)
             except WorkloadProblem as problem:
                 watcher.failed(problem)
+
+
+def _at(target, place):
+    path, _, method = place.partition(":")
+    return target.get_submodule(path) if path else target, method
+
+
+def _told(unfit):
+    return [f"{of.rpartition(':')[2]}.{name} {why}: the calls below it are judged" for (of, name), why in unfit.items()]
 
 
 def _execute(code, module, watcher):

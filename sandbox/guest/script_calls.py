@@ -1,13 +1,19 @@
 """Watch the calls of outermost modules while a script runs: record them, or stop the script when it has made enough.
 
-A module is outermost while no other module's call is running. What is watched is given back as it was.
+A module is outermost while no other module's call is running. Where a script enters a module by another method
+(`generate`, `forward_with_cfg`, `forward` itself), its module calls show on the stack through which: a second run of
+the script watches that method. What is watched is given back as it was.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import inspect
+import sys
 import time
+import types
 import weakref
 
 import torch
@@ -19,6 +25,7 @@ from .workload import WorkloadProblem
 
 MOST_CALLS = 512
 MOST_S = 60.0  # after the first call
+MOST_CALL_S = 1.0  # of a method that can be judged by the calls below it
 
 
 class Stop(BaseException):
@@ -26,65 +33,110 @@ class Stop(BaseException):
 
 
 class _Watcher:
-    """Stands in for `torch.nn.Module.__call__` but inside of a call, so that compilers find there what they know.
+    """Stands in for `torch.nn.Module.__call__` but inside of a call, so that compilers find there what they know, and for
+    some other `methods`, each a class and a name.
 
     What torch.compile wraps keeps the function that it found, and then that one only passes on.
     """
 
+    def __init__(self, methods=()):
+        self._wanted = frozenset(map(tuple, methods))
+
     def __enter__(self):
-        self._passes_on = False
-        self._original = original = torch.nn.Module.__call__
-
-        def call(module, *args, **kwargs):
-            if self._passes_on:
-                return original(module, *args, **kwargs)
-            return self.outermost(module, args, kwargs)
-
-        self._ours = torch.nn.Module.__call__ = call
+        self._passes_on, self._replaced = False, []
+        self._original = torch.nn.Module.__call__
+        self._ours = self._standing_in(self._original, None)
+        self._replace(torch.nn.Module, "__call__", self._ours)
+        if self._wanted:
+            self._replace(torch.nn.Module, "__init__", self._making(torch.nn.Module.__init__))
         return self
 
     def __exit__(self, *error):
-        torch.nn.Module.__call__, self._passes_on = self._original, True
+        while self._replaced:
+            setattr(*self._replaced.pop())
+        self._passes_on = True
         return False
 
-    def call(self, module, args, kwargs):
+    def call(self, plain, module, args, kwargs):
         torch.nn.Module.__call__, self._passes_on = self._original, True
         try:
-            return self._original(module, *args, **kwargs)
+            return plain(module, *args, **kwargs)
         finally:
             torch.nn.Module.__call__, self._passes_on = self._ours, False
 
+    def _standing_in(self, plain, method):
+        @functools.wraps(plain)
+        def call(module, *args, **kwargs):
+            if self._passes_on:
+                return plain(module, *args, **kwargs)
+            return self.outermost(plain, module, method, args, kwargs)
+
+        return call
+
+    def _making(self, plain):
+        """Before there is a module of a class its methods are replaced: a script may hand them on bound."""
+
+        @functools.wraps(plain)
+        def init(module, *args, **kwargs):
+            for owner in type(module).__mro__:
+                for of, name in self._wanted:
+                    if of == name_of(owner) and not any(each[:2] == (owner, name) for each in self._replaced):
+                        self._replace(owner, name, self._standing_in(vars(owner)[name], (of, name)))
+            plain(module, *args, **kwargs)
+
+        return init
+
+    def _replace(self, owner, name, function):
+        self._replaced.append((owner, name, vars(owner)[name]))
+        setattr(owner, name, function)
+
+
+def name_of(owner):
+    return f"{owner.__module__}:{owner.__qualname__}"
+
 
 class Call:
-    """One call of an outermost module: its arguments by position or name, and which calls before it it builds on."""
+    """One call of an outermost module: its arguments by position or name, and which calls before it it builds on.
 
-    def __init__(self, number, module):
-        self.number, self.module = number, module
+    `method` is empty where the module itself is called; `above` are the methods through which that came about, the
+    outermost last.
+    """
+
+    def __init__(self, number, module, method, above):
+        self.number, self.module, self.method, self.above = number, module, method, above
         self.arguments, self.links, self.seconds = {}, set(), 0.0
 
 
 class Recorder(_Watcher):
     """Records every call, in order. Keeps the objects that are handed over, so that none has the id of another."""
 
-    def __init__(self):
+    def __init__(self, methods=()):
+        super().__init__(methods)
         self.calls, self.problem, self.trained, self.cut_short = [], None, False, False
+        self.unfit = {}  # method -> why its calls cannot be judged
         self._begun = None
         self._objects = {}  # id -> (object, where it was seen first: ("arg" or "out", call, *path))
         self._tensors = {}  # id -> (weak reference, the same)
         self._looks = {}  # (id, what tells its contents apart) of a tensor -> (weak reference, `Looks`)
+        self._integers = []  # (tensor, `Looks`) of those that the call at hand was given
 
     def __enter__(self):
-        self._backward = torch.autograd.backward
+        self._backward, self._embedding = torch.autograd.backward, torch.nn.functional.embedding
 
         def backward(*args, **kwargs):
             self.trained = True
             return self._backward(*args, **kwargs)
 
-        torch.autograd.backward = backward
+        def embedding(index, weight, *args, **kwargs):
+            if not torch.compiler.is_compiling():
+                self._looked_up(index, len(weight))
+            return self._embedding(index, weight, *args, **kwargs)
+
+        torch.autograd.backward, torch.nn.functional.embedding = backward, embedding
         return super().__enter__()
 
     def __exit__(self, *error):
-        torch.autograd.backward = self._backward
+        torch.autograd.backward, torch.nn.functional.embedding = self._backward, self._embedding
         return super().__exit__(*error)
 
     @property
@@ -98,22 +150,39 @@ class Recorder(_Watcher):
         if not self.satisfied:
             raise problem
 
-    def outermost(self, module, args, kwargs):
+    def outermost(self, plain, module, method, args, kwargs):
         self._begun = self._begun or time.monotonic()
         if len(self.calls) >= MOST_CALLS or time.monotonic() - self._begun > MOST_S:
             self.cut_short = True
             raise Stop
-        call = Call(len(self.calls), module)
-        for name, value in _named(args, kwargs).items():
-            call.arguments[name] = self._seen(value, ("arg", call.number, name), call)
+        above = () if self._wanted else methods_above(module, sys._getframe(2))
+        call, self._integers = Call(len(self.calls), module, method[1] if method else "", above), []
+        try:
+            for name, value in _named(args, kwargs).items():
+                call.arguments[name] = self._seen(value, ("arg", call.number, name), call)
+        except WorkloadProblem as problem:
+            if method is None:
+                raise
+            self.unfit[method] = problem.message
+            return self.call(plain, module, args, kwargs)
         self.calls.append(call)
         synchronize()
-        start = time.perf_counter()
-        out = self.call(module, args, kwargs)
+        drawn, start = _generators(), time.perf_counter()
+        out = self.call(plain, module, args, kwargs)
         synchronize()
         call.seconds = time.perf_counter() - start
         self._given_out(out, ("out", call.number))
+        if method and (why := self._why_unfit(call, out, drawn)):
+            self.unfit[method] = why
         return out
+
+    def _why_unfit(self, call, out, drawn):
+        """To be judged as a whole, rather than by the calls below it."""
+        if any(not torch.equal(one, other) for one, other in zip(drawn, _generators(), strict=True)):
+            return "draws random numbers"
+        if call.seconds > MOST_CALL_S:
+            return f"takes {call.seconds:.0f} s"
+        return "" if _holds_numbers(out) else "returns no floating-point numbers"
 
     def _seen(self, value, where, call):
         """A nesting of `Tensor`, `Ref` and plain values that says what was given."""
@@ -143,7 +212,17 @@ class Recorder(_Watcher):
             self._tensors[id(value)] = (weakref.ref(value), first)
         if first[0] == "out":
             call.links.add(first[1])
-        return Tensor(first, self._looks_of(value))
+        looks = self._looks_of(value)
+        if not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
+            self._integers.append((value, looks))
+        return Tensor(first, looks)
+
+    def _looked_up(self, index, rows):
+        """Integers that name the rows of an embedding may be any of them, whatever a script happens to show."""
+        for value, looks in self._integers:
+            same_memory = value.untyped_storage().data_ptr() == index.untyped_storage().data_ptr()
+            if not looks.rises and (same_memory or (value.numel() == index.numel() and torch.equal(value.flatten(), index.flatten()))):
+                looks.rows = min(rows, looks.rows or rows)
 
     def _looks_of(self, value):
         """The same `Looks` as long as the same tensor holds the same."""
@@ -169,6 +248,7 @@ class Cut(_Watcher):
     """Lets a script run until its module and the objects it hands over are there, as a recipe says."""
 
     def __init__(self, recipe):
+        super().__init__(recipe["methods"])
         self.root, self.templates = None, {}
         self._root, self._wanted = recipe["root"], [(int(ref[0]), ref[1:]) for ref in recipe["objects"]]
         self._last = max([self._root, *(number for number, _ in self._wanted)])
@@ -181,7 +261,7 @@ class Cut(_Watcher):
     def failed(self, problem):
         raise problem
 
-    def outermost(self, module, args, kwargs):
+    def outermost(self, plain, module, method, args, kwargs):
         self._number += 1
         if self._number > self._last:
             raise Stop
@@ -193,7 +273,37 @@ class Cut(_Watcher):
             self.root = module
         if self._number == self._last:
             raise Stop
-        return self.call(module, args, kwargs)
+        return self.call(plain, module, args, kwargs)
+
+
+def methods_above(module, frame):
+    """[(class, method)] of the modules on the stack that hold this one, the outermost last."""
+    found = []
+    while frame is not None:
+        code = frame.f_code
+        owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if isinstance(owner, torch.nn.Module) and any(each is module for each in owner.modules()):
+            found += [(name_of(cls), code.co_name) for cls in type(owner).__mro__ if _is_method(cls, code)]
+            module = owner
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _is_method(cls, code):
+    function = vars(cls).get(code.co_name)
+    plain = isinstance(function, types.FunctionType) and not code.co_name.startswith("__")
+    return plain and inspect.unwrap(function).__code__ is code
+
+
+def _generators():
+    own = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    return [each.get_state() for each in (torch.default_generator, *own)]
+
+
+def _holds_numbers(out):
+    if isinstance(out, torch.Tensor):
+        return out.is_floating_point() or out.is_complex()
+    return any(map(_holds_numbers, (parts_of(out) or {}).values()))
 
 
 def _named(args, kwargs):
@@ -267,6 +377,7 @@ class Looks:
     def __init__(self, value):
         self.shape, self.dtype, self.device, self.stride = value.shape, value.dtype, value.device, value.stride()
         self.same, self.range, self.normal = None, None, None
+        self.rows = None  # of the embedding that it indexes, unless by positions
         if value.numel() < 2 or value.is_complex() or value.dtype == torch.bool or _has_pattern(value):
             self.same = value.cpu().clone()
         elif value.is_floating_point():
@@ -276,6 +387,11 @@ class Looks:
         else:
             self.range = (value.min().item(), value.max().item())
 
+    @property
+    def rises(self):
+        """Whether it counts, as positions do."""
+        return self.same is not None and bool(_step(self.same))
+
     def __eq__(self, other):
         return (self.shape, self.dtype, self.device) == (other.shape, other.dtype, other.device)
 
@@ -284,7 +400,9 @@ class Looks:
 
     def draw(self, generator):
         """On its device, with its strides."""
-        if self.same is not None:
+        if self.rows is not None:
+            drawn = torch.randint(self.rows, self.shape, generator=generator)
+        elif self.same is not None:
             drawn = self.same
         elif self.range is not None:
             drawn = torch.randint(self.range[0], self.range[1] + 1, self.shape, generator=generator)
@@ -305,9 +423,16 @@ def _has_pattern(value):
         return torch.unique(sample).numel() <= 2 and torch.unique(flat).numel() <= 2
     if bool(((flat == 0) | (flat == 1)).all()):
         return True
-    rows = value.reshape(-1, value.shape[-1]) if value.dim() else flat[None]
+    return _step(value) is not None
+
+
+def _step(value):
+    """From each number of a row to the next, where it is the same all over."""
+    if value.dim() == 0 or value.shape[-1] < 2 or value.numel() == 0:
+        return None
+    rows = value.reshape(-1, value.shape[-1])
     steps = rows[:, 1:] - rows[:, :-1]
-    return steps.numel() > 0 and bool((steps == steps.flatten()[0]).all())
+    return steps[0, 0] if bool((steps == steps[0, 0]).all()) else None
 
 
 def _without_overlap(shape, stride):

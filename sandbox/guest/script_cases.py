@@ -23,13 +23,15 @@ REF = "ratchet ref "  # begins a text that stands for what an earlier call gave 
 
 
 class Step:
-    """One call of a case: the path of the module in the one that is judged, and what it is given."""
+    """One call of a case: the module in the one that is judged and the method (`PATH` or `PATH:METHOD`), and what it is
+    given.
+    """
 
     def __init__(self, path, call):
-        self.path, self.call = path, call
+        self.place, self.call = f"{path}:{call.method}" if call.method else path, call
 
     def signature(self):
-        return self.path, tuple((name, _signature(value)) for name, value in self.call.arguments.items())
+        return self.place, tuple((name, _signature(value)) for name, value in self.call.arguments.items())
 
 
 class Case:
@@ -52,8 +54,10 @@ class Recording:
         self._numbers = {label: number for number, label in enumerate(cases)}
 
     @classmethod
-    def of(cls, recorder, defined=()):
-        """`defined` are names of the other forms that the script has. Raises: WorkloadProblem."""
+    def of(cls, recorder, methods=(), defined=(), wanted=None):
+        """`methods` were watched beside the modules themselves; `defined` are names of the other forms that the script
+        has; `wanted` are the labels of the cases, where they have been chosen. Raises: WorkloadProblem.
+        """
         if recorder.trained:
             raise WorkloadProblem(
                 "bad_declaration", "the script trains; declare build(), inputs(seed) and mode = 'training' instead"
@@ -66,13 +70,20 @@ class Recording:
             notes.append(f"only the first {len(recorder.calls)} calls of the script were looked at")
         if recorder.problem is not None:
             notes.append(f"the script ended with an error after {len(recorder.calls)} calls: {recorder.problem}")
+        _keep_positions(recorder.calls)
         root, paths, share = _root(recorder.calls)
         if share < 1 - LEAST_SHARE:
             notes.append(f"{1 - share:.0%} of the script's time in modules is outside of {type(root).__name__}")
-        cases = _cases(recorder.calls, paths, notes)
+        cases = _cases(recorder.calls, paths, notes, wanted)
         objects = sorted({ref for case in cases.values() for steps in case.instances for ref in _objects(steps)})
         first = next(number for number, call in enumerate(recorder.calls) if call.module is root)
-        recipe = {"root": first, "objects": [[str(number), *path] for number, path in objects]}
+        recipe = {
+            "root": first,
+            "objects": [[str(number), *path] for number, path in objects],
+            "cases": [*cases],
+            "methods": [[*method] for method in methods],
+            "called": _places(cases.values()),
+        }
         for call in recorder.calls:
             call.module = None  # a script may make a model for each of its calls
         return cls(cases, recipe, notes)
@@ -99,7 +110,7 @@ class Recording:
     def _arguments(self, label, steps):
         for index, step in enumerate(steps):
             name = f"{self._numbers[label]}.{index}"
-            yield name, step.path
+            yield name, step.place
             for argument, value in step.call.arguments.items():
                 yield f"{name}.{argument}", value
 
@@ -152,7 +163,32 @@ def _root(calls):
     return best, paths[id(best)], times[id(best)] / total
 
 
-def _cases(calls, paths, notes):
+def _places(cases):
+    """Of all that is called, what takes most of the time first."""
+    times = defaultdict(float)
+    for step in (step for case in cases for steps in case.instances for step in steps):
+        times[step.place] += step.call.seconds
+    return sorted(times, key=lambda place: -times[place])
+
+
+def _keep_positions(calls):
+    """A number that mostly rises by one from call to call is a position, though it may index an embedding."""
+    before, rises = {}, defaultdict(list)
+    for call in calls:
+        for name, value in call.arguments.items():
+            if isinstance(value, Tensor) and value.looks.rows is not None and value.looks.shape.numel() == 1:
+                place, number = (id(call.module), name), int(value.looks.same)
+                if place in before:
+                    rises[place].append(number == before[place] + 1)
+                before[place] = number
+    for call in calls:
+        for name, value in call.arguments.items():
+            seen = rises.get((id(call.module), name), ())
+            if 2 * sum(seen) > len(seen):
+                value.looks.rows = None
+
+
+def _cases(calls, paths, notes, wanted):
     found, left_out = {}, 0
     sequences = _sequences([call for call in calls if id(call.module) in paths])
     if (longest := max(map(len, sequences))) > MOST_STEPS:
@@ -173,18 +209,27 @@ def _cases(calls, paths, notes):
         raise WorkloadProblem("bad_declaration", f"the script makes only calls {without}")
     if left_out:
         notes.append(f"{left_out} calls are left out {without}")
-    counts = defaultdict(int)
-    total = sum(case.seconds * len(case.instances) for case in found.values()) or 1.0
-    by_time = sorted(found.values(), key=lambda case: -case.seconds * len(case.instances))
-    kept = {id(case) for case in by_time[:MOST_CASES] if case.seconds * len(case.instances) >= LEAST_SHARE * total}
-    if len(kept) < len(found):
-        notes.append(f"{len(found) - len(kept)} kinds of calls that take little time are left out")
-    labelled = {}
-    for case in found.values():
-        if id(case) in kept:
-            label = _label(case)
-            counts[label] += 1
-            labelled[label if counts[label] == 1 else f"{label} #{counts[label]}"] = case
+    labelled = _labelled(found.values())
+    if wanted is None:
+        wanted = _dearest(labelled)
+    if len(wanted) < len(labelled):
+        notes.append(f"{len(labelled) - len(wanted)} kinds of calls that take little time are left out")
+    return {label: case for label, case in labelled.items() if label in wanted}
+
+
+def _dearest(cases):
+    """Labels. By this process' own clock: another may find others."""
+    times = {label: case.seconds * len(case.instances) for label, case in cases.items()}
+    least = LEAST_SHARE * sum(times.values())
+    return {label for label in sorted(times, key=lambda label: -times[label])[:MOST_CASES] if times[label] >= least}
+
+
+def _labelled(cases):
+    labelled, counts = {}, defaultdict(int)
+    for case in cases:
+        label = _label(case)
+        counts[label] += 1
+        labelled[label if counts[label] == 1 else f"{label} #{counts[label]}"] = case
     return labelled
 
 

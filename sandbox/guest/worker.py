@@ -38,9 +38,7 @@ class Worker:
         `recipe` is that of an observed script. Nothing of calls before it is left.
         """
         self._forget_calls()
-        self.workload = self.workload or forms.read(self.tree, self.entry)
-        if recipe is not None:
-            self.workload.recipe = recipe
+        self._read(recipe)
         self.built = self.workload.build(None if init is None else tensors.load(init))
         self.mode = mode
         torch.set_grad_enabled(mode == "training")
@@ -50,11 +48,21 @@ class Worker:
             self._compile(compile_options)
         return {"is_module": isinstance(self.built, torch.nn.Module)}
 
+    def _read(self, recipe):
+        self.workload = self.workload or forms.read(self.tree, self.entry)
+        if recipe is not None:
+            self.workload.recipe = recipe
+        return self.workload
+
     def _compile(self, options):
-        if isinstance(self.built, torch.nn.Module):
-            self.built.compile(**options)
-        else:
+        if not isinstance(self.built, torch.nn.Module):
             self.built = torch.compile(self.built, **options)
+            return
+        for module, method in self.workload.called(self.built):
+            if method:
+                setattr(module, method, torch.compile(getattr(module, method), **options))
+            else:
+                module.compile(**options)
 
     def op_load_state(self, path):
         """Load a state dict, strictly. Floating-point tensors follow the precision in force."""

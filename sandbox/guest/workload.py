@@ -139,6 +139,11 @@ class Workload:
         found = self.declared_phases().get(phase, {}).get(name)
         return found if found is not None else self.optional(name)
 
+    def called(self, target):
+        """[(module, method)] of all that is called; the method is empty where the module itself is."""
+        names = {phase.get("method", "") for phase in self.declared_phases().values()} or {""}
+        return [(target, name) for name in sorted(names)]
+
     def method(self, phase, target):
         """What a call of this phase calls: the callable itself, or the method the phase names."""
         name = self.declared_phases().get(phase, {}).get("method")
@@ -168,6 +173,9 @@ class Declared(Workload):
         found = []
         with guarded("bad_declaration", self.tree):
             for phase in self.declared_phases() or {"": {}}:
+                if self.phase_value(phase, "inputs") is None:
+                    what = f"phase {phase!r} has no inputs, and the entry no inputs(seed)"
+                    raise WorkloadProblem("bad_declaration", what)
                 shapes = self.phase_value(phase, "shapes")
                 found += [{"phase": phase, "shape": dict(shape)} for shape in (shapes() if shapes else [{}])]
         if not found:

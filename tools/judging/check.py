@@ -178,7 +178,7 @@ class Checks:
     def _draw(self, reference: Worker, script: Script, folder: Path) -> tuple[Script, list[Path]]:
         """What is asked, and its inputs; secret seeds, the pristine entry. Raises: WorkloadError."""
         with blamed_on(self.setting.entry):
-            reference.ask("describe")
+            reference.ask("describe", **self.workload.describe_arguments)
             reference.ask("build", mode=self.workload.mode)
             script = self._answerable(reference, script, folder)
             reference.ask("build", mode=self.workload.mode)  # nothing of that is left in it

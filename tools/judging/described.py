@@ -87,7 +87,9 @@ class Tolerance(BaseModel):
 
 
 class Recipe(BaseModel):
-    """How far an observed script must run before its module, and the objects that its calls are given, can be had."""
+    """How far an observed script must run before its module, and the objects that its calls are given, can be had, and
+    which of its calls are judged.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -95,6 +97,11 @@ class Recipe(BaseModel):
     """The number of the first call of its module, among the calls of outermost modules."""
     objects: Annotated[list[list[Name]], Field(max_length=256), AfterValidator(_small)]
     """Of each the number of the call, then the way to it in its arguments."""
+    cases: Annotated[list[Name], Field(min_length=1, max_length=MOST_CASES)]
+    methods: Annotated[list[tuple[Name, Name]], Field(max_length=16)]
+    """Classes and names of methods by which the script enters a module, where it is not called itself."""
+    called: Annotated[list[Name], Field(min_length=1, max_length=256), AfterValidator(_small)]
+    """`PATH` or `PATH:METHOD` of all that is called, in the module."""
 
 
 class Described(BaseModel):

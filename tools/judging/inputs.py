@@ -136,7 +136,7 @@ class InputSupply:
 
     def _load(self, reference: Worker, folder: Path) -> None:
         """Load the entry when it is first needed: the worker starts beside the first workers to be timed."""
-        reference.ask("describe")
+        reference.ask("describe", **self.workload.describe_arguments)
         try:
             draw(reference, folder / "first", self.workload.cases[0], 0)
         except WorkerFault as fault:

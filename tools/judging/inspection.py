@@ -39,13 +39,14 @@ class Inspection:
 
     def __init__(self, worker: Worker, keep: Path, constants: Sequence[Any] = (), mode: str = "inference") -> None:
         self.worker, self.keep, self.constants, self.mode = worker, keep, [*constants], mode
+        self.recipe: dict[str, Any] | None = None
         self.files = 0
 
     def begin_again(self) -> None:
         """With a worker in the place of one that has ended. Raises: WorkerFault."""
         self.close()
         self.worker = Worker(self.worker.setting, self.worker.build, "reference")
-        self.worker.ask("describe")
+        self.worker.ask("describe", recipe=self.recipe)
         self.worker.ask("build", mode=self.mode)
 
     def close(self) -> None:
@@ -113,6 +114,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     worker = found.worker
     told = _described(worker)
     found.constants, found.mode = list(told.constants), told.mode
+    found.recipe = None if told.recipe is None else told.recipe.model_dump()
     saved_init = worker.ask_for(SavedInit, "save_init", path=str(worker.saved("init"))).saved
     init = worker.take("init", found.keep / "init") if saved_init else None
     is_module = worker.ask_for(Built, "build", mode=told.mode).is_module
@@ -166,7 +168,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         told.environment.model_dump(),
         [inputs for _, inputs, _ in drawn],
         peak_bytes,
-        None if told.recipe is None else told.recipe.model_dump(),
+        found.recipe,
         told.notes,
     )
 

@@ -52,7 +52,7 @@ def _part_by_part(setting: Setting, workload: Workload, pristine: Build, left: d
             blamed_on(setting.entry),
             Worker(setting, pristine, "reference", timeout_s=setting.check_timeout_s) as reference,
         ):
-            reference.ask("describe")
+            reference.ask("describe", **workload.describe_arguments)
             reference.ask("build", mode=workload.mode)
             compared = _compared(reference, workload, _answered(reference, workload, left))
             parts.append(correctness.judge_calls(compared, workload.rules, reference))

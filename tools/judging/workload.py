@@ -58,8 +58,12 @@ class Workload:
     def build_arguments(self, showing: Reveals) -> dict[str, Any]:
         """Arguments of the request to build, with files revealed by `showing`."""
         init = None if self.init is None else showing.reveal(self.init)
-        recipe = {} if self.recipe is None else {"recipe": self.recipe}
-        return {"mode": self.mode, "init": init, **recipe}
+        return {"mode": self.mode, "init": init, **self.describe_arguments}
+
+    @property
+    def describe_arguments(self) -> dict[str, Any]:
+        """Of the request to describe, to a worker that is to find the same cases."""
+        return {} if self.recipe is None else {"recipe": self.recipe}
 
     def staged(self, showing: Reveals) -> list[dict[str, Any]]:
         """The cases as a guest stages them, each with its first inputs."""

@@ -30,7 +30,9 @@ _PRODUCT = re.compile(r"^(aten|mkldnn|mkl)::.*(linear|mm|matmul|conv(?!er))")
 def find(observation: Observation) -> list[Site]:
     """The outermost module class, if it is the target's own."""
     found = observation.callable.outermost[:1]
-    return [of_class("compile", row, None if row.path else 1.0, paths=[row.path]) for row in found]
+    return [
+        of_class("compile", row, None if row.path else 1.0, paths=[row.path], methods=row.methods) for row in found
+    ]
 
 
 def regions(observation: Observation) -> list[Site]:
@@ -66,7 +68,14 @@ def product_share(observation: Observation) -> float:
 def settings_in(tree: Path, site: Site) -> str | None:
     """How the class is compiled already, None when it is not."""
     source = SourceFile(tree, site.file)
-    call = _compile_call(source.method(source.class_named(site.module_class, site.line), "__init__"))
+    owner = source.class_named(site.module_class, site.line)
+    call = _compile_call(source.method(owner, "__init__"))
+    for name in filter(None, site.detail.get("methods", ())):
+        method = source.method(owner, name)
+        for decorator in method.decorators if method is not None else ():
+            if _is_compiling(source, decorator):
+                given = decorator.decorator
+                return ", ".join(source.code(a) for a in given.args) if isinstance(given, cst.Call) else ""
     return None if call is None else ", ".join(source.code(a) for a in call.args)
 
 
@@ -74,6 +83,9 @@ def compile_calls(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
     """New file contents; `settings` is the argument list of `compile`. Raises: CannotRewrite."""
     source = SourceFile(tree, site.file)
     owner = source.class_named(site.module_class, site.line)
+    if entered := [name for name in site.detail.get("methods", ()) if name]:
+        _compile_methods(source, owner, entered, settings)
+        return source.changes()
     if any(m.name.value == "compile" for m in methods(owner)):
         raise CannotRewrite(f"{owner.name.value} has a method named compile")
     line = f"self.compile({settings})"
@@ -89,6 +101,25 @@ def compile_calls(tree: Path, site: Site, settings: str = "") -> dict[str, str]:
     else:
         _append(source, owner, init, line)
     return source.changes()
+
+
+def _compile_methods(source: SourceFile, owner: cst.ClassDef, names: Sequence[str], settings: str) -> None:
+    """`@torch.compile` right above each, below decorators that are there."""
+    if source.imports.get("torch") != "torch":
+        raise CannotRewrite(f"{source.path} does not import torch")
+    spelling = f"torch.compile({settings})" if settings else "torch.compile"
+    for name in names:
+        method = source.method(owner, name)
+        if method is None:
+            raise CannotRewrite(f"{owner.name.value} does not define {name} itself")
+        others = [each for each in method.decorators if not _is_compiling(source, each)]
+        decorator = cst.Decorator(source.expression(spelling))
+        source.replace(method, source.edited(method).with_changes(decorators=[*others, decorator]))
+
+
+def _is_compiling(source: SourceFile, decorator: cst.Decorator) -> bool:
+    given = decorator.decorator
+    return source.qualified(given.func if isinstance(given, cst.Call) else given) == "torch.compile"
 
 
 def call_in_init(tree: Path, site: Site, asset: Asset, arguments: str = "") -> dict[str, str]:
@@ -122,7 +153,8 @@ def _compile_call(init: cst.FunctionDef | None) -> cst.Call | None:
 
 def capture(tree: Path, site: Site) -> dict[str, str]:
     """Record whole calls as graphs: `@graphed`. Raises: CannotRewrite."""
-    return decorate(tree, site, GRAPHED, "{}", "captured")
+    entered = [*filter(None, site.detail.get("methods", ()))]
+    return decorate(tree, site, GRAPHED, f"{{}}(of={entered!r})" if entered else "{}", "captured")
 
 
 def compile_and_capture(tree: Path, site: Site, settings: str = "") -> dict[str, str]:

@@ -5,21 +5,21 @@
 import functools
 
 
-def through(function):
+def through(function, of="__call__"):
     """Class decorator for nn.Module classes: `function(module, plain, args, kwargs)` instead of `plain(*args,
-    **kwargs)`, the call as it was.
+    **kwargs)`, the call as it was, or that of another method `of` it.
     """
 
     def decorate(cls):
-        own = vars(cls).get("__call__")
+        own = vars(cls).get(of)
 
-        @functools.wraps(cls.__call__)
+        @functools.wraps(getattr(cls, of))
         def call(self, *args, **kwargs):
             # looked up in each call: whoever wants to see all calls replaces nn.Module's
-            plain = super(cls, self).__call__ if own is None else functools.partial(own, self)
+            plain = getattr(super(cls, self), of) if own is None else functools.partial(own, self)
             return function(self, plain, args, kwargs) if type(self) is cls else plain(*args, **kwargs)
 
-        cls.__call__ = call
+        setattr(cls, of, call)
         return cls
 
     return decorate

@@ -5,6 +5,7 @@
     @graphed
     class Model(nn.Module): ...
 
+`@graphed(of=["step"])` records the calls of other methods instead, by which the module is entered.
 A form (shapes, strides, dtypes, the values of non-tensors, and torch's defaults) is recorded the second time it is
 seen. A replay copies the inputs into the recording's own and returns copies of its outputs. Weights are read in place,
 so in-place writes are seen. Recordings are dropped when a weight has moved or was replaced, or when an attribute or a
@@ -21,6 +22,7 @@ keep state elsewhere from call to call, nor for one module called from several t
 """
 
 import contextlib
+import functools
 import operator
 import threading
 import warnings
@@ -49,18 +51,22 @@ _COPIED_AT_ONCE = (torch.float32, torch.bfloat16, torch.float16, torch.int64, to
 _recorders = PerModule()
 
 
-def graphed(cls):
+def graphed(cls=None, *, of=("__call__",)):
     """Class decorator for nn.Module classes."""
-    return through(_call)(cls)
+    if cls is None:
+        return functools.partial(graphed, of=of)
+    for name in of:
+        cls = through(functools.partial(_call, name), name)(cls)
+    return cls
 
 
-def _call(module, plain, args, kwargs):
+def _call(name, module, plain, args, kwargs):
     if not _applies(module):
         return plain(*args, **kwargs)
     recorder = _recorders.get(module)
     if recorder is None:
         recorder = _recorders[module] = _Recorder()
-    return recorder.call(module, plain, args, kwargs)
+    return recorder.call(name, module, plain, args, kwargs)
 
 
 def _applies(module):
@@ -78,9 +84,9 @@ class _Recorder:
         self.state = None  # of the module, for which the recordings serve
         self.changes = 0
 
-    def call(self, module, plain, args, kwargs):
+    def call(self, name, module, plain, args, kwargs):
         leaves, structure = _flatten(args, kwargs)
-        form = None if self.failed else _form(leaves, structure)
+        form = None if self.failed else _form(name, leaves, structure)
         if form is None:
             return plain(*args, **kwargs)
         graph = self.graphs.get(form)
@@ -274,10 +280,10 @@ def _at_once(leaves):
     return [(place, leaves[place]) for place in few], [(places, [leaves[p] for p in places]) for places in many]
 
 
-def _form(leaves, structure):
+def _form(name, leaves, structure):
     """What must be equal for a recording to serve; None for inputs that cannot be copied into place."""
     default, current = default_devices()
-    parts, tensors = [structure, torch.get_default_dtype(), default, current], []
+    parts, tensors = [name, structure, torch.get_default_dtype(), default, current], []
     for leaf in leaves:
         if type(leaf) is torch.Tensor:
             if not leaf.is_cuda or leaf.requires_grad or leaf.is_nested or not _is_dense(leaf):

@@ -153,3 +153,36 @@ def test_of_an_object_that_is_the_result_the_attributes_count(play: Play, made: 
     assert list(out) == keys
     if keys:
         assert torch.equal(out[keys[0]], model.layer(given["0.0.0"]))
+
+
+EMBEDDING = """
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(50, 4), nn.Embedding(64, 4)
+
+    def forward(self, ids, at):
+        return self.tokens(ids.view(-1)) + self.places(at)
+
+net = Tokens().eval()
+with torch.no_grad():
+    for step in range(6):
+        net(torch.full((1, %d), 7), torch.tensor([step]))
+"""
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_names_rows_of_an_embedding_is_drawn_from_all_of_them_and_positions_are_not(count: int, play: Play) -> None:
+    played = play(EMBEDDING % count)
+    drawn = [played.reference.workload.inputs(played.label, {}, seed) for seed in range(60)]
+    assert len({int(number) for given in drawn for number in given["0.0.0"].flatten()}) > 25
+    assert {int(given["0.0.1"]) for given in drawn} == set(range(6))
+
+
+def test_which_cases_are_judged_is_decided_once(play: Play) -> None:
+    played = play("net = Net().eval()\nwith torch.no_grad():\n    for n in range(1, 9):\n        net(torch.randn(n, 4))\n")
+    told = [each["phase"] for each in played.told["cases"]]
+    other = guest.module("reference").Reference(str(played.folder), "bench.py")
+    chosen = {**played.told["recipe"], "cases": told[:1]}
+    assert 1 < len(told) <= 6
+    assert [each["phase"] for each in other.op_describe(recipe=chosen)["cases"]] == told[:1]
