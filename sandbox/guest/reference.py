@@ -17,7 +17,7 @@ from importlib import metadata
 
 import torch
 
-from . import forms, tensors, workload
+from . import tensors, workload
 from .worker import Worker
 
 CONSTANT_SEED = 20_011

@@ -7,23 +7,13 @@ from __future__ import annotations
 
 import time
 
-from .on_device import synchronize
 from .worker import Worker
-from .workload import guarded
 
 
 class Repeating(Worker):
     def _stage(self, case):
         """`case` is {"path", "phase"?, "constants"?}, for what `op_stage` takes."""
         self.op_stage(case["path"], constants=tuple(case.get("constants", ())), phase=case.get("phase", ""))
-
-    def _reset(self):
-        """What a call leaves behind may be a cache that is full, or longer than it was. To stage a case resets too."""
-        reset = self.workload.phase_value(self.phase, "reset")
-        if reset:
-            with guarded("call_raised", self.tree):
-                reset()
-            synchronize()
 
     def _run_again(self):
         self._reset()

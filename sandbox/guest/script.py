@@ -32,7 +32,7 @@ class Observed(Workload):
     def __init__(self, tree, entry, defined=()):
         self.tree, self.entry, self.mode, self.defined = tree, entry, "inference", defined
         self.recording, self.recipe = None, None
-        self._templates, self._live, self._plans = {}, {}, {}
+        self._objects, self._live, self._plans, self._buffers = {}, {}, {}, []
 
     # -- what was seen
 
@@ -56,9 +56,9 @@ class Observed(Workload):
         while wanted := {fit[-1] for call in recorder.calls if (fit := [m for m in call.above if m not in unfit])}:
             outer = Recorder(wanted)
             self._run(outer)
-            if not outer.unfit:
+            unfit |= dict.fromkeys(wanted - outer.entered, "") | outer.unfit  # some may be called by another name
+            if unfit.keys().isdisjoint(wanted):
                 return outer, sorted(wanted), _told(unfit)
-            unfit |= outer.unfit
         return recorder, (), _told(unfit)
 
     def cases(self):
@@ -69,9 +69,6 @@ class Observed(Workload):
 
     def optional(self, name):
         return self.seen().constants if name == "constants" and self.recording and self.recording.constants() else None
-
-    def phase_value(self, phase, name):
-        return self._reset if name == "reset" and self._templates else None
 
     def init_inputs(self):
         return None
@@ -89,14 +86,20 @@ class Observed(Workload):
         self._run(cut)
         if cut.root is None:
             raise WorkloadProblem("not_deterministic", "another run of the script does not get as far as its module")
-        self._templates = cut.templates
-        self._reset()
         _out_of_inference(cut.root)
+        self._objects, buffers = cut.objects, dict(cut.root.named_buffers())
+        self._buffers = [(name, buffers[name].clone()) for name in recipe["buffers"] if name in buffers]
+        self.reset("", cut.root)
         return cut.root
 
-    def _reset(self):
-        """What calls hand on begins again, as it was when the script made it."""
-        self._live = copy.deepcopy(self._templates)
+    def reset(self, phase, target):
+        """As it was when the script made it."""
+        self._live = {place: each.begin_again() for place, each in self._objects.items()}
+        now = dict(target.named_buffers()) if self._buffers else {}
+        with torch.no_grad():
+            for name, kept in self._buffers:
+                if name in now:
+                    now[name].copy_(kept)
 
     def called(self, target):
         return [_at(target, place) for place in (self.recipe or self.seen().recipe)["called"]]
@@ -165,7 +168,8 @@ def _at(target, place):
 
 
 def _told(unfit):
-    return [f"{of.rpartition(':')[2]}.{name} {why}: the calls below it are judged" for (of, name), why in unfit.items()]
+    why = {f"{of.rpartition(':')[2]}.{name}": why for (of, name), why in unfit.items() if why}
+    return [f"{method} {each}: the calls below it are judged" for method, each in why.items()]
 
 
 def _execute(code, module, watcher):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import gc
 import inspect
 import sys
 import time
@@ -25,6 +26,8 @@ from .workload import WorkloadProblem
 
 MOST_CALLS = 512
 MOST_S = 60.0  # after the first call
+TELLING = 8  # numbers: fewer may be equal by chance
+MOST_PARTS = 16  # modules that a script calls, of which it is looked for what holds them
 MOST_CALL_S = 1.0  # of a method that can be judged by the calls below it
 
 
@@ -33,21 +36,21 @@ class Stop(BaseException):
 
 
 class _Watcher:
-    """Stands in for `torch.nn.Module.__call__` but inside of a call, so that compilers find there what they know, and for
-    some other `methods`, each a class and a name.
+    """Stands in for `torch.nn.Module.__call__`, and for some other `methods`, each a class and a name; inside of a call
+    it does not, so that compilers find there what they know.
 
     What torch.compile wraps keeps the function that it found, and then that one only passes on.
     """
 
     def __init__(self, methods=()):
-        self._wanted = frozenset(map(tuple, methods))
+        self._methods = frozenset(map(tuple, methods))
 
     def __enter__(self):
         self._passes_on, self._replaced = False, []
         self._original = torch.nn.Module.__call__
         self._ours = self._standing_in(self._original, None)
         self._replace(torch.nn.Module, "__call__", self._ours)
-        if self._wanted:
+        if self._methods:
             self._replace(torch.nn.Module, "__init__", self._making(torch.nn.Module.__init__))
         return self
 
@@ -79,7 +82,7 @@ class _Watcher:
         @functools.wraps(plain)
         def init(module, *args, **kwargs):
             for owner in type(module).__mro__:
-                for of, name in self._wanted:
+                for of, name in self._methods:
                     if of == name_of(owner) and not any(each[:2] == (owner, name) for each in self._replaced):
                         self._replace(owner, name, self._standing_in(vars(owner)[name], (of, name)))
             plain(module, *args, **kwargs)
@@ -105,6 +108,7 @@ class Call:
     def __init__(self, number, module, method, above):
         self.number, self.module, self.method, self.above = number, module, method, above
         self.arguments, self.links, self.seconds = {}, set(), 0.0
+        self.wrote = ()  # names of the module's buffers
 
 
 class Recorder(_Watcher):
@@ -114,6 +118,8 @@ class Recorder(_Watcher):
         super().__init__(methods)
         self.calls, self.problem, self.trained, self.cut_short = [], None, False, False
         self.unfit = {}  # method -> why its calls cannot be judged
+        self.entered = set()  # methods
+        self.holders = []  # modules that hold several of those that are called
         self._begun = None
         self._objects = {}  # id -> (object, where it was seen first: ("arg" or "out", call, *path))
         self._tensors = {}  # id -> (weak reference, the same)
@@ -155,7 +161,7 @@ class Recorder(_Watcher):
         if len(self.calls) >= MOST_CALLS or time.monotonic() - self._begun > MOST_S:
             self.cut_short = True
             raise Stop
-        above = () if self._wanted else methods_above(module, sys._getframe(2))
+        above = () if self._methods else methods_above(module, sys._getframe(2))
         call, self._integers = Call(len(self.calls), module, method[1] if method else "", above), []
         try:
             for name, value in _named(args, kwargs).items():
@@ -165,16 +171,31 @@ class Recorder(_Watcher):
                 raise
             self.unfit[method] = problem.message
             return self.call(plain, module, args, kwargs)
+        self.entered.add(method)
+        self._find_holders(module)
         self.calls.append(call)
+        before = {} if module.training else buffer_versions(module)
         synchronize()
         drawn, start = _generators(), time.perf_counter()
         out = self.call(plain, module, args, kwargs)
         synchronize()
         call.seconds = time.perf_counter() - start
+        if before:
+            call.wrote = [name for name, now in buffer_versions(module).items() if before.get(name, now) != now]
         self._given_out(out, ("out", call.number))
         if method and (why := self._why_unfit(call, out, drawn)):
             self.unfit[method] = why
         return out
+
+    def _find_holders(self, module):
+        """An encoder and a decoder are parts of a model that a script need not call."""
+        called = {id(call.module): call.module for call in self.calls}
+        if not called or id(module) in called or len(called) > MOST_PARTS:
+            return
+        for each in modules_in_memory():
+            inside = {id(part) for part in each.modules()}
+            if id(module) in inside and not inside.isdisjoint(called) and id(each) not in called:
+                self.holders.append(each)
 
     def _why_unfit(self, call, out, drawn):
         """To be judged as a whole, rather than by the calls below it."""
@@ -191,7 +212,8 @@ class Recorder(_Watcher):
         if isinstance(value, PLAIN):
             return value
         parts = parts_of(value)
-        if parts is not None:
+        is_filled_by_calls = isinstance(value, (dict, list)) and (not value or id(value) in self._objects)
+        if parts is not None and not is_filled_by_calls:
             return rebuilt(value, {key: self._seen(item, (*where, key), call) for key, item in parts.items()})
         held, first = self._objects.setdefault(id(value), (value, where))
         if first[1] != call.number and holds_tensors(held):
@@ -219,9 +241,12 @@ class Recorder(_Watcher):
 
     def _looked_up(self, index, rows):
         """Integers that name the rows of an embedding may be any of them, whatever a script happens to show."""
-        for value, looks in self._integers:
-            same_memory = value.untyped_storage().data_ptr() == index.untyped_storage().data_ptr()
-            if not looks.rises and (same_memory or (value.numel() == index.numel() and torch.equal(value.flatten(), index.flatten()))):
+        memory, flat = index.untyped_storage().data_ptr(), index.flatten()
+        same = [looks for value, looks in self._integers if value.untyped_storage().data_ptr() == memory]
+        if not same and flat.numel() >= TELLING:  # of another integer type, perhaps
+            same = [looks for value, looks in self._integers if _are_equal(value.flatten(), flat)]
+        for looks in same:
+            if not looks.rises:
                 looks.rows = min(rows, looks.rows or rows)
 
     def _looks_of(self, value):
@@ -249,7 +274,7 @@ class Cut(_Watcher):
 
     def __init__(self, recipe):
         super().__init__(recipe["methods"])
-        self.root, self.templates = None, {}
+        self.root, self.objects, self._holder = None, {}, recipe["holder"]
         self._root, self._wanted = recipe["root"], [(int(ref[0]), ref[1:]) for ref in recipe["objects"]]
         self._last = max([self._root, *(number for number, _ in self._wanted)])
         self._number = -1
@@ -267,17 +292,61 @@ class Cut(_Watcher):
             raise Stop
         for number, path in self._wanted:
             if number == self._number:
-                place = (str(number), *path)
-                self.templates[place] = copy.deepcopy(at(_named(args, kwargs), path))
+                self.objects[(str(number), *path)] = Handed(at(_named(args, kwargs), path))
         if self._number == self._root:
-            self.root = module
+            self.root = self._held(module)
         if self._number == self._last:
             raise Stop
         return self.call(plain, module, args, kwargs)
 
+    def _held(self, module):
+        """What holds it, where that is built. Raises: WorkloadProblem."""
+        if not self._holder:
+            return module
+        name, path = self._holder
+        for each in modules_in_memory():
+            if name_of(type(each)) == name and dict(each.named_modules()).get(path) is module:
+                return each
+        raise WorkloadProblem("not_deterministic", f"another run of the script makes no {name.rpartition(':')[2]}")
+
+
+class Handed:
+    """An object that a script gives its calls, as it is now: the script's own, since hooks may fill it, too."""
+
+    def __init__(self, value):
+        self._own, self._kept = value, copy.deepcopy(value, _but_modules())
+
+    def begin_again(self):
+        """The object, with in it what was in it."""
+        fresh, own = copy.deepcopy(self._kept, _but_modules()), self._own
+        if type(own) is dict:
+            own.clear()
+            own.update(fresh)
+        elif type(own) is list:
+            own[:] = fresh
+        elif type(own).__setattr__ is object.__setattr__ and hasattr(own, "__dict__") and not isinstance(own, dict):
+            vars(own).clear()
+            vars(own).update(vars(fresh))
+        else:
+            return fresh
+        return own
+
+
+def _but_modules():
+    """For `deepcopy`: modules, which may be keys, stay themselves."""
+    return {id(module): module for module in modules_in_memory()}
+
+
+def modules_in_memory():
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+
+
+def buffer_versions(module):
+    return {name: each._version for name, each in module.named_buffers() if not each.is_inference()}
+
 
 def methods_above(module, frame):
-    """[(class, method)] of the modules on the stack that hold this one, the outermost last."""
+    """[(class, method)] of the modules on the stack that hold this one, the outermost last, without private ones."""
     found = []
     while frame is not None:
         code = frame.f_code
@@ -291,8 +360,12 @@ def methods_above(module, frame):
 
 def _is_method(cls, code):
     function = vars(cls).get(code.co_name)
-    plain = isinstance(function, types.FunctionType) and not code.co_name.startswith("__")
+    plain = isinstance(function, types.FunctionType) and not code.co_name.startswith("_")
     return plain and inspect.unwrap(function).__code__ is code
+
+
+def _are_equal(one, other):
+    return one.shape == other.shape and bool((one == other).all())
 
 
 def _generators():
@@ -448,6 +521,6 @@ def holds_tensors(value, depth=3):
         return True
     if depth == 0 or isinstance(value, (*PLAIN, type, torch.nn.Module)):
         return False
-    parts = parts_of(value)
+    parts = value if isinstance(value, dict) else parts_of(value)
     inside = parts.values() if parts is not None else vars(value).values() if hasattr(value, "__dict__") else ()
     return any(holds_tensors(part, depth - 1) for part in inside)

@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from .script_calls import PLAIN, Ref, Tensor, parts_of, rebuilt
+from .script_calls import PLAIN, Ref, Tensor, name_of, parts_of, rebuilt
 from .workload import WorkloadProblem
 
 MOST_CASES = 6
@@ -71,15 +71,20 @@ class Recording:
         if recorder.problem is not None:
             notes.append(f"the script ended with an error after {len(recorder.calls)} calls: {recorder.problem}")
         _keep_positions(recorder.calls)
-        root, paths, share = _root(recorder.calls)
+        root, paths, share = _root(recorder.calls, recorder.holders)
+        calls = [call for call in recorder.calls if id(call.module) in paths]
+        _link_by_buffers(calls)
         if share < 1 - LEAST_SHARE:
             notes.append(f"{1 - share:.0%} of the script's time in modules is outside of {type(root).__name__}")
-        cases = _cases(recorder.calls, paths, notes, wanted)
-        objects = sorted({ref for case in cases.values() for steps in case.instances for ref in _objects(steps)})
-        first = next(number for number, call in enumerate(recorder.calls) if call.module is root)
+        cases = _cases(calls, paths, notes, wanted)
+        first = next((call for call in calls if call.module is root), calls[0])
+        objects = {ref for case in cases.values() for steps in case.instances for ref in _objects(steps)}
+        wrote = {(paths[id(call.module)], name) for call in calls for name in call.wrote}
         recipe = {
-            "root": first,
-            "objects": [[str(number), *path] for number, path in objects],
+            "root": first.number,
+            "holder": [] if first.module is root else [name_of(type(root)), paths[id(first.module)]],
+            "buffers": sorted(".".join(filter(None, each)) for each in wrote),
+            "objects": [[str(number), *path] for number, path in sorted(objects)],
             "cases": [*cases],
             "methods": [[*method] for method in methods],
             "called": _places(cases.values()),
@@ -151,16 +156,38 @@ class _Fresh:
         return self._drawn[value.identity]
 
 
-def _root(calls):
-    """(module, path in it of each called module by id, share of the time) of the one that takes most of the time."""
+def _root(calls, holders):
+    """(module, path in it of each called module by id, share of the time) of the one that takes most of the time: one
+    that is called, or what holds several of them, where that is more.
+    """
     called = {id(call.module): call.module for call in calls}
     inside = {id(m) for module in called.values() for m in module.modules() if m is not module}
     roots = [module for key, module in called.items() if key not in inside]
-    paths = {id(root): {id(m): path for path, m in root.named_modules()} for root in roots}
+    holders = sorted(holders, key=lambda holder: len([*holder.modules()]))
+    paths = {id(root): {id(m): path for path, m in root.named_modules()} for root in (*roots, *holders)}
     times = {key: sum(call.seconds for call in calls if id(call.module) in found) for key, found in paths.items()}
     best = max(roots, key=lambda root: times[id(root)])
     total = sum(call.seconds for call in calls) or 1.0
+    for holder in holders:
+        if times[id(holder)] > times[id(best)] + LEAST_SHARE * total:
+            best = holder
     return best, paths[id(best)], times[id(best)] / total
+
+
+def _link_by_buffers(calls):
+    """A call that writes to buffers hands on a state, up to the next call that is like the first."""
+    first = before = None
+    for call in calls:
+        form = _form(call)
+        if before is None or not before.wrote or (form == _form(first) != _form(before)):
+            first = call
+        else:
+            call.links.add(before.number)
+        before = call
+
+
+def _form(call):
+    return call.method, tuple((name, _signature(value)) for name, value in call.arguments.items())
 
 
 def _places(cases):
@@ -190,7 +217,7 @@ def _keep_positions(calls):
 
 def _cases(calls, paths, notes, wanted):
     found, left_out = {}, 0
-    sequences = _sequences([call for call in calls if id(call.module) in paths])
+    sequences = _sequences(calls)
     if (longest := max(map(len, sequences))) > MOST_STEPS:
         notes.append(f"of {longest} calls that hand a state on, the first {MOST_STEPS} are judged")
     for sequence in sequences:

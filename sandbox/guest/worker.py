@@ -113,10 +113,12 @@ class Worker:
         case = phase, tuple((tuple(t.shape), t.dtype) for t in flat)
         self.arguments = self._keep_constants(tensors.unflatten(structure, flat), constants, case)
         self.phase = phase
-        reset = self.workload.phase_value(phase, "reset")
-        if reset:
-            with workload.guarded("call_raised", self.tree):
-                reset()
+        self._reset()
+
+    def _reset(self):
+        """What a call leaves behind may be a cache that is full, or longer than it was."""
+        with workload.guarded("call_raised", self.tree):
+            self.workload.reset(self.phase, self.built)
         synchronize()
 
     def _alike(self, kept, flat):

@@ -139,6 +139,12 @@ class Workload:
         found = self.declared_phases().get(phase, {}).get(name)
         return found if found is not None else self.optional(name)
 
+    def reset(self, phase, target):
+        """What calls hand on begins again."""
+        declared = self.phase_value(phase, "reset")
+        if declared:
+            declared()
+
     def called(self, target):
         """[(module, method)] of all that is called; the method is empty where the module itself is."""
         names = {phase.get("method", "") for phase in self.declared_phases().values()} or {""}

@@ -95,6 +95,10 @@ class Recipe(BaseModel):
 
     root: Annotated[StrictInt, Field(ge=0, lt=1 << 20)]
     """The number of the first call of its module, among the calls of outermost modules."""
+    holder: Annotated[list[Name], Field(max_length=2)]
+    """Class of the module, and the way in it to the one that is called, where it is not called itself."""
+    buffers: Annotated[list[Name], Field(max_length=4096), AfterValidator(_small)]
+    """That calls write to: what they hand on begins again in them."""
     objects: Annotated[list[list[Name]], Field(max_length=256), AfterValidator(_small)]
     """Of each the number of the call, then the way to it in its arguments."""
     cases: Annotated[list[Name], Field(min_length=1, max_length=MOST_CASES)]

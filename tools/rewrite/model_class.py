@@ -30,9 +30,7 @@ _PRODUCT = re.compile(r"^(aten|mkldnn|mkl)::.*(linear|mm|matmul|conv(?!er))")
 def find(observation: Observation) -> list[Site]:
     """The outermost module class, if it is the target's own."""
     found = observation.callable.outermost[:1]
-    return [
-        of_class("compile", row, None if row.path else 1.0, paths=[row.path], methods=row.methods) for row in found
-    ]
+    return [of_class("compile", row, None if row.path else 1.0, paths=[row.path], methods=row.methods) for row in found]
 
 
 def regions(observation: Observation) -> list[Site]:

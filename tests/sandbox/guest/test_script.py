@@ -82,7 +82,8 @@ def test_a_loop_in_main_is_one_case_and_a_worker_runs_no_further_than_the_first_
     assert sys.finished  # type: ignore[attr-defined]
     sys.finished = False  # type: ignore[attr-defined]
     told = played.told
-    assert (told["form"], played.label, told["recipe"]) == ("observed", "2x4", {"root": 0, "objects": []})
+    recipe = dict(root=0, holder=[], buffers=[], objects=[], cases=["2x4"], methods=[], called=[""])
+    assert (told["form"], played.label, told["recipe"]) == ("observed", "2x4", recipe)
     model = played.build()
     assert type(model).__name__ == "Net" and not sys.finished  # type: ignore[attr-defined]
     (first, out), (second, _) = played.call(1), played.call(2)
@@ -104,7 +105,7 @@ def test_what_comes_out_of_one_call_and_goes_into_the_next_makes_them_one_case(m
 
 def test_a_cache_begins_again_with_every_replay(play: Play) -> None:
     played = play(CACHE)
-    assert played.told["recipe"] == {"root": 0, "objects": [["0", "cache"]]}
+    assert played.told["recipe"]["objects"] == [["0", "cache"]]
     model, given, out = played.replayed()
     assert played.label == "1x6, 4 steps"
     assert [set(step) for step in out] == [{"logits"}] * 4  # the cache shows in what comes out afterwards

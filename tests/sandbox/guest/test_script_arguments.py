@@ -172,7 +172,9 @@ with torch.no_grad():
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_names_rows_of_an_embedding_is_drawn_from_all_of_them_and_positions_are_not(count: int, play: Play) -> None:
+def test_what_names_rows_of_an_embedding_is_drawn_from_all_of_them_and_positions_are_not(
+    count: int, play: Play
+) -> None:
     played = play(EMBEDDING % count)
     drawn = [played.reference.workload.inputs(played.label, {}, seed) for seed in range(60)]
     assert len({int(number) for given in drawn for number in given["0.0.0"].flatten()}) > 25
@@ -180,7 +182,9 @@ def test_what_names_rows_of_an_embedding_is_drawn_from_all_of_them_and_positions
 
 
 def test_which_cases_are_judged_is_decided_once(play: Play) -> None:
-    played = play("net = Net().eval()\nwith torch.no_grad():\n    for n in range(1, 9):\n        net(torch.randn(n, 4))\n")
+    played = play(
+        "net = Net().eval()\nwith torch.no_grad():\n    for n in range(1, 9):\n        net(torch.randn(n, 4))\n"
+    )
     told = [each["phase"] for each in played.told["cases"]]
     other = guest.module("reference").Reference(str(played.folder), "bench.py")
     chosen = {**played.told["recipe"], "cases": told[:1]}

@@ -79,7 +79,7 @@ def test_a_loop_whose_result_cannot_be_compared_is_judged_by_the_calls_below_it(
 
 
 def test_forward_called_directly_is_a_call(play: Play) -> None:
-    played = play("net = Net().eval()\nwith torch.no_grad():\n    for _ in range(3):\n        net.forward(torch.randn(2, 4))\n")
+    played = play("net = Net().eval()\nwith torch.no_grad():\n    net.forward(torch.randn(2, 4))\n")
     model, given, out = played.replayed()
     assert given["0.0"] == ":forward" and torch.equal(out, model(given["0.0.0"]))
 
@@ -90,3 +90,81 @@ def test_plain_compiling_reaches_the_method_that_is_called(play: Play, monkeypat
     monkeypatch.setattr(torch, "compile", lambda function, **how: compiled.append(function.__name__) or function)
     played.worker.op_build(recipe=played.told["recipe"], compile_options={"backend": "eager"})
     assert compiled == ["guided"]
+
+
+PARTS = """
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.key = nn.Linear(8, 8)
+
+    def forward(self, x, cache):
+        keys = cache[self.key] if self.key in cache else self.key(x)
+        return x + keys.mean(1, keepdim=True)
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(8, 8), Layer()
+
+model = Whole().eval()
+
+def hook(cache, module, args, out):
+    cache[module] = torch.cat([cache[module], out], 1) if module in cache else out
+
+def transcribe(x):
+    cache = {}
+    filling = model.decoder.key.register_forward_hook(lambda *given: hook(cache, *given))
+    encoded = model.encoder(x)
+    for _ in range(3):
+        encoded = model.decoder(encoded, cache)
+    filling.remove()
+
+with torch.no_grad():
+    for _ in range(2):
+        transcribe(torch.randn(2, 5, 8))
+"""
+IN_BUFFERS = """
+class Cached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("seen", torch.zeros(1, 16, 8), persistent=False)
+
+    def forward(self, x, at):
+        self.seen[:, at] = self.layer(x)
+        return self.seen[:, : int(at[-1]) + 1].sum(1)
+
+model = Cached().eval()
+with torch.no_grad():
+    for _ in range(2):
+        model(torch.randn(1, 4, 8), torch.arange(4))
+        for step in range(4, 7):
+            model(torch.randn(1, 1, 8), torch.tensor([step]))
+"""
+
+
+def test_parts_that_a_script_calls_are_judged_in_what_holds_them_with_a_cache_that_hooks_fill(play: Play) -> None:
+    played = play(PARTS)
+    assert played.told["notes"] == [] and sorted(played.told["recipe"]["called"]) == ["decoder", "encoder"]
+    model, given, out = played.replayed()
+    assert type(model).__name__ == "Whole"
+    assert [given[f"0.{step}"] for step in range(4)] == ["encoder", "decoder", "decoder", "decoder"]
+    encoded = model.encoder(given["0.0.0"])
+    keys = torch.nn.functional.linear(encoded, model.decoder.key.weight, model.decoder.key.bias)
+    assert torch.allclose(out[1], encoded + keys.mean(1, keepdim=True), atol=1e-6)
+    again = played.call(1)[1]
+    assert len(out) == 4 and all(torch.equal(one, other) for one, other in zip(out, again, strict=True))
+
+
+def test_a_state_that_lies_in_buffers_alone_is_handed_on_and_begins_again(play: Play) -> None:
+    played = play(IN_BUFFERS)
+    assert played.label == "1x4x8, 4, 4 steps" and played.told["recipe"]["buffers"] == ["seen"]
+    model, given, out = played.replayed()
+    rows = torch.cat([given[f"0.{step}.0"] for step in range(4)], 1)
+    assert torch.allclose(out[3], model.layer(rows).sum(1), atol=1e-5)
+    played.worker.op_transform("deepcopy")
+    model.seen.fill_(7.0)
+    assert all(torch.equal(one, other) for one, other in zip(out, played.call(1)[1], strict=True))
+    played.worker.built.seen.fill_(7.0)
+    assert all(torch.equal(one, other) for one, other in zip(out, played.call(1)[1], strict=True))
