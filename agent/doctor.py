@@ -239,6 +239,7 @@ def _target(target: Path, entry: str, python: Path, sandbox: Sandbox, folder: Pa
     workload = open_referee(folder / "pristine", name, python=str(python), sandbox=sandbox, scratch=scratch).workload
     kind = "a module" if workload.is_module else "a function, so no state dict is tested"
     yield "entry", f"{name}: form {workload.form}, {workload.mode}, {kind}"
+    yield from (("", note) for note in workload.notes)
     for case in workload.cases:
         yield "", f"{case.name}: about {1e3 * case.call_s:.3g} ms a call"
     unseen = ", ".join(case.name for case in workload.unseen) or "none: shapes() declares no numbers to vary"

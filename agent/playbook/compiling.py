@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 from agent.playbook import graphs
-from agent.playbook.drafts import Answer, Drafts, percent
+from agent.playbook.drafts import Answer, Drafts, key_of, percent
 from agent.proposers import Platform, ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import CannotRewrite, model_class
@@ -45,13 +45,15 @@ def propose(request: ProposalRequest) -> Answer:
         return [], "torch.compile needs a C++ compiler on a CPU, and none was found"
     sites = model_class.find(request.observation)
     ways = settings(request.platform, len(request.cases), request.tuning_pays)
-    kept = any(a.step == "compile_model" and a.verdict == "kept" for a in request.attempts)
-    hopeless = "" if kept else _hopeless(request)
     for site in sites:
+        place = key_of("", site).place
+        kept = any((a.step, a.verdict, a.key.place) == ("compile_model", "kept", place) for a in request.attempts)
+        hopeless = "" if kept else _hopeless(request)
         try:
             present = None if drafts.out_of_reach(site) else model_class.settings_in(request.tree, site)
         except CannotRewrite as reason:
-            return [], str(reason)
+            drafts.reasons.append(str(reason))
+            continue
         if hopeless:
             drafts.reasons.append(f"compiling {site.module_class} {hopeless}")
         if request.recording_pays and not (hopeless or present is not None or graphs.obstacle(request, compiled=True)):
@@ -63,7 +65,7 @@ def propose(request: ProposalRequest) -> Answer:
                 site,
                 "compile_model",
                 f"Compile {site.module_class} ({_in_words(text)})",
-                f"{site.module_class} ({site.file}:{site.line}) is the outermost module that is the target's own. "
+                f"{site.module_class} ({site.file}:{site.line}) is an outermost module of the target's own. "
                 "Compiled, its small operations are merged and no longer launched one by one from Python.",
                 partial(model_class.compile_calls, request.tree, site, text),
                 variant=_variant(text),
@@ -95,7 +97,7 @@ def _recorded(drafts: Drafts, site: Site, text: str) -> None:
         site,
         "compile_and_capture",
         f"Compile {site.module_class} ({_in_words(text)}) and record its calls as graphs",
-        f"{site.module_class} ({site.file}:{site.line}) is the outermost module that is the target's own. Compiled, "
+        f"{site.module_class} ({site.file}:{site.line}) is an outermost module of the target's own. Compiled, "
         "its small operations are merged; recorded, all kernels of a call are launched at once.",
         partial(model_class.compile_and_capture, drafts.request.tree, site, text),
         variant=_variant(text),

@@ -15,8 +15,9 @@ import types
 
 import torch
 
-from .script_calls import PLAIN, Cut, Recorder, Stop, at, holds_tensors, parts_of, rebuilt
+from .script_calls import Cut, Recorder, Stop
 from .script_cases import REF, Recording
+from .script_values import PLAIN, at, holds_tensors, parts_of, rebuilt
 from .workload import Workload, WorkloadProblem, guarded
 
 

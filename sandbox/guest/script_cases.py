@@ -1,7 +1,7 @@
-"""From the calls of a script to cases: which module is meant, which calls belong together, how their inputs are drawn.
+"""From the calls of a script to cases: which modules are meant, which calls belong together, how inputs are drawn.
 
-The module is the outermost one that takes most of the time, with the modules inside it that the script calls by
-themselves. Calls that hand something on are one case, the first of them where there are many.
+The modules are the outermost that take most of the time, with those inside them that the script calls by themselves.
+Calls that hand something on are one case, the first of them where there are many.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from statistics import median
 
 import torch
 
-from .script_calls import PLAIN, Ref, Tensor, name_of, parts_of, rebuilt
+from .script_calls import together
+from .script_values import PLAIN, Ref, Tensor, parts_of, rebuilt
 from .workload import WorkloadProblem
 
 MOST_CASES = 6
 MOST_STEPS = 24  # of a sequence: a prompt and 23 tokens after it
 MOST_INSTANCES = 8  # of a case, among which inputs are drawn
 LEAST_SHARE = 0.02  # of the time that all take
+MOST_OF_IT, ENOUGH = 0.9, 0.5  # of it: what is looked for, and what will do
+MOST_ROOTS = MOST_CASES
+MOST_SHOWN = 4
 REF = "ratchet ref "  # begins a text that stands for what an earlier call gave out, or for an object
 
 
@@ -65,24 +69,20 @@ class Recording:
         if not recorder.calls:
             names = ", ".join(defined) or "none of the names a workload needs"
             raise WorkloadProblem("unknown_form", f"it defines {names}, and calls no torch.nn.Module when it is run")
-        notes = []
+        _keep_positions(recorder.calls)
+        roots, told = _roots(recorder.calls)
+        notes, paths = [told], {id(m): path for path, m in together(roots).named_modules()}
         if recorder.cut_short:
             notes.append(f"only the first {len(recorder.calls)} calls of the script were looked at")
         if recorder.problem is not None:
             notes.append(f"the script ended with an error after {len(recorder.calls)} calls: {recorder.problem}")
-        _keep_positions(recorder.calls)
-        root, paths, share = _root(recorder.calls, recorder.holders)
         calls = [call for call in recorder.calls if id(call.module) in paths]
         _link_by_buffers(calls)
-        if share < 1 - LEAST_SHARE:
-            notes.append(f"{1 - share:.0%} of the script's time in modules is outside of {type(root).__name__}")
         cases = _cases(calls, paths, notes, wanted)
-        first = next((call for call in calls if call.module is root), calls[0])
         objects = {ref for case in cases.values() for steps in case.instances for ref in _objects(steps)}
         wrote = {(paths[id(call.module)], name) for call in calls for name in call.wrote}
         recipe = {
-            "root": first.number,
-            "holder": [] if first.module is root else [name_of(type(root)), paths[id(first.module)]],
+            "roots": {name: min(c.number for c in calls if c.module is root) for name, root in roots.items()},
             "buffers": sorted(".".join(filter(None, each)) for each in wrote),
             "objects": [[str(number), *path] for number, path in sorted(objects)],
             "cases": [*cases],
@@ -156,22 +156,45 @@ class _Fresh:
         return self._drawn[value.identity]
 
 
-def _root(calls, holders):
-    """(module, path in it of each called module by id, share of the time) of the one that takes most of the time: one
-    that is called, or what holds several of them, where that is more.
+def _roots(calls):
+    """(outermost modules by name, what to tell of them): those that take most of the time, one of each class.
+
+    Raises: WorkloadProblem where they are too many to judge.
     """
     called = {id(call.module): call.module for call in calls}
     inside = {id(m) for module in called.values() for m in module.modules() if m is not module}
-    roots = [module for key, module in called.items() if key not in inside]
-    holders = sorted(holders, key=lambda holder: len([*holder.modules()]))
-    paths = {id(root): {id(m): path for path, m in root.named_modules()} for root in (*roots, *holders)}
-    times = {key: sum(call.seconds for call in calls if id(call.module) in found) for key, found in paths.items()}
-    best = max(roots, key=lambda root: times[id(root)])
-    total = sum(call.seconds for call in calls) or 1.0
-    for holder in holders:
-        if times[id(holder)] > times[id(best)] + LEAST_SHARE * total:
-            best = holder
-    return best, paths[id(best)], times[id(best)] / total
+    seconds = {key: sum(c.seconds for c in calls if id(c.module) in _ids(m)) for key, m in called.items()}
+    outermost = sorted((m for key, m in called.items() if key not in inside), key=lambda m: -seconds[id(m)])
+    of_class = defaultdict(list)
+    for module in outermost:
+        of_class[type(module)].append(module)
+    total, found, share = sum(call.seconds for call in calls) or 1.0, {}, 0.0
+    shares = {cls: sum(seconds[id(m)] for m in modules) / total for cls, modules in of_class.items()}
+    for cls in sorted(shares, key=lambda cls: -shares[cls])[:MOST_ROOTS]:
+        if share < MOST_OF_IT:
+            name = cls.__name__ if cls.__name__ not in found else f"{cls.__name__}_{len(found)}"
+            found[name], share = of_class[cls][0], share + shares[cls]
+    if share < ENOUGH:
+        raise WorkloadProblem(
+            "bad_declaration",
+            f"the script calls {len(shares)} classes of modules, and the {MOST_ROOTS} that take longest make up "
+            f"{share:.0%} of the time of all; declare build() and inputs(seed) for what is to be faster",
+        )
+    names = sorted({_shown(found, call) for call in calls} - {""})
+    shown = ", ".join(names[:MOST_SHOWN]) + (f" and {len(names) - MOST_SHOWN} more" * (len(names) > MOST_SHOWN))
+    return found, f"judged is {shown}: {share:.0%} of the script's time in modules"
+
+
+def _ids(module):
+    return {id(each) for each in module.modules()}
+
+
+def _shown(roots, call):
+    for root in roots.values():
+        for path, module in root.named_modules():
+            if module is call.module:
+                return ".".join(filter(None, (type(root).__name__, path, call.method)))
+    return ""
 
 
 def _link_by_buffers(calls):

@@ -87,16 +87,14 @@ class Tolerance(BaseModel):
 
 
 class Recipe(BaseModel):
-    """How far an observed script must run before its module, and the objects that its calls are given, can be had, and
+    """How far an observed script must run before its modules, and the objects that its calls are given, can be had, and
     which of its calls are judged.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    root: Annotated[StrictInt, Field(ge=0, lt=1 << 20)]
-    """The number of the first call of its module, among the calls of outermost modules."""
-    holder: Annotated[list[Name], Field(max_length=2)]
-    """Class of the module, and the way in it to the one that is called, where it is not called itself."""
+    roots: Annotated[dict[Name, Annotated[StrictInt, Field(ge=0, lt=1 << 20)]], Field(min_length=1, max_length=16)]
+    """By name, the number of the first call of each module that is judged, among the calls of outermost modules."""
     buffers: Annotated[list[Name], Field(max_length=4096), AfterValidator(_small)]
     """That calls write to: what they hand on begins again in them."""
     objects: Annotated[list[list[Name]], Field(max_length=256), AfterValidator(_small)]

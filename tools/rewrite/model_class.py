@@ -22,14 +22,15 @@ from tools.rewrite.reading.source import SourceFile, one_edit
 from tools.rewrite.reading.syntax import dotted, find_all, is_docstring, methods, statements
 from tools.rewrite.sites import largest_first, of_class
 
+MOST_ROOTS = 3  # classes that are compiled or recorded one by one
 REGION_SHARE = 0.3  # of a call; less is not worth its own graph
 _CONVOLUTION = re.compile(r"^aten::.*conv(?!er)")
 _PRODUCT = re.compile(r"^(aten|mkldnn|mkl)::.*(linear|mm|matmul|conv(?!er))")
 
 
 def find(observation: Observation) -> list[Site]:
-    """The outermost module class, if it is the target's own."""
-    found = observation.callable.outermost[:1]
+    """The outermost module classes that are the target's own: several where it calls several, the dearest first."""
+    found = observation.callable.outermost[:MOST_ROOTS]
     return [of_class("compile", row, None if row.path else 1.0, paths=[row.path], methods=row.methods) for row in found]
 
 

@@ -82,7 +82,7 @@ def test_a_loop_in_main_is_one_case_and_a_worker_runs_no_further_than_the_first_
     assert sys.finished  # type: ignore[attr-defined]
     sys.finished = False  # type: ignore[attr-defined]
     told = played.told
-    recipe = dict(root=0, holder=[], buffers=[], objects=[], cases=["2x4"], methods=[], called=[""])
+    recipe = dict(roots={"Net": 0}, buffers=[], objects=[], cases=["2x4"], methods=[], called=[""])
     assert (told["form"], played.label, told["recipe"]) == ("observed", "2x4", recipe)
     model = played.build()
     assert type(model).__name__ == "Net" and not sys.finished  # type: ignore[attr-defined]

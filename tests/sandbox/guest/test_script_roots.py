@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests import guest
 from tests.sandbox.guest.conftest import Play
 
 GUIDED = """
@@ -56,7 +57,8 @@ for _ in range(2):
 
 def test_a_method_that_is_handed_on_bound_is_judged_with_all_that_is_in_it(play: Play) -> None:
     played = play(GUIDED)
-    assert played.told["notes"] == [] and played.told["recipe"]["called"] == [":guided"]
+    assert played.told["notes"] == ["judged is Denoiser.guided: 100% of the script's time in modules"]
+    assert played.told["recipe"]["called"] == [":guided"]
     model, given, out = played.replayed()
     assert type(model).__name__ == "Denoiser" and given["0.0"] == ":guided" and given["0.0.scale"] == 4.0
     assert torch.equal(out, model.guided(given["0.0.0"], 4.0))
@@ -74,7 +76,7 @@ def test_a_loop_whose_result_cannot_be_compared_is_judged_by_the_calls_below_it(
     choice: str, why: str, play: Play
 ) -> None:
     told = play(BELOW % choice).told
-    assert told["notes"] == [f"{why}: the calls below it are judged"]
+    assert told["notes"][1:] == [f"{why}: the calls below it are judged"]
     assert told["recipe"]["methods"] == [] and {"1x4", "1x5", "1x6"} <= {case["phase"] for case in told["cases"]}
 
 
@@ -144,14 +146,14 @@ with torch.no_grad():
 """
 
 
-def test_parts_that_a_script_calls_are_judged_in_what_holds_them_with_a_cache_that_hooks_fill(play: Play) -> None:
+def test_parts_that_a_script_calls_are_judged_together_with_a_cache_that_hooks_fill(play: Play) -> None:
     played = play(PARTS)
-    assert played.told["notes"] == [] and sorted(played.told["recipe"]["called"]) == ["decoder", "encoder"]
+    (note,) = played.told["notes"]
+    assert note == "judged is Layer, Linear: 100% of the script's time in modules"
     model, given, out = played.replayed()
-    assert type(model).__name__ == "Whole"
-    assert [given[f"0.{step}"] for step in range(4)] == ["encoder", "decoder", "decoder", "decoder"]
-    encoded = model.encoder(given["0.0.0"])
-    keys = torch.nn.functional.linear(encoded, model.decoder.key.weight, model.decoder.key.bias)
+    assert [given[f"0.{step}"] for step in range(4)] == ["Linear", "Layer", "Layer", "Layer"]
+    encoded = model.Linear(given["0.0.0"])
+    keys = torch.nn.functional.linear(encoded, model.Layer.key.weight, model.Layer.key.bias)
     assert torch.allclose(out[1], encoded + keys.mean(1, keepdim=True), atol=1e-6)
     again = played.call(1)[1]
     assert len(out) == 4 and all(torch.equal(one, other) for one, other in zip(out, again, strict=True))
@@ -168,3 +170,36 @@ def test_a_state_that_lies_in_buffers_alone_is_handed_on_and_begins_again(play: 
     assert all(torch.equal(one, other) for one, other in zip(out, played.call(1)[1], strict=True))
     played.worker.built.seen.fill_(7.0)
     assert all(torch.equal(one, other) for one, other in zip(out, played.call(1)[1], strict=True))
+
+
+MANY = """
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        time.sleep(0.01)
+        return self.layer(x)
+
+import time
+with torch.no_grad():
+    for number in range(%d):
+        model = %s
+        for _ in range(2):
+            model(torch.randn(2, 8))
+"""
+
+
+def test_of_many_models_of_one_class_one_is_judged(play: Play) -> None:
+    told = play(MANY % (3, "Plain().eval()")).told
+    assert told["notes"] == ["judged is Plain: 100% of the script's time in modules"]
+    assert list(told["recipe"]["roots"]) == ["Plain"]
+
+
+def test_more_models_than_can_be_judged_are_refused_with_what_to_declare(play: Play) -> None:
+    other = 'type(f"Other{number}", (Plain,), {})().eval()'
+    told = play(MANY % (10, other)).told
+    assert len(told["recipe"]["roots"]) == 6 and " and 2 more: " in told["notes"][0]
+    with pytest.raises(guest.module("workload").WorkloadProblem, match="the script calls 20 classes of modules"):
+        play(MANY % (20, other))

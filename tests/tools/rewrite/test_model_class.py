@@ -42,6 +42,22 @@ def test_the_outermost_class_is_compiled_once_and_copies_are_not(tmp_path: Path)
     assert twice.count("self.compile(") == 1 and "self.compile(dynamic=False)" in twice
 
 
+def test_a_class_that_is_entered_by_a_method_has_that_compiled_and_recorded(tmp_path: Path) -> None:
+    before = target(tmp_path)
+    found = only(model_class.find(before.observe()))
+    site = found.model_copy(update={"detail": {**found.detail, "methods": ["forward"]}})
+    after = before.with_files(model_class.compile_calls(before.tree, site, EAGER))
+    assert '    @torch.compile(backend="eager")\n    def forward(' in after.text() and same_results(before, after)
+    assert model_class.settings_in(after.tree, site) == EAGER and model_class.settings_in(before.tree, site) is None
+    again = after.with_files(model_class.compile_calls(after.tree, site))
+    assert again.text().count("@torch.compile") == 1 and model_class.settings_in(again.tree, site) == ""
+    recorded = after.with_files(model_class.capture(after.tree, site))
+    assert "@graphed(of=['forward'])\nclass Model" in recorded.text() and same_results(before, recorded)
+    other = found.model_copy(update={"detail": {**found.detail, "methods": ["generate"]}})
+    with pytest.raises(CannotRewrite, match="does not define generate itself"):
+        model_class.compile_calls(before.tree, other)
+
+
 @pytest.mark.parametrize("body", ["    pass\n", '    """What it is for."""\n\n    size = 16\n\n'])
 def test_a_class_without_its_own_init_gets_one_and_keeps_its_docstring(tmp_path: Path, body: str) -> None:
     before = target(tmp_path, f"\n\nclass Model(Base):\n{body}")
