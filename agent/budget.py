@@ -1,27 +1,39 @@
-"""The time budget of a run, divided so that no step uses the time that later steps need.
+"""The time budget of a run: it bounds the whole command, and no step uses the time that later steps need.
 
-Without that, a change of a few per cent, which takes up to 30 restarts to prove, would cost the run torch.compile. The
-budget is checked before an attempt and after an undecided look; nothing but an endless compilation is interrupted.
+It is checked before an attempt and after an undecided look, with time kept back for the final measurement. What runs
+all the same when the time is over is ended as Ctrl-C would end it, and what is proven until then is handed over.
 """
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 from tools.judging.worker import CHECK_TIMEOUT_S
 
 LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one change
 LOOK_S = 300.0  # the most for it however much remains: with compilations of half a minute, a look takes ten minutes
 ATTEMPT_RESTARTS = 12  # cost of a change that is decided at the first look, with its check
-CHECK_SHARE = 1 / 2  # of the whole budget: the longest wait for one build that compiles
-LEAST_CHECK_S = 400.0  # max-autotune of 8 layers: 333 s on an H200 (evals/results/evidence/h200/20261125-134700.md)
+FINAL_RESTARTS = 12  # cost of the final measurement: six restarts of three workers, and what goes before them
+WAIT_SHARE = 1 / 5  # of the whole budget: the longest wait for one build that compiles, or for one start
 
 
-def longest_check_s(minutes: float | None) -> float:
-    """The longest wait, in seconds, for one build that compiles: plain torch.compile, or a change in its check."""
-    wanted = CHECK_TIMEOUT_S if minutes is None else CHECK_SHARE * 60 * minutes
-    return max(LEAST_CHECK_S, min(CHECK_TIMEOUT_S, wanted))
+class TimeIsUp(KeyboardInterrupt):
+    """The budget is: whatever runs is ended as Ctrl-C would end it."""
+
+
+def _time_is_up(signal_number: int, frame: FrameType | None) -> None:
+    raise TimeIsUp
+
+
+def longest_wait_s(minutes: float | None, most_s: float = CHECK_TIMEOUT_S) -> float:
+    """The longest single wait, in seconds, for plain torch.compile, a change in its check, a start of the entry."""
+    return most_s if minutes is None else min(most_s, WAIT_SHARE * 60 * minutes)
 
 
 @dataclass
@@ -31,11 +43,43 @@ class Budget:
     deadline: float | None = None
     restart_s: float = 0.0  # of one restart of the original against itself
     reserved_s: float = 0.0
+    kept_back_s: float = 0.0  # for the final measurement
 
     @classmethod
-    def left(cls, minutes: float | None, spent_s: float) -> Budget:
-        """What remains of a budget in minutes after earlier commands spent `spent_s` on the same run."""
-        return cls(None if minutes is None else time.monotonic() + 60 * minutes - spent_s)
+    def left(cls, minutes: float | None, spent_s: float, begun: float | None = None) -> Budget:
+        """What remains of a budget in minutes after earlier commands spent `spent_s` on the same run; this one began
+        at `begun`, or now.
+        """
+        begun = time.monotonic() if begun is None else begun
+        return cls(None if minutes is None else begun + 60 * minutes - spent_s)
+
+    def know(self, restart_s: float) -> None:
+        """How long a restart takes here, and so the final measurement."""
+        self.restart_s, self.kept_back_s = restart_s, FINAL_RESTARTS * restart_s
+
+    def finish(self) -> None:
+        """From now on nothing is kept back."""
+        self.reserved_s = self.kept_back_s = 0.0
+
+    @contextmanager
+    def enforced(self) -> Iterator[None]:
+        """Raises: TimeIsUp in the main thread, when it is."""
+        main = threading.main_thread()
+        if self.deadline is None or threading.current_thread() is not main or main.ident is None:
+            yield
+            return
+        # a signal, because it ends whatever is waited for; SIGINT is ignored in what a shell runs in the background
+        before = signal.signal(signal.SIGUSR1, _time_is_up)
+        left_s = max(0.0, self.deadline - time.monotonic())
+        timer = threading.Timer(left_s, signal.pthread_kill, (main.ident, signal.SIGUSR1))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+            signal.signal(signal.SIGUSR1, before)
 
     def reserve(self, attempts: int) -> None:
         """Reserve the time for this number of attempts in later steps."""
@@ -53,4 +97,4 @@ class Budget:
         return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / LOOK_SHARE)
 
     def _less_than(self, seconds: float) -> bool:
-        return self.deadline is not None and time.monotonic() + seconds > self.deadline
+        return self.deadline is not None and time.monotonic() + seconds + self.kept_back_s > self.deadline

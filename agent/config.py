@@ -128,7 +128,7 @@ class RunConfig(BaseModel):
     """Time one start of the entry may take before it is ended, in seconds."""
 
     budget_minutes: PositiveFloat | None = None
-    """Time to look for changes; when it is used up, what was proven is measured as a whole, and the run ends."""
+    """Time for the whole run, from its start to its report; None is no limit."""
 
     memory_gib: PositiveFloat | None = None
     """Memory one worker and all it starts may use, in GiB; None is four fifths of the machine's."""

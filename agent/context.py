@@ -43,7 +43,7 @@ class RunContext:
     def use(self, known: SessionStart) -> None:
         """Use what was measured at the start of this run."""
         self.referee.use_noise(known.aa)
-        self.budget.restart_s = known.aa.wall_s / max(1, len(known.aa.log_ratios))
+        self.budget.know(known.aa.wall_s / max(1, len(known.aa.log_ratios)))
         self.referee.own_tests = known.own_tests
 
 

@@ -10,6 +10,7 @@
         ├── RunOutdated            54   it was made by a version with another format of runs
         ├── RunExists              55   a run of that name is already there
         ├── NothingWasKept         57   that run kept nothing to judge again   (agent/past_run.py)
+        ├── BudgetTooShort         59   its time was over before anything could be judged
         ├── PackUnusable           96   a folder is no skill pack, or its name is taken   (agent/skill_packs)
         ├── Declined               56   the person at the terminal said no
         ├── WrongUsage              2   the same status as argparse's, for what only we can check
@@ -58,6 +59,12 @@ class RunExists(AgentError):
     """A run of that name is already there."""
 
     exit_status = 55
+
+
+class BudgetTooShort(AgentError):
+    """The time of a run was over before the original was measured, so that nothing could be judged."""
+
+    exit_status = 59
 
 
 class Declined(AgentError):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sandbox.errors import SandboxUnavailable
 
 SETTINGS = "ratchet.toml"
+BUDGET_MINUTES = 15.0
 _OF_MODELS = ("model", "base_url", "reviewer", "skills", "tokens", "dollars", "price", "tool_calls")
 SETTINGS_KEYS = frozenset((*_OF_MODELS, "attempts", "budget_minutes", "memory_gib"))
 
@@ -38,6 +39,8 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
     if arguments.command in ("run", "mcp"):
         told = {**_defaults(arguments, told), **told}
         needed(arguments, ("base_url", "reviewer", "dollars", "price"), "--model", "model" in told)
+    if arguments.command in ("run", "revalidate"):  # what another agent drives takes as long as that likes
+        told.setdefault("budget_minutes", BUDGET_MINUTES)
     told.setdefault("runs_dir", runs_dir_for(arguments.target, Path.cwd()))
     try:
         return RunConfig(**told)

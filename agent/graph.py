@@ -28,7 +28,7 @@ from agent.step_names import STEPS
 from agent.steps import CLIMBING, STEP_NODES
 
 RECURSION_LIMIT = 10_000  # nodes per run; the actual limits are in the configuration
-THREAD = "run"
+_CONFIG: Any = {"configurable": {"thread_id": "run"}, "recursion_limit": RECURSION_LIMIT}
 _PRIMARY = 0xFF  # of SQLite's result codes: the rest says more (sqlite.org, "Result and Error Codes")
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -120,10 +120,16 @@ def walk(context: RunContext, checkpoint: Path) -> RunState:
 
     Raises: RunDamaged, RatchetError.
     """
-    config: Any = {"configurable": {"thread_id": THREAD}, "recursion_limit": RECURSION_LIMIT}
     with _checkpointer(checkpoint) as saver:
         graph = build(saver)
-        known = graph.get_state(config).values
+        known = graph.get_state(_CONFIG).values
         start: RunState | None = None if known else {"results": {}, "shadow": []}
-        result: RunState = graph.invoke(start, config, context=context, durability="sync")
+        result: RunState = graph.invoke(start, _CONFIG, context=context, durability="sync")
         return result
+
+
+def where_it_ended(checkpoint: Path) -> RunState:
+    """The state of a walk that was interrupted. Raises: RunDamaged."""
+    with _checkpointer(checkpoint) as saver:
+        known: RunState = build(saver).get_state(_CONFIG).values
+        return known

@@ -100,7 +100,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--threads": _value("N", "CPU threads and cores of a timed process (default: 1)", count),
     "--yes": _flag("where no sandbox works, run the code without one"),
     # the run
-    "--budget-minutes": _value("N", "time to look for changes, in minutes (default: no limit)", positive),
+    "--budget-minutes": _value("N", "time for all of it, in minutes (default: 15)", positive),
     "--steps": _value("NAMES", "steps to run, separated by commas (default: all)", names),
     "--attempts": _value("N", "most candidates to judge in one step (default: 12)", count),
     "--arch": _value("NAMES", "AMD GPUs that Triton kernels must compile for (default: this one)", names),

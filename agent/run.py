@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from agent import environment, past_run
-from agent.budget import Budget, longest_check_s
+from agent.budget import Budget, TimeIsUp, longest_wait_s
 from agent.builds import Builds
 from agent.config import RunConfig
 from agent.context import RunContext
-from agent.errors import AgentError
+from agent.errors import AgentError, BudgetTooShort
 from agent.proposals import Proposals
 from agent.proposers import InTurn, Platform, Proposer
 from agent.proposers.playbook import Playbook
@@ -39,6 +39,7 @@ from agent.repository.stack import Stack
 from agent.repository.target import check_size, find_entry, find_target, import_target, tree_hash
 from agent.running import Stoppable
 from agent.step_names import STEPS
+from agent.steps import summing_up
 from agent.steps.profile_baseline import compile_builds
 from sandbox import choose
 from sandbox.choose import Agree, Wanted
@@ -76,44 +77,54 @@ Joins = Callable[[RunContext, Proposer], Proposer]
 
 def start(config: RunConfig, progress: Progress, joins: Joins | None = None) -> int:
     """Walk the steps for a new run; returns the exit status (0 also when nothing was kept). Raises: RatchetError."""
+    begun = time.monotonic()
     config = settle(config, agree=lambda reasons: False)
     target = find_target(config.target)
     entry = find_entry(target, config.entry)
     folder = run_folder.create(config.model_copy(update={"target": target, "entry": entry}))
     with folder.locked():
-        return _walk(folder, progress, joins, resumed=False)
+        return _walk(folder, progress, joins, begun, resumed=False)
 
 
 def resume(run_dir: Path, progress: Progress, joins: Joins | None = None) -> int:
     """Continue the run in `run_dir`. Raises: RatchetError (RunInUse, RunDamaged, RunOutdated)."""
-    folder = RunFolder(run_dir)
+    folder, begun = RunFolder(run_dir), time.monotonic()
     with folder.locked():
         folder.read()
         if (run_dir / "report.json").exists():
             progress.emit(Note(f"run {folder.run_id} is finished; its report is {run_dir / 'report.md'}"))
             return 0
-        return _walk(folder, progress, joins, resumed=True)
+        return _walk(folder, progress, joins, begun, resumed=True)
 
 
-def _walk(folder: RunFolder, progress: Progress, joins: Joins | None, *, resumed: bool) -> int:
+def _walk(folder: RunFolder, progress: Progress, joins: Joins | None, begun: float, *, resumed: bool) -> int:
     from agent import graph
 
-    begun = time.monotonic()
-    config, path = folder.read().config, folder.path
+    run, path = folder.read(), folder.path
+    budget = Budget.left(run.config.budget_minutes, run.spent_s, begun)
     with (
         _scratch(path) as scratch,
         sandbox_for(
-            config, path / "sandbox", (scratch, path / "pristine"), lambda said: progress.emit(Note(said))
+            run.config, path / "sandbox", (scratch, path / "pristine"), lambda said: progress.emit(Note(said))
         ) as sandbox,
     ):
-        stoppable = Stoppable(sandbox)
+        stoppable, ctx = Stoppable(sandbox), None
         try:
-            ctx = _assemble(folder, scratch, stoppable, progress, resumed=resumed)
-            ctx.end_running = stoppable.stop_all
-            if joins is not None:
-                ctx.proposals.proposer = joins(ctx, ctx.proposals.proposer)
-            with contextlib.closing(ctx.referee), _handing_over(ctx):
-                state = graph.walk(ctx, path / "checkpoint.sqlite")
+            with budget.enforced():
+                ctx = _assemble(folder, scratch, stoppable, progress, budget, resumed=resumed)
+                ctx.end_running = stoppable.stop_all
+                if joins is not None:
+                    ctx.proposals.proposer = joins(ctx, ctx.proposals.proposer)
+                with contextlib.closing(ctx.referee), _handing_over(ctx):
+                    state = graph.walk(ctx, path / "checkpoint.sqlite")
+        except TimeIsUp:
+            if ctx is None or measurements.session_start(path) is None:
+                raise BudgetTooShort(
+                    f"The budget of {run.config.budget_minutes:g} minutes was over before the original was measured.",
+                    hint="Give more by --budget-minutes, or show less work in the entry.",
+                ) from None
+            ctx.records.follow()
+            state = summing_up.cut_short(graph.where_it_ended(path / "checkpoint.sqlite"), ctx)
         finally:
             try:
                 stoppable.stop_all()  # threads that compile end with their processes
@@ -129,6 +140,8 @@ def _handing_over(ctx: RunContext) -> Iterator[None]:
     """When Ctrl-C or a signal stops the run, write what is proven so far as a patch, not yet as a branch."""
     try:
         yield
+    except TimeIsUp:
+        raise
     except KeyboardInterrupt:
         if proven := len(ctx.stack.commits()):
             patch = export.write_patch(ctx.stack, ctx.run_dir)
@@ -191,8 +204,8 @@ def referee_for(config: RunConfig, pristine: Path, sandbox: Sandbox, scratch: Pa
         sandbox=sandbox,
         scratch=scratch,
         threads=config.threads,
-        start_timeout_s=config.time_limit_s,
-        check_timeout_s=longest_check_s(config.budget_minutes),
+        start_timeout_s=longest_wait_s(config.budget_minutes, config.time_limit_s),
+        check_timeout_s=longest_wait_s(config.budget_minutes),
         seed=config.seed,
         original=config.target,
         gpu=choose_gpu(config.gpu, os.environ),
@@ -200,7 +213,9 @@ def referee_for(config: RunConfig, pristine: Path, sandbox: Sandbox, scratch: Pa
     )
 
 
-def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Progress, *, resumed: bool) -> RunContext:
+def _assemble(
+    folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Progress, budget: Budget, *, resumed: bool
+) -> RunContext:
     run = folder.read()
     config, path = run.config, folder.path
     stack = _stack(folder, progress)
@@ -243,7 +258,7 @@ def _assemble(folder: RunFolder, scratch: Path, sandbox: Sandbox, progress: Prog
         records=records,
         builds=builds,
         proposals=proposals,
-        budget=Budget.left(config.budget_minutes, run.spent_s),
+        budget=budget,
     )
     if config.model is not None or config.replay is not None:
         from agent.llm.open_model import open_model

@@ -60,6 +60,7 @@ def _moved_to(ctx: RunContext) -> str | None:
 
 def _measure_whole(ctx: RunContext) -> None:
     """Fresh final comparisons: over eager, over the best plain torch.compile, and with default malloc."""
+    ctx.budget.finish()
     known = measurements.whole(ctx.run_dir)
     if not ctx.stack.commits():
         confirm_best(ctx)

@@ -6,6 +6,7 @@ from agent.context import RunContext
 from agent.owed import USED_UP, out_of_time
 from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
+from agent.step_names import STEPS
 from tools.profiler.ceilings import BOUNDED
 
 
@@ -53,6 +54,14 @@ def summary(state: RunState, ctx: RunContext, step: str) -> Update:
         why = state.get("no_more", "")
         return ended(step, "done", f"nothing more to try: {why}" if kept and why else why, kept, len(rows))
     return ended(step, "nothing", state.get("no_more", "nothing to try"))
+
+
+def cut_short(state: RunState, ctx: RunContext) -> RunState:
+    """What came of a walk that the budget ended, with the step it was in."""
+    results = dict(state.get("results", {}))
+    step = next((name for name in STEPS if name not in results), STEPS[-1])
+    update = finish(ctx, summary({**state, "no_more": USED_UP}, ctx, step))
+    return {**state, "results": {**results, **update["results"]}}
 
 
 def finish(ctx: RunContext, update: Update) -> Update:

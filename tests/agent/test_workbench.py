@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent import climb, run
-from agent.budget import longest_check_s
+from agent.budget import longest_wait_s
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.records import run_folder
@@ -81,7 +81,7 @@ def test_what_is_wrong_or_broken_or_no_change_is_told_and_not_timed(bench: Workb
 
 
 def test_the_budget_says_how_long_a_build_that_compiles_itself_is_waited_for(ctx: RunContext) -> None:
-    assert ctx.referee.setting.check_timeout_s == longest_check_s(MINUTES)
+    assert ctx.referee.setting.check_timeout_s == longest_wait_s(MINUTES)
 
 
 def test_the_tree_of_a_draft_goes_when_the_next_one_is_made(bench: Workbench, ctx: RunContext) -> None:

@@ -1,0 +1,84 @@
+"""The budget bounds the whole command, and what is proven when it is used up is handed over."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.budget import FINAL_RESTARTS, LOOK_S, LOOK_SHARE, Budget, TimeIsUp, longest_wait_s
+from tests.agent.synthetic_clock import IS_UP
+from tests.agent.whole_runs import COPIES, TWO_BRANCHES, Ran, agent
+from tests.files import write_files
+
+MINUTES = ("--budget-minutes", "10")
+
+
+def ran_until(purpose: str, tmp_path: Path) -> Ran:
+    """A run whose time is over when this comparison begins."""
+    target = write_files(tmp_path / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
+    steps = "profile_baseline,audit_compute,fuse_projections,compose_stack"
+    return agent(target, tmp_path / "runs", *MINUTES, "--steps", steps, **{IS_UP: purpose})
+
+
+@pytest.mark.parametrize(("purpose", "step"), [("fuse_projections-1", "fuse_projections"), ("whole", "compose_stack")])
+def test_what_is_proven_when_the_time_is_over_is_handed_over(purpose: str, step: str, tmp_path: Path) -> None:
+    ran = ran_until(purpose, tmp_path)
+    assert ran.status == 0, ran.message
+    assert ran.report.kept and ran.report.result is not None and ran.report.speedup is None
+    assert next(each.reason for each in ran.report.steps if each.name == step) == "the time budget was used up"
+    assert any("The time budget was used up" in note for note in ran.report.notes)
+
+
+def test_a_budget_that_is_over_before_anything_is_judged_is_told_with_what_to_do(tmp_path: Path) -> None:
+    ran = ran_until("aa", tmp_path)
+    assert ran.status == 59 and "budget of 10 minutes was over before the original was measured" in ran.message
+    assert "--budget-minutes" in ran.message
+
+
+def test_its_end_interrupts_whatever_is_waited_for() -> None:
+    with pytest.raises(TimeIsUp), Budget(time.monotonic() + 0.05).enforced():
+        time.sleep(60.0)
+    with Budget(time.monotonic() + 0.05).enforced():
+        pass
+    time.sleep(0.1)  # it is not told any more
+
+
+def test_it_is_used_up_when_all_of_it_is_earlier_commands_included() -> None:
+    unlimited, limited = Budget(restart_s=1e6), Budget(time.monotonic() + 1000.0, restart_s=10.0)
+    for budget in (unlimited, limited):
+        budget.reserve(1000)
+    assert not unlimited.used_up() and not unlimited.hurried() and not limited.used_up()
+    assert not Budget.left(10.0, spent_s=500.0).used_up() and Budget.left(10.0, spent_s=601.0).used_up()
+    assert not Budget.left(None, spent_s=1e9).used_up()
+
+
+def test_what_is_reserved_for_later_steps_is_not_spent_on_more_attempts_or_looks() -> None:
+    budget = Budget(time.monotonic() + 1000.0, restart_s=10.0)
+    budget.reserve(7)
+    assert not budget.hurried() and not budget.too_dear(150.0) and budget.too_dear(170.0)
+    budget.reserve(8)
+    assert budget.hurried()
+
+
+def test_one_more_look_at_one_change_may_not_take_much_of_what_is_left() -> None:
+    budget = Budget(time.monotonic() + 600.0, restart_s=10.0)
+    assert not budget.too_dear(LOOK_SHARE * 600.0 - 10.0) and budget.too_dear(LOOK_SHARE * 600.0 + 10.0)
+    assert not Budget().too_dear(LOOK_S) and Budget().too_dear(LOOK_S + 1.0), "however much is left"
+
+
+def test_time_is_kept_back_for_the_final_measurement_until_that_begins() -> None:
+    budget = Budget(time.monotonic() + 100.0)
+    assert not budget.used_up()
+    budget.know(restart_s=101.0 / FINAL_RESTARTS)
+    assert budget.used_up() and budget.too_dear(1.0)
+    budget.finish()
+    assert not budget.used_up() and not budget.too_dear(1.0)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "most_s", "seconds"), [(None, 1200.0, 1200.0), (10, 1200.0, 120.0), (60, 90.0, 90.0)]
+)
+def test_no_single_wait_takes_more_than_a_fifth(minutes: float | None, most_s: float, seconds: float) -> None:
+    assert longest_wait_s(minutes, most_s) == seconds
