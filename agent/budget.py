@@ -16,6 +16,7 @@ from types import FrameType
 
 from tools.judging.worker import CHECK_TIMEOUT_S
 
+USED_UP = "the time budget was used up"
 LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one change
 LOOK_S = 300.0  # the most for it however much remains: with compilations of half a minute, a look takes ten minutes
 ATTEMPT_RESTARTS = 12  # cost of a change that is decided at the first look, with its check

@@ -6,13 +6,13 @@ node that runs again after a kill finds what it did before.
 
 from __future__ import annotations
 
-from agent import owed, waiting
+from agent import schedule
+from agent.budget import USED_UP
 from agent.context import RunContext
 from agent.records import measurements
 from agent.records.attempts import Attempt
 from agent.reporting.progress import CandidateProposed, Note, StackGrew, VerdictReached
 from agent.state import RunState, Update
-from agent.step_names import STEPS
 from tools.judging.correctness import Finding
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
@@ -22,45 +22,34 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     """The next candidate that has not been tried on this top of the stack, or why there is none."""
     step = state["step"]
     ctx.ended_steps = {name: result["reason"] for name, result in state.get("results", {}).items()}
-    owes = owed.owes_a_try(ctx, step)
-    if ctx.budget.used_up() and not owes:
-        return {"attempt": "", "no_more": owed.USED_UP}
+    if ctx.budget.used_up():
+        return {"attempt": "", "no_more": USED_UP}
     tried = [row for row in ctx.ledger.rows if row.step == step and row.role != "leave_one_out"]
-    if len(tried) >= ctx.config.attempts and not owes:
+    if len(tried) >= ctx.config.attempts:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
     name = f"{step}-{len(tried) + 1}"
-    left_over, may_hurry = _left_over(ctx, name), bool(tried) and not owes
-    if left_over or may_hurry:
-        _reserve(ctx, step)
-    if left_over:
+    ctx.budget.reserve(ctx.proposals.expecting(schedule.to_come(state, step, ctx.config.steps)))
+    if left_over := _left_over(ctx, name):
         return {"attempt": _begin(ctx, left_over)}
-    hurried = may_hurry and ctx.budget.hurried()  # before anybody is asked who takes time or money
-    offer = waiting.offer(ctx, step, only_checked=hurried)
-    if hurried and not offer.candidates and ctx.proposals.expecting([step]):
+    # before anybody is asked who takes time or money
+    if tried and ctx.budget.hurried() and ctx.proposals.expecting([step]):
         return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
-    if offer.candidates and not may_hurry:
-        _reserve(ctx, step)
+    candidates, reason = ctx.proposals.propose(step)
     # in any step: a second try of the same on the same would only be a second chance for chance
-    base = ctx.records.base(offer.below)
-    new = [candidate for candidate in offer.candidates if candidate.digest not in ctx.ledger.judged_on(base)]
+    base = ctx.stack.top
+    new = [candidate for candidate in candidates if candidate.digest not in ctx.ledger.judged_on(base)]
     if not new:
-        return {"attempt": "", "no_more": offer.reason or "nothing is left to try"}
-    return {"attempt": _begin(ctx, Attempt(id=name, candidate=new[0], base=base, below=offer.below))}
+        return {"attempt": "", "no_more": reason or "nothing is left to try"}
+    return {"attempt": _begin(ctx, Attempt(id=name, candidate=new[0], base=base))}
 
 
 def _left_over(ctx: RunContext, name: str) -> Attempt | None:
-    """The next attempt, where an earlier command came no further with it than to save it: it may have cost money."""
-    if not ctx.attempts.has(name) or ctx.attempts.verdict(name) is not None:
+    """The next attempt, where it was saved and has not been decided on: by an earlier command, or with the baseline."""
+    if not ctx.attempts.has(name):
         return None
     attempt = ctx.attempts.load(name)
     fits = attempt.base == ctx.records.base(attempt.below)
     return attempt if fits and attempt.candidate.digest not in ctx.ledger.judged_on(attempt.base) else None
-
-
-def _reserve(ctx: RunContext, step: str) -> None:
-    """Time for the steps after it that have something to try."""
-    to_come = [name for name in STEPS[STEPS.index(step) + 1 :] if name in ctx.config.steps]
-    ctx.budget.reserve(ctx.proposals.expecting(to_come))
 
 
 def _begin(ctx: RunContext, attempt: Attempt) -> str:
@@ -92,10 +81,9 @@ def verify(state: RunState, ctx: RunContext) -> Update:
     finding = Finding("broken", faults) if faults else ctx.builds.checked(attempt).finding
     if kernels.evidence():
         finding.evidence["kernels"] = kernels.evidence()
-    candidate = attempt.candidate
-    if finding.verdict is None and not waiting.may_wait(ctx, candidate.step, candidate.timed_with):
+    if finding.verdict is None:
         return {"verdict": ""}
-    verdict = finding.as_verdict(f"what it saves is timed with the change of {candidate.timed_with} that is made on it")
+    verdict = finding.as_verdict()
     ctx.attempts.save_verdict(attempt.id, verdict)
     return {"verdict": verdict.name}
 
@@ -119,7 +107,7 @@ def decide(state: RunState, ctx: RunContext) -> Update:
     assert verdict is not None, "every way to this node leaves a verdict"
     stack = [*ctx.ledger.stacked(), *attempt.below, attempt.id] if verdict.name == "kept" else None
     ctx.records.add(attempt, verdict, stack)
-    if verdict.name not in ("kept", "right"):
+    if verdict.name != "kept":
         ctx.builds.forget_cache(attempt)
         ctx.builds.forget(attempt)
     ctx.progress.emit(
@@ -147,20 +135,15 @@ def commit(state: RunState, ctx: RunContext) -> Update:
 
 
 def diagnose(state: RunState, ctx: RunContext) -> Update:
-    """What a candidate that was not kept is still good for: to wait, to enable, or to be tried on enablers."""
+    """What a candidate that was not kept is still good for: to enable, or to be tried on enablers."""
     attempt = ctx.attempts.load(state["attempt"])
     shadow = list(state.get("shadow", []))
     verdict = state["verdict"]
-    if verdict == "right":
-        ctx.builds.adopt(attempt, ctx.records.base((*attempt.below, attempt.id)))
-        return {"attempt": ""}
-    if given_up := waiting.given_up_with(ctx, attempt):
-        ctx.progress.emit(Note(f"given up with it: {'; '.join(given_up)}"))
     if verdict == "neutral" and attempt.candidate.enables:
         ctx.progress.emit(Note(f"kept in reserve: {attempt.candidate.title} (it enables {attempt.candidate.enables})"))
         return {"attempt": "", "shadow": [*shadow, attempt.id]}
     usable = verdict in ("neutral", "slower", "broken") and shadow and not attempt.below
-    if usable and not attempt.candidate.timed_with and not ctx.budget.used_up():
+    if usable and not ctx.budget.used_up():
         candidate = attempt.candidate.model_copy(update={"role": "on_enablers"})
         name = f"{attempt.id}-on-enablers"
         again = Attempt(id=name, candidate=candidate, base=attempt.base, below=tuple(shadow))

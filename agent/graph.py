@@ -21,9 +21,10 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 
 from agent import climb as climbing
+from agent import schedule
 from agent.context import RunContext
 from agent.errors import RunDamaged
-from agent.state import RunState, Update, following
+from agent.state import RunState, Update
 from agent.step_names import STEPS
 from agent.steps import CLIMBING, STEP_NODES
 
@@ -74,7 +75,7 @@ def _after_step(state: RunState) -> str:
         return "climb"
     if state.get("goto"):
         return state["goto"]
-    return following(state["step"]) or END
+    return schedule.following(state) or END
 
 
 def _after_climb(state: RunState) -> str:
@@ -90,8 +91,8 @@ def build(checkpointer: Any = None) -> Any:
     graph.add_edge(START, STEPS[0])
     for name in STEPS:
         ways = ["climb"] if name in CLIMBING else []
-        ways += list(CLIMBING[:-1]) if name == STEPS[-1] else []  # the bottleneck moved
-        graph.add_conditional_edges(name, _after_step, [*ways, following(name) or END])
+        ways += [*CLIMBING[:-1], END] if name == STEPS[-1] else schedule.ways(name)  # back where the bottleneck moved
+        graph.add_conditional_edges(name, _after_step, ways)
     graph.add_conditional_edges("climb", _after_climb, list(CLIMBING))
     return graph.compile(checkpointer=checkpointer)
 

@@ -7,7 +7,6 @@ stack has passed the same correctness check as any candidate.
 from __future__ import annotations
 
 from agent.context import RunContext
-from agent.owed import behind_one_line
 from agent.records import measurements
 from agent.records.attempts import Attempt, leave_out_id
 from agent.records.ledger import LedgerRow
@@ -26,9 +25,7 @@ STEP = "compose_stack"
 def weigh(ctx: RunContext) -> None:
     """Try every commit once, the smallest gain first; each drop makes a new version of the stack.
 
-    The last commit is skipped if it was timed by itself: its gain was measured over exactly this smaller stack. A
-    commit that was never timed by itself is weighed even without time left if the stack is slower than plain
-    torch.compile.
+    The last commit is skipped if it was timed by itself: its gain was measured over exactly this smaller stack.
     """
     commits = ctx.stack.commits()
     if not _row(ctx, commits[-1]).below:
@@ -36,9 +33,8 @@ def weigh(ctx: RunContext) -> None:
     for commit in sorted(commits, key=lambda commit: _gain(_row(ctx, commit))):
         if len(ctx.stack.commits()) < 2:
             return
-        owed = _row(ctx, commit).verdict == "right" and behind_one_line(ctx)
-        if ctx.budget.used_up() and not owed:
-            continue
+        if ctx.budget.used_up():
+            return
         attempt_id = leave_out_id(commit.attempt_id)
         if ctx.ledger.find(attempt_id) is None:
             _weigh_one(ctx, commit, attempt_id)

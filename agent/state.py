@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from agent.step_names import STEPS, StepStatus
+from agent.step_names import StepStatus
 
 
 class StepResult(TypedDict):
@@ -34,7 +34,7 @@ class RunState(TypedDict, total=False):
     verdict: str
     shadow: list[str]  # attempts on the shadow stack: correct, no gain by themselves, enabling others
     no_more: str  # why the climb of this step ended
-    goto: str  # the step compose_stack sends the run back to, "" otherwise
+    goto: str  # the step that comes next out of turn, "" otherwise
     returned: bool  # whether it has done so; once is enough
 
 
@@ -51,9 +51,3 @@ def ended(step: str, status: StepStatus, reason: str = "", kept: int = 0, attemp
 def climb(step: str) -> Update:
     """Ask for candidates of this step and judge them."""
     return {"step": step, "climbing": True, "goto": "", "attempt": "", "verdict": "", "no_more": ""}
-
-
-def following(step: str) -> str | None:
-    """The step after this one; None after the last."""
-    position = STEPS.index(step) + 1
-    return STEPS[position] if position < len(STEPS) else None

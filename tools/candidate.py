@@ -45,11 +45,10 @@ class Key(NamedTuple):
         return " ".join(filter(None, self))
 
 
-Role = Literal["first", "on_enablers", "with_waiting", "again", "leave_one_out", "whole"]
+Role = Literal["first", "on_enablers", "again", "leave_one_out", "whole"]
 _SHOWN: dict[Role, str] = {
     "first": "%s",
     "on_enablers": "%s, on the enablers before it",
-    "with_waiting": "%s, with what waits for it",
     "again": "%s, on the whole stack",
     "leave_one_out": "Leave out: %s",
     "whole": "%s",
@@ -85,8 +84,6 @@ class Candidate(BaseModel):
     """Expected speedup of a whole call, such as 1.08; compared with the measured one, never used to decide."""
     enables: str = ""
     """What a change that gains nothing by itself makes possible; empty when nothing."""
-    timed_with: str = ""
-    """The step with whose change it is timed, because by itself it would not show what it saves there; else empty."""
     objection: str = ""
     """Why a reviewer rejected it before it was judged; empty when none did."""
     tokens: int = 0

@@ -11,6 +11,7 @@ from functools import partial
 
 from pydantic import BaseModel
 
+from agent.budget import USED_UP
 from agent.config import address
 from agent.context import RunContext
 from agent.llm import (
@@ -30,7 +31,6 @@ from agent.llm.opinions import Reviewer, ask_for
 from agent.llm.prompt import opening
 from agent.llm.recording import RecordedTurns
 from agent.llm.text_calls import InText
-from agent.owed import USED_UP
 from agent.proposers.model import Model
 from agent.reporting.progress import Answering, Note
 from agent.reporting.wording import count

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from pydantic import Field, ValidationError
 
 from agent import run
+from agent.budget import USED_UP
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.errors import AgentError, WrongUsage
 from agent.llm.prompt import rules, task
 from agent.outside.desk import ADDRESS_FILE, Desk, HungUp
-from agent.owed import USED_UP
 from agent.proposers import InTurn, Proposer
 from agent.proposers.outside import OFFERED, OutsideAgent
 from agent.reporting.progress import Note, Progress

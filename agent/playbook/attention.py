@@ -6,19 +6,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import (
-    PUT_OFF,
-    Answer,
-    Drafts,
-    gain_without,
-    key_of,
-    percent,
-    places,
-    put_off,
-    timed_with_compile,
-)
+from agent.playbook.drafts import Answer, Drafts, gain_without, percent, places
 from agent.proposers import ProposalRequest
-from tools.candidate import Candidate, Site
+from tools.candidate import Site
 from tools.rewrite import CannotRewrite, attention, route_attention
 
 STEP = "swap_attention"
@@ -31,13 +21,9 @@ _HOW = {
 
 
 def propose(request: ProposalRequest) -> Answer:
-    drafts, timed_with = Drafts(request, STEP), timed_with_compile(request, STEP)
+    drafts = Drafts(request, STEP)
     for site in attention.find(request.observation):
-        variants = _variants(drafts, site)
-        if timed_with:  # the likeliest one that works: it is not timed by itself
-            failed = [v for v in variants if drafts.was_tried(key_of("attention", site, v), "wrong", "broken")]
-            variants = [variant for variant in variants if variant not in failed][:1]
-        for variant in variants:
+        for variant in _variants(drafts, site):
             how = f", {_HOW[variant]}" if _HOW[variant] else ""
             drafts.add(
                 site,
@@ -49,24 +35,7 @@ def propose(request: ProposalRequest) -> Answer:
                 partial(attention.rewrite, request.tree, site, variant),
                 variant=variant,
                 gain=gain_without(site.share, 0.5),
-                timed_with=timed_with,
             )
-    fused = any(record.fused for record in request.observation.attention)
-    if fused and put_off(request, STEP):
-        return drafts.answer(PUT_OFF)
-    _routed(drafts)
-    return drafts.answer("all attention seen is fused already" if fused else "no attention was seen")
-
-
-def routed(request: ProposalRequest) -> list[Candidate]:
-    """What of it is put off where torch.compile pays."""
-    drafts = Drafts(request, STEP)
-    _routed(drafts)
-    return drafts.finished()
-
-
-def _routed(drafts: Drafts) -> None:
-    request = drafts.request
     for site in route_attention.find(request.observation) if request.platform.device == "cuda" else ():
         if (site.share or 0.0) >= ROUTED_SHARE:
             drafts.add(
@@ -79,6 +48,8 @@ def _routed(drafts: Drafts) -> None:
                 at_stake=site.share or 0.0,
                 variant=drafts.code(site),
             )
+    fused = any(record.fused for record in request.observation.attention)
+    return drafts.answer("all attention seen is fused already" if fused else "no attention was seen")
 
 
 def _variants(drafts: Drafts, site: Site) -> list[str]:

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import (
-    PUT_OFF,
-    Answer,
-    Drafts,
-    gain_without,
-    key_of,
-    listed,
-    percent,
-    places,
-    put_off,
-    timed_with_compile,
-)
+from agent.playbook.drafts import Answer, Drafts, gain_without, key_of, listed, percent, places
 from agent.proposers import ProposalRequest
-from tools.candidate import Candidate, Site
+from tools.candidate import Site
 from tools.rewrite import CannotRewrite, copies, decisions, hoist, loops, padding, remember, repeat_kv, zeros
 
 STEP = "audit_compute"
-SMALL = 0.1  # of a call
 # one of several may have spoilt the others; what was refused, or gained nothing, is no better in pieces
 _WORTH_SPLITTING = ("wrong", "broken", "slower")
 
@@ -51,32 +39,12 @@ def propose(request: ProposalRequest) -> Answer:
             partial(padding.rewrite, request.tree, site),
             gain=gain_without(site.share),
         )
-    waits = put_off(request, STEP)
     for site in remember.find(request.observation):
-        if not (waits and _is_small(site)):
-            _remember(drafts, site)
+        _remember(drafts, site)
     for site in hoist.find(request.observation):
         _hoist(drafts, site)
-    seen = any(finder.find(request.observation) for finder in (repeat_kv, copies, zeros, remember))
-    if seen and waits:
-        return drafts.answer(PUT_OFF)
     _copied(drafts)
     return drafts.answer("no copied heads, no needless copies and nothing that each call computes again were seen")
-
-
-def late(request: ProposalRequest) -> list[Candidate]:
-    """What of it is put off where torch.compile pays."""
-    drafts = Drafts(request, STEP)
-    for site in remember.find(request.observation):
-        if _is_small(site):
-            _remember(drafts, site)
-    _copied(drafts)
-    return drafts.finished()
-
-
-def _is_small(site: Site) -> bool:
-    """A few kernels, which torch.compile merges or a recording hides: `remembered` within them would cost more."""
-    return (site.share or 0.0) < SMALL
 
 
 def _copied(drafts: Drafts) -> None:
@@ -135,7 +103,6 @@ def _decide_once(drafts: Drafts, site: Site) -> None:
         partial(decisions.rewrite, tree, site),
         variant=",".join(outputs),
         gain=gain_without(site.share),
-        timed_with=timed_with_compile(drafts.request, STEP),
     )
 
 
@@ -173,7 +140,7 @@ def _hoist(drafts: Drafts, site: Site) -> None:
         f"{places(site)} builds {listed(names)} on every call from shapes, dtypes and numbers alone "
         f"({percent(site.share)}). They are built once for each such key and kept."
     )
-    together, timed_with = ",".join(names), timed_with_compile(drafts.request, STEP)
+    together = ",".join(names)
     drafts.add(
         site,
         "hoist",
@@ -182,7 +149,6 @@ def _hoist(drafts: Drafts, site: Site) -> None:
         partial(hoist.rewrite, tree, site),
         variant=together,
         gain=gain_without(site.share),
-        timed_with=timed_with,
     )
     if len(names) > 1 and drafts.was_tried(key_of("hoist", site, together), *_WORTH_SPLITTING):
         for name in dict.fromkeys(names):
@@ -194,5 +160,4 @@ def _hoist(drafts: Drafts, site: Site) -> None:
                 rationale,
                 partial(hoist.rewrite, tree, single),
                 variant=name,
-                timed_with=timed_with,
             )

@@ -1,6 +1,4 @@
-"""Compose: what was right but did nothing alone is tried again on the final stack, alone and together; and what was
-put off until after torch.compile, at last.
-"""
+"""Compose: what was right but did nothing alone is tried again on the final stack, alone and together."""
 
 from __future__ import annotations
 
@@ -8,15 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from agent.playbook import attention, audit, gemm, kernels
 from agent.playbook import projections as fusing
-from agent.playbook.drafts import Answer, Drafts, put_off
+from agent.playbook.drafts import Answer, Drafts
 from agent.proposers import ProposalRequest
 from tools.candidate import Candidate, Key
 from tools.rewrite import projections
 
 STEP = "compose_stack"
-RETRIED = ("right", "neutral", "slower", "broken")  # verdicts of what may gain on another stack
+RETRIED = ("neutral", "slower", "broken")  # verdicts of what may gain on another stack
 Step = Callable[[ProposalRequest], Answer]
 
 
@@ -37,35 +34,13 @@ def propose(request: ProposalRequest, steps: Sequence[Step]) -> Answer:
                 continue  # once is enough
             if candidate.key in retried and not drafts.was_tried(candidate.key, role="again"):
                 drafts.candidates.append(again(candidate))
-    late = _late(drafts)
-    drafts.candidates += map(again, late)
-    retried |= {candidate.key for candidate in late}
     _together(drafts, retried)
     return drafts.answer("everything that was tried is in the stack, or was wrong")
 
 
-def _late(drafts: Drafts) -> list[Candidate]:
-    """What steps of this run left for after torch.compile, and was not tried since."""
-    request = drafts.request
-    fresh = replace(request, attempts=(), tune=None)
-    known = {*(a.key for a in request.attempts), *(c.key for c in drafts.candidates)}
-    # what leaves compiled code as it is comes first, since it is soon tried; Triton kernels, between which less is
-    # merged and all is compiled again, come last
-    ways: dict[str, Callable[[], list[Candidate]]] = {
-        fusing.STEP: lambda: fusing.layers(fresh),
-        gemm.STEP: lambda: gemm.propose(fresh)[0],
-        attention.STEP: lambda: attention.routed(fresh),
-        audit.STEP: lambda: audit.late(fresh),
-        kernels.STEP: lambda: kernels.propose(replace(fresh, tune=request.tune))[0],
-    }
-    steps = [step for step in ways if step in request.steps and put_off(replace(request, step=step), step)]
-    found = [candidate for step in steps for candidate in ways[step]()]
-    return [candidate for candidate in found if candidate.key not in known]
-
-
 def again(candidate: Candidate) -> Candidate:
     """The candidate as the last step tries it on the whole stack, timed by itself."""
-    return candidate.model_copy(update={"step": STEP, "role": "again", "timed_with": ""})
+    return candidate.model_copy(update={"step": STEP, "role": "again"})
 
 
 def _together(drafts: Drafts, retried: set[Key]) -> None:

@@ -16,7 +16,6 @@ from tools.rewrite.reading.source import one_edit
 
 Answer = tuple[list[Candidate], str]
 MOST_CODE = 60  # characters of a line that is quoted
-LAUNCHED = ("cuda",)  # devices on which a call of many small kernels waits for Python to launch them
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,6 @@ class Drafts:
         variant: str = "",
         gain: float | None = None,
         enables: str = "",
-        timed_with: str = "",
         at_stake: float = 1.0,
     ) -> None:
         """A candidate from what `rewrite()` returns; its `CannotRewrite` becomes a reason.
@@ -80,7 +78,6 @@ class Drafts:
             key=key,
             predicted_gain=gain,
             enables=enables,
-            timed_with=timed_with,
         )
         if at_stake < self.request.floor / 2:
             self.small.append(Small(made, at_stake, rewrite))
@@ -157,23 +154,6 @@ def _with_runtime(changed: dict[str, str]) -> dict[str, str]:
     """With what a changed copy of a library module needs to come into its place."""
     needed = [overlay.runtime(path) for path in changed]
     return {**{path: text for files in needed for path, text in files.items()}, **changed}
-
-
-def put_off(request: ProposalRequest, step: str) -> bool:
-    """Whether what torch.compile merges or hides is not timed by this step: `compose_stack` tries it on what is left.
-
-    On a GPU, where plain torch.compile pays: a call that waits for Python shows nothing of what a kernel less saves.
-    """
-    return request.step == step and request.compile_pays and request.platform.device in LAUNCHED
-
-
-def timed_with_compile(request: ProposalRequest, step: str) -> str:
-    """The step with whose change such a one of this step is timed; empty where that was tried, or nothing waits."""
-    tried = any(a.step == "compile_model" for a in request.attempts)
-    return "compile_model" if put_off(request, step) and not tried else ""
-
-
-PUT_OFF = "plain torch.compile pays here: what it merges or hides by itself is tried on what it leaves"
 
 
 def gain_without(share: float | None, part: float = 1.0) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import PUT_OFF, Answer, Drafts, put_off
+from agent.playbook.drafts import Answer, Drafts
 from agent.proposers import ProposalRequest
 from tools.rewrite import model_class, ops_package
 
@@ -43,7 +43,6 @@ def propose(request: ProposalRequest) -> Answer:
     if request.platform.device == "cpu":
         return [], "a CPU has one library for matrix products and convolutions"
     drafts = Drafts(request, STEP)
-    late = put_off(request, STEP)  # what a kernel less saves shows best where calls are recorded
     for site in model_class.find(request.observation):
         if (share := model_class.convolution_share(request.observation)) > CONVOLUTION_SHARE:
             library = "MIOpen" if request.platform.rocm else "cuDNN"
@@ -56,7 +55,7 @@ def propose(request: ProposalRequest) -> Answer:
                 partial(model_class.call_in_init, request.tree, site, ops_package.CONV_FIND),
                 at_stake=share,
             )
-        for rewriter, asset, arguments, title, why in _PRODUCTS if request.platform.rocm and not late else ():
+        for rewriter, asset, arguments, title, why in _PRODUCTS if request.platform.rocm else ():
             rewrite = partial(model_class.call_in_init, request.tree, site, asset, arguments)
             drafts.add(site, rewriter, title, why, rewrite)
-    return drafts.answer(PUT_OFF if late else "nothing here has a choice of kernels that was not tried")
+    return drafts.answer("nothing here has a choice of kernels that was not tried")

@@ -1,7 +1,4 @@
-"""Write kernels: Triton kernels from templates for norms, gates, rotary embeddings and the top of a softmax.
-
-Where torch.compile pays, not before it has merged what it can: it would merge around one of our kernels, not into it.
-"""
+"""Write kernels: Triton kernels from templates for norms, gates, rotary embeddings and the top of a softmax."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import PurePosixPath
 
-from agent.playbook.drafts import PUT_OFF, Answer, Drafts, gain_without, percent, places, put_off
+from agent.playbook.drafts import Answer, Drafts, gain_without, percent, places
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import fused_kernels, kernels, launches
@@ -34,8 +31,6 @@ def _layer(site: Site) -> str:
 def propose(request: ProposalRequest) -> Answer:
     if not request.platform.triton:
         return [], "Triton cannot run on this device, so no kernel of it could be proven"
-    if put_off(request, STEP):
-        return [], PUT_OFF
     drafts = Drafts(request, STEP)
     found = [(kernels, site) for site in kernels.find(request.observation)]
     found += [(fused_kernels, site) for site in fused_kernels.find(request.observation)]

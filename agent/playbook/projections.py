@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.playbook.drafts import (
-    PUT_OFF,
-    Answer,
-    Drafts,
-    gain_without,
-    key_of,
-    listed,
-    percent,
-    places,
-    put_off,
-    timed_with_compile,
-)
+from agent.playbook.drafts import Answer, Drafts, gain_without, key_of, listed, percent, places
 from agent.proposers import ProposalRequest
-from tools.candidate import Candidate, Key, Site
+from tools.candidate import Key, Site
 from tools.rewrite import experts, projections
 
 STEP = "fuse_projections"
@@ -35,22 +24,6 @@ def propose(request: ProposalRequest) -> Answer:
             "experts' own code at once; their weights become views into one tensor.",
             partial(experts.rewrite, request.tree, site),
         )
-    timed_with = timed_with_compile(request, STEP)
-    if projections.find(request.observation) and put_off(request, STEP) and not timed_with:
-        return drafts.answer(PUT_OFF)
-    _layers(drafts, timed_with)
-    return drafts.answer("no two linear layers were given the same tensor, and there is no loop over experts")
-
-
-def layers(request: ProposalRequest) -> list[Candidate]:
-    """What of it is put off where torch.compile pays."""
-    drafts = Drafts(request, STEP)
-    _layers(drafts)
-    return drafts.candidates
-
-
-def _layers(drafts: Drafts, timed_with: str = "") -> None:
-    request = drafts.request
     for site in projections.find(request.observation):
         drafts.add(
             site,
@@ -60,8 +33,8 @@ def _layers(drafts: Drafts, timed_with: str = "") -> None:
             partial(projections.rewrite, request.tree, [site]),
             variant=",".join(site.detail["names"]),
             gain=gain_without(site.share, 0.3),
-            timed_with=timed_with,
         )
+    return drafts.answer("no two linear layers were given the same tensor, and there is no loop over experts")
 
 
 def key(site: Site) -> Key:

@@ -44,7 +44,7 @@ class PastAttempt:
     speedup: SpeedupInterval | None = None
     by_case: Sequence[float] = ()
     stacked: bool = False  # on the stack now
-    unproven_below: bool = False  # judged on changes that were not timed
+    unproven_below: bool = False  # judged on enablers
 
     @classmethod
     def of(cls, row: LedgerRow, stacked: Collection[str]) -> PastAttempt:
@@ -91,13 +91,11 @@ class ProposalRequest:
     steps: Sequence[str] = STEPS  # of this run
     judged_here: Set[str] = frozenset()  # digests of what was judged on this very top: nothing of it is judged again
     tune: Callable[[], Tuned] | None = None  # asks a tuner on the device; raises CannotRewrite where that fails
-    compile_pays: bool = False  # plain torch.compile was shown to be faster than eager
     tuning_pays: bool = False  # plain torch.compile was fastest with max-autotune, on a GPU by more than noise
     recording_pays: bool = False  # plain torch.compile was faster where it records calls as graphs
     compile_endless: bool = False  # plain torch.compile came to no end, or began again for each input
     compile_breaks: int | None = None  # places where plain torch.compile went on in Python; None: not known
     floor: float = 0.0  # noise of the session's A/A, as a gain; 0 where it is not known
-    by_itself: bool = False  # only what is timed by itself
     looking: bool = False  # dry run: proposers that cost time or money are not called
 
 

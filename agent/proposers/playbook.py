@@ -52,7 +52,6 @@ class Playbook(Proposer):
             found, reason = _STEPS[request.step](request)
         else:
             return [], "this step looks and proposes nothing"
-        found = [each for each in found if not (request.by_itself and each.timed_with)]
         new = [candidate for candidate in found if candidate.digest not in request.judged_here]
         return new, reason if new or not found else "everything that was found has been tried"
 

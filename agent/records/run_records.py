@@ -153,8 +153,6 @@ def commit_message(attempt: Attempt, verdict: Verdict | None, config: RunConfig)
         floor = f"noise floor {verdict.speedup.noise_floor:.1%}"
         over = f"what lies below the {below} before it, together with them" if below else "the commit below"
         lines.append(f"Measured: {verdict.speedup} over {over}, {floor}.")
-    elif candidate.timed_with:
-        lines.append(f"Not measured by itself: timed together with the change of {candidate.timed_with} on top of it.")
     else:
         lines.append("No gain of its own; it makes a later commit possible.")
     lines += ["", f"Step: {candidate.step}", f"Reproduce: agent run --target . --entry {config.entry}"]

@@ -6,7 +6,6 @@ Does not compute: every number comes from the ledger or from a comparison that i
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +15,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from agent import environment
+from agent.budget import USED_UP
 from agent.context import RunContext, stack_profile
 from agent.llm.account import Spending
-from agent.owed import USED_UP
 from agent.proposers.replay import Replay
 from agent.records import measurements
 from agent.records.attempts import leave_out_id
@@ -236,15 +235,9 @@ def time_shares(before: Profile | None, after: Profile | None) -> list[TimeShare
 
 
 def _steps(state: RunState, ctx: RunContext) -> list[Step]:
-    """With what was kept later, together with a change of another step."""
     results = state.get("results", {})
-    rows = [ctx.ledger.find(name) for name in ctx.ledger.stacked()]
-    later = Counter(row.step for row in rows if row is not None and row.verdict == "right")
-    found = list[Step]()
-    for name in STEPS:
-        told: Mapping[str, Any] = results.get(name) or {"status": "skipped", "reason": "the run ended before it"}
-        found.append(Step.model_validate({"name": name, **told, "kept": told.get("kept", 0) + later[name]}))
-    return found
+    ended = {"status": "skipped", "reason": "the run ended before it"}
+    return [Step.model_validate({"name": name, **(results.get(name) or ended)}) for name in STEPS]
 
 
 def _kept(ctx: RunContext) -> list[Kept]:

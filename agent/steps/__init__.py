@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.context import RunContext
-from agent.owed import out_of_time
 from agent.records.run_records import AUDITED
 from agent.state import RunState, Update
 from agent.step_names import STEPS
@@ -34,7 +33,7 @@ def _no_graphs(ctx: RunContext) -> str:
 def _audit(state: RunState, ctx: RunContext) -> Update:
     update = climbing_step(state, ctx, "audit_compute")
     ended = update.get("results", {}).get("audit_compute")
-    if ended is not None and ended["kept"] and not out_of_time(ctx, "audit_compute"):
+    if ended is not None and ended["kept"] and not ctx.budget.used_up():
         ctx.display.subject = "what is left"
         ctx.builds.profile(AUDITED, ctx.builds.top())  # less is left for the steps to come than the original says
     return update

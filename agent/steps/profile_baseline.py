@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from statistics import median
 from typing import Any
 
+from agent import schedule
 from agent.context import RunContext
 from agent.proposers import Platform
 from agent.records import measurements
@@ -65,7 +66,9 @@ def run(state: RunState, ctx: RunContext) -> Update:
     reason = f"{call_us / 1e3:.3g} ms a call, gains above {noise.delta:.1%} can be shown"
     if profile.kernels:
         reason += f"; most of it in {profile.primary_bottleneck_component}, {profile.primary_bottleneck_type}"
-    return finish(ctx, ended(STEP, "done", reason))
+    update = finish(ctx, ended(STEP, "done", reason))
+    first = schedule.first(known, noise.delta, on_gpu=ctx.platform.device == "cuda")
+    return {**update, "goto": first if first in ctx.config.steps else ""}
 
 
 def _measure(ctx: RunContext) -> SessionStart:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agent.budget import USED_UP
 from agent.context import RunContext
-from agent.owed import USED_UP, out_of_time
 from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
 from agent.step_names import STEPS
@@ -16,7 +16,7 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
         return finish(ctx, summary(state, ctx, step))
     if not start(ctx, step):
         return finish(ctx, ended(step, "skipped", "left out by --steps"))
-    late = USED_UP if out_of_time(ctx, step) else ""
+    late = USED_UP if ctx.budget.used_up() else ""
     why = nothing_because or late or _too_little(ctx, step)
     if not why:
         return climb(step)

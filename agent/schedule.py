@@ -1,0 +1,49 @@
+"""What is tried when. The ten steps go in their order, but for one that what was measured at the start puts first.
+
+What gains most goes first, since all that comes after is then judged on top of it: a kernel less saves nothing that can
+be seen where calls wait for Python, and what a compiler merges by itself need not be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from agent.records.measurements import SessionStart
+from agent.state import RunState
+from agent.step_names import STEPS
+
+FIRST = ("compile_model", "capture_graph")  # steps that may come right after the baseline
+
+
+def first(known: SessionStart, delta: float, *, on_gpu: bool) -> str:
+    """The step to begin with; empty where it is the one after the baseline.
+
+    A call that torch.compile comes to no end with is recorded as it is, on a GPU.
+    """
+    if known.compile_pays(delta):
+        return "compile_model"
+    return "capture_graph" if on_gpu and known.compile_endless else ""
+
+
+def following(state: RunState) -> str | None:
+    """The first step that has not ended; None after the last."""
+    return next((step for step in STEPS if step not in state.get("results", {})), None)
+
+
+def to_come(state: RunState, step: str, wanted: Collection[str]) -> list[str]:
+    """The wanted steps after this one."""
+    return [name for name in STEPS if name != step and name in wanted and name not in state.get("results", {})]
+
+
+def ways(step: str) -> list[str]:
+    """Where the run may go when this step has ended."""
+    found = list[str]()
+    if step == STEPS[0]:
+        found += FIRST
+    if step in FIRST:
+        found.append(STEPS[1])
+    for name in STEPS[STEPS.index(step) + 1 :]:
+        found.append(name)
+        if name not in FIRST:
+            break
+    return [*dict.fromkeys(found)]
