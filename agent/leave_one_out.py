@@ -88,7 +88,7 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
         smaller,
         {"top": top},
         enough_to_weigh(delta, ctx.budget.too_dear),
-        progress=lambda n: ctx.display.say("measuring its worth", n, _next_look(n)),
+        progress=lambda n: ctx.display.say("measuring its worth", n, accept.next_look(n)),
         doing=ctx.display.say,
     )
     try:
@@ -112,7 +112,3 @@ def _judge(ctx: RunContext, attempt_id: str, without: str, top: Build) -> Verdic
         return Verdict(name="wrong", reason=f"without it the target's test {broken[0]} fails", evidence=evidence)
     reason = f"worth at most {worth.ci_high - 1:+.1%}, which is below the noise floor of {delta:.1%}"
     return Verdict(name="kept", reason=reason, evidence=evidence)
-
-
-def _next_look(restarts: int) -> int:
-    return accept.SCREEN_RESTARTS if restarts <= accept.SCREEN_RESTARTS else accept.next_look(restarts)

@@ -1,8 +1,7 @@
 """Calibrate the judge: judge known effects many times and count wrong verdicts.
 
-The target differs only in the work it wastes: the same (A/A), 3 % more, 10 % less. The A/A and the slowdown go straight
-to the confirmation, where a false keep would come from; the gain goes through the screen first, as in a run. The result
-has every comparison with its restarts and its time.
+The target differs only in the work it wastes: the same (A/A), 3 % more, 10 % less. Each is judged as a candidate of a
+run is. The result has every comparison with its restarts and its time.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median_high
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -40,13 +40,12 @@ class Effect(BaseModel):
     comparisons: int
     most_kept: int
     least_kept: int = 0
-    screened: bool = False
 
 
 EFFECTS = (
     Effect(name="the same code", speedup=1.0, comparisons=60, most_kept=0),
     Effect(name="3 % slower", speedup=1 / 1.03, comparisons=20, most_kept=0),
-    Effect(name="10 % faster", speedup=1.10, comparisons=20, most_kept=20, least_kept=18, screened=True),
+    Effect(name="10 % faster", speedup=1.10, comparisons=20, most_kept=20, least_kept=18),
 )
 
 
@@ -60,7 +59,8 @@ class Judged(BaseModel):
     wall_s: float
     interval: accept.SpeedupInterval | None = None
     """None where nothing was decided."""
-    comparisons: list[Comparison] = Field(default_factory=list)
+    comparison: dict[str, Any] = Field(default_factory=dict)
+    """As in the evidence of a verdict."""
 
 
 class Calibration(Evidence):
@@ -142,25 +142,16 @@ def _tree(into: Path, speedup: float) -> Path:
 
 def _judge(referee: Referee, effect: Effect, checked: Checked, incumbent: Build) -> Judged:
     begun = time.monotonic()
-    if effect.screened:
-        verdict = referee.time(checked, incumbent, effect.name)
-        parts = [verdict.evidence[name] for name in ("screen", "confirmation") if name in verdict.evidence]
-        said: str = verdict.name
-        restarts, comparisons, interval = sum(part["restarts"] for part in parts), [], verdict.speedup
-    else:
-        comparison = referee.confirm(effect.name, incumbent, checked.build).only
-        failed = [name for name in ("refused", "broken", "unsettled") if getattr(comparison, name)]
-        said = failed[0] if failed else accept.look(comparison.log_ratios, referee.delta)
-        restarts, comparisons = len(comparison.log_ratios), [comparison]
-        interval = comparison.interval(referee.delta) if restarts and not failed else None
+    verdict = referee.time(checked, incumbent, effect.name)
+    compared = verdict.evidence["comparison"]
     return Judged(
         effect=effect.name,
-        kept=said == "kept",
-        verdict=said,
-        restarts=restarts,
-        interval=interval,
+        kept=verdict.name == "kept",
+        verdict=verdict.name,
+        restarts=compared["restarts"],
+        interval=verdict.speedup,
         wall_s=round(time.monotonic() - begun, 1),
-        comparisons=comparisons,
+        comparison=compared,
     )
 
 

@@ -50,7 +50,7 @@ class PastAttempt:
     def of(cls, row: LedgerRow, stacked: Collection[str]) -> PastAttempt:
         """`stacked`: the attempts on the stack now."""
         compiled = (row.evidence.get("correctness") or {}).get("compiled") or {}
-        timed = row.evidence.get("confirmation") or row.evidence.get("screen") or {}
+        timed = row.evidence.get("comparison") or {}
         return cls(
             row.step,
             row.title,

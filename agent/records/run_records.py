@@ -135,7 +135,7 @@ def follow(ledger: Ledger, stack: Stack, change_of: Callable[[str], Change]) -> 
 
 def cost_of(verdict: Verdict, candidate: Candidate) -> dict[str, Any]:
     """What judging took, read off the evidence, and what a model took to come to the candidate."""
-    parts = [verdict.evidence.get(name) or {} for name in ("screen", "confirmation", "worth")]
+    parts = [verdict.evidence.get(name) or {} for name in ("comparison", "worth")]
     restarts = sum(int(part.get("restarts", 0)) for part in parts)
     return {
         "wall_s": float(verdict.evidence.get("wall_s", 0.0)),

@@ -230,7 +230,7 @@ def _compiled(report: Report) -> str:
         breaks = "; ".join([count(made["graph_breaks"], "break"), *made["reasons"]])
         again = "; ".join([count(made["recompiles"], "time"), *made["recompile_reasons"]])
         # what a call of the first shape takes less than before; 0 where that was not measured
-        measured = attempt.evidence.get("confirmation") or attempt.evidence.get("screen") or {}
+        measured = attempt.evidence.get("comparison") or {}
         before, after = measured.get("incumbent_us") or [0.0], measured.get("candidate_us") or [0.0]
         saved_s = float(before[0] - after[0]) / 1e6
         back = f"{made['first_call_s'] / saved_s:,.0f} calls" if saved_s > 0 else "never"

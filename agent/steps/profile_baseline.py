@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from statistics import median
@@ -26,7 +25,6 @@ from tools.judging.worker import Build, WorkerFault
 from tools.plain_text import one_line
 
 STEP = "profile_baseline"
-BASELINE_RESTARTS = 6
 PUT_AWAY_S = 20.0  # to store the cache of a stopped compilation
 # a mode is measured in full unless a screen shows it to be slower than the best by more than this: beside each other in
 # the same restarts two modes differ by 1 to 2 % more or less from one restart to the next
@@ -94,10 +92,9 @@ def measure_modes(ctx: RunContext, found: SessionStart) -> None:
     builds = _fill_all(ctx, found)
     left = _screen(ctx, found, builds)
     near = _near_the_best(left)
-    if len(near) == 1 and near[0] in found.compile_screened:
-        worst = min(found.compile_screened[near[0]].log_ratios)
-        if worst > accept.PLAIN * math.log1p(ctx.referee.delta):
-            return
+    screened = found.compile_screened.get(near[0]) if len(near) == 1 else None
+    if screened and accept.look(screened.log_ratios, ctx.referee.delta) == "kept":
+        return
     _confirm_near(ctx, found, left)
 
 
@@ -123,7 +120,7 @@ def _confirm_near(ctx: RunContext, found: SessionStart, left: dict[str, float]) 
     while left and not found.compile:
         near = _near_the_best(left)
         builds = {mode: ctx.builds.compile_baseline(mode) for mode in near}
-        measured = _compare(ctx, "baselines", builds, BASELINE_RESTARTS)
+        measured = _compare(ctx, "baselines", builds, min(accept.REPORT_LOOKS))
         for mode in measured.comparisons:
             _take(ctx, found, mode, measured)
         left = {mode: gain for mode, gain in left.items() if mode not in near}
@@ -140,9 +137,7 @@ def _screen(ctx: RunContext, found: SessionStart, builds: dict[str, Build]) -> d
         return dict.fromkeys(builds, 0.0)
 
     def screen() -> Screened:
-        return Screened(
-            modes=dict(_compare(ctx, "baselines screened", builds, accept.MODE_SCREEN_RESTARTS).comparisons)
-        )
+        return Screened(modes=dict(_compare(ctx, "baselines screened", builds, accept.FIRST_LOOK).comparisons))
 
     screened = measurements.once(ctx.run_dir / "session" / "screened.json", Screened, screen)
     for mode, comparison in screened.modes.items():
@@ -258,6 +253,3 @@ def compile_builds(referee: Referee, platform: Platform) -> dict[str, Build]:
         mode: Build(f"{pristine.key}+compile:{mode}", pristine.tree, compile_options=options)
         for mode, options in modes.items()
     }
-
-
-assert accept.LOOKS.get(BASELINE_RESTARTS), "a baseline's interval needs as many restarts as a look"

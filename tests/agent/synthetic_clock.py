@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest import mock
 
@@ -65,9 +64,6 @@ class SyntheticClock:
 
     def filled(self, build: Build, fill: Fill) -> Build:
         return fill(build)
-
-    def series(self) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
     def close(self) -> None:
         """Nothing was started."""

@@ -86,7 +86,7 @@ def test_what_no_longer_fits_or_pays_is_said(place: Path, target: Path, first: R
     changed = place / "rewritten"
     shutil.copytree(target, changed)
     (changed / "tail.py").write_text(COPIES.replace("before = x.clone()", "before = (x * 1).clone()"))
-    ran = command("revalidate", place / "runs", "rewritten", "one", "--target", str(changed), **{NO_GAIN: "screen"})
+    ran = command("revalidate", place / "runs", "rewritten", "one", "--target", str(changed), **{NO_GAIN: "fuse_"})
     assert outcomes(ran) == [("audit_compute", "broken"), ("fuse_projections", "neutral")]
     assert ran.report.kept == [] and len(ran.report.attempts) == 2, "the same on the same stack is no second chance"
     assert "0 of 2 changes of an earlier run earn their place here." in ran.report.notes

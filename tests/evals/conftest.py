@@ -30,8 +30,7 @@ def open_long_arena() -> Iterator[Arena]:
 
 @pytest.fixture
 def short_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One restart to screen and one to confirm, of a few short blocks; and no second look at a large gain."""
-    monkeypatch.setattr(accept, "SCREEN_RESTARTS", 1)
+    """One restart, of a few short blocks; and no second look at a large gain."""
     monkeypatch.setattr(accept, "LOOKS", {1: 1})
     monkeypatch.setattr(clock, "ROUNDS", 4)
     monkeypatch.setattr(clock, "MAX_CALLS", 12)

@@ -13,15 +13,12 @@ from evals.calibrate import EFFECTS, Calibration
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
-from tools.judging.measure import Measured
 from tools.judging.verdict import of_failed
 from tools.judging.worker import Build
 
 COMPARED = Comparison(purpose="", incumbent="one", candidate="other", unsettled="it changed its pace")
 UNDECIDED: Any = SimpleNamespace(  # a referee whose machine changes its pace before a restart is over
-    delta=0.02,
-    confirm=lambda *asked: Measured({"candidate": COMPARED}),
-    time=lambda *asked: of_failed(COMPARED, {"screen": COMPARED.summary(0.02)}),
+    time=lambda *asked: of_failed(COMPARED, {"comparison": COMPARED.summary(0.02)}),
 )
 
 

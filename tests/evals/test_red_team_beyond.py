@@ -137,7 +137,7 @@ def memory() -> Iterator[None]:
 def test_a_memory_that_outlives_restarts_gains_only_where_inputs_come_again(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accept, "SCREEN_RESTARTS", 3)  # the first is lost on filling the memory
+    monkeypatch.setattr(accept, "LOOKS", {2: 2})  # the first is lost on filling the memory
     gains_nothing(arena.time("beyond_memory_of_restarts"))
     draw_all, drawn = InputSupply.draw_all, list[Any]()
 

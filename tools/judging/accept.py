@@ -1,10 +1,19 @@
 """The accept rule: when is a change faster? One rule, one file, pure functions of log ratios.
 
-One number per restart of both workers: log(incumbent's median / candidate's median), above 0 is faster. Looks at 6,
-12 and 30 restarts; a change is kept when the smallest, the 2nd smallest, the 8th smallest exceeds log(1 + delta).
-Whatever the distribution, for a change whose true median is at delta the chance to be kept is
-1/64 + 13/4096 + P(Binomial(30, 1/2) <= 7) = 2.1 % at most; giving up early makes it less. Does not look at any
-other number of restarts.
+One number per restart of both workers: log(incumbent's median / candidate's median), above 0 is faster. Each candidate
+gets one sequence of fresh restarts, with looks at 3, 6, 12 and 30 and at no other number. It is kept when the smallest
+of 3 exceeds three times the bar log(1 + delta), or the smallest of 6, the 2nd smallest of 12, the 8th smallest of 30
+exceeds the bar.
+
+Chance to be kept for a change whose true median is at delta; giving up early makes it less:
+- at 6, 12 and 30, whatever the distribution: 1/64 + 13/4096 + P(Binomial(30, 1/2) <= 7) = 2.1 % at most.
+- at 3, if it scatters around its median as the A/A does around 0, or up to twice as much: all of three such values lie
+  beyond the 3rd largest and the 3rd smallest of the 12 that delta comes from. Counted by ranks and signs, that is
+  37/5824 = 0.6 %. With an A/A of 30, whose 10th values count, it is 2.1 %. A candidate that scatters more than that has
+  no bound but (1/2)^3.
+Simulated (scatter 1 to 4 %, one restart in ten four times wilder, candidates twice as noisy, A/A of 12): 2.5 % kept at
+delta, 0.3 % with no gain; with an A/A of 30, 3.7 % and 1.1 %. A gain of 15 to 50 % takes 3.0 to 4.6 restarts where the
+scatter is at most 2 %.
 """
 
 from __future__ import annotations
@@ -17,11 +26,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-LOOKS = {6: 1, 12: 2, 30: 8}  # restarts -> which smallest decides
-INTERVAL = {6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound the reported interval
-SCREEN_RESTARTS = 3
-MODE_SCREEN_RESTARTS = 2  # of the modes of torch.compile: says only which are measured in full
-PLAIN = 4.0  # bars: a first restart above that many is worth a confirmation without two more
+LOOKS = {3: 1, 6: 1, 12: 2, 30: 8}  # restarts -> which smallest decides
+FIRST_LOOK = 3  # the one that has a rule of its own
+PLAIN = 3.0  # bars that a gain must exceed to be kept at the first look
+INTERVAL = {3: 1, 6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound the reported interval
+REPORT_LOOKS = (6, 12)  # of a number in the report, which needs no decision but an interval
 AA_LOOKS = (12, 30)  # of the same code beside itself; the second where the first shows nothing, or hides something
 REPORT_WIDE = 0.1  # a reported interval whose ends differ by more is worth the second look
 AA_WIDE = 0.04  # a floor above this may hide a gain worth having, and may be one bad minute of the machine
@@ -35,7 +44,8 @@ Outcome = Literal["kept", "neutral", "slower", "continue"]
 class SpeedupInterval(BaseModel):
     """`median`, `ci_low`, `ci_high` are incumbent time over candidate time: above 1 is faster.
 
-    Exact interval for the median over restarts (order statistics): coverage 96.9 % at 6, 96.1 % at 12, 95.7 % at 30.
+    Exact interval for the median over restarts (order statistics): coverage 96.9 % at 6, 96.1 % at 12, 95.7 % at 30;
+    of 3 it is the whole range, with 75 %.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,7 +71,7 @@ class NoiseFloor:
 
 
 def speedup_interval(log_ratios: Sequence[float], noise_floor: float = 0.0) -> SpeedupInterval:
-    """The reported interval. Between looks (a screen) it is the whole range of what was seen."""
+    """The reported interval. Between looks it is the whole range of what was seen."""
     ordered = sorted(log_ratios)
     if not ordered:
         raise ValueError("no restart was measured")
@@ -108,25 +118,13 @@ def enough_for_report(log_ratios: Sequence[float], delta: float, *, wide_serves:
 
     `wide_serves`: an interval may be wide, because there is no time for more.
     """
-    first, second = sorted(LOOKS)[:2]
+    first, second = REPORT_LOOKS
     if len(log_ratios) != first:
         return len(log_ratios) >= second
     seen = speedup_interval(log_ratios)
     one_side = seen.ci_low > 1 or seen.ci_high < 1
     narrow = wide_serves or seen.ci_high / seen.ci_low <= 1 + REPORT_WIDE
     return look(log_ratios, delta) != "continue" and one_side and narrow
-
-
-def enough_for_screen(log_ratios: Sequence[float], delta: float) -> bool:
-    return len(log_ratios) >= SCREEN_RESTARTS or log_ratios[0] > PLAIN * math.log1p(delta)
-
-
-def screen(log_ratios: Sequence[float], delta: float) -> Outcome:
-    """Is a confirmation worth its time? Never keeps anything."""
-    bar = math.log1p(delta)
-    if median(log_ratios) > bar / 2:
-        return "continue"
-    return "slower" if max(log_ratios) < -bar else "neutral"
 
 
 def next_look(restarts: int) -> int:
@@ -137,31 +135,32 @@ def next_look(restarts: int) -> int:
 def look(log_ratios: Sequence[float], delta: float) -> Outcome:
     """The decision at a look; "continue" asks for the next one.
 
-    Stops early the other way round as well: when half of the restarts lie below the bar, no gain will be shown (one
-    that nine of ten restarts show is given up so in 1.6 %). Stopping there can only keep less.
+    Stops early the other way round as well: when half of the restarts lie below the bar, at the first look below half
+    of it, no gain will be shown (one that nine of ten restarts show is given up so in at most 2.8 % at 3, 1.6 % at 6).
+    Stopping there can only keep less.
     Raises: ValueError at a number of restarts that is no look.
     """
     count = len(log_ratios)
     if count not in LOOKS:
         raise ValueError(f"{count} restarts is no look; looks are at {sorted(LOOKS)}")
     ordered, k, bar = sorted(log_ratios), LOOKS[count], math.log1p(delta)
-    if ordered[k - 1] > bar:
+    first = count == FIRST_LOOK
+    if ordered[k - 1] > (PLAIN * bar if first else bar):
         return "kept"
     if ordered[-k] < -bar:
         return "slower"
-    if ordered[count // 2 - 1] < bar or count == max(LOOKS):
-        return "neutral"
-    return "continue"
+    hopeless = median(ordered) <= bar / 2 if first else ordered[count // 2 - 1] < bar
+    return "neutral" if hopeless or count == max(LOOKS) else "continue"
 
 
 def still_worth(log_ratios: Sequence[float], delta: float) -> Literal["stays", "dropped", "continue"]:
     """Does a commit still earn its place? From log(time without it / time with it).
 
-    It is dropped only when the upper bound of its worth lies below the bar.
+    It is dropped only when the upper bound of its worth lies below the bar, and never at the first look.
     """
     count, bar = len(log_ratios), math.log1p(delta)
-    if count == SCREEN_RESTARTS and min(log_ratios) > bar:
-        return "stays"
+    if count == FIRST_LOOK:
+        return "stays" if min(log_ratios) > bar else "continue"
     if count not in LOOKS:
         return "continue"
     if math.log(speedup_interval(log_ratios).ci_high) < bar:

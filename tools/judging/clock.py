@@ -33,7 +33,7 @@ SLOW_CALL_S = 2.0  # calls longer than this get half the rounds
 INPUT_BYTES = 1 << 30  # of a case, for one worker's timed calls: larger inputs get fewer calls, then half the rounds
 WARM_UP = 3  # calls under the first state dict, then as many under the second
 SETTLE = 1  # calls after a thaw that do not count: the other worker has had the caches
-SAMPLES = 2  # timed calls per restart and case whose outputs are kept and checked
+SAMPLES = 4  # timed calls per restart and case whose outputs are kept and checked: three restarts may be all there are
 SPIN_S = 0.02
 CPU_SLACK_S = 0.02  # resolution of the kernel's accounting
 
@@ -121,15 +121,6 @@ class Session:
         spent = [self._run(names, sides, tripped) for names in together]
         _check_tripped(tripped)
         return Restart(sides, sum(map(sum, spent)), sum(prepared_s for prepared_s, _ in spent))
-
-    def take_over(self, prepared: list[Group]) -> None:
-        """Groups of the same builds, which another session has prepared and not timed."""
-        self._prepared += prepared
-
-    def hand_over(self) -> list[Group]:
-        """What was prepared and not timed; from now on the caller's to close."""
-        left, self._prepared = self._prepared, []
-        return left
 
     def close(self) -> None:
         """End what was prepared and not timed."""

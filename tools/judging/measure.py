@@ -11,8 +11,7 @@ import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +20,7 @@ from sandbox.errors import DiskFull
 from tools.errors import IncumbentFails
 from tools.judging import accept, agreement, device_state, disk
 from tools.judging.agreement import REPEATS, Doubt
-from tools.judging.clock import Group, Session, SideFault, TimedOutput, Tripwire, inputs_needed
+from tools.judging.clock import Session, SideFault, TimedOutput, Tripwire, inputs_needed
 from tools.judging.comparison import INCUMBENT, Comparison
 from tools.judging.cores import Cores
 from tools.judging.correctness import fault_verdict
@@ -32,7 +31,6 @@ from tools.judging.workload import Workload
 
 AHEAD = (6, 3, 2)  # restarts prepared side by side, where there is room
 AHEAD_INPUT_BYTES = 8 << 30  # on the disk at once, for more than one restart
-LONG_SCREEN_S = 300.0
 
 Enough = Callable[[Comparison], bool]
 Hurried = Callable[[float], bool]  # whether there is no time for what takes so many seconds more
@@ -45,16 +43,16 @@ class ComparisonRequest:
     `enough` is asked of every comparison after every restart.
     """
 
-    purpose: str  # "aa", "screen", "confirm", "whole stack", …: part of the name under which it is recorded
+    purpose: str  # "aa", "whole stack", the id of an attempt, …: part of the name under which it is recorded
     incumbent: Build
     candidates: Mapping[str, Build]  # by a name, which is part of the purpose unless it is the only one
     enough: Enough
     malloc: bool = True  # whether workers have our fixed malloc settings
     progress: Callable[[int], None] = lambda restarts: None
     doing: Callable[[str], None] = lambda what: None  # shows what takes long between restarts
-    fewest: int = accept.SCREEN_RESTARTS  # restarts that are needed in any case: at most so many are prepared at once
+    fewest: int = accept.FIRST_LOOK  # restarts that are needed in any case: at most so many are prepared at once
     hurried: Hurried = lambda seconds: False  # whether a repetition because of the pace would take too long
-    to_come: int = 0  # restarts of the same builds that may follow in the same series, and may be prepared with these
+    claim: float = 0.0  # log ratio: what does not gain more decides nothing, whatever it did to the incumbent
 
     def blank(self, name: str) -> Comparison:
         purpose = self.purpose if len(self.candidates) == 1 else f"{self.purpose}: {name}"
@@ -100,26 +98,9 @@ class Clock(Protocol):
         """The build with its compile cache filled before it is timed. Raises: WorkerFault."""
         ...
 
-    def series(self) -> AbstractContextManager[None]:
-        """Inside, workers that one comparison prepared and did not time are used by the next of the same builds."""
-        ...
-
     def close(self) -> None:
         """End what the clock has started."""
         ...
-
-
-def enough_for_screen(delta: float) -> Enough:
-    """Three restarts, or one with a large gain. Stops after `LONG_SCREEN_S` without a gain: builds that compile at each
-    start may take minutes for one restart.
-    """
-
-    def enough(found: Comparison) -> bool:
-        ratios = found.log_ratios
-        slow = found.wall_s > LONG_SCREEN_S and accept.screen(ratios, delta) != "continue"
-        return slow or accept.enough_for_screen(ratios, delta)
-
-    return enough
 
 
 def enough_at_looks(decided: Callable[[Sequence[float]], bool], hurried: Hurried) -> Enough:
@@ -136,48 +117,14 @@ def enough_at_looks(decided: Callable[[Sequence[float]], bool], hurried: Hurried
     return enough
 
 
-def enough_to_confirm(delta: float, hurried: Hurried) -> Enough:
+def enough_to_judge(delta: float, hurried: Hurried) -> Enough:
     return enough_at_looks(lambda ratios: accept.look(ratios, delta) != "continue", hurried)
 
 
 def enough_to_weigh(delta: float, hurried: Hurried) -> Enough:
     """Until it is clear whether a commit still earns its place, or there is no time for more: then it stays."""
 
-    def decided(ratios: Sequence[float]) -> bool:
-        return accept.still_worth(ratios, delta) != "continue"
-
-    at_look = enough_at_looks(decided, hurried)
-    return lambda found: decided(found.log_ratios) or at_look(found)
-
-
-@dataclass
-class Held:
-    """Workers that one comparison prepared and did not time, for the next one of the same builds. To be closed.
-
-    On a GPU, starting them is most of what a comparison takes. Numbers of a screen are no part of a confirmation.
-    """
-
-    _groups: list[Group] = field(default_factory=list)
-    _of: tuple[object, ...] = ()
-
-    def take(self, session: Session, groups: list[Group]) -> None:
-        self.close()
-        self._groups, self._of = groups, self._needs(session)
-
-    def give(self, session: Session) -> list[Group]:
-        """Those that fit this session; others are ended."""
-        if self._of != self._needs(session):
-            self.close()
-        groups, self._groups = self._groups, []
-        return groups
-
-    def close(self) -> None:
-        while self._groups:
-            self._groups.pop().close()
-
-    @staticmethod
-    def _needs(session: Session) -> tuple[object, ...]:
-        return session.builds, session.malloc, session.turns
+    return enough_at_looks(lambda ratios: accept.still_worth(ratios, delta) != "continue", hurried)
 
 
 @dataclass
@@ -191,11 +138,9 @@ class LiveClock:
     supply: InputSupply
     settle: Callable[[], None]  # returns when the device works, after a process has failed on it
     known_us: agreement.Known = field(default_factory=dict)
-    _held: Held | None = field(default=None, init=False)  # in a series
 
     def compare(self, request: ComparisonRequest) -> Measured:
-        if self._held is None:
-            self._forget_outputs()
+        self._forget_outputs()
         failed: dict[str, Comparison] = {}
         doubted: Counter[str] = Counter()  # a first time may be chance: it is measured again
         while True:
@@ -242,16 +187,6 @@ class LiveClock:
     def filled(self, build: Build, fill: Fill) -> Build:
         return fill(build)
 
-    @contextmanager
-    def series(self) -> Iterator[None]:
-        self._forget_outputs()
-        self._held = Held()
-        try:
-            yield
-        finally:
-            self._held.close()
-            self._held = None
-
     def close(self) -> None:
         self.supply.close()
         self._forget_outputs()
@@ -286,8 +221,6 @@ class LiveClock:
                 session.turns, session.keep = not self.workload.fits(len(builds)), keep
                 session.outputs, session.doing = outputs, request.doing
                 with contextlib.closing(replace(session)) as several:
-                    held = self._held or Held()
-                    several.take_over(held.give(session))
                     restarts = 0
                     while not restarts or not all(request.enough(each) for each in found.values()):
                         several.ahead = self._ahead(len(builds), request, restarts)
@@ -295,28 +228,22 @@ class LiveClock:
                         for name, each in found.items():
                             each.add(restart, name)
                         request.progress(restarts)
-                    if request.to_come:
-                        held.take(session, several.hand_over())
                 beside = replace(session, ahead=self._together(len(builds), range(agreement.TURNS, 0, -1)))
-                # what is only screened is kept by nothing, and measured afresh where it may be
-                judged = [] if request.to_come else [n for n in found if request.may_slow_the_incumbent(n)]
-                for each in [found[name] for name in judged]:
-                    doubt = agreement.check(each, beside, self.known_us) or doubt
+                for each in [found[name] for name in found if request.may_slow_the_incumbent(name)]:
+                    doubt = agreement.check(each, beside, self.known_us, request.claim) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
         after: list[DeviceState] = read()
         for each in found.values():
             each.devices_before, each.devices_after = before, after
-            if not each.refused and not request.to_come and doubt is None:
+            if not each.refused and doubt is None:
                 self.know(each)
         return doubt
 
     def _ahead(self, sides: int, request: ComparisonRequest, done: int) -> int:
         """How many of its restarts are prepared side by side, when so many are done."""
-        most = (request.fewest - done if done < request.fewest else request.fewest) + request.to_come
-        # one that settles a screen at once, and all that follow
-        steps = (1 + request.to_come, *AHEAD) if request.to_come else AHEAD
-        return self._together(sides, [n for n in steps if n <= most])
+        most = request.fewest - done if done < request.fewest else done  # looks lie twice as far each time, or farther
+        return self._together(sides, [n for n in AHEAD if n <= most])
 
     def _together(self, sides: int, steps: Iterable[int]) -> int:
         """The first of these numbers of restarts that there is room to prepare side by side: on a GPU, where that is

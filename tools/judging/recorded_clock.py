@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,9 +46,6 @@ class RecordingClock:
             self._write([Unfilled(unfilled=build.key, kind=fault.kind, message=fault.message)])
             raise
 
-    def series(self) -> AbstractContextManager[None]:
-        return self.inner.series()
-
     def close(self) -> None:
         self.inner.close()
 
@@ -88,9 +83,6 @@ class RecordedClock:
         if failed := self._unfilled.get(build.key):
             raise WorkerFault(failed.kind, failed.message)
         return build
-
-    def series(self) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
     def close(self) -> None:
         """Nothing was started."""

@@ -1,11 +1,11 @@
 """The referee: proves a candidate or says why not, only by what can be observed from outside the candidate.
 
-Order: correctness on secret inputs, a cheap screen, a fresh confirmation, the outputs of timed calls, the target's own
-tests.
+Order: correctness on secret inputs, time beside the incumbent, the outputs of timed calls, the target's own tests.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,15 +22,7 @@ from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
 from tools.judging.device_health import DeviceHealth
 from tools.judging.grounds import Grounds
-from tools.judging.measure import (
-    Clock,
-    ComparisonRequest,
-    Enough,
-    Hurried,
-    Measured,
-    enough_for_screen,
-    enough_to_confirm,
-)
+from tools.judging.measure import Clock, ComparisonRequest, Enough, Hurried, Measured, enough_to_judge
 from tools.judging.own_tests import OwnTests
 from tools.judging.verdict import Verdict, VerdictName, of_failed
 from tools.judging.worker import Build, Setting
@@ -185,15 +177,15 @@ class Referee:
         )
         return self.clock.compare(request)
 
-    def confirm(self, purpose: str, incumbent: Build, candidate: Build) -> Measured:
-        """A fresh comparison with looks at 6, 12 and 30 restarts."""
+    def compare(self, purpose: str, incumbent: Build, candidate: Build) -> Measured:
+        """Fresh restarts until a look of the accept rule decides, or there is no time up to the next one."""
         return self._compare(
             purpose,
             incumbent,
             candidate,
-            enough_to_confirm(self.delta, self.hurried),
-            progress=lambda n: self.say("confirming", n, accept.next_look(n)),
-            fewest=min(accept.LOOKS),
+            enough_to_judge(self.delta, self.hurried),
+            progress=lambda n: self.say("timing", n, accept.next_look(n)),
+            claim=math.log1p(self.delta),
         )
 
     def report_on(
@@ -203,9 +195,11 @@ class Referee:
         with default malloc.
         """
 
+        fewest, most = accept.REPORT_LOOKS
+
         def enough(found: Comparison) -> bool:
             if not malloc:
-                return len(found.log_ratios) >= min(accept.LOOKS)
+                return len(found.log_ratios) >= fewest
             return accept.enough_for_report(found.log_ratios, self.delta, wide_serves=self.hurried(0.0))
 
         return self._compare(
@@ -215,16 +209,16 @@ class Referee:
             enough,
             malloc=malloc,
             hurried=self.hurried,
-            progress=lambda n: self.say(f"measuring {purpose}", n, 6 if n <= 6 else 12),
-            fewest=min(accept.LOOKS),
+            progress=lambda n: self.say(f"measuring {purpose}", n, fewest if n <= fewest else most),
+            fewest=fewest,
         )
 
-    def judge(self, candidate: Build, incumbent: Build, purpose: str = "confirm") -> tuple[Verdict, Build]:
+    def judge(self, candidate: Build, incumbent: Build, purpose: str = "judge") -> tuple[Verdict, Build]:
         """The verdict on a candidate against the top of the stack, and the candidate's build with its cache."""
         checked = self.check(candidate)
         return self.time(checked, incumbent, purpose), checked.build
 
-    def time(self, checked: Checked, incumbent: Build, purpose: str = "confirm") -> Verdict:
+    def time(self, checked: Checked, incumbent: Build, purpose: str = "judge") -> Verdict:
         """The verdict on a checked build. A gain that the noise floor may hide is timed a second time, above a narrower
         one; a gain beyond belief is checked and timed a second time.
         """
@@ -250,38 +244,17 @@ class Referee:
         evidence: dict[str, Any] = {"correctness": checked.finding.evidence}
         if checked.finding.verdict:
             return checked.finding.as_verdict()
-        with self.clock.series():
-            screened = self._compare(
-                f"screen {purpose}",
-                incumbent,
-                checked.build,
-                enough_for_screen(self.delta),
-                progress=lambda n: self.say("screening", n, accept.SCREEN_RESTARTS),
-                to_come=min(accept.LOOKS),
-            )
-            evidence["screen"] = screened.only.summary(self.delta)
-            if failed := self._of_no_account(screened.only, evidence, checked.build, incumbent):
-                return failed
-            if (outcome := accept.screen(screened.only.log_ratios, self.delta)) != "continue":
-                return self._by_time(outcome, screened.only, evidence, "in a screen")
-            measured = self.confirm(purpose, incumbent, checked.build)
-        confirmed = measured.only
-        evidence["confirmation"] = confirmed.summary(self.delta)
-        if failed := self._of_no_account(confirmed, evidence, checked.build, incumbent):
-            return failed
-        if (outcome := accept.look(confirmed.log_ratios, self.delta)) != "kept":
-            return self._by_time(outcome, confirmed, evidence, f"in {len(confirmed.log_ratios)} restarts")
-        outputs = [*screened.outputs, *measured.outputs]
-        return self._wrong_while_timed(outputs, evidence) or self._kept(checked.build, confirmed, evidence)
-
-    def _of_no_account(self, found: Comparison, evidence: dict[str, Any], *builds: Build) -> Verdict | None:
-        """The verdict where a comparison counts for nothing, whatever was timed: files that it rests on were changed,
-        or it failed.
-        """
-        if changed := self.grounds.changes(*builds):
+        measured = self.compare(purpose, incumbent, checked.build)
+        compared = measured.only
+        evidence["comparison"] = compared.summary(self.delta)
+        if changed := self.grounds.changes(checked.build, incumbent):  # whatever was timed
             reason = f"it changed what it may not touch: {changed[0]}"
             return Verdict(name="refused", reason=reason, evidence={**evidence, "changed": changed[:20]})
-        return of_failed(found, evidence)
+        if failed := of_failed(compared, evidence):
+            return failed
+        if (outcome := accept.look(compared.log_ratios, self.delta)) != "kept":
+            return self._by_time(outcome, compared, evidence)
+        return self._wrong_while_timed(measured.outputs, evidence) or self._kept(checked.build, compared, evidence)
 
     def run_own_tests(self) -> OwnTests:
         """The target's own tests as it came; what passes must still pass in everything that is kept."""
@@ -296,22 +269,22 @@ class Referee:
         self.say("running the target's own tests", 0, 0)
         return own_tests.broken_by(self.own_tests, self.setting, self.pristine, build)
 
-    def _kept(self, build: Build, confirmed: Comparison, evidence: dict[str, Any]) -> Verdict:
+    def _kept(self, build: Build, compared: Comparison, evidence: dict[str, Any]) -> Verdict:
         def verdict(name: VerdictName, reason: str, **more: Any) -> Verdict:
-            interval = confirmed.interval(self.delta)
+            interval = compared.interval(self.delta)
             return Verdict(name=name, reason=reason, speedup=interval, evidence={**evidence, **more})
 
         for rows, calls in (
-            (confirmed.case_log_ratios, "most calls"),
-            (confirmed.case_total_log_ratios, "all calls together"),
+            (compared.case_log_ratios, "most calls"),
+            (compared.case_total_log_ratios, "all calls together"),
         ):
             for case, column in zip(self.workload.cases, zip(*rows, strict=True), strict=True):
                 if accept.regresses(column):
                     return verdict("slower", f"faster on the whole, but {calls} of {case.name} take longer")
-        if not accept.gains_in_total(confirmed.total_log_ratios, self.delta):
+        if not accept.gains_in_total(compared.total_log_ratios, self.delta):
             reason = "most calls are faster, but all of them together, with what goes before them, are not"
             return verdict("neutral", reason)
-        if 2 * accept.short_of(confirmed.staged_log_ratios, 0.0) > len(confirmed.staged_log_ratios):
+        if 2 * accept.short_of(compared.staged_log_ratios, 0.0) > len(compared.staged_log_ratios):
             return verdict("neutral", "what its calls take less, staging takes longer")
         if self.noise is not None and not self.noise.usable:
             return verdict("inconclusive", f"this machine is too noisy: {self.noise.reason}")
@@ -320,15 +293,15 @@ class Referee:
             return verdict("wrong", reason, tests=broken[:20])
         return verdict("kept", f"every one of the deciding restarts gained more than {self.delta:.1%}")
 
-    def _by_time(self, outcome: str, found: Comparison, evidence: dict[str, Any], where: str) -> Verdict:
+    def _by_time(self, outcome: str, found: Comparison, evidence: dict[str, Any]) -> Verdict:
         name: VerdictName = "neutral"
+        restarts = len(found.log_ratios)
         if outcome == "slower":
-            name, reason = "slower", f"a loss was shown {where}"
+            name, reason = "slower", f"a loss was shown in {restarts} restarts"
         elif outcome == "continue":
-            count, of = accept.short_of(found.log_ratios, self.delta), len(found.log_ratios)
-            reason = f"{count} of {of} restarts gained no more than {self.delta:.1%}, and there was no time for others"
+            reason = f"{restarts} restarts leave a gain above {self.delta:.1%} open, and there was no time for others"
         else:
-            reason = f"no gain above {self.delta:.1%} could be shown {where}"
+            reason = f"no gain above {self.delta:.1%} could be shown in {restarts} restarts"
         return Verdict(name=name, reason=reason, speedup=found.interval(self.delta), evidence=evidence)
 
     def check_whole(self, found: Comparison, outputs: Sequence[TimedOutput]) -> Verdict:

@@ -84,9 +84,9 @@ def test_the_page_says_how_kernels_compile_for_other_gpus_and_what_compiling_cos
     assert r"| not looked at | b.py: \`no\` launch |" in page
     breaks = {"graphs": 3, "graph_breaks": 1, "reasons": ["a `print` | in it"], "first_call_s": 20.0}
     made = {"correctness": {"compiled": breaks | {"recompiles": 2, "recompile_reasons": ["a size"]}}}
-    page = page_with({**made, "screen": {"incumbent_us": [5000.0, 9000.0], "candidate_us": [1000.0, 9000.0]}})
+    page = page_with({**made, "comparison": {"incumbent_us": [5000.0, 9000.0], "candidate_us": [1000.0, 9000.0]}})
     assert rf"| {FIRST.title} | 3 | 1 break; a \`print\` \| in it | 2 times; a size | 20 s | 5,000 calls |" in page
-    assert "| 20 s | never |" in page_with({**made, "screen": {"incumbent_us": [1.0], "candidate_us": [2.0]}})
+    assert "| 20 s | never |" in page_with({**made, "comparison": {"incumbent_us": [1.0], "candidate_us": [2.0]}})
 
 
 def test_foreign_text_cannot_become_markup_or_a_column_of_a_table() -> None:

@@ -72,8 +72,8 @@ def test_the_rules_that_a_model_is_told_name_every_pack_and_the_rule_of_acceptan
     said = rules(Packs.of())
     assert said == rules(Packs.of()) and all(name in said for name in NAMES)
     assert len(said) < 16_000, "it is part of every prompt"
-    looks = sorted(accept.LOOKS)
-    assert f"{looks[0]}, {looks[1]} or {looks[2]} restarts" in " ".join(Packs.of().get("ratchet").text().split())
+    *looks, last = map(str, sorted(accept.LOOKS))
+    assert f"{', '.join(looks)} or {last} restarts" in " ".join(Packs.of().get("ratchet").text().split())
 
 
 def test_a_section_ends_where_its_level_does_and_code_has_no_headings(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_one_case_that_is_slower_than_the_median_of_what_is_known_is_a_question(
         found.incumbent_us = [[KNOWN_US * each for each in seen]]
         assert is_in_question(found, known) is asked
     assert not is_in_question(beside(9 * KNOWN_US), {}), "nothing is known"
+    assert not is_in_question(found, known, claim=math.log(2)), "it gains no more than that"
     clock.know(beside(999.0))  # from an earlier command of the run
     assert clock.known_us == {BUILD.key: [[KNOWN_US]], "candidate": [[999.0 / 2]]}, "what is known already stands"
     among = session()
@@ -181,9 +182,10 @@ def test_a_whole_is_not_given_up_for_the_pace(gain: float, name: str, unsettled:
     judge.noise = SimpleNamespace(delta=0.02)
     judge.check_timed = lambda outputs: Finding(None, "")
     assert judge.check_whole(compared([math.log(gain)] * 6, unsettled=unsettled), []).name == name
-    judge.confirm("confirm", BUILD, CANDIDATE)
+    judge.compare("one", BUILD, CANDIDATE)
     judge.report_on("whole stack", BUILD, {"stack": CANDIDATE})
-    assert [(each.purpose, each.hurried(0.0)) for each in asked] == [("confirm", False), ("whole stack", True)]
+    told = [(each.purpose, each.hurried(0.0), each.claim) for each in asked]
+    assert told == [("one", False, math.log1p(0.02)), ("whole stack", True, 0.0)]
 
 
 @dataclass

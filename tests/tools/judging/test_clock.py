@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ from tools.judging.clock import SAMPLES, Group, Plan, Session, SideFault, Tripwi
 from tools.judging.comparison import Side
 from tools.judging.cores import Cores
 from tools.judging.inputs import Input
-from tools.judging.measure import ComparisonRequest, Held, LiveClock
+from tools.judging.measure import ComparisonRequest, LiveClock
 from tools.judging.script import Case
 from tools.judging.worker import WorkerFault
 
@@ -187,48 +186,28 @@ def ahead(request: ComparisonRequest, done: int = 0, cores: int = 32, input_byte
     return LiveClock(UNUSED, workload, Cores.of(range(cores), 1), UNUSED, UNUSED, UNUSED)._ahead(2, request, done)
 
 
-def request(fewest: int, to_come: int = 0) -> ComparisonRequest:
+def request(fewest: int) -> ComparisonRequest:
     build: Any = SimpleNamespace(key="")
-    return ComparisonRequest("", build, {"candidate": build}, bool, fewest=fewest, to_come=to_come)
+    return ComparisonRequest("", build, {"candidate": build}, bool, fewest=fewest)
 
 
 @pytest.mark.parametrize(
     ("asked", "done", "cores", "wanted"),
     [
-        (request(3, to_come=6), 0, 16, 7),  # one settles the screen, six confirm
-        (request(3, to_come=6), 0, 12, 7),  # more workers than cores start side by side, a quarter more at most
-        (request(3, to_come=6), 0, 10, 6),
-        (request(3, to_come=6), 0, 8, 3),
-        (request(6), 0, 16, 6),
-        (request(6), 4, 16, 2),  # what the screen left of seven is timed
-        (request(6), 6, 16, 6),  # the next look
+        (request(3), 0, 16, 3),
+        (request(3), 3, 16, 3),  # the next look
+        (request(3), 6, 16, 6),
+        (request(3), 12, 16, 6),
+        (request(6), 0, 10, 6),  # more workers than cores start side by side, a quarter more at most
+        (request(6), 0, 8, 3),
+        (request(6), 3, 8, 3),
+        (request(6), 6, 16, 6),
     ],
 )
 def test_no_more_are_prepared_than_needed(asked: ComparisonRequest, done: int, cores: int, wanted: int) -> None:
     assert ahead(asked, done, cores) == wanted
     by_bytes = {1 << 20: 6, 32 << 20: 2, 128 << 20: 2, 512 << 20: 1}
     assert [ahead(request(fewest=12), input_bytes=each) for each in by_bytes] == [*by_bytes.values()]
-
-
-def test_what_a_screen_has_not_timed_serves_the_confirmation_and_nothing_else(prepared: Session) -> None:
-    prepared.ahead = 3
-    held = Held()
-    prepared.restart()
-    held.take(prepared, prepared.hand_over())
-    confirming = replace(prepared, ahead=1)
-    confirming.take_over(held.give(prepared))
-    confirming.restart()
-    assert [line for line in Standing.log if line.startswith("time")] == [
-        "time [1, 2] on CPU 0",
-        "time [3, 4] on CPU 1",
-    ]
-    held.take(prepared, confirming.hand_over())
-    others = replace(prepared, builds={**prepared.builds, "candidate": SimpleNamespace(compile_options=None, key="2")})  # type: ignore[dict-item]
-    assert held.give(others) == []
-    assert Standing.log[-2:] == ["close 5", "close 6"]
-    prepared.close()
-    confirming.close()
-    assert sum(line.startswith("close") for line in Standing.log) == 6
 
 
 def test_nothing_of_ours_lies_between_the_staging_of_an_input_and_its_call(prepared: Session) -> None:
