@@ -19,7 +19,7 @@ AGREEMENT = 1.1
 TURNS = 3  # restarts beside its own copies; up to as many again where those do not settle it
 Known = dict[str, list[list[float]]]  # by the key of a build: microseconds of a call, by worker and case
 Cause = Literal["fails beside it", "slowed down", "pace"]
-REPEATS: dict[Cause, int] = {"fails beside it": 1, "slowed down": 1, "pace": 3}  # of a comparison that is doubted
+REPEATS: dict[Cause, int] = {"fails beside it": 1, "slowed down": 2, "pace": 3}  # of a comparison that is doubted
 
 
 class Doubt(NamedTuple):
