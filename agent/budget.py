@@ -93,6 +93,10 @@ class Budget:
         """Whether one more attempt would use reserved time."""
         return self._less_than(self.reserved_s + ATTEMPT_RESTARTS * self.restart_s)
 
+    def allows(self, seconds: float) -> bool:
+        """Whether so much is left beside what is kept back."""
+        return not self._less_than(seconds)
+
     def too_dear(self, seconds: float) -> bool:
         """Whether a look of this length is too long for one change."""
         return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / LOOK_SHARE)

@@ -36,7 +36,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
         return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     candidates, reason = ctx.proposals.propose(step)
     # in any step: a second try of the same on the same would only be a second chance for chance
-    base = ctx.stack.top
+    base = ctx.records.base(())
     new = [candidate for candidate in candidates if candidate.digest not in ctx.ledger.judged_on(base)]
     if not new:
         return {"attempt": "", "no_more": reason or "nothing is left to try"}

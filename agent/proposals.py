@@ -58,7 +58,8 @@ class Proposals:
 
     def request(self, step: str) -> ProposalRequest:
         """The state of the run, for one step. Raises: WorkerFault."""
-        records, config, delta = self.builds.records, self.builds.config, self.builds.referee.delta
+        records, config, noise = self.builds.records, self.builds.config, self.builds.referee.noise
+        delta = 0.0 if noise is None else noise.delta
         view, base, stacked = self.view(), records.stack.top, records.ledger.stacked()
         on_gpu, compiling = self.platform.device == "cuda", dict[str, Any]()
         if (known := measurements.session_start(records.run_dir)) is not None:

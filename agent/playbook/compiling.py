@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 from agent.playbook import graphs
-from agent.playbook.drafts import Answer, Drafts, key_of, percent
+from agent.playbook.drafts import WORTH_TIMING, Answer, Drafts, key_of, percent
 from agent.proposers import Platform, ProposalRequest
 from tools.candidate import Site
 from tools.rewrite import CannotRewrite, model_class
@@ -113,7 +113,7 @@ def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
     if any(a.key.rewriter == _FREEZE for a in kept):
         return
     share = model_class.product_share(drafts.request.observation)
-    if share < drafts.request.floor / 2:
+    if share < WORTH_TIMING * drafts.request.floor:
         drafts.reasons.append(f"products take {percent(share)}, under half of the noise floor")
         return
     takes_s = CONSTANTS_TAKE * kept[0].first_call_s if kept else 0.0  # of the first: tuning takes long, and is cached

@@ -15,6 +15,7 @@ from tools.rewrite import CannotRewrite, overlay
 from tools.rewrite.reading.source import one_edit
 
 Answer = tuple[list[Candidate], str]
+WORTH_TIMING = 0.5  # of the noise floor: what cannot save that much of a call is not timed by itself
 MOST_CODE = 60  # characters of a line that is quoted
 
 
@@ -53,8 +54,7 @@ class Drafts:
     ) -> None:
         """A candidate from what `rewrite()` returns; its `CannotRewrite` becomes a reason.
 
-        `at_stake` is the share of a call that it may save at most, where the profile tells. With less than half of the
-        noise floor it is not timed by itself.
+        `at_stake` is the share of a call that it may save at most, where the profile tells.
         """
         key = key_of(rewriter, site, variant)
         if why := self.out_of_reach(site):
@@ -79,7 +79,7 @@ class Drafts:
             predicted_gain=gain,
             enables=enables,
         )
-        if at_stake < self.request.floor / 2:
+        if at_stake < WORTH_TIMING * self.request.floor:
             self.small.append(Small(made, at_stake, rewrite))
         else:
             self.candidates.append(made)
@@ -88,7 +88,7 @@ class Drafts:
         """The candidates; what is too small to be timed by itself is one of them, where together it is not."""
         small, self.small = self.small, []
         saved, key = sum(each.at_stake for each in small), Key("together", self.step, "")
-        if small and saved < self.request.floor / 2:
+        if small and saved < WORTH_TIMING * self.request.floor:
             names = listed([each.candidate.title for each in small])
             self.reasons.append(f"{names}: at most {percent(saved)}, under half of the noise floor")
         elif small and not self.was_tried(key):

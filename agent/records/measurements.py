@@ -5,7 +5,6 @@ Does not interpret: the report and the referee do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -26,8 +25,8 @@ _Model = TypeVar("_Model", bound=BaseModel)
 class SessionStart(BaseModel):
     """The A/A comparison, plain torch.compile against eager, by mode, and the target's own tests.
 
-    `compile_screened` are modes that a few restarts showed to be slower than the best, and the best itself where they
-    showed that it pays: it is measured in full beside the whole stack, in the end. One that failed has a reason.
+    `compile_screened` are modes that were measured later, in a few restarts; the best of all modes is measured in full
+    beside the whole stack. One that failed has a reason.
     """
 
     aa: Comparison
@@ -40,12 +39,12 @@ class SessionStart(BaseModel):
 
     def best_compile(self) -> str:
         """The mode with the largest speedup over eager; empty when none was measured."""
-        measured = self.compile or self.compile_screened
-        return max(measured, key=lambda mode: measured[mode].interval().median, default="")
+        gains = self._gains()
+        return max(gains, key=lambda mode: gains[mode], default="")
 
     def best(self) -> Comparison | None:
         """That mode beside eager, as far as it was measured."""
-        return (self.compile or self.compile_screened).get(self.best_compile())
+        return {**self.compile_screened, **self.compile}.get(self.best_compile())
 
     def compile_pays(self, delta: float) -> bool:
         """Whether plain torch.compile is shown to be faster than eager by more than `delta`."""
@@ -69,18 +68,6 @@ class SessionStart(BaseModel):
         return {mode: median(c.log_ratios) for mode, c in {**self.compile_screened, **self.compile}.items()}
 
 
-class Screened(BaseModel):
-    """Plain torch.compile against eager in a few restarts, by mode: says which modes are worth more."""
-
-    modes: dict[str, Comparison]
-
-
-class GraphBreaks(BaseModel):
-    """Of plain torch.compile; None where they were not counted."""
-
-    count: int | None
-
-
 class Whole(BaseModel):
     """The final stack against the unmodified target, against the best plain torch.compile, and with default malloc."""
 
@@ -96,12 +83,6 @@ class Whole(BaseModel):
             return found
         counted = found.at_pace() if found.pace_us else None
         return counted if counted is not None and accept.holds(counted.log_ratios) else None
-
-
-def once(path: Path, form: type[_Model], measure: Callable[[], _Model]) -> _Model:
-    """What is kept at `path`, or else what `measure` gives, which is kept there then."""
-    known = _read(path, form)
-    return known if known is not None else keep(measure(), path)
 
 
 def _read(path: Path, form: type[_Model]) -> _Model | None:

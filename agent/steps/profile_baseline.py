@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from statistics import median
 from typing import Any
 
 from agent import schedule
@@ -12,23 +11,24 @@ from agent.context import RunContext
 from agent.proposers import Platform
 from agent.records import measurements
 from agent.records.atomic_file import write_atomically
-from agent.records.measurements import GraphBreaks, Screened, SessionStart
+from agent.records.attempts import Attempt
+from agent.records.measurements import SessionStart
 from agent.reporting.progress import Judging, Note
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
 from tools.judging import accept
+from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
 from tools.judging.measure import ComparisonRequest, Measured
-from tools.judging.own_tests import OwnTests
-from tools.judging.referee import Referee
+from tools.judging.referee import ITSELF, QUARANTINE, Referee
+from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
 from tools.plain_text import one_line
 
 STEP = "profile_baseline"
 PUT_AWAY_S = 20.0  # to store the cache of a stopped compilation
-# a mode is measured in full unless a screen shows it to be slower than the best by more than this: beside each other in
-# the same restarts two modes differ by 1 to 2 % more or less from one restart to the next
-NEAR_THE_BEST = 0.04
+PLAIN = "default"  # the mode of torch.compile that a candidate may be the same as
+PLAIN_STEP, PLAIN_VARIANT = "compile_model", "dynamic"  # of which step, and which of its variants
 # the plain modes a user would try, by device; on ROCm max-autotune has hung, so it is no plain line there
 MODES: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {"default": {}, "max-autotune": {"mode": "max-autotune"}},
@@ -46,7 +46,7 @@ def run(state: RunState, ctx: RunContext) -> Update:
     start(ctx, STEP)  # this step is never left out: nothing can be judged without it
     known = measurements.session_start(ctx.run_dir)
     if known is None:
-        known = _measure(ctx)
+        known = measure(ctx)
         measurements.keep_session(known, ctx.run_dir)
     ctx.use(known)
     ctx.display.subject = "the original"
@@ -69,90 +69,108 @@ def run(state: RunState, ctx: RunContext) -> Update:
     return {**update, "goto": first if first in ctx.config.steps else ""}
 
 
-def _measure(ctx: RunContext) -> SessionStart:
+def measure(ctx: RunContext) -> SessionStart:
+    """The A/A comparison, with the plain modes of torch.compile in the same restarts, and the target's own tests."""
     ctx.display.subject = "the original"
     ctx.builds.pristine_checked()  # before anything is timed
-    parts = ctx.run_dir / "session"  # so that what was measured before an interruption is not measured again
-    parts.mkdir(exist_ok=True)
-    aa = measurements.once(parts / "aa.json", Comparison, lambda: _against_itself(ctx))
-    ctx.referee.use_noise(aa)
-    ctx.display.subject = "the original"
-    own_tests = measurements.once(parts / "own-tests.json", OwnTests, ctx.referee.run_own_tests)
-    found = SessionStart(aa=aa, own_tests=own_tests)
-    ctx.progress.emit(Note(found.own_tests.note))
-    measure_modes(ctx, found)
+    own_tests = ctx.referee.run_own_tests()
+    ctx.progress.emit(Note(own_tests.note))
+    failed: dict[str, str] = {}
+    plain = _plain_candidate(ctx)
+    adopted = {} if plain is None else {PLAIN: ctx.builds.checked(plain)}
+    ctx.builds.compile_baselines.update({mode: checked.build for mode, checked in adopted.items()})
+    untuned = [mode for mode in ctx.builds.compile_baselines if mode not in measurements.TUNED_MODES]
+    builds, endless = _fill_all(ctx, untuned, failed)
+    ctx.display.subject = f"the original against itself{' and torch.compile' if builds else ''}"
+    noise, measured = ctx.referee.measure_noise(builds)
+    aa = measured.comparisons[ITSELF]
+    counted = [build.graph_breaks for build in builds.values() if build.graph_breaks is not None]
+    found = SessionStart(
+        aa=aa,
+        own_tests=own_tests,
+        compile_failed=failed,
+        compile_endless=endless,
+        compile_breaks=max(counted, default=None),
+    )
+    for mode in builds:
+        _take(ctx, found, mode, measured)
+    if plain is not None and PLAIN in found.compile and noise.usable:
+        _adopt(ctx, plain, adopted[PLAIN], found.compile[PLAIN], measured)
+    if not noise.usable:  # once more: another program may have been busy
+        ctx.display.subject = "the original against itself"
+        _, again = ctx.referee.measure_noise()
+        found.aa = again.only
     return found
 
 
-def measure_modes(ctx: RunContext, found: SessionStart) -> None:
-    """Measure plain torch.compile in each mode: a screen of all, then in full those near the best.
+def _plain_candidate(ctx: RunContext) -> Attempt | None:
+    """What does to the target's source what one line of plain torch.compile does, where that can be said there.
 
-    Where the screen leaves one mode that clearly pays, its full measurement waits for that of the whole stack.
+    Measured beside the original, it is a baseline and the first candidate of its step at once.
     """
-    builds = _fill_all(ctx, found)
-    left = _screen(ctx, found, builds)
-    near = _near_the_best(left)
-    screened = found.compile_screened.get(near[0]) if len(near) == 1 else None
-    if screened and accept.look(screened.log_ratios, ctx.referee.delta) == "kept":
+    if PLAIN not in ctx.builds.compile_baselines or PLAIN_STEP not in ctx.config.steps:
+        return None
+    found = [each for each in ctx.proposals.propose(PLAIN_STEP, looking=True)[0] if each.key.rewriter == PLAIN_STEP]
+    same = [each for each in found if each.key.variant == PLAIN_VARIANT]
+    if len(same) != 1 or any(each.key.place != same[0].key.place for each in found):
+        return None
+    attempt = Attempt(id=f"{PLAIN_STEP}-1", candidate=same[0], base=ctx.stack.top)
+    ctx.attempts.save(attempt)
+    built = ctx.builds.candidate(attempt)
+    if isinstance(built, Verdict) or ctx.builds.checked(attempt).finding.verdict:
+        return None  # the step says why
+    return attempt
+
+
+def _adopt(ctx: RunContext, attempt: Attempt, checked: Checked, compared: Comparison, measured: Measured) -> None:
+    """Its verdict from what was measured; one that goes beyond belief is left to be timed once more."""
+    verdict = ctx.referee.decide(checked, compared, measured.outputs_of(PLAIN), ctx.builds.pristine_checked().build)
+    if verdict.speedup is None or verdict.speedup.median <= QUARANTINE:
+        ctx.attempts.save_verdict(attempt.id, verdict)
+
+
+def measure_tuned(ctx: RunContext) -> None:
+    """What plain torch.compile gives with tuning, beside what it gives without, where there is time left for it."""
+    found = measurements.session_start(ctx.run_dir)
+    assert found is not None, "the baseline comes first"
+    known = {*found.compile, *found.compile_screened, *found.compile_failed}
+    wanted = [mode for mode in ctx.builds.compile_baselines if mode not in known]
+    best = found.best_compile()
+    if not wanted or not best:
         return
-    _confirm_near(ctx, found, left)
+    if not ctx.budget.allows(ctx.referee.setting.check_timeout_s):
+        found.compile_failed.update(dict.fromkeys(wanted, "there was no time for tuning"))
+    elif builds := _fill_all(ctx, wanted, found.compile_failed)[0]:
+        builds = {best: ctx.builds.compile_baseline(best), **builds}
+        measured = _compare(ctx, "baselines, tuned", builds, accept.FIRST_LOOK)
+        found.compile_screened.update({mode: each for mode, each in measured.comparisons.items() if not each.failed})
+        found.compile_screened.pop(best, None)
+        found.compile_failed.update({mode: c.failed for mode, c in measured.comparisons.items() if c.failed})
+    measurements.keep_session(found, ctx.run_dir)
 
 
 def confirm_best(ctx: RunContext) -> None:
-    """Measure the best mode in full, if that was left for the end."""
+    """Measure the best mode in full, if a few restarts showed it to be the best."""
     found = measurements.session_start(ctx.run_dir)
-    if found is not None and found.compile_screened and not found.compile:
-        left = {mode: median(each.log_ratios) for mode, each in found.compile_screened.items()}
-        _confirm_near(ctx, found, left)
-        measurements.keep_session(found, ctx.run_dir)
+    if found is None or (best := found.best_compile()) not in found.compile_screened:
+        return
+    builds = {best: ctx.builds.compile_baseline(best)}
+    take_beside(ctx, found, best, _compare(ctx, "baselines", builds, min(accept.REPORT_LOOKS)))
 
 
 def take_beside(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> bool:
-    """Take a screened mode's full measurement from that of the whole stack; False where the mode fails there."""
+    """Take a mode's full measurement in the place of that by few restarts; False where the mode fails there."""
     _take(ctx, found, mode, measured)
     found.compile_screened.pop(mode)
     measurements.keep_session(found, ctx.run_dir)
     return mode in found.compile
 
 
-def _confirm_near(ctx: RunContext, found: SessionStart, left: dict[str, float]) -> None:
-    """Measure in full the modes near the best of `left` (gain by mode), then the next best while all are wrong."""
-    while left and not found.compile:
-        near = _near_the_best(left)
-        builds = {mode: ctx.builds.compile_baseline(mode) for mode in near}
-        measured = _compare(ctx, "baselines", builds, min(accept.REPORT_LOOKS))
-        for mode in measured.comparisons:
-            _take(ctx, found, mode, measured)
-        left = {mode: gain for mode, gain in left.items() if mode not in near}
-    found.compile_screened = {mode: each for mode, each in found.compile_screened.items() if mode in left}
-
-
-def _near_the_best(gains: dict[str, float]) -> list[str]:
-    return [mode for mode in gains if gains[mode] >= max(gains.values()) - NEAR_THE_BEST]
-
-
-def _screen(ctx: RunContext, found: SessionStart, builds: dict[str, Build]) -> dict[str, float]:
-    """The logarithm of each mode's speedup in a few restarts, without modes that failed."""
-    if len(builds) < 2:
-        return dict.fromkeys(builds, 0.0)
-
-    def screen() -> Screened:
-        return Screened(modes=dict(_compare(ctx, "baselines screened", builds, accept.FIRST_LOOK).comparisons))
-
-    screened = measurements.once(ctx.run_dir / "session" / "screened.json", Screened, screen)
-    for mode, comparison in screened.modes.items():
-        if comparison.failed:
-            _failed(ctx, found, mode, comparison.failed)
-        else:
-            found.compile_screened[mode] = comparison
-    return {mode: median(comparison.log_ratios) for mode, comparison in found.compile_screened.items()}
-
-
 def _take(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> None:
     comparison = measured.comparisons[mode]
     wrong = ctx.referee.check_timed(measured.outputs_of(mode)).reason
     if failed := comparison.failed or wrong:
-        _failed(ctx, found, mode, failed)
+        _failed(ctx, found.compile_failed, mode, failed)
     else:
         found.compile[mode] = comparison
 
@@ -171,61 +189,39 @@ def _compare(ctx: RunContext, purpose: str, builds: dict[str, Build], restarts: 
     return ctx.referee.clock.compare(request)
 
 
-def _against_itself(ctx: RunContext) -> Comparison:
-    ctx.display.subject = "the original against itself"
-    noise, aa = ctx.referee.measure_noise()
-    if not noise.usable:  # once more: another program may have been busy
-        noise, aa = ctx.referee.measure_noise()
-    return aa
-
-
-def _fill_all(ctx: RunContext, found: SessionStart) -> dict[str, Build]:
-    """Compile in all modes, side by side where memory allows; nothing is timed meanwhile.
-
-    On ROCm, tuning has hung, so that there it comes last and by itself.
+def _fill_all(ctx: RunContext, wanted: Sequence[str], failed: dict[str, str]) -> tuple[dict[str, Build], bool]:
+    """Builds compiled in these modes, side by side where memory allows, and whether none comes to an end; nothing is
+    timed meanwhile. Tells in `failed` why others were not.
     """
     builds: dict[str, Build] = {}
-    pending = ctx.builds.compile_baselines
-    ctx.display.subject = f"plain torch.compile ({', '.join(pending)})"
+    if not wanted:
+        return builds, False
+    ctx.display.subject = f"plain torch.compile ({', '.join(wanted)})"
     ctx.display.say("compiling")
-    tuned = [mode for mode in pending if mode in measurements.TUNED_MODES]
-    others = [mode for mode in pending if mode not in tuned]
-    waves = [others, *([mode] for mode in tuned)] if ctx.platform.rocm else [tuned + others]  # the longest first
-    futures: dict[str, Future[Build]] = {}
-    pool = ThreadPoolExecutor(_side_by_side(ctx, len(pending)))
+    pool = ThreadPoolExecutor(_side_by_side(ctx, len(wanted)))
     try:
-        for wave in waves:
-            futures |= {mode: pool.submit(ctx.builds.filled, pending[mode]) for mode in wave}
-            _wait_for(ctx, wave, futures)
+        futures = {mode: pool.submit(ctx.builds.compile_baseline, mode) for mode in wanted}
+        _wait_for(ctx, futures)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     endless = 0
-    for mode in pending:
+    for mode in wanted:
         try:
             builds[mode] = futures[mode].result()
         except WorkerFault as fault:
-            _failed(ctx, found, mode, str(fault))
+            _failed(ctx, failed, mode, str(fault))
             endless += fault.kind in ("compiles_again", "hangs")
-    found.compile_endless = endless == len(pending) > 0
-    counted = [build.graph_breaks for build in builds.values() if build.graph_breaks is not None]
-    found.compile_breaks = measurements.once(
-        ctx.run_dir / "session" / "graph-breaks.json",
-        GraphBreaks,
-        lambda: GraphBreaks(count=max(counted, default=None)),
-    ).count
-    ctx.builds.compile_baselines.update(builds)
-    return builds
+    return builds, endless == len(wanted)
 
 
-def _wait_for(ctx: RunContext, wave: Collection[str], filling: dict[str, Future[Build]]) -> None:
+def _wait_for(ctx: RunContext, filling: dict[str, Future[Build]]) -> None:
     """On Ctrl-C do not wait for minutes of tuning, only until finished compilations are stored."""
-    left = {filling[mode] for mode in wave}
+    left = {*filling.values()}
     try:
         while left:
             over, left = wait(left, return_when=FIRST_COMPLETED)
-            phase = f"compiling: {', '.join(mode for mode in wave if filling[mode] in over)} done"
-            done, modes = len(filling) - len(left), len(ctx.builds.compile_baselines)
-            ctx.progress.emit(Judging(ctx.display.subject, phase, done, modes, "modes"))
+            phase = f"compiling: {', '.join(mode for mode in filling if filling[mode] in over)} done"
+            ctx.progress.emit(Judging(ctx.display.subject, phase, len(filling) - len(left), len(filling), "modes"))
     except KeyboardInterrupt:
         for waiting in filling.values():
             waiting.cancel()
@@ -240,8 +236,8 @@ def _side_by_side(ctx: RunContext, builds: int) -> int:
     return next((n for n in range(wanted, 1, -1) if ctx.workload.fits(n)), 1)
 
 
-def _failed(ctx: RunContext, found: SessionStart, mode: str, why: str) -> None:
-    found.compile_failed[mode] = why
+def _failed(ctx: RunContext, failed: dict[str, str], mode: str, why: str) -> None:
+    failed[mode] = why
     ctx.progress.emit(Note(f"plain torch.compile ({mode}) cannot be compared with: {one_line(why, 300)}"))
 
 

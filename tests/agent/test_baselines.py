@@ -1,26 +1,32 @@
-"""Which lines of torch.compile the stack is compared with: the best, and those a screen cannot tell from it."""
+"""Which lines of torch.compile the stack is compared with, and which of them is a candidate at once."""
 
 from __future__ import annotations
 
 import math
 import signal
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from agent.budget import Budget
 from agent.guard import Stopped
 from agent.records import measurements
 from agent.records.measurements import SessionStart
 from agent.steps import profile_baseline
+from agent.steps.profile_baseline import confirm_best, measure_tuned
 from tests.agent.one_context import one_context
+from tests.agent.synthetic_clock import COMPILED
+from tests.agent.whole_runs import COPIES, TWO_BRANCHES, agent
+from tests.files import write_files
 from tests.tools.judging.compared import compared
+from tools.judging.accept import noise_floor
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
@@ -38,7 +44,8 @@ class Referee:
     Without a gain a mode cannot be compiled.
     """
 
-    delta = 0.02
+    delta, noise = 0.02, noise_floor([0.0] * 12, "cpu")
+    setting = SimpleNamespace(check_timeout_s=100.0)
 
     def __init__(self, gains: Mapping[str, float], wrong: tuple[str, ...]) -> None:
         self.gains, self.wrong, self.clock = gains, wrong, self
@@ -49,104 +56,99 @@ class Referee:
             raise WorkerFault(kind, "it cannot be compiled")
         return build
 
+    def run_own_tests(self) -> OwnTests:
+        return OwnTests(note="none")
+
+    def measure_noise(self, beside: Mapping[str, Build] = MappingProxyType({})) -> tuple[Any, Measured]:
+        candidates = {"itself": PRISTINE, **beside}
+        request = ComparisonRequest("aa", PRISTINE, candidates, lambda found: len(found.log_ratios) >= 12)
+        return self.noise, self.compare(request)
+
     def compare(self, request: ComparisonRequest) -> Measured:
         self.asked.append((request.purpose, sorted(request.candidates)))
         return Measured({name: self._comparison(request, name) for name in request.candidates})
 
     def _comparison(self, request: ComparisonRequest, name: str) -> Comparison:
-        found = request.blank(name)
-        if math.isnan(self.gains[name]):
+        found, gain = request.blank(name), self.gains.get(name, 1.0)
+        if math.isnan(gain):
             found.broken = "it does not run"
         while not request.enough(found):
-            found.case_log_ratios.append([math.log(self.gains[name])])
+            found.case_log_ratios.append([math.log(gain)])
         return found
 
     def check_timed(self, outputs: object) -> Finding:
-        confirmed = self.asked[-1][1]
-        wrong = [mode for mode in confirmed if mode in self.wrong]
+        wrong = [mode for mode in self.asked[-1][1] if mode in self.wrong]
         return Finding("wrong", "its outputs are wrong") if wrong else Finding(None, "")
 
 
 def measured(
     run_dir: Path,
     gains: Mapping[str, float],
+    *later: Callable[[Any], object],
     wrong: tuple[str, ...] = (),
     end_running: Callable[[], None] = lambda: None,
-    later: Sequence[Callable[[Any], object]] = (),
-    rocm: bool = False,
+    left_s: float = 1e6,
 ) -> tuple[SessionStart, Referee]:
     referee = Referee(gains, wrong)
-    (run_dir / "session").mkdir(parents=True, exist_ok=True)
     builds = {mode: Build(mode, Path("/nowhere")) for mode in gains}
     ctx = one_context(
         run_dir=run_dir,
         referee=referee,
-        filled=referee.fill,
         compile_baselines=builds,
-        compile_baseline=builds.__getitem__,
+        compile_baseline=lambda mode: referee.fill(builds[mode]),
         pristine_checked=lambda: Checked(Finding(None, ""), PRISTINE),
+        propose=lambda *asked, **how: ([], ""),
+        config=SimpleNamespace(steps=["compile_model"]),
+        budget=Budget.left(left_s / 60, 0.0),
         workload=SimpleNamespace(fits=lambda copies: True),
-        platform=SimpleNamespace(device="cuda", rocm=rocm),
+        platform=SimpleNamespace(device="cuda"),
         progress=SimpleNamespace(emit=lambda event: None),
         say=lambda *said: None,
         end_running=end_running,
         subject="",
     )
-    found = SessionStart(aa=compared([]), own_tests=OwnTests(note="none"))
-    profile_baseline.measure_modes(ctx, found)
-    measurements.keep_session(found, run_dir)
+    measurements.keep_session(profile_baseline.measure(ctx), run_dir)
     for late in later:
         late(ctx)
-    return measurements.session_start(run_dir) or found, referee
+    found = measurements.session_start(run_dir)
+    assert found is not None
+    return found, referee
 
 
-@pytest.mark.parametrize(
-    ("gains", "in_full", "only_screened"),
-    [
-        ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 5.2}, ["max-autotune", "reduce-overhead"], "default"),
-        ({"default": 1.05, "max-autotune": 1.001}, ["default"], "max-autotune"),  # it may not pay
-        ({"default": 0.8, "max-autotune": 0.7}, ["default"], "max-autotune"),
-        ({"default": 3.0}, ["default"], None),
-        ({}, [], None),
-    ],
-)
-def test_only_what_is_near_the_best_in_a_screen_is_measured_in_full_and_one_mode_needs_no_screen(
-    gains: dict[str, float], in_full: list[str], only_screened: str | None, tmp_path: Path
-) -> None:
-    found, referee = measured(tmp_path, gains)
-    screens = [("baselines screened", sorted(gains))] if only_screened else []
-    assert referee.asked == screens + [("baselines", in_full)] * bool(gains)
-    assert sorted(found.compile) == in_full and found.best_compile() == max(gains, key=gains.__getitem__, default="")
-    if only_screened:
-        assert len(found.compile_screened[only_screened].log_ratios) < len(found.compile[in_full[0]].log_ratios)
+THREE = {"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 5.2}
 
 
-def test_a_run_that_goes_on_screens_no_modes_again_and_knows_what_broke_the_graphs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    gains = {"default": 5.1, "max-autotune": 5.2}
-    assert measured(tmp_path / "uncounted", gains)[0].compile_breaks is None
-    with monkeypatch.context() as counted:
-        counted.setattr(Referee, "fill", lambda self, build: replace(build, graph_breaks=len(build.key)))
-        first, _ = measured(tmp_path / "run", gains)
-    again, referee = measured(tmp_path / "run", gains)  # of caches that were kept nobody counts it again
-    assert again == first and again.compile_breaks == 12
-    assert [purpose for purpose, _ in referee.asked] == ["baselines"]
+def test_plain_modes_are_timed_beside_the_original_and_its_copy_and_tuning_comes_last(tmp_path: Path) -> None:
+    found, referee = measured(tmp_path, THREE)
+    assert referee.asked == [("aa", ["default", "itself", "reduce-overhead"])]
+    assert (sorted(found.compile), found.best_compile()) == (["default", "reduce-overhead"], "reduce-overhead")
+    found, referee = measured(tmp_path, THREE, measure_tuned, measure_tuned, confirm_best, confirm_best)
+    assert [purpose for purpose, _ in referee.asked] == ["aa", "baselines, tuned", "baselines"], "each of them once"
+    assert sorted(found.compile) == sorted(THREE) and found.best_compile() == "max-autotune"
+    assert not found.compile_screened
 
 
-@pytest.mark.parametrize(("wrong", "confirmed"), [((), "max-autotune"), (("max-autotune",), "default")])
-def test_a_best_mode_that_plainly_pays_is_measured_in_full_when_nothing_was_kept_and_the_next_where_it_is_wrong(
-    wrong: tuple[str, ...], confirmed: str, tmp_path: Path
-) -> None:
-    gains = {"default": 2.0, "max-autotune": 5.2}
-    found, referee = measured(tmp_path / "first", gains, wrong)
-    assert found.compile == {} and found.best_compile() == "max-autotune" and found.compile_pays(0.02)
-    assert [purpose for purpose, _ in referee.asked] == ["baselines screened"]
-    found, referee = measured(tmp_path / "whole", gains, wrong, later=[profile_baseline.confirm_best] * 2)
-    assert set(found.compile) == {confirmed}
-    assert set(found.compile_screened) == (set() if wrong else {"default"})
-    assert found.compile_failed == dict.fromkeys(wrong, "its outputs are wrong")
-    assert [modes for _, modes in referee.asked[1:]] == [["max-autotune"], *([["default"]] if wrong else [])], "once"
+def test_tuning_that_is_not_the_best_is_known_by_few_restarts(tmp_path: Path) -> None:
+    found, _ = measured(tmp_path, {**THREE, "max-autotune": 1.1}, measure_tuned, confirm_best)
+    assert found.best_compile() == "reduce-overhead" and len(found.compile_screened["max-autotune"].log_ratios) == 3
+
+
+def test_there_is_no_tuning_where_nothing_plain_runs_or_no_time_is_left(tmp_path: Path) -> None:
+    found, _ = measured(tmp_path, {"default": -2.0, "max-autotune": 5.2}, measure_tuned)
+    assert set(found.compile_failed) == {"default"} and found.best_compile() == ""
+    found, _ = measured(tmp_path, THREE, measure_tuned, left_s=90.0)
+    assert found.compile_failed == {"max-autotune": "there was no time for tuning"}
+
+
+def test_graph_breaks_are_those_of_the_mode_that_has_most(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert measured(tmp_path, THREE)[0].compile_breaks is None
+    monkeypatch.setattr(Referee, "fill", lambda self, build: replace(build, graph_breaks=len(build.key)))
+    assert measured(tmp_path, THREE)[0].compile_breaks == len("reduce-overhead")
+
+
+def test_a_mode_whose_outputs_are_wrong_is_no_baseline(tmp_path: Path) -> None:
+    found, _ = measured(tmp_path, {"default": 2.0}, wrong=("default",))
+    assert found.compile_failed == {"default": "its outputs are wrong"} and not found.compile_pays(0.02)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -157,32 +159,29 @@ def test_it_is_taken_from_beside_the_whole_stack(fails: bool, tmp_path: Path) ->
         beside = Measured({"stack": request.blank("stack"), "max-autotune": mode})
         session = measurements.session_start(ctx.run_dir)
         assert session is not None
-        ctx.referee.asked.append(("whole stack", []))  # whose outputs are looked at
         assert profile_baseline.take_beside(ctx, session, "max-autotune", beside) is not fails
 
-    found, _ = measured(tmp_path, {"default": 2.0, "max-autotune": 5.2}, later=[whole])
-    assert set(found.compile) == (set() if fails else {"max-autotune"})
+    found, _ = measured(tmp_path, {"default": 2.0, "max-autotune": 5.2}, measure_tuned, whole)
+    assert set(found.compile) == {"default", *(() if fails else ("max-autotune",))}
     assert found.compile_failed == ({"max-autotune": "it died"} if fails else {})
-    assert found.best_compile() == ("default" if fails else "max-autotune")
 
 
 @pytest.mark.parametrize(
     ("gains", "tuning", "recording"),
     [
-        ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 5.2}, True, True),
+        (THREE, True, True),
         ({"default": 2.0, "max-autotune-no-cudagraphs": 5.2}, True, False),
         ({"default": 5.15, "max-autotune": 5.2}, False, False),
         ({"default": 5.2, "max-autotune": 2.0}, False, False),
         ({"default": 2.0, "reduce-overhead": 5.0, "max-autotune": 1.2}, False, True),
         ({"default": 5.0, "reduce-overhead": 5.05}, False, False),
-        ({"max-autotune": 5.2}, False, False),
         ({"default": 5.2}, False, False),
     ],
 )
 def test_tuning_pays_where_it_beats_every_other_mode_and_recording_where_it_beats_one_that_does_not_record(
     gains: dict[str, float], tuning: bool, recording: bool, tmp_path: Path
 ) -> None:
-    found = measured(tmp_path, gains)[0]
+    found = measured(tmp_path, gains, measure_tuned)[0]
     assert (found.tuning_pays(delta=0.02), found.recording_pays(delta=0.02)) == (tuning, recording)
 
 
@@ -210,39 +209,18 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(
     monkeypatch.setattr(profile_baseline, "wait", wait)
     monkeypatch.setattr(profile_baseline, "_side_by_side", lambda ctx, builds: 1)
     with pytest.raises(Stopped):
-        measured(tmp_path, {"default": 2.0, "max-autotune": 5.2}, end_running=ended_ours.set)
-    assert put_away == ["max-autotune"]
-
-
-@pytest.mark.parametrize("rocm", [False, True])
-def test_on_rocm_tuning_begins_when_all_else_is_compiled(
-    monkeypatch: pytest.MonkeyPatch, rocm: bool, tmp_path: Path
-) -> None:
-    said, tuning = list[str](), threading.Event()
-
-    def fill(self: Referee, build: Build) -> Build:
-        if build.key.startswith("max-autotune"):
-            tuning.set()
-            raise WorkerFault("hangs", "it never answers")
-        assert tuning.wait(0.2 if rocm else 60) is not rocm
-        said.append(build.key)
-        return build
-
-    monkeypatch.setattr(Referee, "fill", fill)
-    gains = {"default": 2.0, "reduce-overhead": 1.5, "max-autotune-no-cudagraphs": 5.2}
-    found, _ = measured(tmp_path, gains, rocm=rocm)
-    assert sorted(said) == ["default", "reduce-overhead"] and found.best_compile() == "default"
-    assert found.compile_failed == {"max-autotune-no-cudagraphs": "it never answers"} and not found.compile_endless
+        measured(tmp_path, {"default": 2.0, "reduce-overhead": 5.2}, end_running=ended_ours.set)
+    assert put_away == ["default"]
 
 
 @pytest.mark.parametrize(
     ("gains", "endless"),
     [
-        ({"default": 0.0, "max-autotune": 0.0}, True),
-        ({"default": 0.0, "max-autotune": -1.0}, True),
+        ({"default": 0.0, "reduce-overhead": 0.0}, True),
+        ({"default": 0.0, "reduce-overhead": -1.0}, True),
         ({}, False),
-        ({"default": 0.0, "max-autotune": 2.0}, False),
-        ({"default": 0.0, "max-autotune": -2.0}, False),
+        ({"default": 0.0, "reduce-overhead": 2.0}, False),
+        ({"default": 0.0, "reduce-overhead": -2.0}, False),
     ],
 )
 def test_what_compiles_itself_without_an_end_is_not_timed(
@@ -252,3 +230,18 @@ def test_what_compiles_itself_without_an_end_is_not_timed(
     assert found.compile_endless is endless
     assert set(found.compile_failed) == {mode for mode, gain in gains.items() if gain in FAULTS}
     assert all("default" not in candidates for _, candidates in referee.asked)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("takes", "verdict"), [("0.4", "kept"), ("1.6", "slower")])
+def test_one_line_of_torch_compile_is_a_candidate_that_is_timed_with_the_baseline(
+    takes: str, verdict: str, tmp_path: Path
+) -> None:
+    target = write_files(tmp_path / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
+    steps = "profile_baseline,audit_compute,compile_model" if verdict == "kept" else "profile_baseline,compile_model"
+    ran = agent(target, tmp_path / "runs", "--steps", steps, **{COMPILED: takes})
+    assert ran.status == 0, ran.message
+    first = ran.report.attempts[0]
+    assert (first.step, first.verdict) == ("compile_model", verdict)
+    assert first.evidence["comparison"]["purpose"] == "aa: default"
+    assert [kept.step for kept in ran.report.kept] == (["compile_model", "audit_compute"] * (verdict == "kept"))

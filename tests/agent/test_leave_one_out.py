@@ -20,12 +20,11 @@ from tools.judging.worker import Build
 
 
 def weighed(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, *rows: tuple[str, str, tuple[str, ...]], late: bool, behind: bool
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *rows: tuple[str, str, tuple[str, ...]], late: bool
 ) -> list[str]:
     """Which of these attempts on the stack (name, verdict, what lay below) are weighed."""
     asked = list[str]()
     monkeypatch.setattr(leave_one_out, "_weigh_one", lambda ctx, commit, name: asked.append(commit.attempt_id))
-    monkeypatch.setattr(leave_one_out, "behind_one_line", lambda ctx: behind)
     known = [{"attempt_id": name, "verdict": verdict, "below": below} for name, verdict, below in rows]
     commits = [StackCommit("0" * 40, name, name) for name, _, _ in rows]
     ctx = one_context(
@@ -54,15 +53,14 @@ def test_a_change_that_is_worth_nothing_is_not_measured_for_ever() -> None:
     assert late(worth) and early(worth), "what is plain after three restarts needs no more"
 
 
-def test_what_was_not_timed_by_itself_is_weighed_even_the_last_and_late_where_it_may_spoil_compiling(
+def test_what_was_timed_on_enablers_is_weighed_even_the_last_while_there_is_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     alone = (("one", "kept", ()), ("two", "kept", ()))
-    together = (("fused", "right", ()), ("compiled", "kept", ("fused",)))
-    assert weighed(monkeypatch, tmp_path, *alone, late=False, behind=False) == ["one"]
-    assert weighed(monkeypatch, tmp_path, *together, late=False, behind=False) == ["fused", "compiled"]
-    assert weighed(monkeypatch, tmp_path, *together, late=True, behind=False) == []
-    assert weighed(monkeypatch, tmp_path, *together, late=True, behind=True) == ["fused"]
+    together = (("enabler", "neutral", ()), ("gain", "kept", ("enabler",)))
+    assert weighed(monkeypatch, tmp_path, *alone, late=False) == ["one"]
+    assert weighed(monkeypatch, tmp_path, *together, late=False) == ["enabler", "gain"]
+    assert weighed(monkeypatch, tmp_path, *together, late=True) == []
 
 
 def judged(compare: Callable[[ComparisonRequest], Measured]) -> Verdict:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent.proposers import InTurn, PastAttempt, Platform, ProposalRequest
+from agent.proposers import InTurn, Platform, ProposalRequest
 from agent.proposers.playbook import Playbook
 from agent.step_names import STEPS
 from tests.agent.proposed import CPU, GPU, ROCM, applied, attempt, copy_of, of_key, propose, request
 from tests.observed import Target, same_results
-from tools.candidate import Candidate, Key, Role
+from tools.candidate import Candidate, Key
 from tools.observation import HostRead, Observation, Ops, OpShare
 
 WANTED = {
@@ -225,53 +225,6 @@ def test_fused_attention_is_routed_on_a_gpu_where_it_takes_a_tenth_of_a_call(tmp
     wanted = f"Attend in `{call}` of model.py with the kernel that is measured to be the fastest"
     assert titles(target, "swap_attention", large, GPU) == [wanted]
     assert titles(target, "swap_attention", small, GPU) == titles(target, "swap_attention", large, CPU) == []
-
-
-# -- what waits for torch.compile
-
-
-@pytest.mark.slow
-def test_on_a_gpu_much_waits_for_torch_compile_where_it_pays(decoder: Decoder) -> None:
-    target, seen = decoder
-
-    def keys(step: str, *attempts: PastAttempt, pays: bool = True, platform: Platform = GPU) -> list[tuple[Key, Role]]:
-        found = propose(target, step, seen, platform, attempts, compile_pays=pays)[0]
-        return [(candidate.key, candidate.role) for candidate in found]
-
-    def early(step: str) -> list[tuple[Key, Role]]:
-        return keys(step, pays=False)
-
-    constants, heads = early("audit_compute")
-    assert keys("audit_compute") == [constants]
-    assert keys("fuse_projections") == early("fuse_projections") == keys("fuse_projections", platform=CPU)
-    tried = of_key("compile_model", Key("compile_model", "model.py:Decoder"), "neutral")
-    assert keys("fuse_projections", tried) == keys("write_kernels") == []
-    assert keys("route_gemm", platform=ROCM) == [] != keys("route_gemm", pays=False, platform=ROCM)
-    past = of_key("audit_compute", constants[0], "kept")
-    together, *others = keys("compose_stack", past)
-    assert together == (Key("projections", "model.py", "all"), "first")
-    waited = [*early("fuse_projections"), heads, *early("write_kernels")]
-    assert others == [(key, "again") for key, _ in waited]
-    tried_then = [of_key("compose_stack", key, "neutral", role) for key, role in (together, *others[:2])]
-    assert keys("compose_stack", past, *tried_then) == others[2:]
-    assert keys("compose_stack", past, pays=False) == keys("compose_stack", past, platform=CPU) == []
-    left_out = propose(target, "compose_stack", seen, GPU, compile_pays=True, steps=("compile_model",))[0]
-    assert left_out == [], "steps that were left out are not made up for"
-
-
-def test_what_torch_compile_merges_is_timed_with_it_where_it_is_to_come(decoder: Decoder) -> None:
-    target, seen = decoder
-
-    def timed_with(step: str, *attempts: PastAttempt, pays: bool = True, platform: Platform = GPU) -> list[str]:
-        return [c.timed_with for c in propose(target, step, seen, platform, attempts, compile_pays=pays)[0]]
-
-    for step in ("audit_compute", "fuse_projections", "swap_attention"):
-        assert {*timed_with(step)} == {"compile_model"}
-        assert {*timed_with(step, platform=CPU)} == {*timed_with(step, pays=False)} == {""}
-    assert len(timed_with("swap_attention")) == 1 < len(timed_with("swap_attention", pays=False))
-    tried = of_key("compile_model", Key("compile_model", "model.py:Decoder"), "kept")
-    assert "compile_model" not in timed_with("swap_attention", tried)
-    assert {*timed_with("compose_stack")} == {""}
 
 
 def test_sites_name_classes_lines_and_shares(decoder: Decoder) -> None:

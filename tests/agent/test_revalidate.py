@@ -129,14 +129,6 @@ def test_a_change_brings_along_what_another_had_brought_that_is_not_kept_now(tmp
     assert set(plan.files) == {"model.py", "ratchet_ops/__init__.py", "ratchet_ops/second.py", "ratchet_ops/shared.py"}
 
 
-def test_what_waited_in_vain_is_timed_by_itself(tmp_path: Path) -> None:
-    candidate = Candidate(step="fuse_projections", title="fused", rationale="", diff="x", timed_with="compile_model")
-    tried = PastAttempt("fuse_projections", "fused", "right", "", candidate.digest, candidate.key)
-    request = asked(tmp_path, tried, step="compose_stack")
-    ((again,), _) = Replay([PastChange(candidate, {}, None)], lambda *given: b"").propose(request)
-    assert (again.key, again.role, again.timed_with) == (candidate.key, "again", "")
-
-
 def test_what_was_kept_with_another_change_is_told_as_kept() -> None:
     changes = [
         PastChange(
@@ -157,11 +149,8 @@ def test_what_was_kept_with_another_change_is_told_as_kept() -> None:
     found = afresh.judged(changes, rows, ["a-1", "a-2-on"], {"audit_compute": "the target has it already"})
     assert [each.outcome for each in found] == ["kept", "kept", "not judged"]
     assert found[2].why == "the target has it already"
-    together = [row("b-1", "enabler", "right"), row("b-2", "gain", "kept", "with_waiting")]
-    found = afresh.judged(changes[:2], together, ["b-1", "b-2"], {})
-    assert [each.outcome for each in found] == ["kept", "kept"]
-    without = row(leave_out_id("b-1"), "enabler", "kept", "leave_one_out")
-    dropped = afresh.judged(changes[:1], [*together, without], ["b-2"], {})
+    without = row(leave_out_id("a-1"), "enabler", "kept", "leave_one_out")
+    dropped = afresh.judged(changes[:1], [*rows, without], ["a-2-on"], {})
     assert dropped[0].outcome == "dropped"
     without = row(leave_out_id("a-1"), "gain", "kept", "leave_one_out")
     lost = afresh.judged(changes[1:2], [row("a-1", "gain", "kept"), without], [], {})

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tools.errors import IncumbentFails, WorkloadError, workload_error
@@ -30,6 +31,7 @@ from tools.judging.workload import Workload
 
 # a gain this large is judged twice, on new inputs: it is more often a mistake than a discovery
 QUARANTINE = 10.0
+ITSELF = "itself"  # the name of the original beside its own copy, in the A/A comparison
 
 Say = Callable[[str, int, int], None]  # what is being done, how far, of how much (0: unknown)
 
@@ -130,13 +132,16 @@ class Referee:
 
     # -- timing
 
-    def measure_noise(self) -> tuple[NoiseFloor, Comparison]:
-        """The A/A comparison of this session: the pristine build against itself. Raises: IncumbentFails."""
+    def measure_noise(self, beside: Mapping[str, Build] = MappingProxyType({})) -> tuple[NoiseFloor, Measured]:
+        """The A/A comparison of this session: the pristine build against itself, and in the same restarts against the
+        builds `beside` it, by name. Raises: IncumbentFails.
+        """
         device = self.workload.device
-        found = self._against_itself("aa", lambda found: accept.enough_for_noise(found.log_ratios, device))
-        if failed := found.failed:
+        found = self._against_itself("aa", lambda found: accept.enough_for_noise(found.log_ratios, device), beside)
+        aa = found.comparisons[ITSELF]
+        if failed := aa.failed:
             raise IncumbentFails(f"The original fails while it is timed beside its own copy: {failed}")
-        return self.use_noise(found), found
+        return self.use_noise(aa), found
 
     def narrow_noise(self) -> NoiseFloor:
         """The floor from as many restarts as an A/A has at most, if it is a wide one and there is time for them.
@@ -151,16 +156,18 @@ class Referee:
             return self.noise
         if self.hurried(self.aa.wall_s / known * (most - known)):
             return self.noise
-        more = self._against_itself("aa, longer", lambda found: known + len(found.log_ratios) >= most, known)
+        more = self._against_itself("aa, longer", lambda found: known + len(found.log_ratios) >= most, known=known).only
         return self.noise if more.failed else self.use_noise(self.aa.followed_by(more))
 
-    def _against_itself(self, purpose: str, enough: Enough, known: int = 0) -> Comparison:
+    def _against_itself(
+        self, purpose: str, enough: Enough, beside: Mapping[str, Build] = MappingProxyType({}), known: int = 0
+    ) -> Measured:
         def progress(restarts: int) -> None:
             look = next(count for count in accept.AA_LOOKS if known + restarts <= count)
             self.say("measuring the noise floor (A/A)", known + restarts, look)
 
-        fewest = min(accept.AA_LOOKS)
-        return self._compare(purpose, self.pristine, self.pristine, enough, progress=progress, fewest=fewest).only
+        sides = {ITSELF: self.pristine, **beside}
+        return self._compare(purpose, self.pristine, sides, enough, progress=progress, fewest=min(accept.AA_LOOKS))
 
     def use_noise(self, aa: Comparison) -> NoiseFloor:
         """The noise floor from an A/A comparison of this run."""
@@ -241,11 +248,16 @@ class Referee:
         return accept.may_hide(self.noise, verdict.speedup, self.workload.device)
 
     def _time_once(self, checked: Checked, incumbent: Build, purpose: str) -> Verdict:
-        evidence: dict[str, Any] = {"correctness": checked.finding.evidence}
         if checked.finding.verdict:
             return checked.finding.as_verdict()
         measured = self.compare(purpose, incumbent, checked.build)
-        compared = measured.only
+        return self.decide(checked, measured.only, measured.outputs, incumbent)
+
+    def decide(
+        self, checked: Checked, compared: Comparison, outputs: Sequence[TimedOutput], incumbent: Build
+    ) -> Verdict:
+        """The verdict on a build that is right, from its comparison with the top of the stack."""
+        evidence: dict[str, Any] = {"correctness": checked.finding.evidence}
         evidence["comparison"] = compared.summary(self.delta)
         if changed := self.grounds.changes(checked.build, incumbent):  # whatever was timed
             reason = f"it changed what it may not touch: {changed[0]}"
@@ -254,7 +266,7 @@ class Referee:
             return failed
         if (outcome := accept.look(compared.log_ratios, self.delta)) != "kept":
             return self._by_time(outcome, compared, evidence)
-        return self._wrong_while_timed(measured.outputs, evidence) or self._kept(checked.build, compared, evidence)
+        return self._wrong_while_timed(outputs, evidence) or self._kept(checked.build, compared, evidence)
 
     def run_own_tests(self) -> OwnTests:
         """The target's own tests as it came; what passes must still pass in everything that is kept."""

@@ -1,0 +1,48 @@
+"""The order of the steps: what was measured at the start may put one of them first."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent import schedule
+from agent.records.measurements import SessionStart
+from agent.state import RunState, ended
+from agent.step_names import STEPS
+from tests.tools.judging.compared import compared
+from tools.judging.own_tests import OwnTests
+
+
+def session(gain: float | None, endless: bool = False) -> SessionStart:
+    timed = {} if gain is None else {"default": compared([gain] * 6)}
+    return SessionStart(aa=compared([]), own_tests=OwnTests(note=""), compile=timed, compile_endless=endless)
+
+
+@pytest.mark.parametrize(
+    ("known", "on_gpu", "first"),
+    [
+        (session(0.4), False, "compile_model"),
+        (session(-0.1), True, ""),
+        (session(None, endless=True), True, "capture_graph"),
+        (session(None, endless=True), False, ""),
+    ],
+)
+def test_what_pays_goes_first_and_what_cannot_be_compiled_is_recorded(
+    known: SessionStart, on_gpu: bool, first: str
+) -> None:
+    assert schedule.first(known, 0.02, on_gpu=on_gpu) == first
+
+
+@pytest.mark.parametrize("first", ["", *schedule.FIRST])
+def test_each_step_comes_once_and_only_where_the_graph_has_a_way(first: str) -> None:
+    state: RunState = {"results": {}}
+    walked, step = [], STEPS[0]
+    while True:
+        walked.append(step)
+        assert sorted([*walked, *schedule.to_come(state, step, STEPS)]) == sorted(STEPS)
+        state["results"] |= ended(step, "done")["results"]
+        after = (first if step == STEPS[0] else "") or schedule.following(state)
+        if after is None:
+            break
+        assert after in schedule.ways(step)
+        step = after
+    assert sorted(walked) == sorted(STEPS) and walked[1] == (first or STEPS[1])
