@@ -27,6 +27,7 @@ from tools.plain_text import one_line
 
 STEP = "profile_baseline"
 PUT_AWAY_S = 20.0  # to store the cache of a stopped compilation
+ENDLESS = ("compiles_again", "hangs")  # faults of what comes to no end, or begins again for each input
 PLAIN = "default"  # the mode of torch.compile that a candidate may be the same as
 PLAIN_STEP, PLAIN_VARIANT = "compile_model", "dynamic"  # of which step, and which of its variants
 # the plain modes a user would try, by device; on ROCm max-autotune has hung, so it is no plain line there
@@ -77,10 +78,16 @@ def measure(ctx: RunContext) -> SessionStart:
     ctx.progress.emit(Note(own_tests.note))
     failed: dict[str, str] = {}
     plain = _plain_candidate(ctx)
-    adopted = {} if plain is None else {PLAIN: ctx.builds.checked(plain)}
-    ctx.builds.compile_baselines.update({mode: checked.build for mode, checked in adopted.items()})
+    checked = None if plain is None else ctx.builds.checked(plain)
     untuned = [mode for mode in ctx.builds.compile_baselines if mode not in measurements.TUNED_MODES]
-    builds, endless = _fill_all(ctx, untuned, failed)
+    if checked is not None and checked.finding.verdict is None:
+        ctx.builds.compile_baselines[PLAIN] = checked.build
+    if checked is not None and checked.finding.evidence.get("fault") in ENDLESS:
+        builds, endless = dict[str, Build](), True
+        for mode in untuned:
+            _failed(ctx, failed, mode, checked.finding.reason)
+    else:
+        builds, endless = _fill_all(ctx, untuned, failed)
     ctx.display.subject = f"the original against itself{' and torch.compile' if builds else ''}"
     noise, measured = ctx.referee.measure_noise(builds)
     aa = measured.comparisons[ITSELF]
@@ -94,8 +101,8 @@ def measure(ctx: RunContext) -> SessionStart:
     )
     for mode in builds:
         _take(ctx, found, mode, measured)
-    if plain is not None and PLAIN in found.compile and noise.usable:
-        _adopt(ctx, plain, adopted[PLAIN], found.compile[PLAIN], measured)
+    if plain and checked and checked.finding.verdict is None and PLAIN in found.compile and noise.usable:
+        _adopt(ctx, plain, checked, found.compile[PLAIN], measured)
     if not noise.usable:  # once more: another program may have been busy
         ctx.display.subject = "the original against itself"
         _, again = ctx.referee.measure_noise()
@@ -116,10 +123,7 @@ def _plain_candidate(ctx: RunContext) -> Attempt | None:
         return None
     attempt = Attempt(id=f"{PLAIN_STEP}-1", candidate=same[0], base=ctx.stack.top)
     ctx.attempts.save(attempt)
-    built = ctx.builds.candidate(attempt)
-    if isinstance(built, Verdict) or ctx.builds.checked(attempt).finding.verdict:
-        return None  # the step says why
-    return attempt
+    return None if isinstance(ctx.builds.candidate(attempt), Verdict) else attempt  # the step says why
 
 
 def _adopt(ctx: RunContext, attempt: Attempt, checked: Checked, compared: Comparison, measured: Measured) -> None:
@@ -210,7 +214,7 @@ def _fill_all(ctx: RunContext, wanted: Sequence[str], failed: dict[str, str]) ->
             builds[mode] = futures[mode].result()
         except WorkerFault as fault:
             _failed(ctx, failed, mode, str(fault))
-            endless += fault.kind in ("compiles_again", "hangs")
+            endless += fault.kind in ENDLESS
     return builds, endless == len(wanted)
 
 

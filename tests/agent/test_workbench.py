@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent import climb, run
-from agent.budget import longest_wait_s
+from agent.budget import Budget, longest_wait_s
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.records import run_folder
@@ -51,7 +51,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
         run._scratch(folder.path) as scratch,
         run.sandbox_for(config, folder.path / "sandbox", (scratch, folder.path / "pristine"), print) as sandbox,
     ):
-        made = run._assemble(folder, scratch, sandbox, Progress(), resumed=False)
+        made = run._assemble(folder, scratch, sandbox, Progress(), Budget(), resumed=False)
         with contextlib.closing(made.referee):
             made.referee.clock = clock = SyntheticClock()
             pristine = made.builds.pristine_checked().build
@@ -140,16 +140,6 @@ def test_an_attempt_whose_kernels_have_a_fault_is_given_up_before_it_is_run_and_
     assert climb.verify(state, ctx) == climb.decide(state, ctx) == {"verdict": "broken"} and not tree.exists()
     assert "spills 90 registers" in ctx.ledger.rows[-1].reason
     assert ctx.ledger.rows[-1].evidence["correctness"]["kernels"] == looked.evidence()
-
-
-def test_what_was_seen_of_a_base_goes_when_another_is_looked_at(bench: Workbench, ctx: RunContext) -> None:
-    ctx.proposals.view()
-    for name in ("one", "two"):
-        call(bench, "write_file", path=f"{name}.py", content="N = 1\n")
-        ctx.attempts.save(Attempt(id=name, candidate=bench.candidate(name, "", None), base=ctx.stack.top))
-        ctx.proposals.view((name,))
-    seen = {tree.name for tree in (ctx.builds.scratch / "trees").glob("view-*")}
-    assert seen == {f"view-{commit[:12]}" for commit in (ctx.stack.top, ctx.records.base(("two",)))}
 
 
 def test_the_entry_and_long_profiles_are_shown(bench: Workbench) -> None:

@@ -31,6 +31,7 @@ FIRST_LOOK = 3  # the one that has a rule of its own
 PLAIN = 3.0  # bars that a gain must exceed to be kept at the first look
 INTERVAL = {3: 1, 6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound the reported interval
 REPORT_LOOKS = (6, 12)  # of a number in the report, which needs no decision but an interval
+FEWEST_FOR_NOISE = 6  # where there is no time: the floor is then wide, and a fifth of the gains of 10 % is lost
 AA_LOOKS = (12, 30)  # of the same code beside itself; the second where the first shows nothing, or hides something
 REPORT_WIDE = 0.1  # a reported interval whose ends differ by more is worth the second look
 AA_WIDE = 0.04  # a floor above this may hide a gain worth having, and may be one bad minute of the machine

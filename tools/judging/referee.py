@@ -137,7 +137,14 @@ class Referee:
         builds `beside` it, by name. Raises: IncumbentFails.
         """
         device = self.workload.device
-        found = self._against_itself("aa", lambda found: accept.enough_for_noise(found.log_ratios, device), beside)
+
+        def enough(found: Comparison) -> bool:
+            count, most = len(found.log_ratios), min(accept.AA_LOOKS)
+            if accept.FEWEST_FOR_NOISE <= count < most and self.hurried(found.wall_s / count * (most - count)):
+                return True
+            return accept.enough_for_noise(found.log_ratios, device)
+
+        found = self._against_itself("aa", enough, beside)
         aa = found.comparisons[ITSELF]
         if failed := aa.failed:
             raise IncumbentFails(f"The original fails while it is timed beside its own copy: {failed}")
