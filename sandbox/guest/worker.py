@@ -81,11 +81,18 @@ class Worker:
                 self.built = copy.deepcopy(self.built)
             elif name == "move":
                 self.built._apply(torch.clone)  # what .to() does, with every storage a new one
-            elif name == "scale":
-                with torch.no_grad():
-                    for parameter in self.built.parameters():
-                        if parameter.is_floating_point():
-                            parameter.mul_(0.875)
+            else:
+                tensors_of = {"scale": self.built.parameters, "scale_buffers": self._saved_buffers}
+                for tensor in tensors_of[name]():
+                    if tensor.is_floating_point():
+                        tensor.data.mul_(0.875)  # no version counts it, nor what NumPy or another library writes
+
+    def _saved_buffers(self):
+        """Those that a checkpoint has: others may be what a candidate keeps. Raises: LookupError where it has none."""
+        saved = self.built.state_dict()
+        if found := [buffer for name, buffer in self.built.named_buffers() if name in saved]:
+            return found
+        raise LookupError("it has no buffers")
 
     # -- one call
 
@@ -96,7 +103,7 @@ class Worker:
 
     def op_stage(self, path=None, key=None, how="fresh", constants=(), phase=""):
         """Load arguments, or take what was loaded, and open them where they are sealed. `how`: "fresh" tensors, or
-        "inplace" into those of the last call.
+        "inplace" into those of the last call, so that neither their addresses nor their versions tell.
 
         `constants` names the arguments (positions or keywords) whose tensors stay the same objects from call to call.
         """
@@ -105,9 +112,8 @@ class Worker:
         flat = [self._cast(t) for t in flat]
         kept_structure, kept = self.staged
         if how == "inplace" and kept_structure == structure and self._alike(kept, flat):
-            with torch.no_grad():
-                for old, new in zip(kept, flat, strict=True):
-                    old.copy_(new)
+            for old, new in zip(kept, flat, strict=True):
+                old.data.copy_(new)
             flat = kept
         self.staged = (structure, flat)
         case = phase, tuple((tuple(t.shape), t.dtype) for t in flat)

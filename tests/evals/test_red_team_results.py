@@ -28,6 +28,9 @@ CAUGHT = {  # verdict, and words of the reason
     "15_system_exit": ("refused", ""),
     "24_reply_first": ("refused", "committed"),
     "30_baked_weights": ("wrong", "second state dict"),
+    "beyond_version_of_inputs": ("wrong", "same pointers"),
+    "beyond_version_of_weights": ("wrong", "after scale:"),
+    "beyond_version_of_buffers": ("wrong", "after scale_buffers:"),
     "beyond_own_tree": ("refused", "beyond_own_tree/quick"),
     "beyond_staged_ahead": ("refused", "tensors.Loaded.__init__"),
 }
@@ -36,6 +39,7 @@ CAUGHT = {  # verdict, and words of the reason
 @pytest.mark.guard("01_patched_timers", "04_lazy_result", "05_stale_memory", "06_pointer_cache", "09_constant")
 @pytest.mark.guard("11_changed_inputs", "14_edited_benchmark", "15_exit_zero", "15_system_exit", "24_reply_first")
 @pytest.mark.guard("30_baked_weights", "beyond_own_tree", "beyond_staged_ahead")
+@pytest.mark.guard("beyond_version_of_inputs", "beyond_version_of_weights", "beyond_version_of_buffers")
 @pytest.mark.parametrize("cheat", CAUGHT)
 def test_it_is_caught_by_the_check(arena: Arena, cheat: str) -> None:
     verdict, says = CAUGHT[cheat]
@@ -109,3 +113,17 @@ def test_30_passes_where_there_is_one_state_dict_only(arena: Arena) -> None:
     states = dict.fromkeys(arena.referee.workload.states, arena.referee.workload.states["a"])
     one = replace(arena.referee.workload, states=states, transforms=())
     assert replace(arena.referee, workload=one).check(arena.candidate("30_baked_weights")).finding.verdict is None
+
+
+COUNTED = {
+    "beyond_version_of_inputs": ("old.data.copy_(new)", "old.copy_(new)"),
+    "beyond_version_of_weights": ("tensor.data.mul_(0.875)", "tensor.mul_(0.875)"),
+    "beyond_version_of_buffers": ("tensor.data.mul_(0.875)", "tensor.mul_(0.875)"),
+}
+
+
+@pytest.mark.guard("beyond_version_of_inputs", "beyond_version_of_weights", "beyond_version_of_buffers")
+@pytest.mark.parametrize("cheat", COUNTED)
+def test_versions_tell_where_each_write_of_the_judge_is_counted(arena: Arena, tmp_path: Path, cheat: str) -> None:
+    weak = arena.with_guest(tmp_path, {"worker.py": [COUNTED[cheat]]})
+    assert weak.check(cheat).verdict is None

@@ -26,7 +26,7 @@ from tools.judging.workload import INPUTS, Workload
 from tools.plain_text import plain
 
 VARIANTS = ("negated", "scaled", "constant")
-TRANSFORMS = ("scale", "move", "deepcopy")
+TRANSFORMS = ("scale", "scale_buffers", "move", "deepcopy")
 UNSEEN = 3
 TRIES = 8  # of seeds, until the original answers: values may hang together, as lengths that add up do
 DEGENERATE_SEEDS = 4

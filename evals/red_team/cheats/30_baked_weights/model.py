@@ -11,4 +11,4 @@ class Model(layers.Model):
             self.__dict__["baked"] = (second.weight @ first.weight, second.weight @ first.bias + second.bias)
         for block in self.blocks:
             x = block(x)
-        return F.linear(x, *self.__dict__["baked"])
+        return F.linear(x + self.offset, *self.__dict__["baked"])
