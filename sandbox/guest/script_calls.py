@@ -221,7 +221,7 @@ class Recorder(_Watcher):
             self._tensors[id(value)] = (weakref.ref(value), first)
         if first[0] == "out":
             call.links.add(first[1])
-        looks = self._looks_of(value)
+        looks = self._looks_of(value, _contents(value, is_counted=first[0] == "out" and not value.is_inference()))
         if not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
             self._integers.append((value, looks))
         return Tensor(first, looks)
@@ -236,9 +236,9 @@ class Recorder(_Watcher):
             if not looks.rises:
                 looks.rows = min(rows, looks.rows or rows)
 
-    def _looks_of(self, value):
+    def _looks_of(self, value, contents):
         """The same `Looks` as long as the same tensor holds the same."""
-        key = (id(value), _contents(value))
+        key = (id(value), contents)
         reference, looks = self._looks.get(key, (None, None))
         if reference is None or reference() is not value:
             looks = Looks(value.detach())
@@ -377,11 +377,11 @@ def _named(args, kwargs):
     return {**{str(index): value for index, value in enumerate(args)}, **kwargs}
 
 
-def _contents(value):
-    """What becomes another when a tensor is written to."""
-    if not value.is_inference():
+def _contents(value, is_counted):
+    """What becomes another when a tensor is written to: NumPy, another library and `.data` write uncounted."""
+    if is_counted:
         return value._version
-    with torch.inference_mode(False):  # its writes are not counted
+    with torch.inference_mode(False):
         digest = Digest([value], key=0)
         synchronize()
         return digest.digits()

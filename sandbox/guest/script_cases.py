@@ -42,7 +42,7 @@ class Case:
     """Calls, or sequences of calls, of the same shapes."""
 
     def __init__(self, steps):
-        self.instances = [steps]
+        self.instances, self.further = [steps], []
 
     @property
     def seconds(self):
@@ -100,7 +100,7 @@ class Recording:
         return [name for label, case in self.cases.items() for name in self._constants(label, case)]
 
     def _constants(self, label, case):
-        given = [dict(self._tensors(label, steps)) for steps in case.instances]
+        given = [dict(self._tensors(label, steps)) for steps in (*case.instances, *case.further)]
         if len(given) < 2:
             return []
         names = set.intersection(*(set(each) for each in given))
@@ -252,8 +252,9 @@ def _cases(calls, paths, notes, wanted):
         if key not in found:
             found[key] = Case(steps)
         # an object is had by running the script up to it, so of those that need some there is one
-        elif len(found[key].instances) < MOST_INSTANCES and not any(_objects(steps)):
-            found[key].instances.append(steps)
+        elif not any(_objects(steps)):
+            drawn = len(found[key].instances) < MOST_INSTANCES
+            (found[key].instances if drawn else found[key].further).append(steps)
     without = "that are given objects which come out of other modules"
     if not found:
         raise WorkloadProblem("bad_declaration", f"the script makes only calls {without}")

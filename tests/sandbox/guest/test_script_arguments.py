@@ -46,6 +46,8 @@ def test_recurrent_weights_of_inference_mode_follow_another_state(play: Play, tm
         ("torch.zeros(())", "pos += 1"),
         ("torch.randn(64, 4)", "pos.copy_(pos.roll(1))"),
         ("torch.randint(100, (64, 4))", "pos.copy_(pos.flip(0))"),
+        ("torch.randn(64, 4)", "pos.data.mul_(2)"),
+        ("torch.randn(64, 4)", "pos.numpy()[:] *= 2"),
     ],
 )
 def test_what_is_written_to_between_calls_is_no_constant(play: Play, mode: str, make: str, write: str) -> None:
@@ -57,6 +59,18 @@ with torch.{mode}():
         net(torch.randn(64, 4), pos=pos)
         """
     assert play(script + write).told["constants"] == []
+    assert play(script + "pass").told["constants"] == ["0.0.pos"]
+
+
+def test_what_is_written_to_after_many_calls_is_no_constant(play: Play) -> None:
+    script = """
+net, pos = Net().eval(), torch.randn(64, 4)
+with torch.no_grad():
+    for step in range(24):
+        net(torch.randn(64, 4), pos=pos)
+        if step == 16:
+            """
+    assert play(script + "pos += 1").told["constants"] == []
     assert play(script + "pass").told["constants"] == ["0.0.pos"]
 
 
