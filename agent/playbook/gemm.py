@@ -26,7 +26,7 @@ _PRODUCTS = (
         "self",
         "Multiply each shape of the linear layers in the way that is measured to be the fastest",
         "Which way is the fastest differs from shape to shape: the library's own, with the bias added apart, or "
-        "aiter's where it is installed, with weights as they are or shuffled. Each new shape is measured once.",
+        "aiter's where it is installed. Each new shape is measured once.",
     ),
     (
         "pad_weights",

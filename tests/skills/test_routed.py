@@ -16,13 +16,7 @@ from torch.nn import functional as F
 
 
 def gemm_a16w16(A: Any, B: Any, bias: Any = None, otype: Any = None) -> torch.Tensor:
-    return F.linear(A, B.flip(0) if getattr(B, "is_shuffled", False) else B, bias)
-
-
-def shuffle_weight(x: torch.Tensor) -> torch.Tensor:
-    shuffled = x.flip(0)
-    shuffled.is_shuffled = True  # type: ignore[attr-defined]
-    return shuffled
+    return F.linear(A, B, bias)
 
 
 def flash_attn_func(q: Any, k: Any, v: Any, softmax_scale: Any = None, causal: bool = False) -> Any:
@@ -35,14 +29,11 @@ def flash_attn_func(q: Any, k: Any, v: Any, softmax_scale: Any = None, causal: b
 
 @pytest.fixture
 def aiter(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the assets use of aiter: a product that believes in a marker, the shuffle that sets it, and attention over
-    (b, n, h, d), causal up to the last key.
-    """
-    names = ("aiter", "aiter.tuned_gemm", "aiter.ops", "aiter.ops.shuffle")
+    """What the assets use of aiter: a product, and attention over (b, n, h, d), causal up to the last key."""
+    names = ("aiter", "aiter.tuned_gemm")
     modules: dict[str, Any] = {name: ModuleType(name) for name in names}
     modules["aiter"].flash_attn_func = flash_attn_func
     modules["aiter.tuned_gemm"].gemm_a16w16 = gemm_a16w16
-    modules["aiter.ops.shuffle"].shuffle_weight = shuffle_weight
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     return modules
@@ -74,28 +65,13 @@ def net_of(routed: Any) -> tuple[nn.Sequential, nn.Sequential]:
     return net, plain
 
 
-@pytest.mark.parametrize("way", ["_by_aiter", "_by_aiter_shuffled"])
-def test_a_product_of_aiter_adds_the_bias_once(choosing: Any, aiter: dict[str, Any], way: str) -> None:
-    routed = choosing("routed_linear", **{way: 0.5})
+def test_a_product_of_aiter_adds_the_bias_once(choosing: Any, aiter: dict[str, Any]) -> None:
+    routed = choosing("routed_linear", _by_aiter=0.5)
     net, plain = net_of(routed)
     x = torch.randn(2, 3, 16)
     torch.testing.assert_close(net(x), plain(x))
-    assert ways(routed) == [way, way]
+    assert ways(routed) == ["_by_aiter"] * 2
     assert isinstance(net[0], nn.Linear) and list(net.state_dict()) == list(plain.state_dict())
-
-
-def test_lost_markers_are_seen(choosing: Any, aiter: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    routed = choosing("routed_linear", _by_aiter_shuffled=0.5)
-    net, plain = net_of(routed)
-    x = torch.randn(3, 16)
-    net(x)
-    for _, copied in routed._shuffled.values():
-        del copied.is_shuffled
-    torch.testing.assert_close(net(x), plain(x))
-    routed._shuffled.clear()
-    monkeypatch.setattr(routed, "_aiter", lambda: (gemm_a16w16, lambda weight: weight.flip(0)))
-    with pytest.raises(RuntimeError, match="did not mark"):
-        net(x)
 
 
 def heads(rows: int = 6, keys: int = 6, groups: int = 4, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:

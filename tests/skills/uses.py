@@ -135,6 +135,7 @@ def has_gaps(model: Any, x: torch.Tensor) -> bool:
 
 
 IN_PLACE = {"in place", "a checkpoint", "through a file", "a bias in place", "a buffer in place"}
+IN_PLACE |= {"uncounted", "a row uncounted", "a column uncounted", "a buffer uncounted"}
 MOVED = {"moved", "another type and back"}
 SETTINGS = {"an attribute", "in a container", "another container"}
 PARTS = {"another layer", "another last layer", "a part more", "a bias that was none"}
@@ -169,7 +170,9 @@ USES = {
         unseen=("a hook", "another place for hooks", "a forward", "data", "all data", "turned", "all turned", *CUTS),
     ),
     "padded_linear": Use(Padded, has_gaps, IN_PLACE | MOVED | SETTINGS),
-    "routed_linear": Use(Routed, lambda m, x: len(routed_linear._shuffled) > 0, IN_PLACE | MOVED | SETTINGS),
+    "routed_linear": Use(
+        Routed, lambda m, x: routed_linear._by_aiter in routed_linear._chosen.values(), IN_PLACE | MOVED | SETTINGS
+    ),
     "remembered": Use(
         Remembering,
         ran_once,
@@ -189,7 +192,12 @@ USES = {
         call=experts_together,
         plain=experts,
         call_plain=experts_one_by_one,
-        unseen=("a buffer in place", "a held tensor in place"),  # it has none
+        unseen=(  # it has none
+            "a buffer in place",
+            "a held tensor in place",
+            "a buffer uncounted",
+            "a held tensor uncounted",
+        ),
     ),
     "graphed": Use(
         lambda: Graphed().cuda(),

@@ -4,27 +4,21 @@
 
 `route_linears(module)`, at the end of its `__init__`, does so for every plain nn.Linear below it. The ways are
 PyTorch's own product, the same with the bias added afterwards, and, where AMD's aiter is installed, its tuned product
-of 16-bit types, with the weights as they are or shuffled for it. A shape is what counts: rows, features, type and bias.
-fastest.py decides which is taken, and when.
+of 16-bit types. Weights are not shuffled for it: to see that the layer's own still are those of such a copy takes as
+long as a product. A shape is what counts: rows, features, type and bias. fastest.py decides which is taken, and when.
 
 The layers become ones of a subclass: see plain_linears.py.
-
-Shuffled weights are a second copy, made again when the layer's own have changed (a write through `.data` is not seen).
 """
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import fastest
-from .eager import is_capturing
-from .kept import version
 from .plain_linears import plain_linears
 
 _NAMESPACE = __name__.replace(".", "_")  # a second copy of this file, in another package, has its own operator
 _chosen = {}  # shape -> way
-_shuffled = WeakTensorKeyDictionary()  # weight -> (its version and how it lies in memory, the shuffled copy)
 
 
 def route_linears(module):
@@ -57,7 +51,7 @@ def _(x, weight, bias):
 
 def _ways(x, weight, bias):
     ways = [] if bias is None else [_bias_apart]
-    return ways + ([_by_aiter, _by_aiter_shuffled] if _aiter() is not None else [])
+    return ways + ([_by_aiter] if _aiter() is not None else [])
 
 
 def _bias_apart(x, weight, bias):
@@ -65,29 +59,9 @@ def _bias_apart(x, weight, bias):
 
 
 def _by_aiter(x, weight, bias):
-    return _aiter()[0](x, weight, bias=bias)
-
-
-def _by_aiter_shuffled(x, weight, bias):
-    if x.is_cuda and is_capturing():  # a graph would keep this copy forever
-        return F.linear(x, weight, bias)
-    return _aiter()[0](x, _shuffled_copy(weight), bias=bias)
-
-
-def _shuffled_copy(weight):
-    """aiter knows a shuffled weight by an attribute alone; without it, it would multiply with the wrong numbers."""
-    state = (version(weight), weight.data_ptr(), weight.shape, weight.stride())
-    known = _shuffled.get(weight)
-    if known is None or known[0] != state or not getattr(known[1], "is_shuffled", False):
-        copy = _aiter()[1](weight.detach())
-        if not getattr(copy, "is_shuffled", False):
-            raise RuntimeError("aiter did not mark the weight as shuffled")
-        known = _shuffled[weight] = (state, copy)
-    return known[1]
+    return _aiter()(x, weight, bias=bias)
 
 
 def _aiter():
-    """(its product, its shuffle), or None."""
-    product = fastest.installed("aiter.tuned_gemm", "gemm_a16w16", ("A", "B"), ("bias",))
-    shuffle = fastest.installed("aiter.ops.shuffle", "shuffle_weight")
-    return None if product is None or shuffle is None else (product, shuffle)
+    """Its product, or None."""
+    return fastest.installed("aiter.tuned_gemm", "gemm_a16w16", ("A", "B"), ("bias",))
