@@ -129,8 +129,8 @@ def _frozen(drafts: Drafts, site: Site, ways: list[str]) -> None:
             _FREEZE,
             f"Compile {site.module_class} with its weights as constants ({_in_words(text)})",
             f"What {site.module_class} ({site.file}:{site.line}) multiplies with is laid out once, when it is compiled."
-            " Each call looks whether a weight was written to, moved or replaced; what writes through `.data` is not "
-            "seen.",
+            " Each call looks whether a weight was written to, moved or replaced; of what torch does not count, writes "
+            "to single elements are not seen.",
             partial(model_class.freeze, drafts.request.tree, site, text),
             variant=_variant(text),
         )

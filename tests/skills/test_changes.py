@@ -74,6 +74,11 @@ def set_data(parameter: nn.Parameter, change: Callable[[torch.Tensor], torch.Ten
     parameter.data = change(parameter.data)
 
 
+def by_another_library(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory, to which torch counts no write."""
+    return torch.from_dlpack(tensor.detach())
+
+
 def own_forward(layer: nn.Linear) -> None:
     layer.forward = lambda x: F.linear(x, layer.weight) * 2  # type: ignore[method-assign,assignment]
 
@@ -83,6 +88,11 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "a bias in place": lambda m: one(m).second.bias.add_(1.0),
     "a buffer in place": lambda m: one(m).offset.add_(1.0),
     "a held tensor in place": lambda m: one(m).held.mul_(3.0),
+    "uncounted": lambda m: one(m).first.weight.data.mul_(0.5),
+    "a row uncounted": lambda m: by_another_library(one(m).first.weight)[77].mul_(0.5),
+    "a column uncounted": lambda m: by_another_library(one(m).first.weight)[:, 77].mul_(0.5),
+    "a buffer uncounted": lambda m: by_another_library(one(m).offset).add_(1.0),
+    "a held tensor uncounted": lambda m: by_another_library(one(m).held).mul_(3.0),
     "a checkpoint": lambda m: m.load_state_dict(state_of(m)),
     "assigned": lambda m: m.load_state_dict(state_of(m), assign=True),
     "through a file": via_file,

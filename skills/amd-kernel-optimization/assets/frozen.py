@@ -7,9 +7,9 @@
 
 Takes the arguments of torch.compile. Each call checks every weight, buffer and other tensor of the module. When one was
 written to, moved or replaced, everything is compiled again, at most CHANGES times; after that the plain call runs for
-good. torch.compile guards whatever else a call depends on. Writes that torch does not count are not seen: custom
-kernels, and `p.data.mul_()`, which some adapters use when they are merged. Weights take twice their memory. Copies of
-the module, and subclasses, share nothing with it.
+good. torch.compile guards whatever else a call depends on. Of writes that torch does not count, such as
+`p.data.mul_()` when an adapter is merged, those to single elements are not seen (see sampled.py). Weights take twice
+their memory. Copies of the module, and subclasses, share nothing with it.
 
 The plain call runs instead with gradients, in training mode, with hooks or a `forward` of the module's own, under
 dispatch modes and transforms, while compiling, tracing or capturing, and for weights that are more than plain tensors,
@@ -27,6 +27,7 @@ from torch.utils import _pytree
 from .class_calls import through
 from .eager import is_capturing, is_watched, means_more
 from .per_module import PerModule
+from .sampled import Sampled
 from .watched import Watched
 
 CHANGES = 4
@@ -62,13 +63,13 @@ class _Frozen:
     """The compiled call of one module, and the weights that it holds as constants."""
 
     def __init__(self, settings):
-        self.settings, self.compiled, self.state, self.hooks = settings, None, None, ()
+        self.settings, self.compiled, self.state, self.weights, self.hooks = settings, None, None, None, ()
         self.config, self.left, self.first = None, CHANGES, None
 
     def call(self, module, plain, args, kwargs):
         if self.left < 0:
             return plain(*args, **kwargs)
-        begins = self.compiled is None or not self.state.holds_as_before()
+        begins = self.compiled is None or not self._holds()
         if (begins and not self._begin(module)) or any(self.hooks):
             return plain(*args, **kwargs)
         errors = torch._dynamo.exc
@@ -87,9 +88,12 @@ class _Frozen:
             self._give_up()
         if self.left < 0:
             return plain(*args, **kwargs)
-        if begins and not self.state.holds_as_before():
+        if begins and not self._holds():
             self._give_up()
         return result
+
+    def _holds(self):
+        return self.state.holds_as_before() and self.weights.are_still(self.state.tensors())
 
     def _is_constant(self, result, args, kwargs, begins):
         """Whether the first two calls gave the same memory, which is neither a weight's nor an argument's."""
@@ -108,6 +112,7 @@ class _Frozen:
         known = self.state.knows_all and self.state.is_counted
         if self.left < 0 or not known or any(type(each) not in _PLAIN for each in self.state.tensors()):
             return self._give_up()
+        self.weights = Sampled(self.state.tensors())
         self.config = importlib.import_module("torch._inductor.config")  # late, as it takes a second
         # torch.compile has no guards for hooks that come later
         self.hooks = tuple(held for m in module.modules() for held in (m._forward_hooks, m._forward_pre_hooks))
@@ -116,7 +121,7 @@ class _Frozen:
         return True
 
     def _give_up(self):
-        self.left, self.compiled, self.state, self.hooks, self.first = -1, None, None, (), None
+        self.left, self.compiled, self.state, self.weights, self.hooks, self.first = -1, None, None, None, (), None
         return False
 
 

@@ -35,7 +35,7 @@ from torch.utils import _pytree as pytree
 
 from .class_calls import through
 from .eager import default_devices, is_plain, is_watched
-from .kept import PLAIN, exactly, version
+from .kept import PLAIN, equal, exactly, version
 from .per_module import PerModule
 from .recording import Recording
 from .watched import Watched
@@ -116,7 +116,7 @@ class _Recorder:
         self.device = self.stream.device.index
         elsewhere = any(t.is_cuda and t.device != self.stream.device for t in self.state.tensors())
         self.recordable = self.state.only_computes and not elsewhere
-        self.on_host = _versions_on_host(self.state)
+        self.on_host = [tensor.detach().clone() for tensor in _on_host(self.state)]
         if self.changes > MAX_CHANGES:
             self._give_up()
 
@@ -127,7 +127,9 @@ class _Recorder:
 
     def _is_set_as_before(self):
         """Also what is recorded by its value: a tensor on a CPU."""
-        return self.state.is_set_as_before() and (not self.on_host or _versions_on_host(self.state) == self.on_host)
+        if not self.state.is_set_as_before():
+            return False
+        return not self.on_host or all(map(equal, self.on_host, _on_host(self.state)))
 
     def _first(self, form, plain, leaves, structure, args, kwargs):
         before = _versions(self.state, leaves)
@@ -330,5 +332,5 @@ def _versions(state, leaves):
     return [version(each) for each in (*state.tensors(), *leaves)]
 
 
-def _versions_on_host(state):
-    return [version(each) for each in state.tensors() if not each.is_cuda]
+def _on_host(state):
+    return [each for each in state.tensors() if not each.is_cuda]

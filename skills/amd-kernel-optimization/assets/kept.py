@@ -2,9 +2,10 @@
 # Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
 """What results that are kept for later calls depend on, and how it is noticed that they may be kept no longer.
 
-Plain values never change and are compared by value (`exactly`). A tensor is the same while it is the same object and
-torch counts no write to it (`Same`): what writes to memory behind torch's back (`.data`, a kernel of one's own) is not
-seen. What a call draws from random number generators is seen by their states (`Generators`).
+Plain values never change and are compared by value (`exactly`), tensors that are given bit by bit (`equal`). A tensor
+of our own is the same while it is the same object and torch counts no write to it (`Same`). That is no use for a tensor
+of others: NumPy, another library and `.data` write uncounted. What a call draws from random number generators is seen
+by their states (`Generators`).
 """
 
 import pickle
@@ -36,6 +37,19 @@ def is_shared(tensor):
 def is_ordinary(value):
     """Whether it is a tensor that is all in its memory, shape and strides, and in no other's."""
     return type(value) is torch.Tensor and value.layout == torch.strided and not value.is_nested
+
+
+def equal(one, other):
+    """Whether two tensors hold the same: 0.0 is not -0.0, and NaN is NaN."""
+    with torch._C.DisableTorchFunction():  # for modes that look at the call, this is no part of it
+        return torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor):
+    return tensor.view(_INTEGERS[tensor.element_size()]) if tensor.is_floating_point() else tensor
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Same:
@@ -82,5 +96,4 @@ def _generators():
 def _is_same(now, then):
     if not isinstance(now, torch.Tensor):
         return pickle.dumps(now) == pickle.dumps(then)
-    with torch._C.DisableTorchFunction():  # for modes that look at the call, this is no part of it
-        return torch.equal(now, then)
+    return equal(now, then)

@@ -4,14 +4,12 @@
 
 `remembered(module, *args, **kwargs)` is `module(*args, **kwargs)`, kept under everything that it depends on: the values
 of its tensors, its plain arguments, the weights, buffers and attributes of the module and of those in it (see
-watched.py). It remembers nothing while training or where gradients are recorded, in autocast, under function
-transforms, dispatch modes and hooks, of a call that draws random numbers or writes to what it is given (a tensor, or a
-list or dict with the arguments in it), and for results that are no plain tensors; a result that was written to is
-computed again, and another stream than it was computed on waits for it. Where a call is recorded by `graphed`, what is
-remembered of its inputs is an input, too; in other recordings it is recorded. Hooks on all modules at once are not
-called where no module is, and code around it that is compiled breaks there. A tensor that is the same object is taken
-as unchanged when torch counts no change of it (see kept.py), but for one in memory of NumPy or of several processes,
-whose values are compared.
+watched.py, and sampled.py for writes that torch does not count). It remembers nothing while training or where gradients
+are recorded, in autocast, under function transforms, dispatch modes and hooks, of a call that draws random numbers or
+writes to what it is given (a tensor, or a list or dict with the arguments in it), and for results that are no plain
+tensors; a result that was written to is computed again, and another stream than it was computed on waits for it. Where
+a call is recorded by `graphed`, what is remembered of its inputs is an input, too; in other recordings it is recorded.
+Hooks on all modules at once are not called where no module is, and code around it that is compiled breaks there.
 """
 
 import operator
@@ -20,9 +18,10 @@ import torch
 from torch.utils import _pytree
 
 from .eager import is_capturing, is_exporting, is_plain
-from .kept import PLAIN, Generators, Same, exactly, is_ordinary, is_shared
+from .kept import PLAIN, Generators, Same, equal, exactly, is_ordinary
 from .per_module import PerModule
 from .recording import current
+from .sampled import Sampled
 from .streams import Computed
 from .watched import Watched
 
@@ -79,11 +78,12 @@ class _Results:
     """Of one module as it is now, the last used first."""
 
     def __init__(self):
-        self.entries, self.misses, self.state = [], 0, None
+        self.entries, self.misses, self.state, self.weights = [], 0, None, None
 
     def can_be_used(self, module):
-        if self.state is None or not self.state.is_unchanged():
+        if not (self.state and self.state.is_unchanged() and self.weights.are_still(self.state.tensors())):
             self.entries, self.state = [], Watched(module)
+            self.weights = Sampled(self.state.tensors())
         usable = self.state.only_computes and self.state.is_counted
         return usable and not (torch.is_grad_enabled() and self.state.needs_gradient())
 
@@ -100,7 +100,7 @@ class _Results:
         return None
 
     def give_up(self):
-        self.entries, self.state, self.misses = [], None, MISSES + 1
+        self.entries, self.state, self.weights, self.misses = [], None, None, MISSES + 1
 
 
 class _Entry:
@@ -108,24 +108,24 @@ class _Entry:
 
     def __init__(self, form, leaves):
         self.form = form
-        self.given = [_Given(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.given = [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
     def take(self, result, leaves):
         """Whether it can be kept: the call that was made of these leaves has written to none."""
         outs, self.out_form = _pytree.tree_flatten(result)
-        with torch.inference_mode(False), torch.no_grad():  # of an input that is handed on, say
-            self.outs = [out.clone() if isinstance(out, torch.Tensor) and out.is_inference() else out for out in outs]
+        theirs = [leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if not all(map(_can_be_told, outs)):
+            return False
+        with torch.inference_mode(False), torch.no_grad():  # an input that is handed on is the caller's
+            self.outs = [out.clone() if isinstance(out, torch.Tensor) and _is_of(out, theirs) else out for out in outs]
         self.tensors = [(out, Same(out)) for out in self.outs if isinstance(out, torch.Tensor)]
-        given = [each for each in self.given if isinstance(each, _Given)]
-        self.computed = Computed([*(out for out, _ in self.tensors), *(each.values for each in given)])
-        return all(map(_can_be_told, self.outs)) and not any(map(_has_changed, self.given, leaves))
+        given = [each for each in self.given if isinstance(each, torch.Tensor)]
+        self.computed = Computed([*(out for out, _ in self.tensors), *given])
+        return all(map(_are_same, self.given, leaves))
 
     def is_for(self, leaves):
         self.computed.for_here([out for out, _ in self.tensors])
-        return all(
-            given.is_same(leaf) if isinstance(given, _Given) else exactly(given) == exactly(leaf)
-            for given, leaf in zip(self.given, leaves, strict=True)
-        )
+        return all(map(_are_same, self.given, leaves))
 
     def is_intact(self):
         return all(same.is_unwritten(out) for out, same in self.tensors)
@@ -136,29 +136,15 @@ class _Entry:
         return _pytree.tree_unflatten(own, self.out_form)
 
 
-class _Given:
-    """A tensor that was given: itself, while it lives, and a copy of its values."""
-
-    def __init__(self, tensor):
-        self.same, self.values = Same(tensor), tensor.detach().clone()
-
-    def is_same(self, leaf):
-        if not isinstance(leaf, torch.Tensor):
-            return False
-        if self.same.is_still(leaf) and not is_shared(leaf) and leaf.untyped_storage().resizable():
-            return True
-        values = self.values
-        alike = values.shape == leaf.shape and values.dtype == leaf.dtype and values.device == leaf.device
-        with torch._C.DisableTorchFunction():  # for modes that look at the call, this is no part of it
-            alike = alike and torch.equal(values, leaf)
-        if alike:
-            self.same = Same(leaf)
-        return alike
+def _are_same(given, leaf):
+    if not (isinstance(given, torch.Tensor) and isinstance(leaf, torch.Tensor)):
+        return exactly(given) == exactly(leaf)
+    alike = given.shape == leaf.shape and given.dtype == leaf.dtype and given.device == leaf.device
+    return alike and equal(given, leaf)
 
 
-def _has_changed(given, leaf):
-    """Of a call's own tensor, whose changes may be uncounted: then writing to it has failed."""
-    return isinstance(given, _Given) and not (leaf.is_inference() or given.same.is_unwritten(leaf))
+def _is_of(out, theirs):
+    return out.is_inference() or out.untyped_storage().data_ptr() in theirs
 
 
 def _can_be_told(leaf):

@@ -3,7 +3,7 @@
 """Whether a module still is what it was: its parts, their attributes, hooks, weights and buffers.
 
 Each call looks at each of them, so it is for modules that take much longer. What writes to the memory of a weight
-behind torch's back (`p.data.mul_()`, a kernel of one's own) is not seen; what replaces a weight or its data is. Of
+uncounted (`p.data.mul_()`, NumPy) is seen by sampled.py alone; what replaces a weight or its data is seen here. Of
 attributes that are objects of other classes, such as a configuration, only another object is seen; of classes, of dicts
 of weights or parts that are put in the place of others, and of conjugate bits nothing. What was a part or an attribute
 is kept until its user looks again; a weight that was replaced is not.

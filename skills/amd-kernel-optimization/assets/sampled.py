@@ -1,0 +1,50 @@
+# Ratchet: sampled.py. Copied into this repository by an accepted change; it needs nothing but torch.
+# Copyright the Ratchet authors. Licensed under the Apache License, Version 2.0.
+"""What is in tensors, whoever wrote it: NumPy, another library and `.data` write without torch counting it.
+
+Of a tensor of up to WHOLE elements each is looked at; of a larger one some of each row and of each column, since to
+read all weights takes as long as a product with few rows. An uncounted write to single elements of a larger tensor is
+not seen. Looking waits for the device.
+"""
+
+import math
+
+import torch
+
+from .kept import equal
+from .streams import wait_for
+
+WHOLE = 1024
+
+
+class Sampled:
+    """Tensors as they are now, which are not kept alive."""
+
+    def __init__(self, tensors):
+        self._values = _samples(tensors)
+        wait_for(self._values)
+
+    def are_still(self, tensors):
+        """Whether these, in the same order and laid out as those were, hold the same."""
+        now = _samples(tensors)
+        return len(now) == len(self._values) and all(map(equal, now, self._values))
+
+
+def _samples(tensors):
+    """One tensor for each device and dtype."""
+    parts = {}
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        for tensor in tensors:
+            if tensor.layout == torch.strided and tensor.numel() and not (tensor.is_meta or tensor.is_quantized):
+                parts.setdefault((tensor.device, tensor.dtype), []).append(_sample(tensor))
+        return [torch.cat(each) for each in parts.values()]
+
+
+def _sample(tensor):
+    """Elements at one distance in memory: less than a row, and in another column each time."""
+    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    if span <= WHOLE or span > tensor.numel():  # between its elements may be those of others
+        return tensor.flatten()
+    shorter, row = max((min(step, span // step), step) for step in tensor.stride() if step)
+    distance = next(each for each in range(max(1, shorter - 1), 0, -1) if math.gcd(each, row) == 1)
+    return tensor.as_strided((-(-span // distance),), (distance,), tensor.storage_offset())
