@@ -62,10 +62,10 @@ def test_nothing_is_computed_again_for_the_same_input(pack: Any, recording: Any,
     made.refresh([x])
     runs, version = len(RUNS), out._version
     assert made.refresh([x]) and len(RUNS) == runs and (device == "cpu" or out._version == version)
-    x.add_(1.0)
+    x.data.add_(1.0)
     assert made.refresh([x]) and len(RUNS) == runs + 1
     torch.testing.assert_close(out, encoder.layer(x))
-    encoder.layer.weight.mul_(2.0)
+    encoder.layer.weight.data.mul_(2.0)
     assert made.refresh([x])
     torch.testing.assert_close(out, encoder.layer(x))
 
@@ -75,7 +75,10 @@ def test_what_was_computed_from_other_tensors_is_recorded_like_the_rest(pack: An
     made = recording([own])
     with made.being_made():
         for x in (own * 2, own[:1], own.clone()):
-            torch.testing.assert_close(pack.remembered(encoder, x)[0], encoder.layer(x))
+            runs = len(RUNS)
+            for _ in range(2):
+                torch.testing.assert_close(pack.remembered(encoder, x)[0], encoder.layer(x))
+            assert len(RUNS) == runs + 2, "to compare x would wait for the device"
     assert made.refresh([own]) and not made._results
 
 

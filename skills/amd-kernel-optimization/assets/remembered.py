@@ -48,7 +48,7 @@ def _remembered(module, args, kwargs):
         kept = recording.result(remembered, module, args, kwargs)
         if kept is not None:
             return kept
-    if results.misses > MISSES or is_capturing() or not is_plain():
+    if recording is not None or results.misses > MISSES or is_capturing() or not is_plain():
         return module(*args, **kwargs)
     leaves, form = _pytree.tree_flatten((args, kwargs))
     if not all(map(_can_be_told, leaves)) or not results.can_be_used(module):
