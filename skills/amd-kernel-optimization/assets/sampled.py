@@ -21,30 +21,37 @@ class Sampled:
     """Tensors as they are now, which are not kept alive."""
 
     def __init__(self, tensors):
-        self._values = _samples(tensors)
+        groups = {}
+        for place, tensor in enumerate(tensors):
+            if tensor.layout == torch.strided and tensor.numel() and not (tensor.is_meta or tensor.is_quantized):
+                whole, parts = groups.setdefault((tensor.device, tensor.dtype), ([], []))
+                span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+                if span <= WHOLE or span > tensor.numel():  # in gaps may be what others write
+                    whole.append(place)
+                else:
+                    parts.append((place, *_part(span, tensor)))
+        self._groups = [(whole, [*zip(*parts, strict=True)]) for whole, parts in groups.values()]
+        self._values = self._read(tensors)
         wait_for(self._values)
 
     def are_still(self, tensors):
         """Whether these, in the same order and laid out as those were, hold the same."""
-        now = _samples(tensors)
-        return len(now) == len(self._values) and all(map(equal, now, self._values))
+        return all(map(equal, self._read(tensors), self._values))
+
+    def _read(self, tensors):
+        """One tensor for each device and dtype. Asked in each call: in loops that are written in C."""
+        read = []
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            for whole, parts in self._groups:
+                pieces = [*map(torch.flatten, map(tensors.__getitem__, whole))]
+                if parts:
+                    pieces += map(torch.Tensor.as_strided, map(tensors.__getitem__, parts[0]), *parts[1:])
+                read.append(torch.cat(pieces))
+        return read
 
 
-def _samples(tensors):
-    """One tensor for each device and dtype."""
-    parts = {}
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        for tensor in tensors:
-            if tensor.layout == torch.strided and tensor.numel() and not (tensor.is_meta or tensor.is_quantized):
-                parts.setdefault((tensor.device, tensor.dtype), []).append(_sample(tensor))
-        return [torch.cat(each) for each in parts.values()]
-
-
-def _sample(tensor):
-    """Elements at one distance in memory: less than a row, and in another column each time."""
-    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    if span <= WHOLE or span > tensor.numel():  # between its elements may be those of others
-        return tensor.flatten()
+def _part(span, tensor):
+    """(size, stride, offset) of elements at one distance in memory, less than a row and in another column each time."""
     shorter, row = max((min(step, span // step), step) for step in tensor.stride() if step)
     distance = next(each for each in range(max(1, shorter - 1), 0, -1) if math.gcd(each, row) == 1)
-    return tensor.as_strided((-(-span // distance),), (distance,), tensor.storage_offset())
+    return (-(-span // distance),), (distance,), tensor.storage_offset()
