@@ -53,6 +53,18 @@ def test_work_moved_into_loading_gains_only_where_nothing_is_sealed(
     kept(weak.time("beyond_staged_ahead"))
 
 
+# -- results that are kept until torch counts a write
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.guard("beyond_version_of_inputs")
+def test_inputs_of_timed_calls_are_written_uncounted_too(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "SAMPLES", clock.ROUNDS)
+    verdict = arena.time("beyond_version_of_inputs")
+    assert (verdict.name, "timed call" in verdict.reason) == ("wrong", True), verdict.reason
+
+
 # -- a median that hides the slower half
 
 

@@ -116,7 +116,7 @@ class _Recorder:
         self.device = self.stream.device.index
         elsewhere = any(t.is_cuda and t.device != self.stream.device for t in self.state.tensors())
         self.recordable = self.state.only_computes and not elsewhere
-        self.on_host = [tensor.detach().clone() for tensor in _on_host(self.state)]
+        self.on_host = [each.detach().clone() for each in _on_host(self.state)] if self.recordable else []
         if self.changes > MAX_CHANGES:
             self._give_up()
 
@@ -333,4 +333,4 @@ def _versions(state, leaves):
 
 
 def _on_host(state):
-    return [each for each in state.tensors() if not each.is_cuda]
+    return [each for each in state.tensors() if each.device.type == "cpu"]
