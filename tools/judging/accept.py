@@ -27,8 +27,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 LOOKS = {3: 1, 6: 1, 12: 2, 30: 8}  # restarts -> which smallest decides
-FIRST_LOOK = 3  # the one that has a rule of its own
-PLAIN = 3.0  # bars that a gain must exceed to be kept at the first look
+FIRST_LOOK = 3  # so few restarts show a large gain only
+PLAIN = 3.0  # bars that all restarts must exceed to be kept at the first look
 INTERVAL = {3: 1, 6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound the reported interval
 REPORT_LOOKS = (6, 12)  # of a number in the report, which needs no decision but an interval
 FEWEST_FOR_NOISE = 6  # where there is no time: the floor is then wide, and a fifth of the gains of 10 % is lost

@@ -52,7 +52,7 @@ class ComparisonRequest:
     doing: Callable[[str], None] = lambda what: None  # shows what takes long between restarts
     fewest: int = accept.FIRST_LOOK  # restarts that are needed in any case: at most so many are prepared at once
     hurried: Hurried = lambda seconds: False  # whether a repetition because of the pace would take too long
-    claim: float = 0.0  # log ratio: what does not gain more decides nothing, whatever it did to the incumbent
+    claim: float = 0.0  # log ratio: a candidate that gains no more is not kept, even if it slows the incumbent down
 
     def blank(self, name: str) -> Comparison:
         purpose = self.purpose if len(self.candidates) == 1 else f"{self.purpose}: {name}"
@@ -242,7 +242,7 @@ class LiveClock:
 
     def _ahead(self, sides: int, request: ComparisonRequest, done: int) -> int:
         """How many of its restarts are prepared side by side, when so many are done."""
-        most = request.fewest - done if done < request.fewest else done  # looks lie twice as far each time, or farther
+        most = request.fewest - done if done < request.fewest else done  # each look at least doubles the restarts
         return self._together(sides, [n for n in AHEAD if n <= most])
 
     def _together(self, sides: int, steps: Iterable[int]) -> int:
