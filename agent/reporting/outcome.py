@@ -203,7 +203,8 @@ def _baselines(ctx: RunContext, session: SessionStart, delta: float) -> Baseline
     for mode, screened in session.compile_screened.items():
         modes[mode] = _over_eager(ctx, screened, about=math.exp(median(screened.log_ratios)))
     modes |= {mode: Latency(failed=reason) for mode, reason in session.compile_failed.items()}
-    return Baselines(eager=_latency(ctx, session.aa.incumbent_us), compile=modes, best=session.best_compile())
+    eager = _latency(ctx, session.aa.incumbent_us) if session.aa.incumbent_us else Latency(failed=session.aa.unsettled)
+    return Baselines(eager=eager, compile=modes, best=session.best_compile())
 
 
 def _workloads(ctx: RunContext, found: Comparison, delta: float) -> list[Workload]:

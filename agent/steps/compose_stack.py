@@ -84,6 +84,9 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     measured = ctx.referee.report_on("whole stack", pristine, beside)
     over_eager = measured.comparisons["stack"]
     verdict = ctx.referee.check_whole(over_eager, measured.outputs_of("stack"))
+    if verdict.name == "inconclusive":
+        confirm_best(ctx)
+        return measurements.keep(Whole(top=ctx.stack.top, over_eager=over_eager), ctx.run_dir / "whole.json")
     if verdict.name != "kept":
         _give_up(ctx, verdict)
         confirm_best(ctx)

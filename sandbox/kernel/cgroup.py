@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from sandbox.errors import SandboxError
-from sandbox.kernel.freezer import PATIENCE_S, Members
+from sandbox.contract import WouldNotFreeze
+from sandbox.kernel.freezer import PATIENCE_S, Members, patience_s
 
 
 def home() -> Path | None:
@@ -84,12 +84,12 @@ class Group:
             raise
 
     def freeze(self, members: Members) -> None:
-        """Returns when no task of the group can run. Raises: SandboxError."""
+        """Returns when no task of the group can run. Raises: WouldNotFreeze."""
         os.pwrite(self._freeze, b"1", 0)
-        deadline = time.monotonic() + PATIENCE_S
+        begun = time.monotonic()
         while not self._frozen():
-            if time.monotonic() > deadline:
-                raise SandboxError(f"a task of {self.folder.name} is stuck in the kernel and could not be frozen")
+            if time.monotonic() - begun > patience_s():
+                raise WouldNotFreeze("one of its tasks is stuck in the kernel")
             time.sleep(0.00002)  # it takes microseconds; the kernel's own notice comes up to 10 ms late
 
     def _frozen(self) -> bool:

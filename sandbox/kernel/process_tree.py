@@ -116,7 +116,14 @@ def descendants_quickly(root: int) -> list[int]:
 def children_quickly(pid: int) -> list[int]:
     if not _HAS_CHILDREN_LISTS:
         return [process.pid for process in every_process().values() if process.parent == pid]
-    return [int(child) for tid in threads(pid) for child in _read(f"/proc/{pid}/task/{tid}/children").split()]
+    return [child for tid in threads(pid) for child in children_of_thread(pid, tid)]
+
+
+def children_of_thread(pid: int, tid: int) -> list[int]:
+    """What this thread has started; of all threads of its process where the kernel has no lists of children."""
+    if not _HAS_CHILDREN_LISTS:
+        return children_quickly(pid)
+    return [int(child) for child in _read(f"/proc/{pid}/task/{tid}/children").split()]
 
 
 _HAS_CHILDREN_LISTS = Path(f"/proc/self/task/{os.getpid()}/children").exists()

@@ -21,6 +21,7 @@ from sandbox.contract import Ended, ProcessEnded, Task, Usage, WouldNotFreeze
 from sandbox.errors import EngineLost, SandboxError
 from sandbox.guest.wire import Channel
 from sandbox.kernel import cgroup, ending, process_tree
+from sandbox.kernel.freezer import patience_s
 from sandbox.supervision import records
 from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.records import Identity, Record
@@ -30,6 +31,7 @@ ENGINE_LOST = "engine lost"  # the engine that ran the command no longer answers
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _STOP_TIMEOUT_S = 15.0  # the supervisor gives up after 10 s on what is stuck in a driver
 _STILL_NS = 500_000  # what the kernel itself may do in a stopped process
+_SETTLES_S = 0.0001  # between two looks at what it has run
 _PIN_LOOKS = 50  # a process that widens its affinity again and again is the referee's to find
 _LAST_WORDS_S = 1.0  # after a process let go of its channel: closing an accelerator may take most of a second
 
@@ -148,7 +150,7 @@ class SupervisedProcess:
         with self._ending:
             if self._ended is None:
                 self._groups.freezer.freeze(self.members)
-                self._frozen_at_ns = process_tree.ran_ns(self.members())
+                self._frozen_at_ns = self._settled_ns()
 
     def thaw(self) -> None:
         with self._ending:
@@ -157,6 +159,19 @@ class SupervisedProcess:
                 self._groups.freezer.thaw(self.members)
                 if ran_ns > _STILL_NS:
                     raise WouldNotFreeze(f"it ran for {ran_ns / 1e6:.1f} ms while it was stopped")
+
+    def _settled_ns(self) -> dict[int, int]:
+        """How long each thread has run, once two readings agree. Raises: WouldNotFreeze.
+
+        A thread says that it is stopped while it is still on its CPU, and what it ran since the last tick of the clock
+        is added when it leaves it.
+        """
+        begun, ran_ns = time.monotonic(), dict[int, int]()
+        while ran_ns != (ran_ns := process_tree.ran_ns(self.members())):
+            if time.monotonic() - begun > patience_s():
+                raise WouldNotFreeze("it goes on though it was stopped")
+            time.sleep(_SETTLES_S)
+        return ran_ns
 
     def _ran_while_frozen_ns(self) -> int:
         before, self._frozen_at_ns = self._frozen_at_ns, None

@@ -12,14 +12,15 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from tools.errors import IncumbentFails
-from tools.judging.clock import Session, SideFault
+from tools.judging.clock import Session, SideFault, Tripwire
 from tools.judging.comparison import INCUMBENT, Comparison, medians, medians_us
 
 AGREEMENT = 1.1
 TURNS = 3  # restarts beside its own copies; up to as many again where those do not settle it
 Known = dict[str, list[list[float]]]  # by the key of a build: microseconds of a call, by worker and case
-Cause = Literal["fails beside it", "slowed down", "pace"]
-REPEATS: dict[Cause, int] = {"fails beside it": 1, "slowed down": 2, "pace": 3}  # of a comparison that is doubted
+Cause = Literal["fails beside it", "slowed down", "pace", "guard"]
+REPEATS: dict[Cause, int] = {"fails beside it": 1, "slowed down": 2, "pace": 3, "guard": 2}  # of a doubted comparison
+NOBODY: tuple[Cause, ...] = ("pace", "guard")  # is to blame: what stays doubted is inconclusive
 
 
 class Doubt(NamedTuple):
@@ -30,10 +31,20 @@ class Doubt(NamedTuple):
     pace_us: Sequence[float] = ()  # of the incumbent where nothing else was timed beside it, by case
 
     def tell(self, comparison: Comparison) -> None:
-        if self.cause == "pace":
+        if self.cause in NOBODY:
             comparison.unsettled, comparison.pace_us = self.why, list(self.pace_us)
         else:
             comparison.refused = comparison.refused or self.why
+
+
+def of_incumbent(fault: SideFault) -> Doubt:
+    """A guard that speaks against the incumbent, or a copy of it, says that something is wrong with the measurement.
+
+    Raises: IncumbentFails where it is no guard: it does not run.
+    """
+    if not isinstance(fault.fault, Tripwire):
+        raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}") from fault
+    return Doubt("guard", f"a guard speaks against what is to be improved: {fault.fault}")
 
 
 def is_in_question(found: Comparison, known_us: Known, claim: float = 0.0) -> bool:
@@ -60,7 +71,7 @@ def check(found: Comparison, beside: Session, known_us: Known, claim: float = 0.
             try:
                 among += [medians_us(side.call_ns) for side in control.restart().sides.values()]
             except SideFault as fault:
-                raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}") from fault
+                return of_incumbent(fault)
             if turn >= TURNS and not _slower(found.incumbent_us, among):
                 break
     known_us[found.incumbent] = among

@@ -92,9 +92,13 @@ class Comparison(BaseModel):
     broken: str = ""
     """What failed in the candidate while it was timed."""
     unsettled: str = ""
-    """The machine changed its pace, also when this was repeated: nothing can be decided, and no build is to blame."""
+    """The machine changed its pace, or a guard spoke against the incumbent, also when this was repeated: nothing can be
+    decided, and no build is to blame.
+    """
+    repeated: list[str] = Field(default_factory=list)
+    """Why it was measured again, each time."""
     pace_us: list[float] = Field(default_factory=list)
-    """Of one that is unsettled: what the incumbent takes, by case, where nothing else is timed beside it."""
+    """Of one that is unsettled by the pace: what the incumbent takes, by case, where nothing is timed beside it."""
 
     @property
     def failed(self) -> str:
@@ -146,8 +150,9 @@ class Comparison(BaseModel):
 
     def summary(self, delta: float) -> dict[str, Any]:
         """As evidence: every restart's number, and the medians of both sides."""
+        told = {"measured_again": self.repeated} if self.repeated else {}
         if not self.case_log_ratios:
-            return {"purpose": self.purpose, "restarts": 0}
+            return {"purpose": self.purpose, "restarts": 0, **told}
         took = {f"{side}_{of}us": self.median_us(side, of) for of in _KINDS for side in ("incumbent", "candidate")}
         return {
             "purpose": self.purpose,
@@ -159,6 +164,7 @@ class Comparison(BaseModel):
             "wall_s": round(self.wall_s, 1),
             "prepared_s": round(self.prepared_s, 1),
             "devices": [state.model_dump() for state in self.devices_after],
+            **told,
         }
 
     def at_pace(self) -> Comparison:

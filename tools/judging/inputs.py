@@ -86,13 +86,13 @@ class InputSupply:
 
     @contextmanager
     def opened(self) -> Iterator[DrawInputs]:
-        """Raises: WorkloadError."""
+        """Raises: WorkloadError, WouldNotFreeze."""
         with blamed_on(self.setting.entry):
             if self._reference is None:
                 self._reference, self._drawn = Worker(self.setting, self.pristine, "reference"), 0
             try:
                 yield self.draw
-            except WorkerFault:
+            except (WorkerFault, WouldNotFreeze):
                 self.close()
                 raise
 
@@ -102,22 +102,20 @@ class InputSupply:
             self._reference = None
 
     def draw(self, sides: Sequence[str]) -> dict[str, Inputs]:
-        """Raises: WorkerFault."""
+        """Raises: WorkerFault, WouldNotFreeze (the reference worker, beside what is timed)."""
         assert self._reference is not None
         self._drawn += 1
         folder = self.folder / f"{self._reference.root.name}-{self._drawn}"
         folder.mkdir(mode=0o700, parents=True)
         found: dict[str, Inputs] = {}
         try:
-            with _standing_still():
-                self._reference.process.thaw()
+            self._reference.process.thaw()
             if self._drawn == 1:
                 self._load(self._reference, folder)
             for number, side in enumerate(sides):
                 (folder / f"{number}").mkdir()
                 found[side] = self.draw_all(self._reference, folder / f"{number}")
-            with _standing_still():
-                self._reference.process.freeze()
+            self._reference.process.freeze()
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -144,12 +142,3 @@ class InputSupply:
                 raise
             # an entry may make its inputs from what build() left behind
             reference.ask("build", **self.workload.build_arguments(reference))
-
-
-@contextmanager
-def _standing_still() -> Iterator[None]:
-    """A reference that cannot be frozen interferes with what is timed beside it. Raises: WorkerFault."""
-    try:
-        yield
-    except WouldNotFreeze as found:
-        raise WorkerFault("interfered", str(found)) from found

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from sandbox.contract import WouldNotFreeze
 from sandbox.errors import DiskFull
-from tools.errors import IncumbentFails
 from tools.judging import accept, agreement, device_state, disk
-from tools.judging.agreement import REPEATS, Doubt
+from tools.judging.agreement import NOBODY, REPEATS, Doubt
 from tools.judging.clock import Session, SideFault, TimedOutput, Tripwire, inputs_needed
 from tools.judging.comparison import INCUMBENT, Comparison
 from tools.judging.cores import Cores
@@ -51,7 +51,7 @@ class ComparisonRequest:
     progress: Callable[[int], None] = lambda restarts: None
     doing: Callable[[str], None] = lambda what: None  # shows what takes long between restarts
     fewest: int = accept.FIRST_LOOK  # restarts that are needed in any case: at most so many are prepared at once
-    hurried: Hurried = lambda seconds: False  # whether a repetition because of the pace would take too long
+    hurried: Hurried = lambda seconds: False  # whether a repetition that blames nobody would take too long
     claim: float = 0.0  # log ratio: a candidate that gains no more is not kept, even if it slows the incumbent down
 
     def blank(self, name: str) -> Comparison:
@@ -62,6 +62,10 @@ class ComparisonRequest:
         """Not the original under torch.compile, nor the incumbent beside itself."""
         candidate = self.candidates[name]
         return candidate.compile_options is None and candidate is not self.incumbent
+
+    def is_incumbent(self, side: str) -> bool:
+        """A copy of it as well."""
+        return self.candidates.get(side, self.incumbent).key == self.incumbent.key
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ class LiveClock:
         self._forget_outputs()
         failed: dict[str, Comparison] = {}
         doubted: Counter[str] = Counter()  # a first time may be chance: it is measured again
+        repeated: list[str] = []
         while True:
             left = {name: request.blank(name) for name in request.candidates if name not in failed}
             outputs: list[TimedOutput] = []
@@ -156,28 +161,36 @@ class LiveClock:
                 if self.workload.device != "cpu":
                     self.supply.close()  # the fault may have taken the worker along that draws inputs
                 self.settle()
-                if fault.may_be_chance and not doubted["fails beside it"]:
-                    doubted["fails beside it"] += 1
-                    continue
-                if fault.side in left:
+                if isinstance(fault.fault, Tripwire) and request.is_incumbent(fault.side):
+                    doubt = agreement.of_incumbent(fault)
+                elif fault.may_be_chance and not doubted["fails beside it"]:
+                    doubt = Doubt("fails beside it", str(fault))
+                elif fault.side in left:
                     _blame(left[fault.side], fault)
                     failed[fault.side] = left[fault.side]
                     continue  # the others start over without it
-                self._check_incumbent(request)
-                doubt = Doubt("fails beside it", f"beside it the incumbent fails, which runs by itself: {fault.fault}")
+                else:
+                    self._check_incumbent(request)
+                    why = f"beside it the incumbent fails, which runs by itself: {fault.fault}"
+                    doubt = Doubt("fails beside it", why)
+            except WouldNotFreeze as found:
+                doubt = Doubt("guard", f"a guard speaks against what draws the inputs: {found}")
             except DiskFull:
                 if disk.is_full(self.setting.scratch):
                     raise
                 doubt = Doubt("fails beside it", "beside it the disk gets full, which by itself has room")
             if doubt is not None:
-                no_time = doubt.cause == "pace" and request.hurried(time.monotonic() - begun)
+                no_time = doubt.cause in NOBODY and request.hurried(time.monotonic() - begun)
                 if doubted[doubt.cause] < REPEATS[doubt.cause] and not no_time:
                     doubted[doubt.cause] += 1
+                    repeated.append(doubt.why)
                     request.doing(f"measuring again: {doubt.why}")
                     continue
                 for name, each in left.items():
                     if doubt.cause != "pace" or request.may_slow_the_incumbent(name):
                         doubt.tell(each)
+            for each in left.values():
+                each.repeated = repeated
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
 
     def know(self, found: Comparison) -> None:
@@ -201,7 +214,9 @@ class LiveClock:
         try:
             self._measure(request, {}, [])
         except SideFault as fault:
-            raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}") from fault
+            agreement.of_incumbent(fault)
+        except WouldNotFreeze:
+            pass  # what draws the inputs
 
     def _measure(
         self, request: ComparisonRequest, found: dict[str, Comparison], outputs: list[TimedOutput]

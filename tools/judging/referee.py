@@ -9,7 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -146,7 +146,7 @@ class Referee:
 
         found = self._against_itself("aa", enough, beside)
         aa = found.comparisons[ITSELF]
-        if failed := aa.failed:
+        if failed := aa.refused or aa.broken:
             raise IncumbentFails(f"The original fails while it is timed beside its own copy: {failed}")
         return self.use_noise(aa), found
 
@@ -156,7 +156,7 @@ class Referee:
         It stays as it is where that fails. Raises: IncumbentFails.
         """
         assert self.noise is not None, "measure_noise comes first"
-        if self.aa is None:  # a floor that was set
+        if self.aa is None or self.aa.unsettled:  # a floor that was set, or none
             return self.noise
         known, most = len(self.aa.log_ratios), max(accept.AA_LOOKS)
         if known >= most or self.noise.delta <= accept.AA_WIDE:
@@ -177,8 +177,9 @@ class Referee:
         return self._compare(purpose, self.pristine, sides, enough, progress=progress, fewest=min(accept.AA_LOOKS))
 
     def use_noise(self, aa: Comparison) -> NoiseFloor:
-        """The noise floor from an A/A comparison of this run."""
-        self.aa, self.noise = aa, accept.noise_floor(aa.log_ratios, self.workload.device)
+        """The noise floor from an A/A comparison of this run; nothing can be kept by one that is unsettled."""
+        noise = accept.noise_floor(aa.log_ratios or [0.0], self.workload.device)
+        self.aa, self.noise = aa, replace(noise, usable=False, reason=aa.unsettled) if aa.unsettled else noise
         self.clock.know(aa)
         return self.noise
 
@@ -329,7 +330,8 @@ class Referee:
         Each of its changes was proven where the machine kept its pace: no whole is given up because it does not.
         """
         evidence: dict[str, Any] = {"whole": found.summary(self.delta)}
-        if failed := of_failed(found.model_copy(update={"unsettled": ""}), evidence):
+        counts = found.model_copy(update={"unsettled": ""}) if found.pace_us else found
+        if failed := of_failed(counts, evidence):
             return failed
         interval = found.interval(self.delta)
         if not accept.holds(found.log_ratios):

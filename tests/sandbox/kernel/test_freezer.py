@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -14,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.contract import Command, Limits
+from sandbox.contract import Command, Limits, WouldNotFreeze
 from sandbox.errors import SandboxError, Unusable
 from sandbox.kernel import cgroup, ending, freezer, process_tree
 from sandbox.supervision.control_groups import EVERY_KIND, make
 from sandbox.supervision.watching import SPARE_MEMORY, SPARE_TASKS
+from tests.sandbox.conftest import until
 
 TRUE = Command(("/bin/true",), Path("/"), "test")
 
@@ -70,6 +73,49 @@ def test_what_cannot_be_stopped_is_a_sandbox_error(monkeypatch: pytest.MonkeyPat
     with busy("print(flush=True)\nwhile True: pass") as members, pytest.raises(SandboxError) as caught:
         freezer.SignalFreezer().freeze(members)
     assert re.search(r"processes \[\d+\] could not be stopped", caught.value.message)
+
+
+def test_patience_grows_with_the_tasks_that_want_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    loads = {1: 1.0, 2: 1.0, 9: 4.5, 4000: freezer.MOST_TASKS}
+    for running, times in loads.items():
+        monkeypatch.setattr(Path, "read_text", lambda path, running=running: f"0.1 0.1 0.1 {running}/5000 7\n")
+        assert freezer.patience_s() == times * freezer.PATIENCE_S
+    monkeypatch.undo()
+    assert freezer.patience_s() >= freezer.PATIENCE_S, "as the kernel writes it"
+
+
+WAITS_IN_THE_KERNEL = """
+import ctypes, os, signal, sys
+CLONE_VFORK, CLONE_PARENT = 0x4000, 0x8000
+SYS_CLONE = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+print("ready", flush=True)
+flags = CLONE_VFORK | signal.SIGCHLD | (CLONE_PARENT if sys.argv[1] == "elsewhere" else 0)
+if ctypes.CDLL(None).syscall(SYS_CLONE, flags, 0, 0, 0, 0) == 0:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("child", ["its own", "elsewhere"])
+def test_of_what_waits_in_the_kernel_only_a_vfork_counts_as_stopped(
+    child: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any other wait ends by itself, and then the kernel has still work to do for it."""
+    monkeypatch.setattr(freezer, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(freezer, "MOST_TASKS", 1)
+    signals, before = freezer.SignalFreezer(), set(process_tree.children_quickly(os.getpid()))
+    with busy(WAITS_IN_THE_KERNEL, child) as members:
+        waiting = members()[0]
+        until(lambda: getattr(process_tree.stat(waiting), "state", "") == "D")
+        if child == "its own":
+            signals.freeze(members)
+            return
+        with pytest.raises(WouldNotFreeze):
+            signals.freeze(members)
+        (other,) = {*process_tree.children_quickly(os.getpid())} - {waiting} - before
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
+        signals.freeze(members)  # it comes out, and stops
 
 
 def test_ending_a_group_kills_and_removes_it() -> None:

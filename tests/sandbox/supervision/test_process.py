@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 import time
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.contract import Command, ProcessEnded
+from sandbox.contract import Command, ProcessEnded, WouldNotFreeze
+from sandbox.kernel import freezer, process_tree
 from sandbox.local.provider import LocalSandbox
 from sandbox.supervision.process import SupervisedProcess
 from tests.sandbox.uncontained import WithSignals
@@ -62,6 +64,29 @@ def test_what_is_left_is_cleared_away_though_its_groups_cannot_be(
     assert process._listener.fileno() < 0
     assert process.stop().reason == "stopped"
     process._record.forget()
+
+
+def test_what_it_ran_before_it_stopped_is_not_held_against_it_though_the_kernel_counts_it_late(
+    process: SupervisedProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, further = 3_000_000, 10_000_000
+    ran = iter([{1: 0}, {1: late}, {1: late}, {1: late}, {1: 0}, {1: 0}, {1: further}])
+    monkeypatch.setattr(process_tree, "ran_ns", lambda pids: next(ran))
+    process.freeze()
+    process.thaw()
+    process.freeze()
+    with pytest.raises(WouldNotFreeze, match=r"ran for 10\.0 ms while it was stopped"):
+        process.thaw()
+    process.stop()
+
+
+def test_what_goes_on_running_is_not_frozen(process: SupervisedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freezer, "PATIENCE_S", 0.05)
+    ran = itertools.count()
+    monkeypatch.setattr(process_tree, "ran_ns", lambda pids: {1: next(ran)})
+    with pytest.raises(WouldNotFreeze, match="it goes on though it was stopped"):
+        process.freeze()
+    process.stop()
 
 
 def test_a_stranger_on_the_channel_is_turned_away(local: LocalSandbox, guests_of: Any) -> None:

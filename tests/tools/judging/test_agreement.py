@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 
+from sandbox.contract import WouldNotFreeze
 from tests.tools.judging.compared import compared
 from tools.errors import IncumbentFails
 from tools.judging.agreement import REPEATS, TURNS, Cause, Doubt, check, is_in_question
-from tools.judging.clock import Session, SideFault, Tripwire
+from tools.judging.clock import DidNotHoldStill, Session, SideFault, Tripwire
 from tools.judging.comparison import INCUMBENT, Comparison, Restart, Side, medians_us
 from tools.judging.correctness import Finding
 from tools.judging.measure import ComparisonRequest, LiveClock
 from tools.judging.referee import Referee
 from tools.judging.verdict import of_failed
-from tools.judging.worker import Build
+from tools.judging.worker import Build, WorkerFault
 
 KNOWN_US = 100.0
 BUILD, CANDIDATE = (Build(key, Path("/nowhere")) for key in ("incumbent", "candidate"))
@@ -105,13 +106,23 @@ def test_changes_of_pace_blame_nobody(
     assert doubt.why.endswith("but not in every restart: the machine changes its pace")
 
 
-def test_what_fails_beside_its_own_copies_fails_by_itself(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Session) -> Restart:
-        raise SideFault("copy 1", Tripwire("it ended"))
+@dataclass
+class Failing(Paced):
+    fault: Any = None
 
-    monkeypatch.setattr(Paced, "restart", fail)
+    def restart(self) -> Restart:
+        raise SideFault("copy 1", self.fault)
+
+
+def test_what_fails_beside_its_own_copies_fails_by_itself(clock: LiveClock) -> None:
+    builds = session().builds
     with pytest.raises(IncumbentFails, match="it ended"):
-        check(beside(150.0), session(), clock.known_us)
+        among = Failing(UNUSED, UNUSED, builds, UNUSED, UNUSED, fault=WorkerFault("died", "it ended"))
+        check(beside(150.0), among, clock.known_us)
+    among = Failing(UNUSED, UNUSED, builds, UNUSED, UNUSED, fault=Tripwire("a thread changed its priority"))
+    doubt = check(beside(150.0), among, clock.known_us)
+    assert doubt is not None and doubt.cause == "guard" and "changed its priority" in doubt.why
+    assert clock.known_us == {BUILD.key: [[KNOWN_US]]}, "nothing was learned"
 
 
 @pytest.fixture
@@ -129,12 +140,18 @@ def doubted(clock: LiveClock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 @pytest.mark.parametrize("settles", [True, False])
 @pytest.mark.parametrize(
-    ("cause", "verdict"), [("pace", "inconclusive"), ("slowed down", "refused"), ("fails beside it", "refused")]
+    ("cause", "verdict"),
+    [
+        ("pace", "inconclusive"),
+        ("guard", "inconclusive"),
+        ("slowed down", "refused"),
+        ("fails beside it", "refused"),
+    ],
 )
 def test_a_doubt_is_measured_again_and_then_decided(doubted: Any, cause: Cause, verdict: str, settles: bool) -> None:
     most = REPEATS[cause]
     found, told = doubted(*[Doubt(cause, "why", [100.0])] * (most if settles else most + 1))
-    assert told == ["measuring again: why"] * most
+    assert told == ["measuring again: why"] * most and found.only.summary(0.0)["measured_again"] == ["why"] * most
     failed = of_failed(found.only, {})
     assert (failed.name if failed else None) == (None if settles else verdict)
 
@@ -145,16 +162,74 @@ def test_a_change_of_pace_is_no_first_sign_of_slowing_down(doubted: Any) -> None
     assert told == [f"measuring again: {why}" for why in ("pace", "pace", "slowed down")] and found.only.failed == ""
 
 
-@pytest.mark.parametrize(("cause", "repeats"), [("pace", 0), ("slowed down", 2), ("fails beside it", 1)])
-def test_a_hurried_run_does_not_measure_again_for_the_pace(doubted: Any, cause: Cause, repeats: int) -> None:
+STIRRED = DidNotHoldStill("it ran for 1.3 ms while it was stopped")
+
+
+@pytest.mark.parametrize("fault", [STIRRED, Tripwire("a thread changed its priority")])
+@pytest.mark.parametrize("side", [INCUMBENT, "copy", "what draws the inputs"])
+@pytest.mark.parametrize("times", [REPEATS["guard"], 99])
+def test_a_guard_that_speaks_against_the_original_never_ends_the_run(
+    times: int, side: str, fault: Tripwire, clock: LiveClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither in an A/A comparison, whose noise is not usable then, nor beside a candidate."""
+    raised = WouldNotFreeze(str(fault)) if side.startswith("what") else SideFault(side, fault)
+    left = 0
+
+    def measure(self: LiveClock, request: object, found: dict[str, Comparison], outputs: object) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise raised
+        for each in found.values():
+            each.case_log_ratios = each.case_total_log_ratios = [[0.0]] * 12
+            each.incumbent_us = each.candidate_us = [[KNOWN_US]] * 12
+
+    monkeypatch.setattr(LiveClock, "_measure", measure)
+    monkeypatch.setattr(LiveClock, "_forget_outputs", lambda self: None)
+    told = list[str]()
+    judge = Referee(UNUSED, clock.workload, BUILD, clock, tmp_path, UNUSED, say=lambda what, *_: told.append(what))
+    for candidates in ({"copy": BUILD}, {"candidate": CANDIDATE, "copy": BUILD}):
+        left = times
+        found = clock.compare(ComparisonRequest("", BUILD, candidates, bool, doing=told.append)).comparisons
+        assert {each.refused or each.broken for each in found.values()} == {""}
+        assert [bool(each.unsettled) for each in found.values()] == [times == 99] * len(candidates)
+    assert len(told) == 2 * REPEATS["guard"] and all(str(fault) in each for each in told)
+    left = times
+    if side == "copy":  # by the name that it has there
+        raised = SideFault("itself", fault)
+    noise, found = judge.measure_noise()
+    aa = found.only
+    assert (noise.usable, noise.delta, len(aa.repeated)) == (times < 99, 0.02, REPEATS["guard"])
+    assert (str(fault) in noise.reason) is not noise.usable and judge.narrow_noise() is judge.noise
+
+
+@pytest.mark.parametrize(("fault", "tried"), [(STIRRED, 2), (Tripwire("a thread changed its priority"), 1)])
+def test_a_candidate_that_does_not_hold_still_is_refused_the_second_time(
+    fault: Tripwire, tried: int, clock: LiveClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[str]()
+
+    def measure(*_: object) -> None:
+        told.append("measured")
+        raise SideFault("candidate", fault)
+
+    monkeypatch.setattr(LiveClock, "_measure", measure)
+    request = ComparisonRequest("", BUILD, {"candidate": CANDIDATE}, bool, doing=told.append)
+    assert clock.compare(request).only.refused == str(fault)
+    assert told == ["measured", f"measuring again: candidate: {fault}", "measured"][: 2 * tried - 1]
+
+
+@pytest.mark.parametrize(("cause", "repeats"), [("pace", 0), ("guard", 0), ("slowed down", 2), ("fails beside it", 1)])
+def test_a_hurried_run_measures_again_only_to_blame_somebody(doubted: Any, cause: Cause, repeats: int) -> None:
     asked = list[float]()
     found, told = doubted(*[Doubt(cause, "why", [100.0])] * 2, hurried=lambda seconds: asked.append(seconds) or True)
-    assert told == ["measuring again: why"] * repeats and bool(found.only.unsettled) is (cause == "pace")
-    assert all(seconds > 0 for seconds in asked) and bool(asked) is (cause == "pace"), "as long as it took"
+    assert told == ["measuring again: why"] * repeats and bool(found.only.unsettled) is (repeats == 0)
+    assert all(seconds > 0 for seconds in asked) and bool(asked) is (repeats == 0), "as long as it took"
 
 
 @pytest.mark.parametrize(
-    ("cause", "blamed"), [("pace", ["candidate"]), ("slowed down", ["candidate", "compiled", "copy"])]
+    ("cause", "blamed"),
+    [(cause, ["candidate"] if cause == "pace" else ["candidate", "compiled", "copy"]) for cause in REPEATS],
 )
 def test_only_who_could_gain_by_it_is_told_of_the_pace(doubted: Any, cause: Cause, blamed: list[str]) -> None:
     compiled = replace(BUILD, key="incumbent+compile", compile_options={})
@@ -172,8 +247,16 @@ def test_what_the_machines_pace_may_have_given_is_taken_from_what_counts() -> No
     assert found.log_ratios == [math.log(2)] * 4 and counted.incumbent_us == found.incumbent_us, "as it was measured"
 
 
-@pytest.mark.parametrize("unsettled", ["", "the pace"])
-@pytest.mark.parametrize(("gain", "name"), [(2.0, "kept"), (0.9, "neutral")])
+@pytest.mark.parametrize(
+    ("gain", "unsettled", "name"),
+    [
+        (2.0, "", "kept"),
+        (2.0, "pace", "kept"),
+        (0.9, "", "neutral"),
+        (0.9, "pace", "neutral"),
+        (2.0, "guard", "inconclusive"),
+    ],
+)
 def test_a_whole_is_not_given_up_for_the_pace(gain: float, name: str, unsettled: str, tmp_path: Path) -> None:
     """A change that the pace may have made look good is measured again; only of a whole may there be no time for it."""
     asked = list[ComparisonRequest]()
@@ -181,7 +264,8 @@ def test_a_whole_is_not_given_up_for_the_pace(gain: float, name: str, unsettled:
     judge: Any = Referee(UNUSED, UNUSED, BUILD, clock, tmp_path, UNUSED, hurried=lambda seconds: True)
     judge.noise = SimpleNamespace(delta=0.02)
     judge.check_timed = lambda outputs: Finding(None, "")
-    assert judge.check_whole(compared([math.log(gain)] * 6, unsettled=unsettled), []).name == name
+    whole = compared([math.log(gain)] * 6, unsettled=unsettled, pace_us=[KNOWN_US] if unsettled == "pace" else [])
+    assert judge.check_whole(whole, []).name == name
     judge.compare("one", BUILD, CANDIDATE)
     judge.report_on("whole stack", BUILD, {"stack": CANDIDATE})
     told = [(each.purpose, each.hurried(0.0), each.claim) for each in asked]

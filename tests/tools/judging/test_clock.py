@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -231,6 +232,30 @@ def test_nothing_of_ours_lies_between_the_staging_of_an_input_and_its_call(prepa
     prepared._block(0, 1, group, "candidate", side, None)
     one = ["prepared_call", "reveal", "stage", "timed_call", "hide"]
     assert done == ["thaw", "usage", *one, *one, "usage", "freeze"]
+
+
+def test_what_runs_while_its_usage_is_read_ran_on_the_clock(prepared: Session) -> None:
+    """Of a tree with many threads that takes a while, and longer on a busy machine."""
+    used, takes_s = iter([0.0, 0.2]), iter([0.2, 0.0])
+
+    class Busy(Standing):
+        def usage(self) -> Any:
+            found = SimpleNamespace(tasks=(), cpu_time_s=next(used))
+            time.sleep(next(takes_s))
+            return found
+
+        def prepared_call(self, key: int) -> tuple[int, str, bytes]:
+            return key, "", b""
+
+        def timed_call(self, *_: object) -> tuple[str, int]:
+            return "digest", 1
+
+    group = Group({"candidate": Busy(None, None)}, {"candidate": [[Input(Path("unused"), None)] * 3]})  # type: ignore[dict-item]
+    group.cursor = {"candidate": [0]}
+    side = Side()
+    side.begin(0)
+    prepared._block(0, 1, group, "candidate", side, None)
+    assert group.used_s["candidate"] == 0.2
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.evals.arena import Arena
 from tools.errors import IncumbentFails
 from tools.judging import check, clock, correctness, timed_outputs
 from tools.judging.check import Checks
-from tools.judging.clock import SideFault, Tripwire
+from tools.judging.clock import DidNotHoldStill, SideFault, Tripwire
 from tools.judging.comparison import INCUMBENT, Comparison
 from tools.judging.correctness import Compared
 from tools.judging.measure import ComparisonRequest, LiveClock, Measured
@@ -151,6 +151,7 @@ def test_its_own_doing_is_not_chance() -> None:
     for kind, how in (("died", ended(signal.SIGSEGV)), ("died", ended(None, 3)), ("out_of_memory", ended(9))):
         assert not WorkerFault(kind, "", ended=how).may_be_chance
     assert not SideFault("candidate", Tripwire("it replaced the clock")).may_be_chance
+    assert SideFault("candidate", DidNotHoldStill("it ran for 1.3 ms while it was stopped")).may_be_chance
 
 
 # -- what compiles itself for each input
