@@ -142,10 +142,16 @@ def _names(folder: str) -> list[str]:
 
 
 def ran_ns(pids: Iterable[int]) -> dict[int, int]:
-    """How long every thread of these has been on a CPU, by its id; nothing where the kernel keeps no such account."""
+    """How long every thread of these has been on a CPU, by its id; nothing where the kernel keeps no such account.
+
+    A thread says that it is stopped while it is still on its CPU, and what it ran since the last tick of the clock is
+    counted when it leaves it. The kernel waits for that (wait_task_inactive) when it is asked in which system call a
+    stopped thread is, which takes the right to trace it.
+    """
     found = {}
     for pid in pids:
         for tid in threads(pid):
+            _read(f"/proc/{pid}/task/{tid}/syscall")
             words = _read(f"/proc/{pid}/task/{tid}/schedstat").split()
             if words:
                 found[tid] = int(words[0])

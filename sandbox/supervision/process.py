@@ -161,16 +161,15 @@ class SupervisedProcess:
                     raise WouldNotFreeze(f"it ran for {ran_ns / 1e6:.1f} ms while it was stopped")
 
     def _settled_ns(self) -> dict[int, int]:
-        """How long each thread has run, once two readings agree. Raises: WouldNotFreeze.
-
-        A thread says that it is stopped while it is still on its CPU, and what it ran since the last tick of the clock
-        is added when it leaves it.
+        """How long each thread has run, once two readings agree: one may miss a process, or come before a thread has
+        left its CPU where the kernel may not be asked for that. Raises: WouldNotFreeze.
         """
-        begun, ran_ns = time.monotonic(), dict[int, int]()
-        while ran_ns != (ran_ns := process_tree.ran_ns(self.members())):
+        begun, before, ran_ns = time.monotonic(), None, process_tree.ran_ns(self.members())
+        while ran_ns != before:
             if time.monotonic() - begun > patience_s():
                 raise WouldNotFreeze("it goes on though it was stopped")
             time.sleep(_SETTLES_S)
+            before, ran_ns = ran_ns, process_tree.ran_ns(self.members())
         return ran_ns
 
     def _ran_while_frozen_ns(self) -> int:

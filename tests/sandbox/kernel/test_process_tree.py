@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,40 @@ def child(code: str) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             ending.end_descendants(popen.pid)
             popen.kill()
+
+
+HERD = """
+import os, threading
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+worker = os.fork()
+while worker == 0:
+    pass
+for _ in range(500):
+    threading.Thread(target=os.waitid, args=(os.P_PID, worker, os.WEXITED), daemon=True).start()
+print(worker, flush=True)
+os.read(0, 1)
+os.kill(worker, 9)
+os._exit(0)
+"""
+
+
+def test_all_that_a_stopped_process_ran_is_counted_though_it_is_still_on_its_cpu() -> None:
+    """It says that it is stopped, and then wakes whoever waits for it, which are many here."""
+    with subprocess.Popen([sys.executable, "-c", HERD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as popen:
+        assert popen.stdin is not None and popen.stdout is not None
+        worker = int(popen.stdout.readline())
+        late_ns = []
+        for _ in range(100):
+            os.kill(worker, signal.SIGSTOP)
+            while getattr(process_tree.stat(worker), "state", "T") != "T":
+                pass  # the moment that it says so is what this is about
+            counted = process_tree.ran_ns([worker])
+            time.sleep(0.003)
+            late_ns.append(process_tree.ran_ns([worker])[worker] - counted[worker])
+            os.kill(worker, signal.SIGCONT)
+            time.sleep(0.003)
+        popen.stdin.write(b"x")
+    assert late_ns == [0] * 100
 
 
 def test_a_name_with_brackets_and_spaces_is_no_confusion(tmp_path: Path) -> None:
