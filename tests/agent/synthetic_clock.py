@@ -30,7 +30,7 @@ FACTORS = {"PackedLinear(": 0.8, ".clone()": 1.25, ".contiguous()": 1.15}
 COMPILED = "SYNTHETIC_COMPILED"  # what a call takes of it under torch.compile, which is compared with where it is set
 NO_GAIN = "SYNTHETIC_NO_GAIN"  # words: a comparison made for a purpose that has them finds no difference
 # words, and a number: in one with a purpose that has them the machine changes its pace, and the gain is counted so many
-# times lower; without a number a guard speaks against the original, and nothing is measured
+# times lower; without a number a guard fires on the original, and nothing is measured
 UNSTEADY, TAKEN = "SYNTHETIC_UNSTEADY", "SYNTHETIC_TAKEN"
 IS_UP = "SYNTHETIC_IS_UP"  # words: when one for a purpose that has them begins, the budget of the run is used up
 RANDOM_TITLES = "RANDOM_TITLES"  # set, titles are random strings
@@ -47,7 +47,7 @@ class SyntheticClock:
             signal.raise_signal(signal.SIGUSR1)
         found = request.blank(name)
         if TAKEN not in os.environ and os.environ.get(UNSTEADY, "none") in request.purpose:
-            found.unsettled = "a guard speaks against what is to be improved"
+            found.unsettled = "a guard fired on what is to be improved"
             return found
         before, after = cost_us(request.incumbent), cost_us(request.candidates[name])
         while not found.case_log_ratios or not request.enough(found):

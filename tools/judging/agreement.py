@@ -38,13 +38,13 @@ class Doubt(NamedTuple):
 
 
 def of_incumbent(fault: SideFault) -> Doubt:
-    """A guard that speaks against the incumbent, or a copy of it, says that something is wrong with the measurement.
+    """A guard that fires on the incumbent, or on a copy of it, is a fault of the measurement.
 
-    Raises: IncumbentFails where it is no guard: it does not run.
+    Raises: IncumbentFails for any other fault: it does not run.
     """
     if not isinstance(fault.fault, Tripwire):
         raise IncumbentFails(f"What is to be improved fails when it is timed: {fault.fault}") from fault
-    return Doubt("guard", f"a guard speaks against what is to be improved: {fault.fault}")
+    return Doubt("guard", f"a guard fired on what is to be improved: {fault.fault}")
 
 
 def is_in_question(found: Comparison, known_us: Known, claim: float = 0.0) -> bool:

@@ -92,7 +92,7 @@ class Comparison(BaseModel):
     broken: str = ""
     """What failed in the candidate while it was timed."""
     unsettled: str = ""
-    """The machine changed its pace, or a guard spoke against the incumbent, also when this was repeated: nothing can be
+    """The machine changed its pace, or a guard fired on the incumbent, also when this was repeated: nothing can be
     decided, and no build is to blame.
     """
     repeated: list[str] = Field(default_factory=list)

@@ -150,6 +150,8 @@ class LiveClock:
         repeated: list[str] = []
         while True:
             left = {name: request.blank(name) for name in request.candidates if name not in failed}
+            for each in left.values():
+                each.repeated = [*repeated]
             outputs: list[TimedOutput] = []
             doubt: Doubt | None
             begun = time.monotonic()
@@ -174,7 +176,7 @@ class LiveClock:
                     why = f"beside it the incumbent fails, which runs by itself: {fault.fault}"
                     doubt = Doubt("fails beside it", why)
             except WouldNotFreeze as found:
-                doubt = Doubt("guard", f"a guard speaks against what draws the inputs: {found}")
+                doubt = Doubt("guard", f"a guard fired on what draws the inputs: {found}")
             except DiskFull:
                 if disk.is_full(self.setting.scratch):
                     raise
@@ -189,8 +191,6 @@ class LiveClock:
                 for name, each in left.items():
                     if doubt.cause != "pace" or request.may_slow_the_incumbent(name):
                         doubt.tell(each)
-            for each in left.values():
-                each.repeated = repeated
             return Measured({name: failed.get(name) or left[name] for name in request.candidates}, outputs)
 
     def know(self, found: Comparison) -> None:

@@ -18,8 +18,8 @@ class Verdict(BaseModel):
 
     right: it passes the whole check, and was not timed by itself. neutral: no gain could be shown. slower: a loss was
     shown. wrong: it computes something else. broken: it does not build or run. refused: it touched what it may not, or
-    a tripwire fired. inconclusive: the machine was too noisy, or changed its pace. The text may hold names that the
-    candidate chose, so it is made printable.
+    a tripwire fired. inconclusive: the machine was too noisy, or changed its pace, or a tripwire fired of what it was
+    compared with. The text may hold names that the candidate chose, so it is made printable.
     """
 
     model_config = ConfigDict(frozen=True)

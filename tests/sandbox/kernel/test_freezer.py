@@ -118,6 +118,16 @@ def test_of_what_waits_in_the_kernel_only_a_vfork_counts_as_stopped(
         signals.freeze(members)  # it comes out, and stops
 
 
+def test_a_group_that_does_not_freeze_says_so_of_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a folder that looks like a group with a task that is stuck in the kernel."""
+    monkeypatch.setattr(freezer, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(type(tmp_path), "mkdir", lambda self: None)
+    for name, text in {"cgroup.freeze": "0", "cgroup.events": "populated 1\nfrozen 0\n"}.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(WouldNotFreeze, match="stuck in the kernel"):
+        cgroup.Group(tmp_path).freeze(list)
+
+
 def test_ending_a_group_kills_and_removes_it() -> None:
     try:
         groups = make(f"ratchet-test-{secrets.token_hex(8)}", TRUE, frozenset({"groups"}))
