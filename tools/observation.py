@@ -50,6 +50,8 @@ class Frame(_Row):
     """Class of `self`, where that is a module."""
     plain_attributes: list[_Text]
     """Attributes of `self` that hold plain values, `config.hidden_size` among them."""
+    plain_parameters: list[_Text] = Field(default_factory=list)
+    """Arguments that held plain values when it was first seen."""
 
 
 _Frames = Annotated[list[Frame], Field(max_length=32)]  # innermost first
@@ -294,6 +296,10 @@ class HostRead(_Row):
     count: _Count
 
 
+class HostCopy(HostRead):
+    """A place where values go from the host to a device, which cannot be recorded."""
+
+
 class LibrarySource(_Row):
     """A module of a library in which something was found; a copy of it can be changed."""
 
@@ -329,6 +335,7 @@ class Observation(_Row):
     padding: list[Padding] = Field(max_length=_MOST_ROWS)
     """Of cases where there is any."""
     host_reads: list[HostRead] = Field(max_length=_MOST_ROWS)
+    host_copies: list[HostCopy] = Field(max_length=_MOST_ROWS)
     sources: list[LibrarySource] = Field(default_factory=list, max_length=16)
     notes: list[_Text] = Field(default_factory=list, max_length=64)
     """Tables that could not be made of what was seen, and why."""

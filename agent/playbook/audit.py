@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from agent.playbook import graphs
 from agent.playbook.drafts import Answer, Drafts, gain_without, key_of, listed, percent, places
 from agent.proposers import ProposalRequest
 from tools.candidate import Site
@@ -41,7 +42,8 @@ def propose(request: ProposalRequest) -> Answer:
         )
     for site in remember.find(request.observation):
         _remember(drafts, site)
-    for site in hoist.find(request.observation):
+    stays = request.entry if request.entry_is_protected else ""
+    for site in hoist.sites(request.tree, request.observation, stays):
         _hoist(drafts, site)
     _copied(drafts)
     return drafts.answer("no copied heads, no needless copies and nothing that each call computes again were seen")
@@ -103,6 +105,7 @@ def _decide_once(drafts: Drafts, site: Site) -> None:
         partial(decisions.rewrite, tree, site),
         variant=",".join(outputs),
         gain=gain_without(site.share),
+        enables=graphs.enabled(drafts.request, STEP),
     )
 
 
@@ -125,22 +128,16 @@ def _remember(drafts: Drafts, site: Site) -> None:
 def _hoist(drafts: Drafts, site: Site) -> None:
     """All constants of a function together; one by one when together they were not kept."""
     tree, where = drafts.request.tree, drafts.subject(site)
-    if why := drafts.out_of_reach(site):
-        drafts.reasons.append(why)
-        return
-    try:
-        found = hoist.groups(tree, site)
-    except CannotRewrite as reason:
-        drafts.reasons.append(str(reason))
-        return
-    if not found:
-        return
+    found = hoist.groups(tree, site)
     names = [group.title for group in found]
     rationale = (
         f"{places(site)} builds {listed(names)} on every call from shapes, dtypes and numbers alone "
         f"({percent(site.share)}). They are built once for each such key and kept."
     )
-    together = ",".join(names)
+    together, enables = ",".join(names), ""
+    if any(group.is_on(site.detail["sent"]) for group in found):
+        rationale += " Sent to the device in each call, they keep it from being recorded."
+        enables = graphs.enabled(drafts.request, STEP)
     drafts.add(
         site,
         "hoist",
@@ -149,6 +146,7 @@ def _hoist(drafts: Drafts, site: Site) -> None:
         partial(hoist.rewrite, tree, site),
         variant=together,
         gain=gain_without(site.share),
+        enables=enables,
     )
     if len(names) > 1 and drafts.was_tried(key_of("hoist", site, together), *_WORTH_SPLITTING):
         for name in dict.fromkeys(names):
@@ -160,4 +158,5 @@ def _hoist(drafts: Drafts, site: Site) -> None:
                 rationale,
                 partial(hoist.rewrite, tree, single),
                 variant=name,
+                enables=enables,
             )

@@ -47,7 +47,12 @@ WITH_PLACES = {
     "constants": observe_constants.found,
     "again": observe_again.found,
 }
-TABLES = {"classes": describe_classes, **WITH_PLACES, "host_reads": observe_constants.host_reads}
+TABLES = {
+    "classes": describe_classes,
+    **WITH_PLACES,
+    "host_reads": observe_constants.host_reads,
+    "host_copies": observe_constants.host_copies,
+}
 
 
 class _Looking(TorchFunctionMode):

@@ -1,4 +1,4 @@
-"""Work whose result depends on no input and no weight, and values that the host reads back.
+"""Work whose result depends on no input and no weight, and values that the host reads back or sends to a device.
 
 A constant is reported where it is made, with every frame of the target above it: who rewrites it decides how far up.
 """
@@ -31,10 +31,20 @@ def _changed_after_use(trace, tag):
 
 def host_reads(seen):
     """Places where Python waits for a value of a tensor: they stop the device and break graphs."""
+    return _passed_on(seen, lambda op: op.read)
+
+
+def host_copies(seen):
+    """Places where values go from the host to a device, which cannot be recorded."""
+    return _passed_on(seen, lambda op: op.sent)
+
+
+def _passed_on(seen, tags_of):
+    """ "fixed": whether none of what goes depends on an input, a weight or anything random."""
     rows = Rows(seen)
     for trace in seen.traces:
         for op in trace.ops:
-            if op.read and op.frames:
+            if (tags := tags_of(op)) and op.frames:
                 row = rows.add((op.name, op.frames[:1]), op.frames, op.seconds, operation=op.name, fixed=True)
-                row["fixed"] &= not any(trace.flags(tag) for tag in op.read)
+                row["fixed"] &= not any(trace.flags(tag) for tag in tags)
     return rows.table()

@@ -1,4 +1,5 @@
 """What of an operation's operands Python reads, so that it waits for the device and a recording would not follow.
+What an operation copies from the host to a device, which cannot be recorded at all.
 
 Some operations say so by their names. Others take a tensor where a number belongs, give a result whose size depends on
 values, or move what is on a device to the host. What torch reads inside of an operation without any such sign is not
@@ -26,6 +27,8 @@ _TAKE_NUMBERS = _words("""
     narrow view reshape expand repeat tile new_zeros new_ones new_empty new_full full_like split chunk
     tensor_split topk unflatten unfold roll
 """)
+_MADE_OF_LISTS = _words("tensor as_tensor asarray new_tensor")
+_MOVING = _words("to cuda type type_as tensor as_tensor asarray")
 _SIZED_BY_VALUES = _words("nonzero argwhere unique unique_consecutive bincount")
 
 
@@ -49,6 +52,24 @@ def read_of(name, args, kwargs, result):
     else:
         found = [_sized_by(name, args, kwargs), _moved(name, args, kwargs, result)]
     return [tensor for tensor in found if isinstance(tensor, torch.Tensor)]
+
+
+def sent_by(name, args, kwargs, result):
+    """Tensors whose values go from the host to a device: operands, or a result that is made of a list there."""
+    first = args[0] if args else kwargs.get("data")
+    if name in _MOVING and isinstance(first, torch.Tensor):
+        into, found = result, [first]
+    elif name in _MADE_OF_LISTS:
+        return [result] if isinstance(result, torch.Tensor) and not on_host(result) else []
+    elif name == "copy_":
+        into, found = first, [args[1] if len(args) > 1 else kwargs.get("src")]
+    elif name in ("__getitem__", "__setitem__"):
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        into, found = first, [*args[2:], *(i for i in index if isinstance(i, torch.Tensor) and i.dim())]
+    else:
+        return []
+    there = isinstance(into, torch.Tensor) and not on_host(into)
+    return [tensor for tensor in found if isinstance(tensor, torch.Tensor) and on_host(tensor)] if there else []
 
 
 def _sized_by(name, args, kwargs):

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from .module_calls import ModuleCalls
 from .observe_mask import summarize_mask
-from .observe_reads import GIVES_NUMBERS, MADE_OF_VALUES, on_host, read_of, said_by_name
+from .observe_reads import GIVES_NUMBERS, MADE_OF_VALUES, on_host, read_of, said_by_name, sent_by
 
 INPUT, PARAMETER, RANDOM, EXTERNAL, CONSTANT = 1, 2, 4, 8, 16
 MAX_OPS = 20_000
@@ -57,8 +57,8 @@ _HAVE_IN_PLACE = frozenset(("add", "sub", "mul", "div", "masked_fill"))
 
 
 class Op:
-    # read: tags of the operands whose values Python read
-    __slots__ = _words("args changed copied frames index kwargs mask module name outs read seconds")
+    # read: tags of the operands whose values Python read; sent: of what went from the host to a device
+    __slots__ = _words("args changed copied frames index kwargs mask module name outs read seconds sent")
 
     def operands(self):
         """Tags of the tensor operands, in order."""
@@ -158,6 +158,7 @@ class Trace(ModuleCalls, TorchFunctionMode):
             alias = next((t for t in operands if _shares(t, tensor)), None)
             op.copied &= alias is None
             op.outs.append(self._tag_result(tensor, flags, op, alias))
+        op.sent = [self._known_tag(tensor) for tensor in sent_by(name, args, kwargs, result)]
         self.ops.append(op)
 
     def _note_reads(self, name, args, kwargs, result, tags):

@@ -104,6 +104,7 @@ class Where:
             "module": frame.f_globals.get("__name__", ""),
             "class": type(owner).__qualname__ if is_module else "",
             "plain_attributes": plain_attributes(owner) if is_module else [],
+            "plain_parameters": _plain_parameters(frame),
         }
 
     def describe_frames(self, frames):
@@ -157,6 +158,13 @@ class Where:
             if method not in row["methods"]:
                 row["methods"].append(method)
         return [*found.values()][:MAX_PATHS]
+
+
+def _plain_parameters(frame):
+    """Names of arguments that hold plain values as the function is first seen, perhaps of later calls others."""
+    code, held = frame.f_code, frame.f_locals
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return [name for name in names if name in held and isinstance(held[name], _PLAIN)]
 
 
 def plain_attributes(owner):

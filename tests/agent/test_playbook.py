@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from agent.proposers import InTurn, Platform, ProposalRequest
 from agent.proposers.playbook import Playbook
 from agent.step_names import STEPS
+from tests import guest
 from tests.agent.proposed import CPU, GPU, ROCM, applied, attempt, copy_of, of_key, propose, request
 from tests.observed import Target, same_results
 from tools.candidate import Candidate, Key
@@ -173,6 +175,42 @@ def test_where_recorded_calls_pay_compiling_and_recording_are_one_change(decoder
     assert "reads values" in Playbook().propose(replace(reads[2], step="capture_graph"))[1], "eager, it still would"
     assert Playbook().propose(replace(again, observation=read)) == Playbook().propose(again), "it is captured"
     assert "record" not in Playbook().propose(replace(asked, platform=CPU))[0][0].title
+
+
+HOST_MADE = """
+def near(n: int, table):
+    between = torch.arange(n)[:, None] - torch.arange(n)[None, :] + n
+    return table[between]
+"""
+
+
+def test_what_goes_to_a_device_in_each_call_is_built_once_and_the_call_recorded_on_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_host = guest.module("observe_reads").on_host
+    monkeypatch.setattr(guest.module("observe_reads"), "on_host", lambda tensor: tensor.dtype is torch.int64)
+    init = "self.table = nn.Parameter(torch.randn(16, 16))"
+    target = Target.of_forward(tmp_path / "t", "return x + near(x.shape[1], self.table).sum(0)", init, before=HOST_MADE)
+    seen = target.observe()
+    found, why = propose(target, "capture_graph", seen, GPU)
+    assert not found and "from the host to the device during the call (model.py:" in why
+    (built,) = propose(target, "audit_compute", seen, GPU)[0]
+    assert built.title == "Build between of near once"
+    assert (built.enables, built.timed_with) == ("capture_graph", "capture_graph")
+    later = propose(target, "audit_compute", seen, GPU, compile_pays=True)[0][0]
+    assert (later.enables, later.timed_with) == ("capture_graph", "compile_model"), "which comes before"
+    for more in ({"platform": CPU}, {"attempts": (of_key("capture_graph", Key("capture", "model.py"), "broken"),)}):
+        (by_itself,) = propose(target, "audit_compute", seen, **{"platform": GPU, **more})[0]
+        assert (by_itself.enables, by_itself.timed_with) == ("", "")
+    unfixed = seen.host_copies[0].model_copy(update={"fixed": False})
+    both = seen.model_copy(update={"host_copies": [*seen.host_copies, unfixed]})
+    assert propose(target, "audit_compute", both, GPU)[0][0].timed_with == "", "that alone makes no recording possible"
+    after = applied(target, built)
+    monkeypatch.setattr(guest.module("observe_reads"), "on_host", on_host)
+    assert same_results(target, after)
+    assert propose(after, "capture_graph", after.observe(), GPU)[0][0].key.rewriter == "capture"
+    sent = [replace(request(target, "compile_model", seen, GPU), recording_pays=True, compile_breaks=n) for n in (1, 0)]
+    assert ["record" in Playbook().propose(each)[0][0].title for each in sent] == [False, True], "compiled, none goes"
 
 
 # -- what is too small

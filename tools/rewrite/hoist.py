@@ -2,28 +2,39 @@
 
 The statements move, as they are, into a function of the module, and its results are kept by `constant` under a key of
 everything they depend on. What is changed in place, returned or stored stays where it is, and so does whatever is not
-understood.
+understood. What is computed on the host still is, to the same bits; an index that was seen to go from there to a device
+in each call is moved to it once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import libcst as cst
 
 from tools.candidate import Site
-from tools.observation import Observation
+from tools.observation import Frame, Observation
 from tools.rewrite import CannotRewrite
 from tools.rewrite.memoise import Memoiser
 from tools.rewrite.ops_package import CONSTANT
 from tools.rewrite.reading.analysis import Analysis, Env, Kind
 from tools.rewrite.reading.memory import escaping, touched
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import assigned, bind, find_all, find_blocks, simple_statements, statements
+from tools.rewrite.reading.syntax import (
+    FreshNames,
+    assigned,
+    bind,
+    find_all,
+    find_blocks,
+    index_values,
+    names_in,
+    simple_statements,
+    statements,
+)
 from tools.rewrite.sites import at_frame, largest_first
 
 _OPERATIONS = (cst.Call, cst.BinaryOperation, cst.Subscript)
@@ -39,10 +50,18 @@ class Group:
     env: Env
     expression: cst.BaseExpression | None = None
     removable: Sequence[cst.SimpleStatementLine] = ()
+    device: cst.Attribute | None = None
+    """Of the tensor that it is an index of, where it goes there from the host."""
+
+    made: Sequence[str] = ()
+    """Names that the statements of an expression give."""
+
+    def is_on(self, lines: Collection[int]) -> bool:
+        return _is_on(self.lines, lines)
 
     @property
     def title(self) -> str:
-        return ", ".join(self.names) if self.names else "an expression"
+        return ", ".join(self.names or self.made) or "an expression"
 
 
 def find(observation: Observation) -> list[Site]:
@@ -55,9 +74,22 @@ def find(observation: Observation) -> list[Site]:
             old = found.get((frame.file, frame.first_line))
             lines = dict(old.detail["lines"]) if old else {}
             lines[str(frame.line)] = lines.get(str(frame.line), 0.0) + record.share
-            site = at_frame("constants", frame, sum(lines.values()), lines=lines, only=None)
+            sent = _sent(observation, frame)
+            site = at_frame("constants", frame, sum(lines.values()), lines=lines, sent=sent, only=None)
             found[frame.file, frame.first_line] = site.model_copy(update={"line": frame.first_line})
     return largest_first(found.values())
+
+
+def _sent(observation: Observation, frame: Frame) -> list[int]:
+    """Lines of its function from where such tensors go from the host to a device."""
+    return sorted(
+        {
+            each.line
+            for row in observation.host_copies
+            for each in (row.frames if row.fixed else ())
+            if (each.file, each.first_line) == (frame.file, frame.first_line)
+        }
+    )
 
 
 def groups(tree: Path, site: Site) -> list[Group]:
@@ -65,14 +97,23 @@ def groups(tree: Path, site: Site) -> list[Group]:
     return _groups(_analysis(tree, site), site)
 
 
-def sites(tree: Path, observation: Observation) -> list[Site]:
-    """Those of `find` in whose own source something can be hoisted."""
-    found = []
+def sites(tree: Path, observation: Observation, leave: str = "") -> list[Site]:
+    """Those of `find` in whose own source something can be hoisted, as far up as it can: what one function builds by
+    calling another is built there. The file `leave` stays as it is.
+    """
+    found: dict[tuple[str, int], tuple[Site, list[Group]]] = {}
     for site in find(observation):
         with contextlib.suppress(CannotRewrite):
-            if groups(tree, site):
-                found.append(site)
-    return found
+            if site.file != leave and (made := groups(tree, site)):
+                found[site.file, site.line] = site, made
+    wanted = set[tuple[str, int]]()
+    for row in observation.constants:
+        for frame in reversed(row.frames):
+            place = frame.file, frame.first_line
+            if place in found and any(group.is_on([frame.line]) for group in found[place][1]):
+                wanted.add(place)
+                break
+    return [site for place, (site, _) in found.items() if place in wanted]
 
 
 def rewrite(tree: Path, site: Site) -> dict[str, str]:
@@ -89,12 +130,13 @@ def rewrite(tree: Path, site: Site) -> dict[str, str]:
 
 def _analysis(tree: Path, site: Site) -> Analysis:
     source = SourceFile(tree, site.file)
-    return Analysis(source, source.function_at(min(map(int, site.detail["lines"]))), site.detail["plain_attributes"])
+    function, known = source.function_at(min(map(int, site.detail["lines"]))), site.detail
+    return Analysis(source, function, known["plain_attributes"], known["plain_parameters"])
 
 
 def _groups(analysis: Analysis, site: Site) -> list[Group]:
-    found = _Finder(analysis).groups(statements(analysis.function))
-    return [g for g in found if any(g.lines[0] <= int(line) <= g.lines[1] for line in site.detail["lines"])]
+    built, sent = map(int, site.detail["lines"]), site.detail["sent"]
+    return _Finder(analysis, {*built}, {*sent}).groups(statements(analysis.function))
 
 
 # -- what can be built once
@@ -109,7 +151,9 @@ class _Slices:
     names: dict[int, list[str]] = field(default_factory=dict)
     """What it makes."""
     used_at: dict[int, int] = field(default_factory=dict)
-    """The first statement of another kind that reads it."""
+    """The first statement of another kind that reads it, other than in an expression that is built once itself."""
+    within: list[tuple[Group, set[int]]] = field(default_factory=list)
+    """Such expressions, and what they are made from."""
 
     def merged(self) -> list[set[int]]:
         """Statements that share work and are used only after the last of them belong together."""
@@ -124,12 +168,22 @@ class _Slices:
                 merged.append({index})
         return merged
 
+    def read_within(self) -> set[int]:
+        return set().union(*(needed for _, needed in self.within))
+
+    def left_over(self) -> set[int]:
+        """What only such expressions read."""
+        within, live = self.read_within(), set[int]().union(*(self.needs[index] for index in self.used_at))
+        others = set[int]().union(*(needed for user, needed in self.needs.items() if user not in within))
+        return within - live - others
+
 
 class _Finder:
     """Finds statements and expressions that build tensors from plain values alone, and that no other code changes."""
 
-    def __init__(self, analysis: Analysis) -> None:
-        self.analysis, self.source = analysis, analysis.source
+    def __init__(self, analysis: Analysis, built: Collection[int], sent: Collection[int]) -> None:
+        """Lines on which such tensors were seen to be built, and to be sent to a device."""
+        self.analysis, self.source, self._built, self._sent = analysis, analysis.source, built, sent
 
     def groups(self, body: Sequence[cst.BaseStatement]) -> list[Group]:
         slices, defined = _Slices(), dict[str, int]()
@@ -142,64 +196,115 @@ class _Finder:
                 slices.names[index] = _in_order(statement, stored or touched(statement))
                 defined.update(dict.fromkeys(slices.names[index], index))
                 continue
+            if isinstance(statement, cst.SimpleStatementLine):
+                loaded -= self._take_expressions(body, index, slices, defined)
+            elif not isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+                found += [group for block in find_blocks(statement) for group in self.groups(block.body)]
             for name in loaded & defined.keys():
                 slices.used_at.setdefault(defined[name], index)
-            found += self._inside(statement)
             for name in stored:
                 defined.pop(name, None)
-        found += filter(None, (self._group(body, chosen, slices) for chosen in slices.merged()))
+        groups = filter(None, (self._group(body, chosen, slices) for chosen in slices.merged()))
+        found += [group for group in groups if group.is_on(self._built)]
+        left_over = slices.left_over()
+        for group, needed in slices.within:
+            group.removable = [_line(body[i]) for i in sorted(needed & left_over)]
+            found.append(group)
         return sorted(found, key=lambda g: g.lines)
 
     def _group(self, body: Sequence[cst.BaseStatement], chosen: set[int], slices: _Slices) -> Group | None:
         indices = sorted(set().union(*(slices.needs[i] for i in chosen)))
         names = list(dict.fromkeys(n for i in sorted(chosen) for n in slices.names[i]))
-        inside = [cst.ensure_type(body[i], cst.SimpleStatementLine) for i in indices]
-        if not any(find_all(statement, cst.Call) for statement in inside) or self._escapes(names, set(map(id, inside))):
+        inside = [_line(body[i]) for i in indices]
+        if not any(find_all(statement, cst.Call) for statement in inside) or self._escapes(names, inside):
             return None
         env = self.analysis.facts[inside[-1]].kinds
-        leaves = {n for s in inside for n in self.source.loads(s) if env.get(n) is not Kind.BUILT}
-        between = [body[i] for i in range(indices[0], indices[-1]) if i not in indices]
-        if leaves & {n for s in between for n in self.source.stores(s)}:
+        if self._changes_between(body, indices, indices[-1], env):
             return None
         # statements of the slice that something outside of it still reads must stay
         still_read = {i for user, needed in slices.needs.items() if user not in indices for i in needed}
+        still_read |= slices.read_within()
         gone = [i for i in indices[:-1] if i in chosen or not (i in slices.used_at or i in still_read)]
         lines = self.source.lines(inside[0])[0], self.source.lines(inside[-1])[1]
         return Group(
             inside, names, lines, env, removable=[s for i, s in zip(indices, inside, strict=True) if i in gone]
         )
 
-    def _escapes(self, names: Sequence[str], inside: set[int]) -> bool:
+    def _changes_between(self, body: Sequence[cst.BaseStatement], indices: Sequence[int], end: int, env: Env) -> bool:
+        """Whether other statements up to `end` change what these read."""
+        leaves = {n for i in indices for n in self.source.loads(body[i]) if env.get(n) is not Kind.BUILT}
+        between = [body[i] for i in range(indices[0], end) if i not in indices]
+        return bool(leaves & {n for s in between for n in self.source.stores(s) | touched(s)})
+
+    def _take_expressions(
+        self, body: Sequence[cst.BaseStatement], at: int, slices: _Slices, defined: Mapping[str, int]
+    ) -> set[str]:
+        """Put the expressions of a statement that are built once into `slices`. Names that only these read."""
+        statement = _line(body[at])
+        env, taken = self.analysis.facts[statement].kinds, set[cst.CSTNode]()
+        indexed = {id(index): each for each in find_all(statement, cst.Subscript) for index in index_values(each)}
+        devices = {index: device for index, each in indexed.items() if (device := self._device(each, env)) is not None}
+        for value in self._expressions(statement, env, devices):
+            read = [name for name in self.source.loads(value) if env.get(name) is Kind.BUILT]
+            lines = self.source.lines(value)
+            if read and not (_is_on(lines, self._sent) and all(name in defined for name in read)):
+                continue  # the names are built once, as far as this block builds them
+            if not _is_on(lines, {*self._built, *self._sent}):
+                continue
+            needed = set[int]().union(*(slices.needs[defined[name]] for name in read))
+            inside = [_line(body[i]) for i in sorted(needed)]
+            made = [name for i in sorted(needed) for name in slices.names[i]]
+            if needed and (self._escapes(made, inside) or self._changes_between(body, sorted(needed), at, env)):
+                continue
+            lines = self.source.lines(inside[0] if inside else value)[0], lines[1]
+            group = Group(inside, [], lines, env, value, device=devices.get(id(value)), made=made[-1:])
+            slices.within.append((group, needed))
+            taken |= {*find_all(value, cst.Name)}
+        left = {name.value for name in find_all(statement, cst.Name) if name not in taken}
+        return {name.value for name in taken if isinstance(name, cst.Name)} - left
+
+    def _device(self, indexed: cst.Subscript | None, env: Env) -> cst.Attribute | None:
+        """That of what is indexed, as an expression, where an index goes there from the host."""
+        if indexed is None or not any(self.source.spans(indexed, line) for line in self._sent):
+            return None
+        device = cst.Attribute(indexed.value, cst.Name("device"))
+        known = self.analysis.kind(device, env) is Kind.PLAIN and self.analysis.is_leaf(device, env)
+        return device if known else None
+
+    def _escapes(self, names: Sequence[str], inside: Sequence[cst.CSTNode]) -> bool:
         """Whether other code could change the tensor in place: here, or after it was handed out."""
-        return bool(set(names) & escaping(self.analysis.function.body, inside))
+        return bool(set(names) & escaping(self.analysis.function.body, {*map(id, inside)}))
 
-    def _inside(self, statement: cst.CSTNode) -> list[Group]:
-        """Groups in the blocks of a compound statement, or expressions within a simple one."""
-        if isinstance(statement, cst.SimpleStatementLine):
-            env = self.analysis.facts[statement].kinds
-            return [Group([], [], self.source.lines(e), env, e) for e in self._expressions(statement, env)]
-        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-            return []
-        return [group for block in find_blocks(statement) for group in self.groups(block.body)]
-
-    def _expressions(self, statement: cst.SimpleStatementLine, env: Env) -> Iterator[cst.BaseExpression]:
-        """The largest expressions that are built from shapes, none of them merely a name."""
+    def _expressions(
+        self, statement: cst.SimpleStatementLine, env: Env, devices: Collection[int]
+    ) -> Iterator[cst.BaseExpression]:
+        """The largest expressions that are built from shapes, none of them merely a name, but for those that `devices`
+        has: they go to a device.
+        """
         leaves = bool(simple_statements(statement, cst.Return)) or any(
             isinstance(t.target, (cst.Attribute, cst.Subscript)) for t in find_all(statement, cst.AssignTarget)
         )
-        keep_bare = leaves or self._escapes(sorted(self.source.stores(statement)), set())
+        keep_bare = leaves or self._escapes(sorted(self.source.stores(statement)), [])
         stack: list[tuple[cst.CSTNode, bool]] = [(child, True) for child in statement.children]
         while stack:
             node, bare = stack.pop()
             if isinstance(node, (cst.Lambda, cst.BaseComp)):
                 continue  # it runs later, or many times
-            if isinstance(node, _OPERATIONS) and self.analysis.kind(node, env) is Kind.BUILT:
+            if isinstance(node, (*_OPERATIONS, cst.Name)) and self.analysis.kind(node, env) is Kind.BUILT:
                 # a bare one is what the statement returns, stores or binds: whoever gets it may change it
-                if find_all(node, cst.Call) and not (bare and keep_bare):
+                if id(node) in devices or (find_all(node, cst.Call) and not (bare and keep_bare)):
                     yield node
                 continue
             bare = bare and not isinstance(node, (*_OPERATIONS, cst.Attribute, cst.UnaryOperation, cst.Comparison))
             stack += [(child, bare) for child in node.children]
+
+
+def _is_on(lines: tuple[int, int], seen: Collection[int]) -> bool:
+    return any(lines[0] <= line <= lines[1] for line in seen)
+
+
+def _line(statement: cst.CSTNode) -> cst.SimpleStatementLine:
+    return cst.ensure_type(statement, cst.SimpleStatementLine)
 
 
 def _in_order(statement: cst.CSTNode, names: set[str]) -> list[str]:
@@ -217,13 +322,12 @@ def _apply(memo: Memoiser, group: Group, analysis: Analysis, owner: str) -> None
     call = source.expression(_call(memo, group, analysis, owner))
     if group.expression is not None:
         source.replace(group.expression, call)
-        return
-    last = group.statements[-1]
-    value = assigned(last)
-    if value is not None and value[0] == group.names:
+    elif (value := assigned(group.statements[-1])) is not None and value[0] == group.names:
         source.replace(value[1], call)
     else:
-        source.replace_statement(last, f"{', '.join(group.names)} = {source.module.code_for_node(call)}")
+        source.replace_statement(
+            group.statements[-1], f"{', '.join(group.names)} = {source.module.code_for_node(call)}"
+        )
     for statement in group.removable:
         source.replace(statement)
 
@@ -240,14 +344,28 @@ def _call(memo: Memoiser, group: Group, analysis: Analysis, owner: str) -> str:
     def is_leaf(node: cst.CSTNode) -> bool:
         return analysis.is_leaf(node, env)
 
-    if group.expression is not None:
-        return memo.expression(group.expression, is_leaf, f"{stem}_constant")
-    return memo.statements(group.statements, group.names, is_leaf, f"{stem}_{'_'.join(group.names)}")
+    body, names = [*group.statements], group.names
+    if (value := group.expression) is not None:
+        value = value if group.device is None else _moved(value, group.device)
+        if not body:
+            return memo.expression(value, is_leaf, f"{stem}_constant")
+        names = [FreshNames(names_in(memo.function))("made")]
+        body.append(cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(names[0]))], value)]))
+    return memo.statements(body, names, is_leaf, f"{stem}_{'_'.join(names)}")
+
+
+def _moved(value: cst.BaseExpression, device: cst.Attribute) -> cst.Call:
+    """`value.to(device)`"""
+    if not isinstance(value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):
+        value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return cst.Call(cst.Attribute(value, cst.Name("to")), [cst.Arg(device)])
 
 
 def _direct_call(group: Group, analysis: Analysis) -> tuple[str, list[str]] | None:
     """(function, arguments) when the group is one call of a function that can be kept as it is."""
     value, source = group.expression, analysis.source
+    if group.device is not None or (value is not None and group.statements):
+        return None
     if value is None:
         assignment = assigned(group.statements[-1])
         if len(group.statements) != 1 or assignment is None or assignment[0] != group.names:

@@ -13,7 +13,7 @@ _Row = TypeVar("_Row", bound=Found)
 
 def at_frame(kind: str, frame: Frame, share: float | None = None, /, *, line_end: int = 0, **detail: Any) -> Site:
     """A site on the frame's line, up to `line_end` where that is given."""
-    known = {name: getattr(frame, name) for name in ("module", "function", "plain_attributes")}
+    known = {name: getattr(frame, name) for name in ("module", "function", "plain_attributes", "plain_parameters")}
     return Site(
         kind=kind,
         file=frame.file,

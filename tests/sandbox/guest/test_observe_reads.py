@@ -74,6 +74,46 @@ def test_what_goes_to_the_host_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     assert seen.read_of("to", (here, "cuda"), {}, there) == []
 
 
+THERE = "there = torch.zeros(2, 5, 16, device='meta')\n"
+SENT = """
+- torch.arange(3).float().to(device="meta") => to True
+- torch.arange(3).to(there.device) => to True
+- torch.arange(3).type_as(there) => type_as True
+- torch.tensor([1, 2], device="meta") => tensor True
+- there.new_tensor([1, 2]) => new_tensor True
+- torch.as_tensor(torch.arange(3), device="meta") => as_tensor True
+- there[:, torch.arange(2)] => getitem True
+- there[:, torch.arange(2)] = 1.0 => __setitem__ True
+- there[0] = torch.ones(5, 16) => __setitem__ True
+- there.copy_(torch.ones(16)) => copy_ True
+- there.copy_(x) => copy_ False
+- x.to("meta") => to False
+- torch.rand(3).to("meta") => to False
+- self.a.weight.to("meta") => to False
+"""
+NOT_SENT = """
+- torch.arange(3, device="meta")
+- there.to(torch.float64)
+- there[:, :2] + there.new_zeros(16)
+- there * torch.tensor(2.0)
+- there[:, torch.tensor(1)]
+- torch.zeros(2, 5)[torch.arange(2)]
+- torch.as_tensor([1, 2])
+- x.copy_(x)
+"""
+
+
+@pytest.mark.parametrize(("line", "wanted"), cases(SENT))
+def test_what_goes_from_the_host_to_a_device_is_listed(observe: Observe, line: str, wanted: str) -> None:
+    (row,) = observe(f"{THERE}{line}\nreturn x").host_copies
+    assert f"{row.operation} {row.fixed}" == wanted.strip() and row.frames[0].function == "forward"
+
+
+@pytest.mark.parametrize("line", cases(NOT_SENT))
+def test_what_stays_where_it_is_or_is_handed_over_as_a_number_is_not(observe: Observe, line: str) -> None:
+    assert observe(f"{THERE}{line}\nreturn x").host_copies == []
+
+
 SIZES = "sizes = [int(v) for v in x[0, 0, :3].tolist()]\n"
 MADE = """
 - torch.tensor([abs(v) for v in sizes])

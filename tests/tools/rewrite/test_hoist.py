@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
+from tests import guest
 from tests.observed import Target, cases, same_results
 from tools.rewrite import CannotRewrite, hoist
 
@@ -24,11 +27,23 @@ def scaled(n, factor):
     made = torch.ones(n)
     made *= factor
     return made
+
+def steps(x, size: int, base=100.0):
+    half = size // 2
+    rates = torch.exp(-math.log(base) * torch.arange(half, dtype=torch.float32) / half).to(x.device)
+    return x[..., :half] * rates
+
+def biased(n: int, m: int, table):
+    one = torch.arange(n)[:, None] * max(m / n, 1.0)
+    other = torch.arange(m)[None, :] * max(n / m, 1.0)
+    between = one - other + m
+    return table[between.long()].sum()
 """
 INIT = """
 self.size, self.seen, self.weight = 16, [], nn.Parameter(torch.randn(16))
 self.Mixed = self.mixed = nn.Linear(16, 16)
 self.register_buffer("steps", torch.arange(16.0))
+self.table = nn.Parameter(torch.randn(16, 16))
 """
 HOISTED = """
 - cos, sin = tables(n, self.size, x.device); x = x * torch.cat([cos, sin], -1)
@@ -46,6 +61,17 @@ HOISTED = """
       x = x * m[None, :, None]
   => m = constant(_model_m, n, x.device)
 - x = x * scaled(n, 2.0)[None, :, None]  => constant(_model_constant, n)
+"""
+OF_ARGUMENTS = """
+- x = x + steps(x, d).sum()  => rates = constant(_steps_rates, base, half, x.device)
+- x = x + biased(n, n, self.table)  => between = constant(_biased_between, n, m)
+"""
+SENT = """
+- x = x + biased(n, n, self.table)  => return table[constant(_biased_made, n, m, table.device)]
+- t = torch.arange(n) * 2; x = x + self.table[t].sum()  => x + self.table[constant(_model_made, n, self.table.device)]
+- t = torch.arange(n); x = x + (self.table[t] + self.table[:, t % 16].sum()).sum()
+  => self.table[:, constant(_model_made, n, self.table.device)].sum()
+- t = torch.arange(n); x[:, t] = 0.5; x = x + t.sum()  => x[:, constant(_model_made, n, x.device)] = 0.5
 """
 LEFT_ALONE = """
 - x = x + torch.rand(n)[None, :, None]
@@ -103,18 +129,32 @@ def model(tmp_path: Path, body: str) -> Target:
 
 
 def hoisted(target: Target) -> Target:
-    sites = hoist.sites(target.tree, target.observe())
-    if not sites:
+    found = hoist.sites(target.tree, target.observe())
+    if not found:
         raise CannotRewrite("nothing was found")
-    return target.with_files(hoist.rewrite(target.tree, sites[0]))
+    return target.with_files(hoist.rewrite(target.tree, found[0]))
 
 
-@pytest.mark.parametrize(("body", "wanted"), cases(HOISTED))
+@pytest.mark.parametrize(("body", "wanted"), cases(HOISTED + OF_ARGUMENTS.lstrip("\n")))
 def test_what_shapes_decide_is_built_once(tmp_path: Path, body: str, wanted: str) -> None:
     before = model(tmp_path, body)
     after = hoisted(before)
-    assert wanted in after.text()
+    assert wanted in re.sub(r"\n\s*", "; ", after.text())
     assert same_results(before, after, {"n": 5}, {"n": 3}, {"n": 5}, {"n": 1})
+
+
+@pytest.mark.parametrize(("body", "wanted"), cases(SENT))
+def test_an_index_that_goes_to_a_device_in_each_call_is_moved_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, wanted: str
+) -> None:
+    on_host = guest.module("observe_reads").on_host
+    monkeypatch.setattr(guest.module("observe_reads"), "on_host", lambda tensor: tensor.dtype is torch.int64)
+    before = model(tmp_path, body)
+    after = hoisted(before)
+    assert wanted in after.text() and not any(row.fixed for row in after.observe().host_copies)
+    monkeypatch.setattr(guest.module("observe_reads"), "on_host", on_host)
+    assert wanted not in hoisted(before).text(), "on the host there is nothing to move"
+    assert same_results(before, after, {"n": 5}, {"n": 3}, {"n": 5})
 
 
 @pytest.mark.parametrize("body", cases(LEFT_ALONE))
@@ -189,3 +229,12 @@ def test_another_package_of_that_name_is_not_written_over(tmp_path: Path) -> Non
     Target.write(target.tree, {"ratchet_ops/__init__.py": "mine = 1\n"})
     with pytest.raises(CannotRewrite, match="not ours"):
         hoisted(target)
+
+
+def test_what_a_caller_builds_once_is_not_built_once_again_inside(tmp_path: Path) -> None:
+    both = model(
+        tmp_path, "cos, sin = tables(n, self.size, x.device)\nx = x * torch.cat([cos, sin], -1) + steps(x, d).sum()"
+    )
+    seen = both.observe()
+    assert {site.detail["function"] for site in hoist.sites(both.tree, seen)} == {"forward", "steps"}
+    assert {site.detail["function"] for site in hoist.find(seen)} == {"forward", "steps", "tables"}

@@ -39,7 +39,7 @@ FACTORIES = words("""
 # pure both as torch.f(x) and as x.f(), and with a result whose size depends on no values
 PURE = words("""
     abs add argsort bitwise_and bitwise_not bitwise_or bool broadcast_to cat ceil chunk clamp clone concat contiguous
-    cos cosh cumsum deg2rad diag diagonal div double einsum eq exp exp2 expand expand_as flatten flip float floor
+    cos cosh cuda cumsum deg2rad diag diagonal div double einsum eq exp exp2 expand expand_as flatten flip float floor
     floor_divide fmod gather ge gt half index_select int le log log10 log2 logical_and logical_not logical_or long lt
     masked_fill matmul max maximum mean meshgrid min minimum mul narrow ne neg ones_like outer permute pow prod
     reciprocal remainder repeat repeat_interleave reshape roll round rsqrt sigmoid sign sin sinh softmax split sqrt
@@ -82,17 +82,21 @@ class Fact:
 
 
 class Analysis:
-    """One function of a file. `plain_attributes` are the attributes of its `self` seen to hold plain values."""
+    """One function of a file. `plain_attributes` and `plain_parameters` are the attributes of its `self` and those of
+    its arguments that were seen to hold plain values.
+    """
 
     def __init__(
         self,
         source: SourceFile,
         function: cst.FunctionDef,
         plain_attributes: Sequence[str] = (),
+        plain_parameters: Sequence[str] = (),
         calling: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
         self.source, self.function = source, function
         self._plain_attributes = frozenset(plain_attributes)
+        self._plain_parameters = frozenset(plain_parameters)
         self._calling = calling  # (path, name) of the functions whose calls led here
 
     @cached_property
@@ -110,7 +114,9 @@ class Analysis:
                     for block in find_blocks(statement):
                         take(block.body, before | bound)
 
-        take(statements(self.function), {p.name.value: Kind.DATA for p in parameters(self.function)})
+        given = [p.name.value for p in parameters(self.function)]
+        # a wrong guess costs nothing: the cache looks at the types of its keys
+        take(statements(self.function), {n: Kind.PLAIN if n in self._plain_parameters else Kind.DATA for n in given})
         return found
 
     def _builds(self, statement: cst.CSTNode, env: dict[str, Kind], mutable: set[str]) -> bool:
@@ -157,7 +163,7 @@ class Analysis:
             name = dotted(node)
             if name.startswith("self."):
                 return self.kind(node, env) is Kind.PLAIN
-            return node.attr.value in _TENSOR_FACTS and env.get(name.split(".")[0]) is Kind.DATA
+            return node.attr.value in _TENSOR_FACTS and _may_be_given(name.split(".")[0], env)
         if isinstance(node, cst.Subscript):
             literal = not any(find_all(value, cst.Name) for value in index_values(node))
             return literal and not isinstance(node.value, cst.Name) and self.is_leaf(node.value, env)
@@ -182,8 +188,7 @@ class Analysis:
             return Kind.PLAIN
         inner = self.kind(node.value, env)
         if attribute in _TENSOR_FACTS:
-            # the shape of whatever this is; the cache looks at the types of its keys, so a wrong guess costs nothing
-            is_tensor = inner is Kind.BUILT or (inner is Kind.DATA and dotted(node.value) in env)
+            is_tensor = inner is Kind.BUILT or dotted(node.value) in env  # the shape of whatever this is
             return Kind.PLAIN if is_tensor else Kind.DATA
         of_finfo = isinstance(node.value, cst.Call) and dotted(node.value.func) in ("torch.finfo", "torch.iinfo")
         if attribute in _FINFO and of_finfo:
@@ -225,7 +230,7 @@ class Analysis:
         if found is None or (place := (found[0].path, found[1].name.value)) in self._calling:
             return Kind.DATA
         plain = self._plain_attributes if found[0] is self.source else ()
-        return Analysis(*found, tuple(plain), self._calling | {place})._returned(node, kinds)
+        return Analysis(*found, tuple(plain), calling=self._calling | {place})._returned(node, kinds)
 
     def _returned(self, node: cst.Call, kinds: Sequence[Kind]) -> Kind:
         """The kind of what a call gives; DATA unless every statement of the body is understood."""
@@ -313,7 +318,12 @@ class Analysis:
 
 def _is_data(name: str, env: Env) -> bool:
     base = name.split(".")[0]
-    return bool(name) and (base == "self" or env.get(base) is Kind.DATA)
+    return base == "self" or _may_be_given(base, env)
+
+
+def _may_be_given(name: str, env: Env) -> bool:
+    """Whether it may be a tensor that was not built here, perhaps in another call."""
+    return env.get(name, Kind.BUILT) is not Kind.BUILT
 
 
 def _operands(node: cst.BaseExpression) -> list[cst.BaseExpression] | None:
