@@ -6,7 +6,7 @@ node that runs again after a kill finds what it did before.
 
 from __future__ import annotations
 
-from agent import schedule
+from agent import enablers, schedule
 from agent.budget import USED_UP
 from agent.context import RunContext
 from agent.records import measurements
@@ -35,12 +35,15 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     if tried and ctx.budget.hurried() and ctx.proposals.expecting([step]):
         return {"attempt": "", "no_more": "what is left of the time budget is kept for the steps after it"}
     candidates, reason = ctx.proposals.propose(step)
+    below: tuple[str, ...] = ()
+    if not candidates:
+        candidates, below = enablers.offer(ctx, step, state.get("shadow", []))
     # in any step: a second try of the same on the same would only be a second chance for chance
-    base = ctx.records.base(())
+    base = ctx.records.base(below)
     new = [candidate for candidate in candidates if candidate.digest not in ctx.ledger.judged_on(base)]
     if not new:
         return {"attempt": "", "no_more": reason or "nothing is left to try"}
-    return {"attempt": _begin(ctx, Attempt(id=name, candidate=new[0], base=base))}
+    return {"attempt": _begin(ctx, Attempt(id=name, candidate=new[0], base=base, below=below))}
 
 
 def _left_over(ctx: RunContext, name: str) -> Attempt | None:

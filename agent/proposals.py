@@ -31,19 +31,22 @@ class Proposals:
     _observed: dict[str, View | WorkerFault] = field(default_factory=dict)
     _tuned: dict[str, Tuned] = field(default_factory=dict)
 
-    def view(self) -> View:
-        """What was seen when the top of the stack ran, and the tree in which rewriters find it.
+    def view(self, below: Sequence[str] = ()) -> View:
+        """What was seen when the top of the stack ran, with these attempts on it, and the tree in which rewriters find
+        it.
 
         What cannot be observed is asked once. Raises: WorkerFault.
         """
         top = self.builds.records.stack.top
-        if top not in self._observed:
+        base, known = self.builds.records.base(below), self._observed.get(top)
+        if base not in self._observed:
             self.builds.display.subject = "the top of the stack"
             self.builds.display.say("observing", 0, 0)
-            before, self._observed = self._observed, {top: self._seen(top)}
-            for gone in before:
+            found, before = self._seen(base), self._observed
+            self._observed = {base: found} if known is None else {top: known, base: found}
+            for gone in before.keys() - self._observed.keys():
                 remove_tree(self.builds.scratch / "trees" / f"view-{gone[:12]}")
-        found = self._observed[top]
+        found = self._observed[base]
         if isinstance(found, WorkerFault):
             raise found
         return found
@@ -56,11 +59,11 @@ class Proposals:
         except WorkerFault as fault:
             return fault
 
-    def request(self, step: str) -> ProposalRequest:
+    def request(self, step: str, below: Sequence[str] = ()) -> ProposalRequest:
         """The state of the run, for one step. Raises: WorkerFault."""
         records, config, noise = self.builds.records, self.builds.config, self.builds.referee.noise
         delta = 0.0 if noise is None else noise.delta
-        view, base, stacked = self.view(), records.stack.top, records.ledger.stacked()
+        view, base, stacked = self.view(below), records.base(below), records.ledger.stacked()
         on_gpu, compiling = self.platform.device == "cuda", dict[str, Any]()
         if (known := measurements.session_start(records.run_dir)) is not None:
             compiling = {
@@ -86,10 +89,10 @@ class Proposals:
             **compiling,
         )
 
-    def propose(self, step: str, *, looking: bool = False) -> tuple[list[Candidate], str]:
-        """Candidates of a step for the stack, or the reason why there are none."""
+    def propose(self, step: str, below: Sequence[str] = (), *, looking: bool = False) -> tuple[list[Candidate], str]:
+        """Candidates of a step for the stack with these attempts on it, or the reason why there are none."""
         try:
-            return self.proposer.propose(replace(self.request(step), looking=looking))
+            return self.proposer.propose(replace(self.request(step, below), looking=looking))
         except WorkerFault as fault:
             return [], f"the stack could not be observed: {fault}"
 

@@ -136,6 +136,23 @@ def test_in_a_hurry_nobody_is_asked_who_takes_time(tmp_path: Path) -> None:
     assert climb.propose({"step": "write_kernels"}, ctx)["attempt"] == "write_kernels-2" and ctx.asked
 
 
+@pytest.mark.parametrize(("on_stack", "below"), [(True, ()), (False, ("audit_compute-1",))])
+def test_where_nothing_can_be_made_on_the_stack_it_is_made_on_what_enables_it(
+    tmp_path: Path, on_stack: bool, below: tuple[str, ...]
+) -> None:
+    enabler = MINE.model_copy(update={"step": "audit_compute", "enables": "capture_graph"})
+    ctx = proposing(tmp_path)
+    ctx.propose = lambda step, below=(), **how: ([MINE] if below or on_stack else [], "it reads values")
+    ctx.attempts.save(Attempt(id="audit_compute-1", candidate=enabler, base="top"))
+    ctx.base, ctx.change_of = lambda below=(): "+".join(("top", *below)), lambda name: name
+    ctx.stack = SimpleNamespace(top="top", build=lambda changes, on: "new")
+    if not on_stack:
+        assert climb.propose({"step": "capture_graph"}, ctx)["no_more"] == "it reads values"
+    found = climb.propose({"step": "capture_graph", "shadow": ["audit_compute-1"]}, ctx)
+    made = ctx.attempts.load(found["attempt"])
+    assert (made.below, made.base) == (below, "+".join(("top", *below)))
+
+
 def test_an_attempt_that_was_saved_and_not_judged_is_the_next_commands_first(tmp_path: Path) -> None:
     climb.propose({"step": "write_kernels"}, proposing(tmp_path, offers=(MINE,)))
     later = proposing(tmp_path)
