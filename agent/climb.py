@@ -6,6 +6,8 @@ node that runs again after a kill finds what it did before.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agent import enablers, schedule
 from agent.budget import USED_UP
 from agent.context import RunContext
@@ -16,6 +18,8 @@ from agent.state import RunState, Update
 from tools.judging.correctness import Finding
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build
+
+RECORDING = "capture"  # the rewriter whose changes do nothing where calls are not recorded
 
 
 def propose(state: RunState, ctx: RunContext) -> Update:
@@ -84,6 +88,9 @@ def verify(state: RunState, ctx: RunContext) -> Update:
     finding = Finding("broken", faults) if faults else ctx.builds.checked(attempt).finding
     if kernels.evidence():
         finding.evidence["kernels"] = kernels.evidence()
+    rewriter, why = attempt.candidate.key.rewriter, finding.evidence.get("not_recorded")
+    if rewriter == RECORDING and why and not finding.verdict:
+        finding = replace(finding, verdict="broken", reason=f"its calls cannot be recorded: {why[0]}")
     if finding.verdict is None:
         return {"verdict": ""}
     verdict = finding.as_verdict()

@@ -48,6 +48,7 @@ def page(report: Report) -> str:
         _refused(report),
         _model(report),
         _compiled(report),
+        _not_recorded(report),
         _kernels(report),
         _environment(report),
         _section("Again", f"```\n{one_line(shlex.join(report.command)).replace('```', chr(39) * 3)}\n```"),
@@ -237,6 +238,13 @@ def _compiled(report: Report) -> str:
         first = duration(made["first_call_s"])
         rows.append((attempt.title, made["graphs"], _short(breaks), _short(again), first, back))
     return _section("Compiled", _table(_COMPILED, rows))
+
+
+def _not_recorded(report: Report) -> str:
+    """Of candidates whose calls run as they are, although they are to be recorded: why."""
+    told = [(a.title, a.evidence.get("correctness", {}).get("not_recorded", ())) for a in report.attempts]
+    rows = [(title, _short(why)) for title, reasons in told for why in reasons]
+    return _section("Not recorded as graphs", _table(("candidate", "why"), rows))
 
 
 def _kernels(report: Report) -> str:

@@ -13,6 +13,7 @@ import torch
 
 from . import forms, tensors, tripwires, workload
 from .digest import Digest
+from .observe_where import OURS
 from .on_device import synchronize
 
 
@@ -217,7 +218,7 @@ class Worker:
 
     def op_compiled(self):
         """What torch.compile made so far: graphs, the places where it gave up and went on in Python, and code that it
-        compiled once more because something differed from what it had compiled for."""
+        compiled once more because something differed from what it had compiled for. Why calls are not recorded."""
         utils = sys.modules.get("torch._dynamo.utils")
         counters = getattr(utils, "counters", {})
         # where it went on in the same function, and where it left a function, or what calls it, to Python
@@ -230,11 +231,18 @@ class Worker:
             "reasons": _first_lines(breaks),
             "recompiles": len(again),
             "recompile_reasons": _first_lines(again),
+            "not_recorded": _first_lines(_given_up()),
         }
 
     def op_tripwires(self):
         """What of clocks, synchronisation and the guest itself is not what it was before the target was loaded."""
         return {"changed": tripwires.changed(self.identities)}
+
+
+def _given_up():
+    """What `graphed.py` says that changes brought along, in whichever package of the target's it lies."""
+    ours = [module for name, module in sys.modules.items() if name.endswith(f"{OURS}.graphed")]
+    return [why for module in ours for why in getattr(module, "given_up", ())]
 
 
 def _first_lines(reasons):

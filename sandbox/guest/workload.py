@@ -60,11 +60,16 @@ class guarded:
             raise WorkloadProblem("out_of_memory", str(error).splitlines()[0], _where(trace, self.tree))
         if isinstance(error, MemoryError):
             raise WorkloadProblem("out_of_memory", "it asked for more memory than it may use", _where(trace, self.tree))
-        text = "".join(traceback.format_exception_only(type(error), error)).strip()[-2000:]
+        text = _both_ends("".join(traceback.format_exception_only(type(error), error)).strip())
         if "torch.distributed" in text:  # it wants RANK and WORLD_SIZE, which only a launcher sets
             raise WorkloadProblem("several_ranks", text.splitlines()[-1], _where(trace, self.tree)) from error
         kind = "no_network" if self.kind.endswith("_raised") and _wants_network(error) else self.kind
         raise WorkloadProblem(kind, text, _where(trace, self.tree)) from error
+
+
+def _both_ends(text, most=2000):
+    """A compilation that fails says first what failed, and then how to report it; other errors end with the cause."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
 def _wants_network(error):

@@ -16,7 +16,7 @@ from agent.records.attempts import Attempt, Attempts
 from agent.step_names import STEPS
 from tests.agent.one_context import ledger_of, one_context
 from tests.files import write_files
-from tools.candidate import Candidate
+from tools.candidate import Candidate, Key
 from tools.isa.gate import Looked
 from tools.judging.check import Checked
 from tools.judging.correctness import Finding
@@ -96,6 +96,37 @@ def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path
     assert looked == ["compile_model-1"] * 2, "what it has compiled is gone, and what is not right is never kept"
     command().checked(attempt)
     assert looked == ["compile_model-1"] * 3
+
+
+# -- checking
+
+
+@pytest.mark.parametrize(
+    ("rewriter", "verdict", "why", "found"),
+    [
+        ("capture", None, ["it reads"], ("broken", "its calls cannot be recorded: it reads")),
+        ("capture", "wrong", ["it reads"], ("wrong", "as it was")),
+        ("compile_and_capture", None, ["it reads"], None),
+        ("capture", None, None, None),
+    ],
+)
+def test_a_recording_that_fails_is_not_timed_where_nothing_else_was_changed(
+    tmp_path: Path, rewriter: str, verdict: Any, why: Any, found: Any
+) -> None:
+    attempts = Attempts(tmp_path)
+    mine = MINE.model_copy(update={"step": "capture_graph", "key": Key(rewriter, "model.py")})
+    attempts.save(Attempt(id="capture_graph-1", candidate=mine, base="top"))
+    seen = Finding(verdict, "as it was", {"not_recorded": why} if why else {})
+    ctx = one_context(
+        attempts=attempts,
+        looked_at_kernels=lambda attempt: Looked(),
+        checked=lambda attempt: Checked(seen, Build("", tmp_path)),
+        config=SimpleNamespace(steps=STEPS),
+    )
+    state = climb.verify({"attempt": "capture_graph-1"}, ctx)
+    saved = attempts.verdict("capture_graph-1")
+    assert (saved and (saved.name, saved.reason), state["verdict"]) == (found, found[0] if found else "")
+    assert saved is None or saved.evidence["correctness"]["not_recorded"] == why
 
 
 # -- proposing

@@ -135,12 +135,101 @@ def test_it_steps_aside_for_hooks_and_odd_inputs(net: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_a_call_that_writes_to_a_buffer_is_not_recorded(net: Any) -> None:
-    net.counting = True
-    for _ in range(6):
-        net(torch.randn(2, 16, device="cuda"))
-    assert recordings(net) == 0
-    assert net.seen.item() == 6, "once for each call, and not for trying to record one"
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_buffer_is_written_to_once_for_each_call_and_not_for_recording_one(inference: bool) -> None:
+    with torch.inference_mode(inference), torch.no_grad():
+        net = Net().cuda().eval()  # in inference mode torch counts no writes to it
+        net.counting = True
+        for number in range(1, 7):
+            before = graphed.version(net.seen)
+            assert right(net, torch.randn(2, 16, device="cuda")) and net.seen.item() == number
+            assert inference or graphed.version(net.seen) > before, "who remembers what it held has to know"
+        assert recordings(net) == 1
+        net.seen.fill_(100)
+        net.scale = 2.0  # no recording serves any more: the call may not be made twice
+        for number in range(101, 107):
+            x = torch.randn(2, 16, device="cuda")
+            torch.testing.assert_close(net(x)["y"], expected(net, x) * 2)
+            assert net.seen.item() == number
+        assert recordings(net) == 1
+
+
+class Cached(nn.Module):
+    """Keeps what it is given in a buffer, as a cache of keys does; `place` is where, and rises in a buffer too."""
+
+    def __init__(self, size: int = 8, hands_out: bool = False) -> None:
+        super().__init__()
+        self.layer, self.hands_out = nn.Linear(4, 4), hands_out
+        self.register_buffer("cache", torch.zeros(size, 4))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = torch.arange(len(x), device=x.device) + self.place
+        self.cache[rows] = self.layer(x)
+        self.place += len(x)
+        return self.cache if self.hands_out else self.cache.cumsum(0)
+
+
+@graphed.graphed
+class RecordedCache(Cached):
+    pass
+
+
+def caches(**settings: Any) -> tuple[Any, Any]:
+    """The same twice, the first one recorded."""
+    recorded, plain = RecordedCache(**settings).cuda().eval(), Cached(**settings).cuda().eval()
+    plain.load_state_dict(recorded.state_dict())
+    return recorded, plain
+
+
+def agree(recorded: Any, plain: Any, x: torch.Tensor) -> bool:
+    same = torch.allclose(recorded(x), plain(x), atol=1e-5)
+    return same and torch.allclose(recorded.cache, plain.cache, atol=1e-5) and torch.equal(recorded.place, plain.place)
+
+
+@pytest.mark.gpu
+def test_a_cache_in_buffers_is_that_of_the_plain_call() -> None:
+    with torch.no_grad():
+        recorded, plain = caches(size=18)
+        state = {name: value.clone() for name, value in recorded.state_dict().items()}
+        for _ in range(3):
+            for rows in (8, 1, 1, 4, 1, 1, 1, 1):  # fills it to the last row: one call more would write beyond its end
+                assert agree(recorded, plain, torch.randn(rows, 4, device="cuda"))
+            for module in (recorded, plain):
+                module.load_state_dict(state)
+        assert recordings(recorded) == 3, "all forms of the inputs write to one cache"
+        for module in (recorded, plain):
+            module.cache = torch.ones(18, 4, device="cuda")  # another one
+        assert all(agree(recorded, plain, torch.randn(2, 4, device="cuda")) for _ in range(4))
+
+
+@pytest.mark.gpu
+def test_a_cache_that_is_given_or_handed_out_is_the_same_memory_as_before() -> None:
+    with torch.no_grad():
+        recorded, plain = caches(size=16)
+        assert all(agree(recorded, plain, torch.randn(2, 4, device="cuda")) for _ in range(3))
+        for module in (recorded, plain):
+            module.place.fill_(0)
+        for _ in range(2):
+            assert torch.allclose(recorded(recorded.cache[:2]), plain(plain.cache[:2]), atol=1e-5)
+        assert recordings(recorded) == 1
+        handing, _ = caches(hands_out=True)
+        for _ in range(4):
+            assert handing(torch.randn(1, 4, device="cuda")).data_ptr() == handing.cache.data_ptr()
+        assert "an output lies in a buffer" in graphed._recorders.get(handing).failed
+
+
+def test_writes_of_a_trial_are_undone() -> None:
+    kept = [torch.arange(6.0).view(2, 3).t(), torch.ones(2, dtype=torch.int32)]
+    before = [each.clone() for each in kept]
+    with pytest.raises(RuntimeError), graphed._put_back(kept) as put_back:
+        for each in kept:
+            each += 1
+        put_back()
+        assert all(map(torch.equal, kept, before))
+        kept[0].zero_()
+        raise RuntimeError
+    assert all(map(torch.equal, kept, before))
 
 
 @pytest.mark.gpu

@@ -40,7 +40,9 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
         for name, stand_in in stand_ins.items():
             monkeypatch.setattr(torch.cuda, name, stand_in)
         monkeypatch.setattr(graphed, "_applies", lambda module: True)
-        monkeypatch.setattr(graphed, "_form", lambda leaves, structure: (structure, len(leaves)))
+        monkeypatch.setattr(graphed, "_form", lambda name, leaves, structure: (name, structure, len(leaves)))
+        monkeypatch.setattr(graphed, "_can_be_put_back", lambda tensor: True)
+        monkeypatch.setattr(graphed, "_versions_on_host", lambda state: [])
     with torch.no_grad():
         yield request.param
 
@@ -88,6 +90,68 @@ def test_a_call_that_only_reads_containers_is_recorded(device: str) -> None:
         x, y = torch.ones(2, 3, device=device)
         module(x, {"list": [y.clone(), 3]})
     assert [type(graph).__name__ for graph in graphed._recorders.get(module).graphs.values()] == ["_Graph"]
+
+
+@graphed.graphed
+class Counting(nn.Module):
+    """Counts its calls in a buffer, and gives up nothing of it unless it is asked to."""
+
+    def __init__(self, hands_out: bool = False) -> None:
+        super().__init__()
+        self.hands_out = hands_out
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        CALLS.append(1)
+        self.seen += 1
+        return self.seen if self.hands_out else x + self.seen
+
+
+def test_what_a_recording_writes_to_buffers_is_undone_and_what_a_replay_writes_is_told(device: str) -> None:
+    CALLS.clear()
+    module, x = Counting().to(device).eval(), torch.zeros(3, device=device)
+    assert torch.equal(module(x), x + 1)
+    module(x)  # the stand-in of a recording runs the call that it records, and its replay does nothing
+    assert len(CALLS) == 1 + graphed.WARM_UP_CALLS + 1 and torch.equal(module.seen, x + 2)
+    before = module.seen._version
+    module(x)
+    assert module.seen._version > before and not graphed._recorders.get(module).failed
+    module(module.seen)
+    assert len(CALLS) == 2 + graphed.WARM_UP_CALLS + 1, "a replay would read what it writes from a copy"
+
+
+def test_a_buffer_that_is_handed_out_is_no_copy(device: str) -> None:
+    module = Counting(hands_out=True).to(device).eval()
+    graphed.given_up.clear()
+    for _ in range(4):
+        out = module(torch.zeros(3, device=device))
+        assert out.data_ptr() == module.seen.data_ptr()
+    assert graphed.given_up == [graphed._recorders.get(module).failed] and "an output lies in" in graphed.given_up[0]
+
+
+@graphed.graphed
+class Failing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        CALLS.append(1)
+        if len(CALLS) == 1 + graphed.WARM_UP_CALLS:
+            raise RuntimeError("it waits\nfor much")
+        return torch.nn.functional.relu(x)
+
+
+def test_what_a_recording_fails_of_is_told_with_its_place(device: str) -> None:
+    CALLS.clear()
+    module, x = Failing().eval(), torch.ones(3, device=device)
+    assert all(torch.equal(module(x), x) for _ in range(4))
+    line = Failing.forward.__code__.co_firstlineno + 3
+    assert graphed._recorders.get(module).failed == f"RuntimeError: it waits (test_graphed_inputs.py:{line})"
+
+
+def test_only_the_first_reasons_are_kept(device: str) -> None:
+    graphed.given_up.clear()
+    for _ in range(2 * graphed.MOST_REASONS):
+        module = Keeping(lambda kept, y: kept["list"].append(y)).eval()
+        module(torch.ones(3, device=device), {"list": []})
+    assert graphed.given_up == ["a call writes to what it is given"] * graphed.MOST_REASONS
 
 
 SIZES, STRIDES = list(itertools.product((1, 2, 3), repeat=3)), list(itertools.product((0, 1, 2, 3, 4, 6, 9), repeat=3))
@@ -156,7 +220,7 @@ def test_an_export_is_not_recorded(monkeypatch: pytest.MonkeyPatch, strict: bool
     called: list[object] = []
     monkeypatch.setattr(graphed, "is_initialized", lambda: True)
     monkeypatch.setattr(graphed, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(graphed._Recorder, "call", lambda self, module, plain, args, kwargs: called.append(module))
+    monkeypatch.setattr(graphed._Recorder, "call", lambda self, name, module, *call: called.append(module))
     module, given = Scaled().eval(), (torch.ones(2, 4),)
     with torch.no_grad():
         torch.export.export(nn.Sequential(module), given, strict=strict)

@@ -131,7 +131,10 @@ class Checks:
         if changed := self.grounds.changes(build):
             finding = Finding("refused", f"it changed what it may not touch: {changed[0]}", {"changed": changed[:20]})
         if compiled.graphs:
-            finding.evidence["compiled"] = {**compiled.model_dump(), "first_call_s": round(played.first_call_s, 2)}
+            made = compiled.model_dump(exclude={"not_recorded"})
+            finding.evidence["compiled"] = {**made, "first_call_s": round(played.first_call_s, 2)}
+        if compiled.not_recorded:
+            finding.evidence["not_recorded"] = compiled.not_recorded
         finding.evidence["truth"] = self.workload.precision or "the target's own precision"
         if finding.verdict:
             return Checked(finding, build)

@@ -140,13 +140,14 @@ class Memory(BaseModel):
 
 
 class Compiled(BaseModel):
-    """The reply to `compiled`: what torch.compile made in this worker."""
+    """The reply to `compiled`: what torch.compile made in this worker, and why calls were not recorded."""
 
     graphs: _Size
     graph_breaks: _Size
     reasons: list[Annotated[str, AfterValidator(plain)]] = Field(max_length=3)
     recompiles: _Size
     recompile_reasons: list[Annotated[str, AfterValidator(plain)]] = Field(max_length=3)
+    not_recorded: list[Annotated[str, AfterValidator(plain)]] = Field(max_length=3)
 
 
 class Answer(BaseModel):

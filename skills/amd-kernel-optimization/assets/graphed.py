@@ -14,21 +14,30 @@ that `remembered` keeps for the inputs are inputs themselves, looked up before e
 makes inputs valid that were not is seen only after a replay with them; a replay that is thrown away has drawn its
 random numbers.
 
+State that lies in buffers on the device, such as a cache of keys, is read and written in place by a replay, as by the
+call: once for each call. What the calls that make a recording write is undone, torch is told of what a replay writes,
+and no such replay is thrown away. All other state has to be an input or stay as it is.
+
 The plain call runs instead on a CPU, on a device that is not the current one, with gradients, in training mode of any
 part, under autocast or anything that observes operations or modules, while compiling or capturing, for inputs that
-share memory, and for more than MAX_GRAPHS forms. It runs for good once a recording has failed, a call wrote to a
-buffer, an input or a container of inputs, or the module has changed more than MAX_CHANGES times. Not for modules that
-keep state elsewhere from call to call, nor for one module called from several threads or streams at a time.
+share memory, or share it with a buffer that calls write to, and for more than MAX_GRAPHS forms. It runs for good once
+a recording has failed, a call wrote to an input, a container of inputs or a tensor on a CPU, returned part of a buffer
+that it writes to, or the module has changed more than MAX_CHANGES times, as one does that counts its calls in an
+attribute; `given_up` then says why. Not for modules that keep state elsewhere from call to call, as in an object that
+is no part of them, nor for one module called from several threads or streams at a time.
 """
 
 import contextlib
 import functools
 import operator
 import threading
+import traceback
 import warnings
+from pathlib import Path
 
 import torch
 from torch import is_grad_enabled
+from torch.autograd.graph import increment_version
 from torch.compiler import is_dynamo_compiling
 from torch.cuda import is_current_stream_capturing, is_initialized
 from torch.utils import _pytree as pytree
@@ -48,6 +57,8 @@ WARM_UP_CALLS = 3  # on the stream that records: library handles and workspaces 
 
 _LEAVES = frozenset((torch.Tensor, *PLAIN))
 _COPIED_AT_ONCE = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
+MOST_REASONS = 8
+given_up = []  # why calls are not recorded, of the first modules for which that is so
 _recorders = PerModule()
 
 
@@ -79,9 +90,10 @@ class _Recorder:
     """The recordings of one module. They share a stream and a memory pool, since they never run side by side."""
 
     def __init__(self):
-        self.failed = False
+        self.failed = ""  # why nothing is recorded any more
         self.graphs = {}  # form of the inputs -> recording, or None when seen once
         self.state = None  # of the module, for which the recordings serve
+        self.written = []  # tensors of it that calls write to
         self.changes = 0
 
     def call(self, name, module, plain, args, kwargs):
@@ -100,6 +112,14 @@ class _Recorder:
             graph = self.graphs[form] = self._record(module, plain, leaves, structure)
         if graph is None or not graph.recording.refresh(leaves):
             return plain(*args, **kwargs)
+        if self.written:
+            if not self._is_set_as_before():  # what a replay writes cannot be taken back
+                self._begin(module)
+            if not self.graphs or _are_in_one_memory(leaves, self.written):
+                return plain(*args, **kwargs)
+            out = graph.replay(leaves)
+            increment_version(self.written)
+            return out
         out = graph.replay(leaves)
         if self._is_set_as_before():  # asked while the device works; a replay only draws random numbers
             return out
@@ -110,7 +130,7 @@ class _Recorder:
     def _begin(self, module):
         """Without recordings, for the module as it is now."""
         self.changes += self.state is not None
-        self.graphs, self.state = {}, Watched(module)
+        self.graphs, self.state, self.written = {}, Watched(module), []
         # a pool that has lost its graphs takes no others
         self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         self.device = self.stream.device.index
@@ -118,7 +138,7 @@ class _Recorder:
         self.recordable = self.state.only_computes and not elsewhere
         self.on_host = [each.detach().clone() for each in _on_host(self.state)] if self.recordable else []
         if self.changes > MAX_CHANGES:
-            self._give_up()
+            self._give_up("the module, its attributes or its hooks change again and again")
 
     def _is_as_before(self):
         if self.state is None or self.device != torch.cuda.current_device():
@@ -132,43 +152,54 @@ class _Recorder:
         return not self.on_host or all(map(equal, self.on_host, _on_host(self.state)))
 
     def _first(self, form, plain, leaves, structure, args, kwargs):
-        before = _versions(self.state, leaves)
+        held = [tensor for tensor in self.state.tensors() if not _is_in(tensor, self.written)]
+        before, given = list(map(version, held)), list(map(version, leaves))
         out = plain(*args, **kwargs)
-        if _versions(self.state, leaves) != before or not _hold(args, kwargs, leaves, structure):
-            self._give_up()
+        written = [tensor for tensor, was in zip(held, before, strict=True) if _may_be_written(tensor, was)]
+        if list(map(version, leaves)) != given or not _hold(args, kwargs, leaves, structure):
+            self._give_up("a call writes to what it is given")
+        elif not all(map(_can_be_put_back, written)):
+            self._give_up("a call writes to a tensor on the host, or to one that is not in a place of its own")
         elif len(self.graphs) < MAX_GRAPHS:
             self.graphs[form] = None
+            self.written += written
         return out
 
     def _record(self, module, plain, leaves, structure):
         """None where it serves no call: then the next one is recorded where only weights were moved meanwhile."""
-        before = _versions(self.state, ())
+        others = [tensor for tensor in self.state.tensors() if not _is_in(tensor, self.written)]
+        before = list(map(version, others))
         try:
-            graph = _Graph(plain, leaves, structure, self.stream, self.pool)
-        except (RuntimeError, UserWarning):  # it cannot be recorded; the plain call still can be made
+            graph = _Graph(plain, leaves, structure, self.stream, self.pool, self.written)
+        except (RuntimeError, UserWarning) as error:  # it cannot be recorded; the plain call still can be made
             torch.cuda.synchronize()
-            return self._give_up()
-        if not graph.wrote and not self.state.lies_as_before():
+            return self._give_up(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{_place(error)}")
+        if graph.wrote:
+            return self._give_up("a call writes to what it is given")
+        if not self.state.lies_as_before():
             return self._begin(module)
-        changed = graph.wrote or not self._is_set_as_before() or _versions(self.state, ()) != before
-        return self._give_up() if changed else graph
+        changed = not self._is_set_as_before() or list(map(version, others)) != before
+        return self._give_up("a call changes its module in another way than the one before") if changed else graph
 
-    def _give_up(self):
-        self.failed, self.graphs, self.state = True, {}, None
+    def _give_up(self, why):
+        self.failed, self.graphs, self.state, self.written = why, {}, None, []
+        if len(given_up) < MOST_REASONS:
+            given_up.append(why)
 
 
 class _Graph:
-    """One recording, with inputs and outputs of its own."""
+    """One recording, with inputs and outputs of its own. The call writes to `written`, and to nothing else."""
 
-    def __init__(self, plain, leaves, structure, stream, pool):
+    def __init__(self, plain, leaves, structure, stream, pool, written):
         self.inputs = [_own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.recording = Recording(self.inputs)
         versions = list(map(version, self.inputs))
         args, kwargs = _given(self.inputs, structure)
         stream.wait_stream(torch.cuda.current_stream())
-        with self.recording.being_made(), torch.cuda.stream(stream):
+        with self.recording.being_made(), torch.cuda.stream(stream), _put_back(written) as put_back:
             for _ in range(WARM_UP_CALLS - 1):
                 plain(*args, **kwargs)
+                put_back()
             with _waiting_fails():
                 plain(*args, **kwargs)
         torch.cuda.current_stream().wait_stream(stream)
@@ -187,6 +218,8 @@ class _Graph:
             raise RuntimeError("what is remembered was written to, or is not the same outside of the call")
         if not all(isinstance(leaf, (torch.Tensor, *PLAIN)) for leaf in self.outputs):
             raise RuntimeError("the outputs are more than tensors and plain values")
+        if written and _are_in_one_memory(self.outputs, written):
+            raise RuntimeError("an output lies in a buffer that the call writes to")
 
     def replay(self, leaves):
         alone, together = self.taken
@@ -206,6 +239,29 @@ class _Graph:
             for place, tensor in zip(places, copies, strict=True):
                 out[place] = tensor
         return tuple(out) if self.structure is None else pytree.tree_unflatten(out, self.structure)
+
+
+def _place(error):
+    """` (model.py:12)`: where in code that is neither torch's nor ours."""
+    folders = {Path(file).parent for file in (torch.__file__, __file__)}
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    others = [(path.name, line) for path, line in frames if folders.isdisjoint(path.parents)]
+    return " ({}:{})".format(*others[-1]) if others else ""
+
+
+@contextlib.contextmanager
+def _put_back(written):
+    """What puts these tensors back to what they hold now; it is done at the end in any case."""
+    before = [tensor.clone() for tensor in written]
+
+    def put_back():
+        for tensor, held in zip(written, before, strict=True):
+            tensor.copy_(held)
+
+    try:
+        yield put_back
+    finally:
+        put_back()
 
 
 @contextlib.contextmanager
@@ -304,7 +360,31 @@ def _form(name, leaves, structure):
 
 
 def _share_memory(tensors):
-    return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
+    return len(_memory(tensors)) < len(tensors)
+
+
+def _are_in_one_memory(leaves, others):
+    """Whether a tensor among the leaves lies in the memory of one of the others."""
+    return not _memory(leaves).isdisjoint(_memory(others))
+
+
+def _memory(leaves):
+    return {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, torch.Tensor)}
+
+
+def _is_in(tensor, tensors):
+    return any(tensor is each for each in tensors)
+
+
+def _can_be_put_back(tensor):
+    return tensor.is_cuda and _is_dense(tensor)
+
+
+def _may_be_written(tensor, before):
+    """Whether it was written to since it had this version. That is not known of inference tensors; weights are not."""
+    if before is None:
+        return tensor.is_cuda and not isinstance(tensor, torch.nn.Parameter)
+    return version(tensor) != before
 
 
 def _is_dense(tensor):
@@ -326,10 +406,6 @@ def _own(tensor):
     with torch.inference_mode(False):  # or writing to it would not be counted
         own = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
         return own.copy_(tensor)
-
-
-def _versions(state, leaves):
-    return [version(each) for each in (*state.tensors(), *leaves)]
 
 
 def _on_host(state):

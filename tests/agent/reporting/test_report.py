@@ -89,6 +89,13 @@ def test_the_page_says_how_kernels_compile_for_other_gpus_and_what_compiling_cos
     assert "| 20 s | never |" in page_with({**made, "comparison": {"incumbent_us": [1.0], "candidate_us": [2.0]}})
 
 
+def test_the_page_says_why_calls_are_not_recorded() -> None:
+    why = "RuntimeError: called a synchronizing CUDA operation (model.py:12)"
+    page = page_with({"correctness": {"not_recorded": [f"{why}\n" + 200 * "x"]}})
+    assert f"## Not recorded as graphs\n\n| candidate | why |\n| --- | --- |\n| {FIRST.title} | {why}" in page
+    assert "xx…" in page and "Not recorded" not in page_with({"correctness": {}})
+
+
 def test_foreign_text_cannot_become_markup_or_a_column_of_a_table() -> None:
     evil = "<script>alert(1)</script> [x](http://example.org) **bold** \x1b[31m"
     page = report_text.page(sample(advice=[evil], notes=[evil]))

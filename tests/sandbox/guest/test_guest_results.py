@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import torch
 import torch._dynamo.utils as dynamo
 
 from sandbox.guest.reference import VARIANTS, rocm_versions
+from tests import guest
 from tests.files import write_files
 from tools.judging import tensors
 
@@ -56,6 +59,14 @@ def test_it_says_whose_memory_a_result_shares_which_class_it_has_and_whether_a_g
     called(made(ENTRY % answer), torch.ones(4), mode=mode).op_save(str(tmp_path / "out"))
     (leaf,) = tensors.read(tmp_path / "out").leaves
     assert (leaf.kind, leaf.borrowed, leaf.grad) == (kind, borrowed, grad)
+
+
+def test_of_a_long_error_both_ends_are_told(tmp_path: Path) -> None:
+    workload = guest.module("workload")
+    with pytest.raises(workload.WorkloadProblem) as raised, workload.guarded("call_raised", str(tmp_path)):
+        raise RuntimeError(f"the compiler fails{5000 * '.'}the cause")
+    told = raised.value.message
+    assert told.startswith("RuntimeError: the compiler fails") and told.endswith("the cause") and len(told) < 2010
 
 
 class Cyclic:
@@ -167,6 +178,14 @@ def test_it_counts_graphs_breaks_and_what_was_compiled_again(made: Any) -> None:
     twice = worker.op_compiled()
     assert twice["graphs"] == 4 and twice["recompiles"] == 2
     assert all("\n" not in reason for reason in twice["recompile_reasons"]) and "dtype" in twice["recompile_reasons"][0]
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+def test_it_says_why_calls_are_not_recorded(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ratchet_ops.graphed", "package.ratchet_ops.graphed", "graphed"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(given_up=[f"of {name}\nand more", f"of {name}"]))
+    monkeypatch.setitem(sys.modules, "other.ratchet_ops.graphed", ModuleType("another_version"))
+    assert made().op_compiled()["not_recorded"] == ["of ratchet_ops.graphed", "of package.ratchet_ops.graphed"]
 
 
 def test_versions_of_rocm_are_read_from_its_files(tmp_path: Path) -> None:
