@@ -47,6 +47,7 @@ from .eager import default_devices, is_plain, is_watched
 from .kept import PLAIN, equal, exactly, version
 from .per_module import PerModule
 from .recording import Recording
+from .undone import are_in_one_memory, is_in, undone
 from .watched import Watched
 
 MAX_GRAPHS = 8
@@ -115,7 +116,7 @@ class _Recorder:
         if self.written:
             if not self._is_set_as_before():  # what a replay writes cannot be taken back
                 self._begin(module)
-            if not self.graphs or _are_in_one_memory(leaves, self.written):
+            if not self.graphs or are_in_one_memory(leaves, self.written):
                 return plain(*args, **kwargs)
             out = graph.replay(leaves)
             increment_version(self.written)
@@ -152,25 +153,27 @@ class _Recorder:
         return not self.on_host or all(map(equal, self.on_host, _on_host(self.state)))
 
     def _first(self, form, plain, leaves, structure, args, kwargs):
-        held = [tensor for tensor in self.state.tensors() if not _is_in(tensor, self.written)]
-        before, given = list(map(version, held)), list(map(version, leaves))
+        held, given = [(tensor, version(tensor)) for tensor in self.state.tensors()], list(map(version, leaves))
         out = plain(*args, **kwargs)
-        written = [tensor for tensor, was in zip(held, before, strict=True) if _may_be_written(tensor, was)]
+        written = [tensor for tensor, before in held if version(tensor) != before]
         if list(map(version, leaves)) != given or not _hold(args, kwargs, leaves, structure):
             self._give_up("a call writes to what it is given")
-        elif not all(map(_can_be_put_back, written)):
+        elif not all(map(_can_be_undone, written)):
             self._give_up("a call writes to a tensor on the host, or to one that is not in a place of its own")
-        elif len(self.graphs) < MAX_GRAPHS:
-            self.graphs[form] = None
-            self.written += written
+        else:
+            self.written += [tensor for tensor in written if not is_in(tensor, self.written)]
+            if len(self.graphs) < MAX_GRAPHS:
+                self.graphs[form] = None
+            self._keep_apart(*self.graphs.values())
         return out
 
     def _record(self, module, plain, leaves, structure):
         """None where it serves no call: then the next one is recorded where only weights were moved meanwhile."""
-        others = [tensor for tensor in self.state.tensors() if not _is_in(tensor, self.written)]
-        before = list(map(version, others))
+        held = [(tensor, version(tensor)) for tensor in self.state.tensors()]
+        weights = [t for t, _ in held if isinstance(t, torch.nn.Parameter) and not is_in(t, self.written)]
+        buffers = [t for t, _ in held if _can_be_undone(t) and not is_in(t, weights)]
         try:
-            graph = _Graph(plain, leaves, structure, self.stream, self.pool, self.written)
+            graph = _Graph(plain, leaves, structure, self.stream, self.pool, buffers, self.written)
         except (RuntimeError, UserWarning) as error:  # it cannot be recorded; the plain call still can be made
             torch.cuda.synchronize()
             return self._give_up(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{_place(error)}")
@@ -178,8 +181,17 @@ class _Recorder:
             return self._give_up("a call writes to what it is given")
         if not self.state.lies_as_before():
             return self._begin(module)
-        changed = not self._is_set_as_before() or list(map(version, others)) != before
-        return self._give_up("a call changes its module in another way than the one before") if changed else graph
+        others = any(version(tensor) != before for tensor, before in held if not is_in(tensor, self.written))
+        if others or not self._is_set_as_before():
+            return self._give_up("a call changes its module in another way than the one before")
+        return self._keep_apart(graph, *self.graphs.values())
+
+    def _keep_apart(self, graph, *others):
+        """The graph, unless one hands out copies of what calls write to, which whoever holds it would see."""
+        made = [output for each in (graph, *others) if each is not None for output in each.outputs]
+        if self.written and are_in_one_memory(made, self.written):
+            return self._give_up("an output lies in a buffer that calls write to")
+        return graph
 
     def _give_up(self, why):
         self.failed, self.graphs, self.state, self.written = why, {}, None, []
@@ -188,18 +200,20 @@ class _Recorder:
 
 
 class _Graph:
-    """One recording, with inputs and outputs of its own. The call writes to `written`, and to nothing else."""
+    """One recording, with inputs and outputs of its own. `written` are those of `buffers` that a call writes to; more
+    are added where more are found.
+    """
 
-    def __init__(self, plain, leaves, structure, stream, pool, written):
+    def __init__(self, plain, leaves, structure, stream, pool, buffers, written):
         self.inputs = [_own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.recording = Recording(self.inputs)
         versions = list(map(version, self.inputs))
         args, kwargs = _given(self.inputs, structure)
         stream.wait_stream(torch.cuda.current_stream())
-        with self.recording.being_made(), torch.cuda.stream(stream), _put_back(written) as put_back:
+        with self.recording.being_made(), torch.cuda.stream(stream), undone(buffers, written) as undo:
             for _ in range(WARM_UP_CALLS - 1):
                 plain(*args, **kwargs)
-                put_back()
+                undo()
             with _waiting_fails():
                 plain(*args, **kwargs)
         torch.cuda.current_stream().wait_stream(stream)
@@ -218,8 +232,6 @@ class _Graph:
             raise RuntimeError("what is remembered was written to, or is not the same outside of the call")
         if not all(isinstance(leaf, (torch.Tensor, *PLAIN)) for leaf in self.outputs):
             raise RuntimeError("the outputs are more than tensors and plain values")
-        if written and _are_in_one_memory(self.outputs, written):
-            raise RuntimeError("an output lies in a buffer that the call writes to")
 
     def replay(self, leaves):
         alone, together = self.taken
@@ -249,19 +261,8 @@ def _place(error):
     return " ({}:{})".format(*others[-1]) if others else ""
 
 
-@contextlib.contextmanager
-def _put_back(written):
-    """What puts these tensors back to what they hold now; it is done at the end in any case."""
-    before = [tensor.clone() for tensor in written]
-
-    def put_back():
-        for tensor, held in zip(written, before, strict=True):
-            tensor.copy_(held)
-
-    try:
-        yield put_back
-    finally:
-        put_back()
+def _can_be_undone(tensor):
+    return tensor.is_cuda and _is_dense(tensor)
 
 
 @contextlib.contextmanager
@@ -360,31 +361,7 @@ def _form(name, leaves, structure):
 
 
 def _share_memory(tensors):
-    return len(_memory(tensors)) < len(tensors)
-
-
-def _are_in_one_memory(leaves, others):
-    """Whether a tensor among the leaves lies in the memory of one of the others."""
-    return not _memory(leaves).isdisjoint(_memory(others))
-
-
-def _memory(leaves):
-    return {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, torch.Tensor)}
-
-
-def _is_in(tensor, tensors):
-    return any(tensor is each for each in tensors)
-
-
-def _can_be_put_back(tensor):
-    return tensor.is_cuda and _is_dense(tensor)
-
-
-def _may_be_written(tensor, before):
-    """Whether it was written to since it had this version. That is not known of inference tensors; weights are not."""
-    if before is None:
-        return tensor.is_cuda and not isinstance(tensor, torch.nn.Parameter)
-    return version(tensor) != before
+    return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
 
 
 def _is_dense(tensor):
