@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from tests import guest
 from tests.observed import Target, cases, same_results
-from tools.rewrite import CannotRewrite, hoist
+from tools.rewrite import CannotRewrite, hoist, model_class
 
 TABLES = """
 def tables(n, size, device, base=10000.0):
@@ -238,3 +239,22 @@ def test_what_a_caller_builds_once_is_not_built_once_again_inside(tmp_path: Path
     seen = both.observe()
     assert {site.detail["function"] for site in hoist.sites(both.tree, seen)} == {"forward", "steps"}
     assert {site.detail["function"] for site in hoist.find(seen)} == {"forward", "steps", "tables"}
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_calls_are_recorded_once_nothing_goes_there_in_them(tmp_path: Path) -> None:
+    body = "b, n, d = x.shape\nreturn x + biased(n, n, self.table) + steps(x, d).sum()"
+    inputs = '(torch.randn(2, 5, 16, device="cuda"),)'
+    before = Target.of_forward(tmp_path / "tree", body, f"{INIT.strip()}\nself.cuda()", before=BEFORE, inputs=inputs)
+    seen = before.observe()
+    assert [(row.frames[0].function, row.fixed) for row in seen.host_copies] == [("biased", True), ("steps", True)]
+    after = hoisted(hoisted(before))
+    assert after.observe().host_copies == [] and same_results(before, after)
+    for target, recorded in ((before, False), (after, True)):
+        capture = model_class.capture(target.tree, model_class.find(target.observe())[0])
+        with target.with_files(capture).built() as (net, draw):
+            for seed in range(4):
+                net(*draw(seed))
+            graphed = sys.modules["ratchet_ops.graphed"]
+            assert any(graphed._recorders.get(net).graphs.values()) == recorded
+            assert recorded or "(model.py:" in graphed.given_up[0], graphed.given_up
