@@ -46,7 +46,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
         monkeypatch.setattr(graphed, "_applies", lambda module: True)
         monkeypatch.setattr(graphed, "_form", form_of)
         monkeypatch.setattr(graphed, "_can_be_undone", lambda tensor: True)
-        monkeypatch.setattr(graphed, "_versions_on_host", lambda state: [])
+        monkeypatch.setattr(graphed, "_on_host", lambda state: [])
     with torch.no_grad():
         yield request.param
 
