@@ -18,7 +18,7 @@ from agent.records.run_folder import FolderUnusable, RunFolder
 from agent.repository.stack import Stack, StackError
 from tools.diff.patch import diff_files
 from tools.private_git import GitError
-from tools.rewrite.ops_package import PACKAGE
+from tools.rewrite.runtime_files import PACKAGE
 
 FILE = "past.json"
 _CHANGES = TypeAdapter(list[PastChange], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))

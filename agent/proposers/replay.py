@@ -6,21 +6,18 @@ to look for anything new.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from agent.playbook.composing import RETRIED, STEP, again
 from agent.proposers import ProposalRequest, Proposer
 from tools.candidate import Candidate
-from tools.diff.patch import FileState, OutOfReach, Reader, make_diff, tree_reader
+from tools.diff.patch import FileState, OutOfReach, make_diff, tree_reader
 from tools.judging.accept import SpeedupInterval
-from tools.rewrite import overlay
-from tools.rewrite.ops_package import PACKAGE
+from tools.rewrite.runtime_files import needed
 
 Files = Mapping[str, tuple[FileState | None, FileState | None]]  # by path
-_IMPORTED = re.compile(rf"{PACKAGE}\.(\w+) import|^\s*from \. import ([\w, ]+)|^\s*from \.(\w+) import", re.MULTILINE)
 Merge = Callable[[bytes, bytes, bytes], bytes | None]  # (here, before, after) of a file; None for a conflict
 
 
@@ -89,23 +86,5 @@ class Replay(Proposer):
                 contents[path] = self._merge(here.data, before.data, after.data)
                 if contents[path] is None:
                     return None
-        return make_diff(base, {**contents, **_needed(contents, change.runtime, read)})
-
-
-def _needed(contents: Mapping[str, bytes | None], runtime: Mapping[str, bytes], read: Reader) -> dict[str, bytes]:
-    """Our files that these need, where an earlier change had brought them along that is not there now."""
-    of_copies = [file for path in contents for file in overlay.runtime(path).items()]
-    found = {path: text.encode() for path, text in of_copies if path not in contents and read(path) is None}
-    texts = [text for text in contents.values() if text]
-    while texts:
-        text = texts.pop().decode("utf-8", "replace")
-        names = {name.strip() for said in _IMPORTED.findall(text) for part in said for name in part.split(",")}
-        for path, data in runtime.items():
-            if PurePosixPath(path).stem in names and path not in {*contents, *found} and read(path) is None:
-                found[path] = data
-                texts.append(data)
-    for path in [*contents, *found]:
-        init = str(PurePosixPath(path).with_name("__init__.py"))
-        if init in runtime and init not in {*contents, *found} and read(init) is None:
-            found[init] = runtime[init]
-    return found
+        is_there = lambda path: read(path) is not None  # noqa: E731
+        return make_diff(base, {**contents, **needed(contents, change.runtime, is_there)})

@@ -5,6 +5,8 @@ Contents go in as bytes and come out as the same bytes: no attribute applies.
 
 from __future__ import annotations
 
+import itertools
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from tools.private_git import PrivateGit, listed, quoted
 
 _MAX_LISTING_BYTES = 64 << 20  # some 500,000 files; a few trees that hold each other can name billions
 _MAX_MERGED_BYTES = 16 << 20
+_HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -103,11 +106,43 @@ def _merge_file(git: PrivateGit, sides: Mapping[str, Entry]) -> Entry | None:
 
 
 def merge_contents(git: PrivateGit, here: bytes, old: bytes, new: bytes) -> bytes | None:
-    """What `old` to `new` changed, applied to `here`; None for a conflict. Raises: GitError, OSError."""
+    """What `old` to `new` changed, applied to `here`; None for a conflict. Raises: GitError, OSError.
+
+    Changes of lines that touch are no conflict here; in git they are.
+    """
     with tempfile.TemporaryDirectory() as folder:
         names = []
         for name, content in (("here", here), ("old", old), ("new", new)):
             (Path(folder) / name).write_bytes(content)
             names.append(str(Path(folder) / name))
         merged = git.run("merge-file", "-p", "-q", *names, accept=range(256))
-    return None if merged.status else merged.stdout  # the number of conflicts; 255 for binary content
+        if merged.status == 255:  # binary content
+            return None
+        return merged.stdout if merged.status == 0 else _merge_touching(git, *names)
+
+
+def _merge_touching(git: PrivateGit, here: str, old: str, new: str) -> bytes | None:
+    """The merged file of three files; None where both sides change a line, or add lines at one place."""
+    edits = sorted({*_edits(git, old, here), *_edits(git, old, new)})  # an edit of both sides is one
+    for (start, end, _), (next_start, _, _) in itertools.pairwise(edits):
+        if next_start < end or start == end == next_start:
+            return None
+    merged = _lines(old)
+    for start, end, added in reversed(edits):
+        merged[start:end] = [added]
+    return b"".join(merged)
+
+
+def _edits(git: PrivateGit, old: str, new: str) -> list[tuple[int, int, bytes]]:
+    """[(first line that goes, the one after the last, what comes in their place)], counted from 0."""
+    shown = git.run("diff", "--no-index", "-U0", "--text", "--no-ext-diff", old, new, accept=(0, 1)).stdout
+    lines, found = _lines(new), []
+    for hunk in _HUNK.finditer(shown):
+        at, gone, place, come = (1 if part is None else int(part) for part in hunk.groups())
+        start, first = at - (gone > 0), place - (come > 0)  # of no lines, git names the one before them
+        found.append((start, start + gone, b"".join(lines[first : first + come])))
+    return found
+
+
+def _lines(file: str) -> list[bytes]:
+    return re.findall(rb"[^\n]*\n|[^\n]+", Path(file).read_bytes())

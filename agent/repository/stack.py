@@ -7,7 +7,7 @@ it) and byte for byte what was imported. Nothing of the target's is run or writt
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -33,6 +33,7 @@ from tools.diff.patch import (
 )
 from tools.diff.patch_rules import PatchRules
 from tools.private_git import GitError, PrivateGit
+from tools.rewrite.runtime_files import PACKAGE, needed
 
 TRAILER = "Ratchet-Attempt"
 _ATTEMPT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -199,7 +200,23 @@ class Stack:
         if conflicts:
             reason = f"it changes the same lines as another change, in {', '.join(conflicts)}"
             return Conflict(change.attempt_id, reason)
-        return merged
+        return self._with_runtime(merged, entries, plan.files)
+
+    def _with_runtime(self, tree: str, made: Mapping[str, Entry], changed: Iterable[str]) -> str:
+        """`tree` with the runtime files that its `changed` files import: those of `made` that are not in it."""
+        now = list_tree(self.git, tree)
+        missing = {path: entry for path, entry in made.items() if PACKAGE in path.split("/") and path not in now}
+        there = {path: now[path] for path in changed if path in now}
+        contents = self.git.contents(entry.object_id for entry in (*missing.values(), *there.values()))
+        texts, known = (
+            {path: contents[entry.object_id] for path, entry in each.items() if entry.object_id in contents}
+            for each in (there, missing)
+        )
+        found = needed(texts, known, now.__contains__)
+        if not found:
+            return tree
+        added = {path: Entry("100644", write_object(self.git, data)) for path, data in found.items()}
+        return write_tree(self.git, {**now, **added})
 
     # -- files as they lie in a tree, and as git holds them; only line ends can differ
 

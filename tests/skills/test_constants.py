@@ -183,7 +183,7 @@ def test_threads_that_build_at_once_get_their_own(constants: Any) -> None:
                 constants.constant(ones, n)
 
             sizes = (3 + 2 * number, 4 + 2 * number)
-            constants._slots.clear()
+            constants._known.clear()
             threads = [threading.Thread(target=build, args=(n,)) for n in sizes]
             for thread in threads:
                 thread.start()

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import random
-import sys
-from collections.abc import Callable
 from typing import Any
 
-import numpy
-import pytest
 import torch
 
 from tests import assets
@@ -34,23 +29,3 @@ def test_a_tensor_is_the_same_until_it_is_written_to() -> None:
     assert not same.is_still(one)
     with torch.inference_mode():
         assert not kept.Same(uncounted := torch.ones(2)).is_still(uncounted)
-
-
-DRAWS: list[Callable[[], object]] = [lambda: torch.rand(1), random.random, numpy.random.rand]
-
-
-@pytest.mark.parametrize("draw", DRAWS)
-def test_what_was_drawn_is_noticed_and_put_back(draw: Callable[[], object]) -> None:
-    generators = kept.Generators()
-    assert not generators.have_moved()
-    first = draw()
-    assert generators.have_moved()
-    generators.put_back()
-    assert not generators.have_moved() and draw() == first
-
-
-def test_no_numpy_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.Tensor, "numpy", None)
-    monkeypatch.setitem(sys.modules, "numpy", None)
-    generators = kept.Generators()
-    assert not generators.have_moved() and torch.rand(1) is not None and generators.have_moved()

@@ -10,7 +10,7 @@ import torch
 
 from tests import assets
 
-streams = assets.load("amd-kernel-optimization", "streams")
+streams, computing = (assets.load("amd-kernel-optimization", name) for name in ("streams", "computed"))
 
 
 class Stream:
@@ -54,7 +54,7 @@ def test_only_another_stream_waits(current: dict[torch.device, Stream]) -> None:
     device = torch.device("cuda:0")
     current[device] = first = Stream("cuda:0", "first", notes)
     tensors = [tensor("cuda:0", notes), tensor("cpu", notes)]
-    computed = streams.Computed(tensors)
+    computed = computing.Computed(tensors)
     computed.for_here(tensors)
     assert notes == ["first recorded"]
     current[device] = Stream("cuda:0", "second", notes)
@@ -68,7 +68,7 @@ def test_only_another_stream_waits(current: dict[torch.device, Stream]) -> None:
 def test_on_a_cpu_nothing_is_asked_for(current: dict[torch.device, Stream]) -> None:
     tensors = [torch.ones(2), torch.ones(2, device="meta")]
     streams.wait_for(tensors)  # where no device has a stream, asking for one would fail
-    streams.Computed(tensors).for_here(tensors)
+    computing.Computed(tensors).for_here(tensors)
     assert not current
 
 
@@ -79,7 +79,7 @@ def test_on_a_device_nothing_is_read_too_early(by_host: bool) -> None:
     with torch.cuda.stream(first):
         torch.cuda._sleep(100_000_000)
         made = torch.full((1000,), 3.0, device="cuda")
-        computed = streams.Computed([made])
+        computed = computing.Computed([made])
         if by_host:
             streams.wait_for([made])
     with torch.cuda.stream(second):

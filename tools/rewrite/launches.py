@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tools.rewrite import CannotRewrite
-from tools.rewrite.ops_package import MARK, PACKAGE
+from tools.rewrite.ops_package import MARK
+from tools.rewrite.runtime_files import PACKAGE
 from tools.tuned import Choice, Launch, Tuned
 
 GAIN = 0.05  # of a kernel's time; less is noise, and of no use in a whole call

@@ -6,6 +6,7 @@ Does not write over a package of that name that is not ours.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from itertools import takewhile
@@ -18,8 +19,8 @@ from tools.rewrite import CannotRewrite, overlay
 from tools.rewrite.reading.importers import other_way
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import imported_names, is_docstring, names_in, simple_statements
+from tools.rewrite.runtime_files import PACKAGE
 
-PACKAGE = "ratchet_ops"
 MARK = "# Ratchet: "
 _INIT = f"""\
 {MARK}{PACKAGE}. What accepted changes need at run time; each file says what it does.
@@ -35,20 +36,37 @@ class Asset:
     module: str
     symbol: str
 
-    def files(self) -> dict[str, str]:
-        """Its text and that of every file of the pack that it imports, by name."""
-        found, missing = dict[str, str](), [self.module]
+    def files(self, beside: Iterable[str] = ()) -> dict[str, str]:
+        """Its text and that of every file of the pack that it imports, by name.
+
+        What is imported within a `try` connects two assets: it comes with the second, where `beside` names the first.
+        """
+        found = self._with_imports(self.module)
+        pack = {name: text for name in beside if (text := self._text(name))} | found
+        for name in {name for text in found.values() for name in _siblings(text, tried=True)}:
+            if sum(name in _siblings(text, tried=True) for text in pack.values()) > 1:
+                found |= self._with_imports(name)
+        return found
+
+    def _with_imports(self, module: str) -> dict[str, str]:
+        found, missing = dict[str, str](), [module]
         while missing:
             name = f"{missing.pop()}.py"
             if name not in found:
-                found[name] = (resources.files("skills") / self.pack / "assets" / name).read_text(encoding="utf-8")
+                found[name] = self._text(name)
                 missing += _siblings(found[name])
         return found
 
+    def _text(self, name: str) -> str:
+        """Empty for what is no file of the pack."""
+        file = resources.files("skills") / self.pack / "assets" / name
+        return file.read_text(encoding="utf-8") if file.is_file() else ""
 
-def _siblings(text: str) -> list[str]:
-    """The modules beside it that a module imports."""
-    nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom) and n.level == 1]
+
+def _siblings(text: str, *, tried: bool = False) -> list[str]:
+    """The modules beside it that a module imports, either within a `try` or elsewhere."""
+    parts = [part for part in ast.parse(text).body if isinstance(part, ast.Try) == tried]
+    nodes = [n for part in parts for n in ast.walk(part) if isinstance(n, ast.ImportFrom) and n.level == 1]
     return [name for n in nodes for name in ([n.module] if n.module else [alias.name for alias in n.names])]
 
 
@@ -90,7 +108,8 @@ def use(source: SourceFile, asset: Asset, site: Site) -> str:
         not init.is_file() or not init.read_text(encoding="utf-8", errors="replace").startswith(MARK)
     ):
         raise CannotRewrite(f"{folder} is there already and is not ours")
-    written = {**asset.files(), "__init__.py": _INIT}
+    there = [path.name for path in (source.tree / folder).glob("*.py")]
+    written = {**asset.files(there), "__init__.py": _INIT}
     source.files |= {str(folder / name): text for name, text in written.items()}
     name = is_used(source, asset)
     if not name:

@@ -28,17 +28,10 @@ class _Values:
     """
 
 
-class _Slots:
-    """Those of one `build`, by all that its results depend on."""
-
-    def __init__(self):
-        self.varies = False  # no more results are kept; those that are stay in use outside compiled code
-        self.known = {}  # key -> (slot, [(tensor, as it was when built)])
-
-
 _values = _Values()
 _numbers = itertools.count()  # of slots, each given once, whichever threads ask
-_slots = {}  # build -> its _Slots
+_known = {}  # build -> {all that its results depend on: (slot, [(tensor, as it was when built)])}
+_varying = set()  # each `build` of which no more results are kept; those that are stay in use outside compiled code
 _retired = []  # results given up, but perhaps still read by a recorded graph
 
 
@@ -59,7 +52,7 @@ def constant(build, *arguments):
 @torch.compiler.assume_constant_result
 def _varies(build):
     """As it is when code is compiled: what was compiled before, for a result that is kept, stays as it is."""
-    return build in _slots and _slots[build].varies
+    return build in _varying
 
 
 @torch.compiler.assume_constant_result
@@ -70,33 +63,34 @@ def _slot(build, *arguments):
 def _find(build, arguments):
     if not all(isinstance(a, PLAIN) for a in arguments) or not is_plain():
         return None
-    slots = _slots.setdefault(build, _Slots())
+    known = _known.setdefault(build, {})
     key = (*map(exactly, arguments), torch.get_default_dtype(), *default_devices())
-    if key not in slots.known:
-        return _keep(slots, key, build, arguments)
-    slot, tensors = slots.known[key]
+    if key not in known:
+        return _keep(known, key, build, arguments)
+    slot, tensors = known[key]
     if all(same.is_unwritten(tensor) for tensor, same in tensors):
         return slot
-    slots.varies = True  # from now on every caller gets its own
-    _retired.extend(_values.__dict__.pop(slot) for slot, _ in slots.known.values())
-    slots.known.clear()
+    _varying.add(build)  # from now on every caller gets its own
+    _retired.extend(_values.__dict__.pop(slot) for slot, _ in known.values())
+    known.clear()
     return None
 
 
-def _keep(slots, key, build, arguments):
-    slots.varies |= len(slots.known) >= MAX_KEYS
-    if slots.varies or is_capturing():
+def _keep(known, key, build, arguments):
+    if len(known) >= MAX_KEYS:
+        _varying.add(build)
+    if build in _varying or is_capturing():
         return None
     # a tensor born in inference mode could never be used for training later
     with torch.inference_mode(False), torch.no_grad():
         value = build(*arguments)
     parts = value if isinstance(value, (tuple, list)) else (value,)
     if not all(type(part) in (torch.Tensor, int) for part in parts):
-        slots.varies = True
+        _varying.add(build)
         return None
     tensors = [part for part in parts if type(part) is torch.Tensor]
     wait_for(tensors)
     slot = f"slot{next(_numbers)}"
     setattr(_values, slot, value)
-    slots.known[key] = slot, [(tensor, Same(tensor)) for tensor in tensors]
+    known[key] = slot, [(tensor, Same(tensor)) for tensor in tensors]
     return slot

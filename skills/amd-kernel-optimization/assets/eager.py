@@ -43,11 +43,6 @@ def is_exporting():
     return getattr(torch.compiler, "_is_exporting_flag", False)
 
 
-def work_together():
-    """Whether processes work on one model together: then parameters are others' business as well."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
 def default_devices():
     """(the one that was set, if any, the GPU that is meant where no number is given, if any)."""
     gpu = torch.cuda.current_device() if torch.cuda.is_initialized() else None

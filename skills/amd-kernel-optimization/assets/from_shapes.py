@@ -25,7 +25,8 @@ import torch
 from torch.utils import _python_dispatch, _pytree
 
 from .eager import default_devices, is_capturing, is_exporting, is_plain
-from .kept import PLAIN, Generators, exactly, is_ordinary
+from .generators import Generators
+from .kept import PLAIN, exactly, is_ordinary
 from .streams import wait_for
 
 MOST = 16  # results kept of one `build`

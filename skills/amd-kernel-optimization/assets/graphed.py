@@ -46,9 +46,17 @@ from .class_calls import through
 from .eager import default_devices, is_plain, is_watched
 from .kept import PLAIN, equal, exactly, version
 from .per_module import PerModule
-from .recording import Recording
 from .undone import are_in_one_memory, is_in, undone
 from .watched import Watched
+
+try:
+    from .recording import Recording
+except ImportError:  # it comes with `remembered`, whose results it keeps out of recordings
+
+    class Recording:
+        def __init__(self, inputs):
+            self.being_made, self.refresh, self.holds = contextlib.nullcontext, lambda leaves: True, lambda: True
+
 
 MAX_GRAPHS = 8
 MAX_CHANGES = 16
@@ -224,7 +232,7 @@ class _Graph:
             warnings.filterwarnings("error", "The CUDA Graph is empty", UserWarning)
             with graph:
                 out = plain(*args, **kwargs)
-        plain_tuple = type(out) is tuple and _are_tensors(out)
+        plain_tuple = type(out) is tuple and all(type(each) is torch.Tensor for each in out)
         self.outputs, self.structure = (out, None) if plain_tuple else pytree.tree_flatten(out)
         self.wrote = versions != list(map(version, self.inputs)) or not _hold(args, kwargs, self.inputs, structure)
         self.taken, self.made = _at_once(self.inputs), _at_once(self.outputs)
@@ -321,10 +329,6 @@ def _hold(args, kwargs, leaves, structure):
     return form == structure and all(map(operator.is_, now, leaves))
 
 
-def _are_tensors(values):
-    return all(type(value) is torch.Tensor for value in values)
-
-
 def _at_once(leaves):
     """([(place, tensor)], [(places, tensors)]): the tensors among the leaves, and those that one launch copies."""
     groups = {}
@@ -355,13 +359,8 @@ def _form(name, leaves, structure):
             parts.append(exactly(leaf))
         else:
             return None
-    if not tensors or (len(tensors) > 1 and _share_memory(tensors)):
-        return None
-    return tuple(parts)
-
-
-def _share_memory(tensors):
-    return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
+    alone = len(tensors) == 1 or len({each.untyped_storage().data_ptr() for each in tensors}) == len(tensors)
+    return tuple(parts) if tensors and alone else None
 
 
 def _is_dense(tensor):

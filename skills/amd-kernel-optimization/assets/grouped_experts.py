@@ -6,7 +6,7 @@
 
 Rows are sorted by their expert once. Where experts are alike and get about as many rows each, their own code runs once
 for all of them: each Linear in it is a batched product with the weights of all experts, which become views into one
-storage (see packed_linear.py), so that memory is not doubled and whatever is written into a weight is seen. Nothing
+storage (see packing.py), so that memory is not doubled and whatever is written into a weight is seen. Nothing
 else holds that storage: weights that are moved leave nothing behind, the experts are called one by one, and the weights
 become views again once they have lain for two calls in memory that nobody else refers to.
 
@@ -25,10 +25,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from .agreement import agree
-from .eager import is_capturing, is_exporting, means_more, work_together
+from .eager import is_capturing, is_exporting, means_more
 from .kept import PLAIN, is_shared
-from .packed_linear import PackedLinear
+from .packing import pack
 from .per_module import PerModule
+from .processes import work_together
 from .watched import _OF_EACH, Watched
 
 WASTE = 3  # times the rows that there are: what is computed at most, when all experts take as many rows as the busiest
@@ -220,7 +221,7 @@ class _Batched(nn.Module):
         super().__init__()
         self.__dict__["linears"] = linears
         if not self.is_packed():
-            PackedLinear(*linears)  # makes their weights views into one storage, and need not be kept for that
+            pack(linears)
 
     def is_packed(self):
         """Asked in each call, of hundreds of Linears."""

@@ -4,13 +4,9 @@
 
 Plain values never change and are compared by value (`exactly`), tensors that are given bit by bit (`equal`). A tensor
 of our own is the same while it is the same object and torch counts no write to it (`Same`). That is no use for a tensor
-of others: NumPy, another library and `.data` write uncounted. What a call draws from random number generators is seen
-by their states (`Generators`).
+of others: NumPy, another library and `.data` write uncounted.
 """
 
-import pickle
-import random
-import sys
 import weakref
 
 import torch
@@ -64,36 +60,3 @@ class Same:
 
     def is_unwritten(self, tensor):
         return self._version is not None and version(tensor) == self._version
-
-
-class Generators:
-    """The states of all that random numbers are drawn from by default."""
-
-    def __init__(self):
-        self._states = {name: get() for name, (get, _) in _generators().items()}
-
-    def have_moved(self):
-        """Also where there is one more: nobody knows what was drawn from it."""
-        now = Generators()._states
-        return now.keys() != self._states.keys() or any(not _is_same(now[n], then) for n, then in self._states.items())
-
-    def put_back(self):
-        for name, (_, put) in _generators().items():
-            if name in self._states:
-                put(self._states[name])
-
-
-def _generators():
-    """How to get and set the state of each, by its name."""
-    numpy = sys.modules.get("numpy")
-    made = {"random": (random.getstate, random.setstate)}
-    if numpy:
-        made["numpy"] = numpy.random.get_state, numpy.random.set_state
-    own = (torch.default_generator, *torch.cuda.default_generators)  # of devices none before the first is used
-    return made | {str(each.device): (each.get_state, each.set_state) for each in own}
-
-
-def _is_same(now, then):
-    if not isinstance(now, torch.Tensor):
-        return pickle.dumps(now) == pickle.dumps(then)
-    return equal(now, then)

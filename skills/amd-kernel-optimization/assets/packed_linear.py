@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .eager import means_more, work_together
+from .eager import means_more
+from .packing import is_plain, pack
 
 
 class PackedLinear(nn.Module):
@@ -77,7 +78,7 @@ class PackedLinear(nn.Module):
             return False
         for linear, (known, weight, bias) in zip(linears, self._known, strict=True):
             # the module that calls hands in its layers: one that was replaced or wrapped is seen here
-            if linear is not known or linear.weight is not weight or linear.bias is not bias or not _is_plain(linear):
+            if linear is not known or linear.weight is not weight or linear.bias is not bias or not is_plain(linear):
                 return False
         return not (torch.is_grad_enabled() and self._needs_grad())
 
@@ -136,31 +137,15 @@ class PackedLinear(nn.Module):
     def _pack(self, packs=True):
         """Make the weights views into one tensor, where that is possible as they are now."""
         self._let_go()
-        if not packs or work_together() or not all(map(_is_plain, self._linears)):
-            return
-        weights = [linear.weight for linear in self._linears]
-        biases = [linear.bias for linear in self._linears]
-        given = [bias for bias in biases if bias is not None]
-        if _packable(weights) and (not given or _packable(given)):
-            self._sizes = [len(weight) for weight in weights]
+        packed = pack(self._linears) if packs else None
+        if packed is not None:
+            self._weight, self._bias, self._sizes = packed
             with torch.inference_mode(False), torch.no_grad():
-                self._weight = self._pack_rows(weights)
-                self._bias = self._pack_rows(biases) if given else None
                 rows = self._weight.split(self._sizes)
-                shifts = self._bias.split(self._sizes) if given else [None] * len(rows)
+                shifts = [None] * len(rows) if self._bias is None else self._bias.split(self._sizes)
             self._parts = list(zip(rows, shifts, strict=True))
-            self._known = list(zip(self._linears, weights, biases, strict=True))
+            self._known = [(linear, linear.weight, linear.bias) for linear in self._linears]
             self._remember()
-
-    def _pack_rows(self, tensors):
-        """One tensor of all rows; a missing bias counts as zeros."""
-        like = next(t for t in tensors if t is not None)
-        packed = torch.zeros((sum(self._sizes), *like.shape[1:]), dtype=like.dtype, device=like.device)
-        for part, tensor in zip(packed.split(self._sizes), tensors, strict=True):
-            if tensor is not None:
-                part.copy_(tensor)
-                tensor.data = part
-        return packed
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
@@ -199,24 +184,3 @@ def _is_view(tensor, part):
 
 def _place(tensor):
     return (None, None) if tensor is None else (tensor.data_ptr(), tensor.numel())
-
-
-def _is_plain(linear):
-    """Whether it is a Linear and no more."""
-    return (type(linear) is nn.Linear and "forward" not in linear.__dict__) and not (
-        linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks or linear._backward_pre_hooks
-    )
-
-
-def _packable(tensors):
-    first = tensors[0]
-    return len({id(t) for t in tensors}) == len(tensors) and all(
-        type(t) is nn.Parameter
-        and type(t.data) is torch.Tensor
-        and t.layout == torch.strided
-        and t.dtype == first.dtype
-        and t.device == first.device
-        and t.shape[1:] == first.shape[1:]
-        and not t.is_meta
-        for t in tensors
-    )

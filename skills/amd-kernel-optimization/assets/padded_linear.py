@@ -15,8 +15,8 @@ The layers become ones of a subclass: see plain_linears.py.
 import torch
 from torch import nn
 
-from .eager import work_together
 from .plain_linears import plain_linears
+from .processes import work_together
 
 PERIOD_BYTES = 512
 GAP_BYTES = 256

@@ -17,13 +17,19 @@ import operator
 import torch
 from torch.utils import _pytree
 
+from .computed import Computed
 from .eager import is_capturing, is_exporting, is_plain
-from .kept import PLAIN, Generators, Same, equal, exactly, is_ordinary
+from .generators import Generators
+from .kept import PLAIN, Same, equal, exactly, is_ordinary
 from .per_module import PerModule
-from .recording import current
 from .sampled import Sampled
-from .streams import Computed
 from .watched import Watched
+
+try:
+    from .recording import current
+except ImportError:  # it comes with `graphed`
+    current = type(None)  # which returns None
+
 
 MOST = 4  # results kept of one module, such as those with and without a condition
 MISSES = 16  # in a row, after which a module or its inputs are taken to change always

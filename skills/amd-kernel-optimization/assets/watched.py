@@ -5,8 +5,8 @@
 Each call looks at each of them, so it is for modules that take much longer. What writes to the memory of a weight
 uncounted (`p.data.mul_()`, NumPy) is seen by sampled.py alone; what replaces a weight or its data is seen here. Of
 attributes that are objects of other classes, such as a configuration, only another object is seen; of classes, of dicts
-of weights or parts that are put in the place of others, and of conjugate bits nothing. What was a part or an attribute
-is kept until its user looks again; a weight that was replaced is not.
+of weights or parts that are put in the place of others, and of conjugate bits nothing. What was a part or an attribute,
+or in a list that was one, is kept until its user looks again; a weight that was replaced is not.
 """
 
 import weakref
@@ -24,6 +24,7 @@ MOST_DEEP = 8
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OF_EACH = frozenset((*vars(torch.nn.Module()), NAME))  # what every module has, and what is known of it
 _CONTAINERS = (list, tuple, set, dict)
+_KNOWN = (torch.Tensor, torch.nn.Module)
 
 
 class Watched:
@@ -45,15 +46,15 @@ class Watched:
                 continue
             attributes = vars(part)
             self._children += [(part._modules, name, child) for name, child in part._modules.items()]
+            for held in (part._modules, part._parameters, part._buffers):
+                self._slots.append((held, tuple(held), [name for name in held if held[name] is None]))
             for held in (part._parameters, part._buffers):
                 self._tensors += [(held, name, *_facts(held, name)) for name in held if held[name] is not None]
-            self._slots += map(_names, (part._modules, part._parameters, part._buffers))
             self._parts.append((attributes, _size(attributes), self._look_at(attributes, known), _hooks(attributes)))
             own = any(attributes[name] for name in (*_HOOKS, "forward") if name in attributes)
             quiet = quiet and not part.training and not own
         self.knows_all = self.knows_all and not any(_may_be_swapped(held[name]) for held, name, *_ in self._tensors)
         self.only_computes = self.knows_all and quiet
-        self._layouts = [(held, name, *_layout(held[name])) for held, name, *_ in self._tensors]
         self.is_counted = not any(each.is_inference() or is_shared(each) for each in self.tensors())
 
     def _look_at(self, attributes, known):
@@ -64,9 +65,12 @@ class Watched:
                 self._tensors.append((attributes, name, *_facts(attributes, name)))
             elif name in _OF_EACH and not isinstance(value, PLAIN):
                 continue
-            elif isinstance(value, _CONTAINERS):
-                self._contents.append((attributes, name, _looks(value)))
-                self.knows_all &= _holds_only(value, known)
+            elif isinstance(value, _CONTAINERS) and not _is_plain(value):
+                leaves = []
+                key = _key(value, leaves)
+                self.knows_all &= not any(_is_more(leaf, known) for leaf in leaves)
+                others = [leaf for leaf in leaves if not isinstance(leaf, _KNOWN)]
+                self._contents.append((attributes, name, key, others))
             else:
                 values.append((name, value))
         return values
@@ -83,7 +87,7 @@ class Watched:
         for held, name, child in self._children:
             if held.get(name) is not child:
                 return False
-        for held, name, reference, address, *_ in self._tensors:
+        for held, name, _, reference, address, *_ in self._tensors:
             tensor = held.get(name)
             if tensor is None or tensor is not reference() or tensor.data_ptr() != address:
                 return False
@@ -97,7 +101,7 @@ class Watched:
         """Whether parts and tensors are those that were there, laid out as they were, and none was written to."""
         if not (self.lies_as_before() and self._is_laid_out_as_before()):
             return False
-        for held, name, _, _, before, storage in self._tensors:
+        for held, name, _, _, _, before, storage in self._tensors:
             tensor = held[name]
             # a weak reference keeps the storage's own address from being used again, but not that of its data
             if version(tensor) != before or tensor.untyped_storage()._cdata != storage.cdata:
@@ -111,9 +115,9 @@ class Watched:
             for name in empty:
                 if slot.get(name, slot) is not None:
                     return False
-        for held, name, shape, stride, dtype in self._layouts:
+        for held, name, layout, *_ in self._tensors:
             tensor = held.get(name)
-            if tensor is None or tensor.shape != shape or tensor.stride() != stride or tensor.dtype is not dtype:
+            if tensor is None or (tensor.shape, tensor.stride(), tensor.dtype) != layout:
                 return False
         return True
 
@@ -123,13 +127,13 @@ class Watched:
                 return False
             for name, value in values:
                 now = attributes.get(name, attributes)
-                if now is not value and not _is_equal(now, value):
+                if now is not value and _key(now, []) != _key(value, []):
                     return False
             forward = attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]
             backward = attributes["_backward_hooks"] or attributes["_backward_pre_hooks"]
             if (forward or backward or hooks) and _hooks(attributes) != hooks:
                 return False
-        return not self._contents or all(_looks_like(held.get(name), looks) for held, name, looks in self._contents)
+        return all(_key(held.get(name), []) == key for held, name, key, _ in self._contents)
 
     def tensors(self):
         """Those that are in the places of the known ones."""
@@ -149,60 +153,27 @@ def _hooks(attributes):
     return tuple(map(len, map(attributes.get, _HOOKS))) if any(map(attributes.get, _HOOKS)) else ()
 
 
-def _names(slot):
-    """(it, the names in it, those of them whose place is empty)"""
-    return slot, tuple(slot), [name for name, held in slot.items() if held is None]
+def _is_plain(value):
+    return isinstance(value, tuple) and all(isinstance(each, PLAIN) for each in value)
 
 
-def _is_equal(now, value):
-    return now is value or (isinstance(now, PLAIN) and exactly(now) == exactly(value))
+def _key(value, leaves, depth=0):
+    """Plain values as such, a container by its class and what is in it, anything else by its number. Adds those to the
+    leaves, which must live as long as the key.
+    """
+    if isinstance(value, PLAIN):
+        return exactly(value)
+    if isinstance(value, _CONTAINERS) and len(value) <= MOST_ELEMENTS and depth <= MOST_DEEP:
+        return type(value), [_key(element, leaves, depth + 1) for element in _elements(value)]
+    leaves.append(value)
+    return id(value)
 
 
-def _nothing():
-    """What a reference to None answers: a part or a weight that is not there may come later."""
-
-
-def _reference(value):
-    """What answers with the value, and keeps it alive only where there is no other way."""
-    if value is None:
-        return _nothing
-    try:
-        return weakref.ref(value)
-    except TypeError:
-        return lambda: value
-
-
-def _looks(value, depth=0):
-    """What answers with the value, or of a container (its class, that of each element): it is not kept alive."""
-    if not isinstance(value, _CONTAINERS) or len(value) > MOST_ELEMENTS or depth > MOST_DEEP:
-        return _reference(value)
-    return type(value), [_looks(element, depth + 1) for element in _elements(value)]
-
-
-def _looks_like(now, looks):
-    if isinstance(looks, tuple):
-        kind, elements = looks
-        now_held = _elements(now) if type(now) is kind else ()
-        return type(now) is kind and len(now_held) == len(elements) and all(map(_looks_like, now_held, elements))
-    before = _referred(looks)
-    return now is before or (isinstance(now, PLAIN) and _is_equal(now, before))
-
-
-def _holds_only(value, known, depth=0):
-    """Whether a container, of others perhaps, holds no weights or parts but those that are known."""
-    if isinstance(value, (torch.Tensor, torch.nn.Module)):
-        return id(value) in known
-    if not isinstance(value, _CONTAINERS):
-        return True
-    if len(value) > MOST_ELEMENTS:
-        return not any(isinstance(element, (torch.Tensor, torch.nn.Module)) for element in _elements(value))
-    return depth <= MOST_DEEP and all(_holds_only(element, known, depth + 1) for element in _elements(value))
-
-
-def _referred(reference):
-    """The value; something that is nowhere else when it is gone, because None may be in its place."""
-    value = reference()
-    return reference if value is None and reference is not _nothing else value
+def _is_more(leaf, known):
+    """Whether it is a weight or a part that is not known, or a container that may hold some."""
+    if isinstance(leaf, _CONTAINERS):
+        return len(leaf) <= MOST_ELEMENTS or any(isinstance(each, _KNOWN) for each in _elements(leaf))
+    return isinstance(leaf, _KNOWN) and id(leaf) not in known
 
 
 def _elements(container):
@@ -212,7 +183,8 @@ def _elements(container):
 def _facts(held, name):
     tensor = held[name]
     reference = _by_number(held, name) if _may_be_swapped(tensor) else weakref.ref(tensor)
-    return reference, tensor.data_ptr(), version(tensor), StorageWeakRef(tensor.untyped_storage())
+    layout, storage = (tensor.shape, tensor.stride(), tensor.dtype), StorageWeakRef(tensor.untyped_storage())
+    return layout, reference, tensor.data_ptr(), version(tensor), storage
 
 
 def _may_be_swapped(tensor):
@@ -224,7 +196,3 @@ def _by_number(held, name):
     """What answers with the tensor while it is there, as a reference would, but for one that got its number."""
     number = id(held[name])
     return lambda: now if id(now := held.get(name)) == number else None
-
-
-def _layout(tensor):
-    return tensor.shape, tensor.stride(), tensor.dtype

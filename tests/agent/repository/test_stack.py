@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from agent.repository.objects import list_tree
 from agent.repository.stack import Change, Conflict, Stack, StackError
 from agent.repository.target import tree_hash
 from tests.agent.lab import RULES, TIME, Lab, contents, text_at
@@ -132,6 +133,35 @@ def test_a_change_in_one_of_many_equal_places_stays_where_it_was_made(lab: Lab) 
     assert isinstance(built, str)
     assert text_at(stack, built, "a.py").count("x = 2") == 1
     assert text_at(stack, built, "a.py").count("x = 1") == 5
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_beside_those_of_a_change_that_is_left_out_stay(lab: Lab, end: str) -> None:
+    """An import below an import, and a decorator below a function."""
+    bare = "import a\n\n\ndef h():\n    a()\n\n\nclass M:\n    x = 1\n"
+    first = bare.replace("import a\n", "import a\nimport f\n").replace("class M", "def g():\n    f()\n\n\nclass M")
+    second = first.replace("import f\n", "import f\nimport s\n").replace("class M", "@s.s\nclass M")
+    stack = lab.stack({"m.py": bare.replace("\n", end)})
+    lab.accept(stack, "first", {"m.py": first.replace("\n", end)})
+    built = stack.build([lab.accept(stack, "second", {"m.py": second.replace("\n", end)})])
+    assert isinstance(built, str)
+    wanted = bare.replace("import a\n", "import a\nimport s\n").replace("class M", "@s.s\nclass M")
+    assert text_at(stack, built, "m.py") == wanted.replace("\n", end)
+
+
+def test_a_change_brings_along_the_runtime_files_of_one_that_is_left_out(lab: Lab) -> None:
+    stack = lab.stack({"pkg/a.py": SEVEN})
+    ours = {"__init__": "", "first": "from .kept import x\n", "kept": "from .deep import x\n", "deep": "x = 1\n"}
+    runtime = {f"pkg/ratchet_ops/{name}.py": text for name, text in ours.items()}
+    first = lab.accept(stack, "first", {"pkg/a.py": SEVEN.replace("line 1", "one"), **runtime})
+    new = {"pkg/ratchet_ops/second.py": "from .kept import x\n"}
+    text = SEVEN.replace("line 1", "one").replace("line 7", "from .ratchet_ops.second import x")
+    second = lab.accept(stack, "second", {"pkg/a.py": text, **new})
+    top, built = stack.top, stack.build([second])
+    assert isinstance(built, str)
+    left = {path for path in list_tree(stack.git, built) if "ratchet_ops" in path}
+    assert left == {*runtime, *new} - {"pkg/ratchet_ops/first.py"}
+    assert stack.build([second]) == built and stack.build([first, second]) == top
 
 
 def test_a_change_that_needs_another_is_a_conflict_and_the_stack_stays(lab: Lab) -> None:
