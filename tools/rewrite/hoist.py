@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -22,7 +21,7 @@ from tools.rewrite import CannotRewrite
 from tools.rewrite.memoise import Memoiser
 from tools.rewrite.ops_package import CONSTANT
 from tools.rewrite.reading.analysis import Analysis, Env, Kind
-from tools.rewrite.reading.memory import escaping, touched
+from tools.rewrite.reading.memory import escapes, touched
 from tools.rewrite.reading.source import SourceFile
 from tools.rewrite.reading.syntax import (
     FreshNames,
@@ -36,32 +35,9 @@ from tools.rewrite.reading.syntax import (
     statements,
 )
 from tools.rewrite.sites import at_frame, largest_first
+from tools.rewrite.slices import Group, Slices, is_on
 
 _OPERATIONS = (cst.Call, cst.BinaryOperation, cst.Subscript)
-
-
-@dataclass
-class Group:
-    """Statements (or one expression) that can be built once, and the lines they stand on."""
-
-    statements: Sequence[cst.SimpleStatementLine]
-    names: list[str]
-    lines: tuple[int, int]
-    env: Env
-    expression: cst.BaseExpression | None = None
-    removable: Sequence[cst.SimpleStatementLine] = ()
-    device: cst.Attribute | None = None
-    """Of the tensor that it is an index of, where it goes there from the host."""
-
-    made: Sequence[str] = ()
-    """Names that the statements of an expression give."""
-
-    def is_on(self, lines: Collection[int]) -> bool:
-        return _is_on(self.lines, lines)
-
-    @property
-    def title(self) -> str:
-        return ", ".join(self.names or self.made) or "an expression"
 
 
 def find(observation: Observation) -> list[Site]:
@@ -101,18 +77,15 @@ def sites(tree: Path, observation: Observation, leave: str = "") -> list[Site]:
     """Those of `find` in whose own source something can be hoisted, as far up as it can: what one function builds by
     calling another is built there. The file `leave` stays as it is.
     """
-    found: dict[tuple[str, int], tuple[Site, list[Group]]] = {}
+    found, wanted = dict[tuple[str, int], tuple[Site, list[Group]]](), set[tuple[str, int]]()
     for site in find(observation):
         with contextlib.suppress(CannotRewrite):
-            if site.file != leave and (made := groups(tree, site)):
-                found[site.file, site.line] = site, made
-    wanted = set[tuple[str, int]]()
+            if site.file != leave:
+                found[site.file, site.line] = site, groups(tree, site)
     for row in observation.constants:
-        for frame in reversed(row.frames):
-            place = frame.file, frame.first_line
-            if place in found and any(group.is_on([frame.line]) for group in found[place][1]):
-                wanted.add(place)
-                break
+        places = (((f.file, f.first_line), f.line) for f in reversed(row.frames))
+        builds = (place for place, line in places if any(g.is_on([line]) for g in found.get(place, ((), ()))[1]))
+        wanted.update([*builds][:1])
     return [site for place, (site, _) in found.items() if place in wanted]
 
 
@@ -142,42 +115,6 @@ def _groups(analysis: Analysis, site: Site) -> list[Group]:
 # -- what can be built once
 
 
-@dataclass
-class _Slices:
-    """Of the statements of a block that only build tensors, by index."""
-
-    needs: dict[int, set[int]] = field(default_factory=dict)
-    """The slice that makes it: itself, and all that it is made from."""
-    names: dict[int, list[str]] = field(default_factory=dict)
-    """What it makes."""
-    used_at: dict[int, int] = field(default_factory=dict)
-    """The first statement of another kind that reads it, other than in an expression that is built once itself."""
-    within: list[tuple[Group, set[int]]] = field(default_factory=list)
-    """Such expressions, and what they are made from."""
-
-    def merged(self) -> list[set[int]]:
-        """Statements that share work and are used only after the last of them belong together."""
-        merged: list[set[int]] = []
-        for index in sorted(self.used_at):
-            for other in merged:
-                shared = self.needs[index] & set().union(*(self.needs[o] for o in other))
-                if shared and all(self.used_at[o] > index for o in other):
-                    other.add(index)
-                    break
-            else:
-                merged.append({index})
-        return merged
-
-    def read_within(self) -> set[int]:
-        return set().union(*(needed for _, needed in self.within))
-
-    def left_over(self) -> set[int]:
-        """What only such expressions read."""
-        within, live = self.read_within(), set[int]().union(*(self.needs[index] for index in self.used_at))
-        others = set[int]().union(*(needed for user, needed in self.needs.items() if user not in within))
-        return within - live - others
-
-
 class _Finder:
     """Finds statements and expressions that build tensors from plain values alone, and that no other code changes."""
 
@@ -186,7 +123,7 @@ class _Finder:
         self.analysis, self.source, self._built, self._sent = analysis, analysis.source, built, sent
 
     def groups(self, body: Sequence[cst.BaseStatement]) -> list[Group]:
-        slices, defined = _Slices(), dict[str, int]()
+        slices, defined = Slices(), dict[str, int]()
         found: list[Group] = []
         for index, statement in enumerate(body):
             loaded, stored = self.source.loads(statement), self.source.stores(statement)
@@ -212,32 +149,58 @@ class _Finder:
             found.append(group)
         return sorted(found, key=lambda g: g.lines)
 
-    def _group(self, body: Sequence[cst.BaseStatement], chosen: set[int], slices: _Slices) -> Group | None:
+    def _group(self, body: Sequence[cst.BaseStatement], chosen: set[int], slices: Slices) -> Group | None:
         indices = sorted(set().union(*(slices.needs[i] for i in chosen)))
         names = list(dict.fromkeys(n for i in sorted(chosen) for n in slices.names[i]))
-        inside = [_line(body[i]) for i in indices]
-        if not any(find_all(statement, cst.Call) for statement in inside) or self._escapes(names, inside):
-            return None
-        env = self.analysis.facts[inside[-1]].kinds
-        if self._changes_between(body, indices, indices[-1], env):
+        env = self.analysis.facts[body[indices[-1]]].kinds
+        moved = self._movable(body, indices, indices[-1], names, env)
+        inside = [_line(body[i]) for i in moved]
+        if not any(find_all(statement, cst.Call) for statement in inside):
             return None
         # statements of the slice that something outside of it still reads must stay
         still_read = {i for user, needed in slices.needs.items() if user not in indices for i in needed}
         still_read |= slices.read_within()
         gone = [i for i in indices[:-1] if i in chosen or not (i in slices.used_at or i in still_read)]
+        if len(gone) == len(indices) - 1:
+            gone += [i for i in moved if i not in indices and not self._is_read(body, i, moved)]
         lines = self.source.lines(inside[0])[0], self.source.lines(inside[-1])[1]
-        return Group(
-            inside, names, lines, env, removable=[s for i, s in zip(indices, inside, strict=True) if i in gone]
-        )
+        return Group(inside, names, lines, env, removable=[_line(body[i]) for i in gone])
 
-    def _changes_between(self, body: Sequence[cst.BaseStatement], indices: Sequence[int], end: int, env: Env) -> bool:
-        """Whether other statements up to `end` change what these read."""
-        leaves = {n for i in indices for n in self.source.loads(body[i]) if env.get(n) is not Kind.BUILT}
-        between = [body[i] for i in range(indices[0], end) if i not in indices]
-        return bool(leaves & {n for s in between for n in self.source.stores(s) | touched(s)})
+    def _movable(
+        self, body: Sequence[cst.BaseStatement], indices: Sequence[int], end: int, names: Sequence[str], env: Env
+    ) -> list[int]:
+        """The statements of a function that is called at `end` for these; none where other code changes what they read,
+        or may change the tensors that they give to `names`.
+        """
+        moved = self._with_plain(body, indices)
+        leaves = {n for i in moved for n in self.source.loads(body[i]) if env.get(n) is not Kind.BUILT}
+        between = [body[i] for i in range(moved[0], end) if i not in moved] if moved else []
+        changed = leaves & {n for s in between for n in self.source.stores(s) | touched(s)}
+        return [] if changed or self._escapes(names, [body[i] for i in moved], body[indices[-1] + 1 :]) else moved
+
+    def _is_read(self, body: Sequence[cst.BaseStatement], at: int, moved: Sequence[int]) -> bool:
+        """Whether other statements than these read what one of them gives to a name, before the last gives it more."""
+        others = (body[i] for i in range(at + 1, moved[-1]) if i not in moved)
+        return any(self.source.stores(body[at]) & self.source.loads(statement) for statement in others)
+
+    def _with_plain(self, body: Sequence[cst.BaseStatement], indices: Sequence[int]) -> list[int]:
+        """With the statements that give a plain value to a name which these read before they give it a tensor; none
+        where that is not understood.
+        """
+        stored, made, found = {n for i in indices for n in self.source.stores(body[i])}, set[str](), set(indices)
+        for i in indices:
+            for name in (self.source.loads(body[i]) & stored) - made:
+                at = max((at for at in range(i) if name in self.source.stores(body[at])), default=-1)
+                value = assigned(body[at]) if at >= 0 else None
+                plain = value is not None and self.analysis.kind(value[1], self.analysis.facts[body[at]].kinds)
+                if plain is not Kind.PLAIN or self.source.loads(body[at]) & stored:
+                    return []
+                found.add(at)
+            made |= self.source.stores(body[i])
+        return sorted(found)
 
     def _take_expressions(
-        self, body: Sequence[cst.BaseStatement], at: int, slices: _Slices, defined: Mapping[str, int]
+        self, body: Sequence[cst.BaseStatement], at: int, slices: Slices, defined: Mapping[str, int]
     ) -> set[str]:
         """Put the expressions of a statement that are built once into `slices`. Names that only these read."""
         statement = _line(body[at])
@@ -247,14 +210,14 @@ class _Finder:
         for value in self._expressions(statement, env, devices):
             read = [name for name in self.source.loads(value) if env.get(name) is Kind.BUILT]
             lines = self.source.lines(value)
-            if read and not (_is_on(lines, self._sent) and all(name in defined for name in read)):
+            if read and not (is_on(lines, self._sent) and all(name in defined for name in read)):
                 continue  # the names are built once, as far as this block builds them
-            if not _is_on(lines, {*self._built, *self._sent}):
+            if not is_on(lines, {*self._built, *self._sent}):
                 continue
             needed = set[int]().union(*(slices.needs[defined[name]] for name in read))
-            inside = [_line(body[i]) for i in sorted(needed)]
             made = [name for i in sorted(needed) for name in slices.names[i]]
-            if needed and (self._escapes(made, inside) or self._changes_between(body, sorted(needed), at, env)):
+            inside = [_line(body[i]) for i in self._movable(body, sorted(needed), at, made, env)] if needed else []
+            if needed and not inside:
                 continue
             lines = self.source.lines(inside[0] if inside else value)[0], lines[1]
             group = Group(inside, [], lines, env, value, device=devices.get(id(value)), made=made[-1:])
@@ -271,9 +234,12 @@ class _Finder:
         known = self.analysis.kind(device, env) is Kind.PLAIN and self.analysis.is_leaf(device, env)
         return device if known else None
 
-    def _escapes(self, names: Sequence[str], inside: Sequence[cst.CSTNode]) -> bool:
-        """Whether other code could change the tensor in place: here, or after it was handed out."""
-        return bool(set(names) & escaping(self.analysis.function.body, {*map(id, inside)}))
+    def _escapes(
+        self, names: Iterable[str], inside: Sequence[cst.CSTNode] = (), after: Sequence[cst.CSTNode] = ()
+    ) -> bool:
+        """Whether other code could change the tensors in place: here, or after they were handed out."""
+        body, allowed = self.analysis.function.body, {*map(id, inside)}
+        return any(escapes(name, body, allowed, after) for name in names)
 
     def _expressions(
         self, statement: cst.SimpleStatementLine, env: Env, devices: Collection[int]
@@ -284,7 +250,7 @@ class _Finder:
         leaves = bool(simple_statements(statement, cst.Return)) or any(
             isinstance(t.target, (cst.Attribute, cst.Subscript)) for t in find_all(statement, cst.AssignTarget)
         )
-        keep_bare = leaves or self._escapes(sorted(self.source.stores(statement)), [])
+        keep_bare = leaves or self._escapes(self.source.stores(statement))
         stack: list[tuple[cst.CSTNode, bool]] = [(child, True) for child in statement.children]
         while stack:
             node, bare = stack.pop()
@@ -297,10 +263,6 @@ class _Finder:
                 continue
             bare = bare and not isinstance(node, (*_OPERATIONS, cst.Attribute, cst.UnaryOperation, cst.Comparison))
             stack += [(child, bare) for child in node.children]
-
-
-def _is_on(lines: tuple[int, int], seen: Collection[int]) -> bool:
-    return any(lines[0] <= line <= lines[1] for line in seen)
 
 
 def _line(statement: cst.CSTNode) -> cst.SimpleStatementLine:

@@ -63,6 +63,13 @@ HOISTED = """
   => m = constant(_model_m, n, x.device)
 - x = x * scaled(n, 2.0)[None, :, None]  => constant(_model_constant, n)
 """
+GIVEN_AGAIN = """
+- e = math.log(10.0) / n; e = torch.exp(torch.arange(d) * -e); e = x * e; x = x + e; return x
+  => b, n, d = x.shape; e = constant(_model_e, n, d); e = x * e
+- e = 2.0 * n; f = e + 1; e = torch.arange(d) * e; x = x * f; x = x + e; e = x; return e
+  => e = 2.0 * n; f = e + 1; e = constant(_model_e, n, d); x = x * f; x = x + e; e = x
+- n = torch.arange(n); x = x + n[None, :, None]; n = x * 2; return n  => n = constant(_model_n, x.shape)
+"""
 OF_ARGUMENTS = """
 - x = x + steps(x, d).sum()  => rates = constant(_steps_rates, base, half, x.device)
 - x = x + biased(n, n, self.table)  => between = constant(_biased_between, n, m)
@@ -110,6 +117,12 @@ HANDED_OUT = """
 - torch.relu_(m)
 - for row in m:
       row.zero_()
+- v = m.view(-1); m = x * 2; return x, v
+- m *= x[0]; m = x; return m
+- m = m.view(d, n); m = m.t(); return x, m
+- if n:
+      m = x
+  return m
 """
 COMPUTED = """
 - return x * m
@@ -136,7 +149,9 @@ def hoisted(target: Target) -> Target:
     return target.with_files(hoist.rewrite(target.tree, found[0]))
 
 
-@pytest.mark.parametrize(("body", "wanted"), cases(HOISTED + OF_ARGUMENTS.lstrip("\n")))
+@pytest.mark.parametrize(
+    ("body", "wanted"), cases(HOISTED + (GIVEN_AGAIN + OF_ARGUMENTS).replace("\n\n", "\n").lstrip("\n"))
+)
 def test_what_shapes_decide_is_built_once(tmp_path: Path, body: str, wanted: str) -> None:
     before = model(tmp_path, body)
     after = hoisted(before)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import libcst as cst
 
-from tools.rewrite.reading.syntax import base_name, dotted, find_all, simple_statements, walk, words
+from tools.rewrite.reading.syntax import assigned, base_name, dotted, find_all, simple_statements, walk, words
 
 # methods and functions whose result may lie in the memory of what they are given
 _SHARING = words("""
@@ -63,6 +63,33 @@ def escaping(body: cst.CSTNode, inside: Collection[int] = ()) -> set[str]:
         before = len(names)
         names = names.union(*(effect.shared for effect in effects if effect.bound & names))
     return names
+
+
+def escapes(name: str, body: cst.BaseSuite, inside: Collection[int], after: Sequence[cst.CSTNode]) -> bool:
+    """Whether the tensor that has this name before the statements `after` of a function's body is one of `escaping`.
+
+    Where these, one after the other, give the name to another one, what becomes of that does not count.
+    """
+    renamed, later = _Renamed(name, f"{name}__before"), list[cst.SimpleStatementLine]()
+    for statement in after:
+        if not isinstance(statement, cst.SimpleStatementLine):
+            break
+        value = assigned(statement)
+        if value is not None and name in value[0]:
+            given = statement.body[0].with_changes(value=value[1].visit(renamed))
+            later.append(statement.with_changes(body=[given]))
+            return renamed.new in escaping(cst.IndentedBlock([*body.body, *later]), inside)
+        later.append(cst.ensure_type(statement.visit(renamed), cst.SimpleStatementLine))
+    return name in escaping(body, inside)
+
+
+class _Renamed(cst.CSTTransformer):
+    def __init__(self, old: str, new: str) -> None:
+        super().__init__()
+        self.old, self.new = old, new
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
+        return updated_node.with_changes(value=self.new) if original_node.value == self.old else updated_node
 
 
 @dataclass(frozen=True)
