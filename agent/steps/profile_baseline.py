@@ -63,6 +63,8 @@ def run(state: RunState, ctx: RunContext) -> Update:
         ctx.progress.emit(Note(f"this machine is too noisy to keep anything: {noise.reason}"))
     call_us = sum(known.aa.median_us("incumbent"))
     reason = f"{call_us / 1e3:.3g} ms a call, gains above {noise.delta:.1%} can be shown"
+    if not call_us:
+        reason = "its calls could not be timed"
     if profile.kernels:
         reason += f"; most of it in {profile.primary_bottleneck_component}, {profile.primary_bottleneck_type}"
     update = finish(ctx, ended(STEP, "done", reason))

@@ -179,6 +179,7 @@ def test_a_guard_that_fires_on_the_original_ends_no_run(purpose: str, tmp_path: 
     ]
     assert f"{why}: a guard fired on what is to be improved." in ran.report.notes
     assert bool(ran.report.baselines.eager.failed) is (purpose == "aa")
+    assert ran.report.steps[0].reason.startswith("its calls could not be timed") is (purpose == "aa")
 
 
 # -- and on one that behaves otherwise when it is looked into

@@ -156,7 +156,7 @@ class Referee:
         It stays as it is where that fails. Raises: IncumbentFails.
         """
         assert self.noise is not None, "measure_noise comes first"
-        if self.aa is None or self.aa.unsettled:  # a floor that was set, or none
+        if self.aa is None:  # a floor that was set
             return self.noise
         known, most = len(self.aa.log_ratios), max(accept.AA_LOOKS)
         if known >= most or self.noise.delta <= accept.AA_WIDE:
@@ -178,7 +178,7 @@ class Referee:
 
     def use_noise(self, aa: Comparison) -> NoiseFloor:
         """The noise floor from an A/A comparison of this run; nothing can be kept by one that is unsettled."""
-        noise = accept.noise_floor(aa.log_ratios or [0.0], self.workload.device)
+        noise = accept.noise_floor([0.0] if aa.unsettled else aa.log_ratios, self.workload.device)
         self.aa, self.noise = aa, replace(noise, usable=False, reason=aa.unsettled) if aa.unsettled else noise
         self.clock.know(aa)
         return self.noise
