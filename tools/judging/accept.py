@@ -2,17 +2,19 @@
 
 One number per restart of both workers: log(incumbent's median / candidate's median), above 0 is faster. Each candidate
 gets one sequence of fresh restarts, with looks at 3, 6, 12 and 30 and at no other number. It is kept when the smallest
-of 3 exceeds three times the bar log(1 + delta), or the smallest of 6, the 2nd smallest of 12, the 8th smallest of 30
-exceeds the bar.
+of 3 exceeds three times the bar log(1 + delta), and half of the largest; or when the smallest of 6, the 2nd smallest of
+12, the 8th smallest of 30 exceeds the bar.
 
 Chance to be kept for a change whose true median is at delta; giving up early makes it less:
 - at 6, 12 and 30, whatever the distribution: 1/64 + 13/4096 + P(Binomial(30, 1/2) <= 7) = 2.1 % at most.
 - at 3, if it scatters around its median as the A/A does around 0, or up to twice as much: all of three such values lie
   beyond the 3rd largest and the 3rd smallest of the 12 that delta comes from. Counted by ranks and signs, that is
-  37/5824 = 0.6 %. With an A/A of 30, whose 10th values count, it is 2.1 %. A candidate that scatters more than that has
-  no bound but (1/2)^3.
-Simulated (scatter 1 to 4 %, one restart in ten four times wilder, candidates twice as noisy, A/A of 12): 2.5 % kept at
-delta, 0.3 % with no gain; with an A/A of 30, 3.7 % and 1.1 %. A gain of 15 to 50 % takes 3.0 to 4.6 restarts where the
+  37/5824 = 0.6 % at most. With an A/A of 30, whose 10th values count, it is 2.1 %.
+- at 3, if it scatters more, as when others begin to load the machine: 0.6 ** 2 / 8 = 4.5 % at most where its density is
+  symmetric and has one peak. All must lie above the median, and two not below 1/2.5 of the farthest. With no gain it is
+  0.5 ** 2 / 8 = 3.1 %.
+Simulated (scatter 1 to 4 %, one restart in ten four times wilder, candidates twice as noisy, A/A of 12): 2.3 % kept at
+delta, 0.2 % with no gain; with an A/A of 30, 2.9 % and 0.7 %. A gain of 15 to 50 % takes 3.0 to 5.2 restarts where the
 scatter is at most 2 %.
 """
 
@@ -29,6 +31,7 @@ from pydantic import BaseModel, ConfigDict
 LOOKS = {3: 1, 6: 1, 12: 2, 30: 8}  # restarts -> which smallest decides
 FIRST_LOOK = 3  # so few restarts show a large gain only
 PLAIN = 3.0  # bars that all restarts must exceed to be kept at the first look
+ALIKE = 2.0  # and the largest of them is less than so many times the smallest
 INTERVAL = {3: 1, 6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound the reported interval
 REPORT_LOOKS = (6, 12)  # of a number in the report, which needs no decision but an interval
 FEWEST_FOR_NOISE = 6  # where there is no time: the floor is then wide, and a fifth of the gains of 10 % is lost
@@ -146,7 +149,7 @@ def look(log_ratios: Sequence[float], delta: float) -> Outcome:
         raise ValueError(f"{count} restarts is no look; looks are at {sorted(LOOKS)}")
     ordered, k, bar = sorted(log_ratios), LOOKS[count], math.log1p(delta)
     first = count == FIRST_LOOK
-    if ordered[k - 1] > (PLAIN * bar if first else bar):
+    if ordered[k - 1] > (max(PLAIN * bar, ordered[-1] / ALIKE) if first else bar):
         return "kept"
     if ordered[-k] < -bar:
         return "slower"

@@ -67,14 +67,23 @@ def test_a_change_no_more_than_twice_as_noisy_as_the_aa_is_seldom_kept_at_the_fi
     assert sum(restarts for _, restarts in ends(math.log(1.5))) / sessions < 4, "what is plain is kept at once"
 
 
+def test_scatter_that_has_grown_since_the_aa_shows_no_gain() -> None:
+    rng, sessions = random.Random(13), 20_000
+    for median, bound in ((BAR, 0.6**2 / 8), (0.0, 0.5**2 / 8)):
+        for scatter in (0.1, 0.5):
+            looks = [accept.look([rng.gauss(median, scatter) for _ in range(3)], 0.02) for _ in range(sessions)]
+            assert looks.count("kept") / sessions < bound
+
+
 ONE_BELOW = [0.05, 0.04, 0.05, -0.01, 0.05, 0.05]
 
 
 @pytest.mark.parametrize(
     ("ratios", "outcome"),
     [
-        ([0.10, 0.06, 0.12], "kept"),
-        ([0.10, 0.059, 0.12], "continue"),  # three times the bar is 0.0594
+        ([0.10, 0.06, 0.11], "kept"),
+        ([0.10, 0.059, 0.11], "continue"),  # three times the bar is 0.0594
+        ([0.10, 0.06, 0.13], "continue"),  # too unlike each other
         ([0.011, 0.009, 0.5], "continue"),
         ([0.009, 0.0, 0.5], "neutral"),  # given up: the median is below half the bar
         ([-0.05, -0.06, -0.04], "slower"),
