@@ -15,14 +15,14 @@ from agent.step_names import STEPS
 FIRST = ("compile_model", "capture_graph")  # steps that may come right after the baseline
 
 
-def first(known: SessionStart, delta: float, *, on_gpu: bool) -> str:
+def first(known: SessionStart, delta: float, *, waits: bool) -> str:
     """The step to begin with; empty where it is the one after the baseline.
 
-    A call that torch.compile comes to no end with is recorded as it is, on a GPU.
+    A call that no mode of torch.compile runs, and in which a device `waits` for Python, is recorded as it is.
     """
     if known.compile_pays(delta):
         return "compile_model"
-    return "capture_graph" if on_gpu and known.compile_endless else ""
+    return "capture_graph" if waits and known.compile_failed and not known.compile else ""
 
 
 def following(state: RunState) -> str | None:

@@ -24,6 +24,7 @@ from tools.judging.referee import ITSELF, QUARANTINE, Referee
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
 from tools.plain_text import one_line
+from tools.profiler.causes import launching_decides
 
 STEP = "profile_baseline"
 PUT_AWAY_S = 20.0  # to store the cache of a stopped compilation
@@ -68,7 +69,7 @@ def run(state: RunState, ctx: RunContext) -> Update:
     if profile.kernels:
         reason += f"; most of it in {profile.primary_bottleneck_component}, {profile.primary_bottleneck_type}"
     update = finish(ctx, ended(STEP, "done", reason))
-    first = schedule.first(known, noise.delta, on_gpu=ctx.platform.device == "cuda")
+    first = schedule.first(known, noise.delta, waits=launching_decides(profile))
     return {**update, "goto": first if first in ctx.config.steps else ""}
 
 

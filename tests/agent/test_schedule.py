@@ -12,24 +12,28 @@ from tests.tools.judging.compared import compared
 from tools.judging.own_tests import OwnTests
 
 
-def session(gain: float | None, endless: bool = False) -> SessionStart:
-    timed = {} if gain is None else {"default": compared([gain] * 6)}
-    return SessionStart(aa=compared([]), own_tests=OwnTests(note=""), compile=timed, compile_endless=endless)
+def session(gain: float | None, failed: str = "") -> SessionStart:
+    timed, not_timed = (
+        ({} if gain is None else {"default": compared([gain] * 6)}),
+        {"default": failed} if failed else {},
+    )
+    return SessionStart(aa=compared([]), own_tests=OwnTests(note=""), compile=timed, compile_failed=not_timed)
 
 
 @pytest.mark.parametrize(
-    ("known", "on_gpu", "first"),
+    ("known", "waits", "first"),
     [
         (session(0.4), False, "compile_model"),
         (session(-0.1), True, ""),
-        (session(None, endless=True), True, "capture_graph"),
-        (session(None, endless=True), False, ""),
+        (session(None, "no answer within 72 s"), True, "capture_graph"),
+        (session(None, "no answer within 72 s"), False, ""),
+        (session(None), True, ""),
     ],
 )
 def test_what_pays_goes_first_and_what_cannot_be_compiled_is_recorded(
-    known: SessionStart, on_gpu: bool, first: str
+    known: SessionStart, waits: bool, first: str
 ) -> None:
-    assert schedule.first(known, 0.02, on_gpu=on_gpu) == first
+    assert schedule.first(known, 0.02, waits=waits) == first
 
 
 @pytest.mark.parametrize("first", ["", *schedule.FIRST])
