@@ -19,8 +19,9 @@ from tools.judging.worker import CHECK_TIMEOUT_S
 USED_UP = "the time budget was used up"
 LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one change
 LOOK_S = 300.0  # the most for it however much remains: with compilations of half a minute, a look takes ten minutes
-ATTEMPT_RESTARTS = 12  # cost of a change that is decided at the first look, with its check
-FINAL_RESTARTS = 12  # cost of the final measurement: six restarts of three workers, and what goes before them
+ATTEMPT_RESTARTS = 5  # cost of a change that is decided at the first look, with its check
+FINAL_RESTARTS = 4  # cost of a final measurement in a hurry: three restarts, and what goes with them
+START_SHARE = 0.4  # of the whole budget: after so much, what is measured at the start is not made any better
 WAIT_SHARE = 1 / 5  # of the whole budget: the longest wait for one build that compiles, or for one start
 
 
@@ -42,7 +43,8 @@ class Budget:
     """`deadline` is on time.monotonic(); None means no limit."""
 
     deadline: float | None = None
-    restart_s: float = 0.0  # of one restart of the original against itself
+    total_s: float = 0.0
+    restart_s: float = 0.0  # of one restart of what is judged
     reserved_s: float = 0.0
     kept_back_s: float = 0.0  # for the final measurement
 
@@ -52,11 +54,11 @@ class Budget:
         at `begun`, or now.
         """
         begun = time.monotonic() if begun is None else begun
-        return cls(None if minutes is None else begun + 60 * minutes - spent_s)
+        return cls() if minutes is None else cls(begun + 60 * minutes - spent_s, 60 * minutes)
 
-    def know(self, restart_s: float) -> None:
-        """How long a restart takes here, and so the final measurement."""
-        self.restart_s, self.kept_back_s = restart_s, FINAL_RESTARTS * restart_s
+    def know(self, restart_s: float, final_s: float = 0.0) -> None:
+        """How long a restart takes here, and one of the final measurement."""
+        self.restart_s, self.kept_back_s = restart_s, FINAL_RESTARTS * (final_s or restart_s)
 
     def finish(self) -> None:
         """From now on nothing is kept back."""
@@ -98,7 +100,9 @@ class Budget:
         return not self._less_than(seconds)
 
     def too_dear(self, seconds: float) -> bool:
-        """Whether a look of this length is too long for one change."""
+        """Whether a look of this length is too long for one change; at the start, for the original."""
+        if not self.restart_s and self.deadline is not None:
+            return self._less_than(seconds + (1 - START_SHARE) * self.total_s)
         return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / LOOK_SHARE)
 
     def _less_than(self, seconds: float) -> bool:

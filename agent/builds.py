@@ -86,6 +86,10 @@ class Builds:
             self._of_commits[commit] = self.filled(Build(hash_tree(tree)[:16], tree))
         return self._of_commits[commit]
 
+    def to_read(self, commit: str) -> Build:
+        """The same, where it is not timed: the original as it came, before it is checked."""
+        return self.referee.pristine if commit == self.records.stack.base else self.of(commit)
+
     def top(self) -> Build:
         return self.of(self.records.stack.top)
 

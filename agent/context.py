@@ -43,7 +43,8 @@ class RunContext:
     def use(self, known: SessionStart) -> None:
         """Use what was measured at the start of this run."""
         self.referee.use_noise(known.aa)
-        self.budget.know(known.aa.wall_s / max(1, len(known.aa.log_ratios)))
+        pays = known.compile_pays(self.referee.delta)
+        self.budget.know(known.compiled_restart_s if pays else known.plain_restart_s, known.compiled_restart_s)
         self.referee.own_tests = known.own_tests
 
 

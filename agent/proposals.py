@@ -40,8 +40,7 @@ class Proposals:
         top = self.builds.records.stack.top
         base, known = self.builds.records.base(below), self._observed.get(top)
         if base not in self._observed:
-            self.builds.display.subject = "the top of the stack"
-            self.builds.display.say("observing", 0, 0)
+            self.builds.display.say("observing", subject="the top of the stack")
             found, before = self._seen(base), self._observed
             self._observed = {base: found} if known is None else {top: known, base: found}
             for gone in before.keys() - self._observed.keys():
@@ -53,7 +52,7 @@ class Proposals:
 
     def _seen(self, commit: str) -> View | WorkerFault:
         try:
-            build, entry = self.builds.of(commit), self.builds.config.entry
+            build, entry = self.builds.to_read(commit), self.builds.config.entry
             seen = self.observer.observe(build)
             return overlay.view(build.tree, entry, seen, self.builds.fresh_tree(f"view-{commit[:12]}"))
         except WorkerFault as fault:
@@ -74,7 +73,7 @@ class Proposals:
             }
         return ProposalRequest(
             step=step,
-            base=self.builds.of(base).tree,
+            base=self.builds.to_read(base).tree,
             tree=view.tree,
             entry=config.entry,
             entry_is_protected=self.builds.workload.form != "kernelbench",

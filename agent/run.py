@@ -268,12 +268,10 @@ def _assemble(
         progress.emit(Note(f"{config.entry}: {one_line(note, 300)}"))
     referee.say, referee.hurried = display.say, ctx.budget.too_dear
     records.follow()
-    if builds.compile_baselines:
-        progress.emit(Note("preparing the compiler, once for all that will be compiled"))
-        referee.prepare_compiler()
     known = measurements.session_start(path)
     if known is not None:
         ctx.use(known)
+        referee.prepare_compiler()  # else with what is done at the start
     return ctx
 
 

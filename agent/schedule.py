@@ -46,4 +46,4 @@ def ways(step: str) -> list[str]:
         found.append(name)
         if name not in FIRST:
             break
-    return [*dict.fromkeys(found)]
+    return [*dict.fromkeys([*found, STEPS[-1]])]  # where it was gone back to, the last is next

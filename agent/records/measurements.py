@@ -37,6 +37,20 @@ class SessionStart(BaseModel):
     compile_endless: bool = False  # in each mode: it came to no end, or began again for each input
     compile_breaks: int | None = None  # places where it gave up and went on in Python; None where that is not known
 
+    @property
+    def compiled_restart_s(self) -> float:
+        """Seconds of a restart of the original and its copy with all modes beside them."""
+        return max(_restart_s(each) for each in (self.aa, *self.compile.values()))
+
+    @property
+    def plain_restart_s(self) -> float:
+        """Seconds of a restart of the original and its copy alone, where some were."""
+        longest = max(self.compile.values(), key=lambda each: each.wall_s, default=None)
+        more = 0 if longest is None else len(self.aa.log_ratios) - len(longest.log_ratios)
+        if longest is None or more <= 0:
+            return _restart_s(self.aa)
+        return (self.aa.wall_s - longest.wall_s) / more
+
     def best_compile(self) -> str:
         """The mode with the largest speedup over eager; empty when none was measured."""
         gains = self._gains()
@@ -66,6 +80,10 @@ class SessionStart(BaseModel):
     def _gains(self) -> dict[str, float]:
         """The logarithm of each mode's speedup over eager."""
         return {mode: median(c.log_ratios) for mode, c in {**self.compile_screened, **self.compile}.items()}
+
+
+def _restart_s(found: Comparison) -> float:
+    return found.wall_s / max(1, len(found.log_ratios))
 
 
 class Whole(BaseModel):

@@ -29,7 +29,7 @@ class PlainLines(Progress):
         elapsed = int(self._clock() - self._start)
         stamp = f"{elapsed // 3600}:{elapsed // 60 % 60:02d}:{elapsed % 60:02d}"
         for line in event.lines():
-            print(f"{stamp}  {line}", file=self._stream, flush=True)
+            print(f"{stamp}  {line}\n", end="", file=self._stream, flush=True)  # at once: other threads write, too
 
 
 class JsonLines(PlainLines):

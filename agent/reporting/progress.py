@@ -196,5 +196,5 @@ class Display:
     progress: Progress
     subject: str = ""
 
-    def say(self, phase: str, done: int = 0, of: int = 0) -> None:
-        self.progress.emit(Judging(self.subject, phase, done, of))
+    def say(self, phase: str, done: int = 0, of: int = 0, *, subject: str = "") -> None:
+        self.progress.emit(Judging(subject or self.subject, phase, done, of))

@@ -68,7 +68,7 @@ def _measure_whole(ctx: RunContext) -> None:
         return
     if known is None or known.top != ctx.stack.top:
         known = _compare_whole(ctx)
-    if known is not None:  # last, since the report can do without it
+    if known is not None and not ctx.budget.too_dear(ctx.budget.restart_s):  # last: the report can do without it
         ctx.display.subject = "the whole stack"
         ctx.builds.profile(stack_profile(ctx.stack.top), ctx.builds.top())
 
@@ -96,7 +96,7 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
         return _compare_whole(ctx)  # with the next best
     if best and not measured.comparisons[best].failed:
         found.over_compile = over_eager.over(measured.comparisons[best])
-    if ctx.platform.device == "cpu":
+    if ctx.platform.device == "cpu" and not ctx.budget.too_dear(over_eager.wall_s):
         unset = ctx.referee.report_on("whole stack, default malloc", pristine, {"stack": top}, malloc=False)
         found.default_malloc = None if unset.only.failed else unset.only
     return measurements.keep(found, ctx.run_dir / "whole.json")

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from agent import schedule
+from agent.at_once import at_once
 from agent.context import RunContext
 from agent.proposers import Platform
 from agent.records import measurements
 from agent.records.atomic_file import write_atomically
 from agent.records.attempts import Attempt
 from agent.records.measurements import SessionStart
-from agent.reporting.progress import Judging, Note
+from agent.reporting.progress import Note
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
 from tools.judging import accept
-from tools.judging.check import Checked
+from tools.judging.check import COPIES_IN_A_CHECK, Checked
 from tools.judging.comparison import Comparison
 from tools.judging.measure import ComparisonRequest, Measured
+from tools.judging.own_tests import OwnTests
 from tools.judging.referee import ITSELF, QUARANTINE, Referee
 from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
@@ -27,7 +32,6 @@ from tools.plain_text import one_line
 from tools.profiler.causes import launching_decides
 
 STEP = "profile_baseline"
-PUT_AWAY_S = 20.0  # to store the cache of a stopped compilation
 ENDLESS = ("compiles_again", "hangs")  # faults of what comes to no end, or begins again for each input
 PLAIN = "default"  # the mode of torch.compile that a candidate may be the same as
 PLAIN_STEP, PLAIN_VARIANT = "compile_model", "dynamic"  # of which step, and which of its variants
@@ -75,42 +79,103 @@ def run(state: RunState, ctx: RunContext) -> Update:
 
 def measure(ctx: RunContext) -> SessionStart:
     """The A/A comparison, with the plain modes of torch.compile in the same restarts, and the target's own tests."""
-    ctx.display.subject = "the original"
-    ctx.builds.pristine_checked()  # before anything is timed
-    own_tests = ctx.referee.run_own_tests()
-    ctx.progress.emit(Note(own_tests.note))
-    failed: dict[str, str] = {}
-    plain = _plain_candidate(ctx)
-    checked = None if plain is None else ctx.builds.checked(plain)
-    untuned = [mode for mode in ctx.builds.compile_baselines if mode not in measurements.TUNED_MODES]
-    if checked is not None and checked.finding.verdict is None:
-        ctx.builds.compile_baselines[PLAIN] = checked.build
-    if checked is not None and checked.finding.evidence.get("fault") in ENDLESS:
-        builds, endless = dict[str, Build](), True
-        for mode in untuned:
-            _failed(ctx, failed, mode, checked.finding.reason)
-    else:
-        builds, endless = _fill_all(ctx, untuned, failed)
+    plain, begun = _prepare(ctx)
+    builds = begun.builds
     ctx.display.subject = f"the original against itself{' and torch.compile' if builds else ''}"
     noise, measured = ctx.referee.measure_noise(builds)
     aa = measured.comparisons[ITSELF]
     counted = [build.graph_breaks for build in builds.values() if build.graph_breaks is not None]
     found = SessionStart(
         aa=aa,
-        own_tests=own_tests,
-        compile_failed=failed,
-        compile_endless=endless,
+        own_tests=begun.own_tests,
+        compile_failed=begun.failed,
+        compile_endless=begun.endless,
         compile_breaks=max(counted, default=None),
     )
     for mode in builds:
         _take(ctx, found, mode, measured)
-    if plain and checked and checked.finding.verdict is None and PLAIN in found.compile and noise.usable:
-        _adopt(ctx, plain, checked, found.compile[PLAIN], measured)
-    if not noise.usable:  # once more: another program may have been busy
+    if plain and begun.checked and PLAIN in found.compile and noise.usable:
+        _adopt(ctx, plain, begun.checked, found.compile[PLAIN], measured)
+    if not noise.usable and not ctx.budget.too_dear(aa.wall_s):  # once more: another program may have been busy
         ctx.display.subject = "the original against itself"
         _, again = ctx.referee.measure_noise()
         found.aa = again.only
     return found
+
+
+@dataclass
+class _Begun:
+    """What is known before anything is timed."""
+
+    own_tests: OwnTests
+    builds: dict[str, Build]  # by mode of torch.compile
+    failed: dict[str, str]  # why others do not run
+    endless: bool  # all of them, since compiling comes to no end
+    checked: Checked | None  # the plain candidate, where it is right
+
+
+def _prepare(ctx: RunContext) -> tuple[Attempt | None, _Begun]:
+    """Check and observe the original, run its tests and compile it, side by side: nothing is timed meanwhile."""
+    ctx.display.subject = "the original"
+    modes = [mode for mode in ctx.builds.compile_baselines if mode not in measurements.TUNED_MODES]
+    with at_once(_side_by_side(ctx, len(modes)), ctx.end_running) as threads:
+        original = threads.begin(ctx.builds.pristine_checked)
+        compiler = threads.begin(partial(_prepare_compiler, ctx))
+        seen = threads.begin(partial(_look, ctx))
+        tests = threads.begin(ctx.referee.run_own_tests)
+        seen.result()
+        plain = _plain_candidate(ctx)
+        checking = threads.begin(partial(_checked, ctx, plain, compiler)) if plain else None
+        filling = {
+            mode: threads.begin(partial(_filled, ctx, mode, compiler)) for mode in modes if not plain or mode != PLAIN
+        }
+        original.result()
+        ctx.progress.emit(Note(tests.result().note))
+        checked = checking.result() if checking else None
+        builds, failed, endless = dict[str, Build](), dict[str, str](), 0
+        if checked is not None and checked.finding.verdict is None:
+            builds[PLAIN] = ctx.builds.compile_baselines[PLAIN] = checked.build
+        elif checked is not None and checked.finding.evidence.get("fault") in ENDLESS:
+            _failed(ctx, failed, PLAIN, checked.finding.reason)
+            endless += 1
+        elif checked is not None:
+            filling[PLAIN] = threads.begin(partial(_filled, ctx, PLAIN, compiler))
+        for mode, future in filling.items():
+            if isinstance(found := future.result(), Build):
+                builds[mode] = found
+            else:
+                _failed(ctx, failed, mode, str(found))
+                endless += found.kind in ENDLESS
+    right = checked if checked is not None and checked.finding.verdict is None else None
+    ordered = {mode: builds[mode] for mode in modes if mode in builds}
+    return plain, _Begun(tests.result(), ordered, failed, bool(modes) and endless == len(modes), right)
+
+
+def _look(ctx: RunContext) -> None:
+    with contextlib.suppress(WorkerFault):  # told when it is needed
+        ctx.proposals.view()
+
+
+def _prepare_compiler(ctx: RunContext) -> None:
+    if ctx.builds.compile_baselines:
+        ctx.progress.emit(Note("preparing the compiler, once for all that will be compiled"))
+        ctx.referee.prepare_compiler()
+
+
+def _checked(ctx: RunContext, plain: Attempt, compiler: Future[None]) -> Checked:
+    compiler.result()
+    ctx.display.say("compiling and checking", subject=f"plain torch.compile ({PLAIN})")
+    return ctx.builds.checked(plain)
+
+
+def _filled(ctx: RunContext, mode: str, compiler: Future[None]) -> Build | WorkerFault:
+    """The build compiled in this mode, or why it does not run."""
+    compiler.result()
+    ctx.display.say("compiling", subject=f"plain torch.compile ({mode})")
+    try:
+        return ctx.builds.compile_baseline(mode)
+    except WorkerFault as fault:
+        return fault
 
 
 def _plain_candidate(ctx: RunContext) -> Attempt | None:
@@ -130,7 +195,9 @@ def _plain_candidate(ctx: RunContext) -> Attempt | None:
 
 
 def _adopt(ctx: RunContext, attempt: Attempt, checked: Checked, compared: Comparison, measured: Measured) -> None:
-    """Its verdict from what was measured; one that goes beyond belief is left to be timed once more."""
+    """Its verdict from what was measured; one that this leaves open or that goes beyond belief is timed once more."""
+    if accept.look(compared.log_ratios, ctx.referee.delta) == "continue":
+        return
     verdict = ctx.referee.decide(checked, compared, measured.outputs_of(PLAIN), ctx.builds.pristine_checked().build)
     if verdict.speedup is None or verdict.speedup.median <= QUARANTINE:
         ctx.attempts.save_verdict(attempt.id, verdict)
@@ -147,13 +214,24 @@ def measure_tuned(ctx: RunContext) -> None:
         return
     if not ctx.budget.allows(ctx.referee.setting.check_timeout_s):
         found.compile_failed.update(dict.fromkeys(wanted, "there was no time for tuning"))
-    elif builds := _fill_all(ctx, wanted, found.compile_failed)[0]:
+    elif builds := _tuned(ctx, wanted, found.compile_failed):
         builds = {best: ctx.builds.compile_baseline(best), **builds}
         measured = _compare(ctx, "baselines, tuned", builds, accept.FIRST_LOOK)
         found.compile_screened.update({mode: each for mode, each in measured.comparisons.items() if not each.failed})
         found.compile_screened.pop(best, None)
         found.compile_failed.update({mode: c.failed for mode, c in measured.comparisons.items() if c.failed})
     measurements.keep_session(found, ctx.run_dir)
+
+
+def _tuned(ctx: RunContext, wanted: Sequence[str], failed: dict[str, str]) -> dict[str, Build]:
+    builds: dict[str, Build] = {}
+    for mode in wanted:
+        ctx.display.say("compiling", subject=f"plain torch.compile ({mode})")
+        try:
+            builds[mode] = ctx.builds.compile_baseline(mode)
+        except WorkerFault as fault:
+            _failed(ctx, failed, mode, str(fault))
+    return builds
 
 
 def confirm_best(ctx: RunContext) -> None:
@@ -196,51 +274,12 @@ def _compare(ctx: RunContext, purpose: str, builds: dict[str, Build], restarts: 
     return ctx.referee.clock.compare(request)
 
 
-def _fill_all(ctx: RunContext, wanted: Sequence[str], failed: dict[str, str]) -> tuple[dict[str, Build], bool]:
-    """Builds compiled in these modes, side by side where memory allows, and whether none comes to an end; nothing is
-    timed meanwhile. Tells in `failed` why others were not.
-    """
-    builds: dict[str, Build] = {}
-    if not wanted:
-        return builds, False
-    ctx.display.subject = f"plain torch.compile ({', '.join(wanted)})"
-    ctx.display.say("compiling")
-    pool = ThreadPoolExecutor(_side_by_side(ctx, len(wanted)))
-    try:
-        futures = {mode: pool.submit(ctx.builds.compile_baseline, mode) for mode in wanted}
-        _wait_for(ctx, futures)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-    endless = 0
-    for mode in wanted:
-        try:
-            builds[mode] = futures[mode].result()
-        except WorkerFault as fault:
-            _failed(ctx, failed, mode, str(fault))
-            endless += fault.kind in ENDLESS
-    return builds, endless == len(wanted)
-
-
-def _wait_for(ctx: RunContext, filling: dict[str, Future[Build]]) -> None:
-    """On Ctrl-C do not wait for minutes of tuning, only until finished compilations are stored."""
-    left = {*filling.values()}
-    try:
-        while left:
-            over, left = wait(left, return_when=FIRST_COMPLETED)
-            phase = f"compiling: {', '.join(mode for mode in filling if filling[mode] in over)} done"
-            ctx.progress.emit(Judging(ctx.display.subject, phase, len(filling) - len(left), len(filling), "modes"))
-    except KeyboardInterrupt:
-        for waiting in filling.values():
-            waiting.cancel()
-        ctx.end_running()
-        wait(filling.values(), PUT_AWAY_S)
-        raise
-
-
-def _side_by_side(ctx: RunContext, builds: int) -> int:
-    """How many compile at once: all beside a GPU, where max-autotune takes as long as the others together."""
-    wanted = builds if ctx.platform.device == "cuda" else 2
-    return next((n for n in range(wanted, 1, -1) if ctx.workload.fits(n)), 1)
+def _side_by_side(ctx: RunContext, modes: int) -> int:
+    """How many things are done at once. One where inputs are those of a seed: they are drawn in this order."""
+    copies = COPIES_IN_A_CHECK * 2 + modes
+    if ctx.config.seed is not None or not ctx.workload.fits(copies):
+        return 1
+    return 3 + modes if ctx.platform.device == "cuda" else 2
 
 
 def _failed(ctx: RunContext, failed: dict[str, str], mode: str, why: str) -> None:

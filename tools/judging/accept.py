@@ -35,11 +35,11 @@ ALIKE = 2.0  # and the largest of them is less than so many times the smallest
 INTERVAL = {3: 1, 6: 1, 12: 3, 30: 10}  # restarts -> which smallest and largest bound the reported interval
 REPORT_LOOKS = (6, 12)  # of a number in the report, which needs no decision but an interval
 FEWEST_FOR_NOISE = 6  # where there is no time: the floor is then wide, and a fifth of the gains of 10 % is lost
-AA_LOOKS = (12, 30)  # of the same code beside itself; the second where the first shows nothing, or hides something
+AA_LOOKS = (12, 30)  # of the same code beside itself; the second where the first may hide a gain
 REPORT_WIDE = 0.1  # a reported interval whose ends differ by more is worth the second look
 AA_WIDE = 0.04  # a floor above this may hide a gain worth having, and may be one bad minute of the machine
 FLOOR = {"cuda": 0.01, "cpu": 0.02}  # smallest effect worth claiming: a quiet GPU, a shared CPU
-MAX_HALF_WIDTH = 0.05  # an A/A wider than this says nothing
+MAX_HALF_WIDTH = 0.15  # an A/A wider than this says nothing
 REGRESSION = 0.98  # no workload's upper bound may lie below it
 
 Outcome = Literal["kept", "neutral", "slower", "continue"]
@@ -87,13 +87,6 @@ def speedup_interval(log_ratios: Sequence[float], noise_floor: float = 0.0) -> S
         restarts=len(ordered),
         noise_floor=noise_floor,
     )
-
-
-def enough_for_noise(log_ratios: Sequence[float], device: str) -> bool:
-    """Whether an A/A comparison says how noisy this session is. Its interval narrows with restarts."""
-    if len(log_ratios) not in AA_LOOKS:
-        return len(log_ratios) > max(AA_LOOKS)
-    return len(log_ratios) == max(AA_LOOKS) or noise_floor(log_ratios, device).usable
 
 
 def may_hide(noise: NoiseFloor, gain: SpeedupInterval, device: str) -> bool:

@@ -123,11 +123,12 @@ class Session:
 
     def restart(self) -> Restart:
         """Raises: SideFault."""
-        sides = {name: Side() for name in self.builds}
+        names = list(self._prepared[0].workers if self._prepared and not self.turns else self.builds)
+        sides = {name: Side() for name in names}
         tripped: dict[str, set[str]] = {}
-        together = [list(self.builds)]
+        together = [names]
         if self.turns:
-            together = [[name] for name in self.rng.sample(list(self.builds), len(self.builds))]
+            together = [[name] for name in self.rng.sample(names, len(names))]
         spent = [self._run(names, sides, tripped) for names in together]
         _check_tripped(tripped)
         return Restart(sides, sum(map(sum, spent)), sum(prepared_s for prepared_s, _ in spent))

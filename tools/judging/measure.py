@@ -40,7 +40,7 @@ Hurried = Callable[[float], bool]  # whether there is no time for what takes so 
 class ComparisonRequest:
     """What to compare with the incumbent, all in the same restarts, and when enough has been seen.
 
-    `enough` is asked of every comparison after every restart.
+    `enough` is asked of every comparison after every restart; one that has enough is in no further restart.
     """
 
     purpose: str  # "aa", "whole stack", the id of an attempt, …: part of the name under which it is recorded
@@ -236,13 +236,17 @@ class LiveClock:
                 session.turns, session.keep = not self.workload.fits(len(builds)), keep
                 session.outputs, session.doing = outputs, request.doing
                 with contextlib.closing(replace(session)) as several:
-                    restarts = 0
-                    while not restarts or not all(request.enough(each) for each in found.values()):
-                        several.ahead = self._ahead(len(builds), request, restarts)
+                    restarts, left = 0, dict(found)
+                    while not restarts or left:
+                        several.builds = {
+                            name: build for name, build in builds.items() if name not in {*found} - {*left}
+                        }
+                        several.ahead = self._ahead(len(several.builds), request, restarts)
                         restart, restarts = several.restart(), restarts + 1
-                        for name, each in found.items():
+                        for name, each in left.items():
                             each.add(restart, name)
                         request.progress(restarts)
+                        left = {name: each for name, each in left.items() if not request.enough(each)}
                 beside = replace(session, ahead=self._together(len(builds), range(agreement.TURNS, 0, -1)))
                 for each in [found[name] for name in found if request.may_slow_the_incumbent(name)]:
                     doubt = agreement.check(each, beside, self.known_us, request.claim) or doubt

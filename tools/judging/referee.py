@@ -133,16 +133,17 @@ class Referee:
     # -- timing
 
     def measure_noise(self, beside: Mapping[str, Build] = MappingProxyType({})) -> tuple[NoiseFloor, Measured]:
-        """The A/A comparison of this session: the pristine build against itself, and in the same restarts against the
-        builds `beside` it, by name. Raises: IncumbentFails.
+        """The A/A comparison of this session: the pristine build against itself, and in the first of its restarts, as
+        many as a first look takes, against the builds `beside` it, by name. Raises: IncumbentFails.
         """
-        device = self.workload.device
 
         def enough(found: Comparison) -> bool:
             count, most = len(found.log_ratios), min(accept.AA_LOOKS)
-            if accept.FEWEST_FOR_NOISE <= count < most and self.hurried(found.wall_s / count * (most - count)):
-                return True
-            return accept.enough_for_noise(found.log_ratios, device)
+            if found.candidate != found.incumbent:
+                return count >= accept.FIRST_LOOK
+            if count == accept.FEWEST_FOR_NOISE:
+                return self.hurried(found.wall_s / count * (most - count))
+            return count >= most
 
         found = self._against_itself("aa", enough, beside)
         aa = found.comparisons[ITSELF]
@@ -207,14 +208,18 @@ class Referee:
         self, purpose: str, incumbent: Build, candidates: Mapping[str, Build], *, malloc: bool = True
     ) -> Measured:
         """A fresh comparison for the report: 6 restarts, or 12 where 6 leave it open, or wide and there is time; 6
-        with default malloc.
+        with default malloc; 3 where there is no time.
         """
 
         fewest, most = accept.REPORT_LOOKS
+        known_s = self.aa.wall_s / len(self.aa.log_ratios) if self.aa is not None else 0.0
 
         def enough(found: Comparison) -> bool:
+            count = len(found.log_ratios)
+            if count == accept.FIRST_LOOK and self.hurried(found.wall_s / count * (fewest - count)):
+                return True
             if not malloc:
-                return len(found.log_ratios) >= fewest
+                return count >= fewest
             return accept.enough_for_report(found.log_ratios, self.delta, wide_serves=self.hurried(0.0))
 
         return self._compare(
@@ -225,7 +230,7 @@ class Referee:
             malloc=malloc,
             hurried=self.hurried,
             progress=lambda n: self.say(f"measuring {purpose}", n, fewest if n <= fewest else most),
-            fewest=fewest,
+            fewest=accept.FIRST_LOOK if self.hurried(known_s * fewest) else fewest,
         )
 
     def judge(self, candidate: Build, incumbent: Build, purpose: str = "judge") -> tuple[Verdict, Build]:
