@@ -140,11 +140,15 @@ class Builds:
                 found = Checked(Finding(None, "", evidence), known)
             else:
                 found = self.referee.check(build)
-                if found.finding.verdict is None and self.records.attempts.has(attempt.id):
-                    self._keep_cache(found.build)
-                    self.records.attempts.save_check(attempt.id, found.finding.evidence)
-            self._checked = {attempt.id: found}
+            self.know(attempt, found)
         return self._checked[attempt.id]
+
+    def know(self, attempt: Attempt, found: Checked) -> None:
+        """Use what is known of it, and keep what a resumed run may use."""
+        self._checked[attempt.id] = found
+        if found.finding.verdict is None and self.records.attempts.has(attempt.id):
+            self._keep_cache(found.build)
+            self.records.attempts.save_check(attempt.id, found.finding.evidence)
 
     def looked_at_kernels(self, attempt: Attempt) -> Looked:
         """What a compiler makes of its Triton kernels for the architectures of this run. Raises: SandboxError."""

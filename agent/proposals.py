@@ -88,10 +88,12 @@ class Proposals:
             **compiling,
         )
 
-    def propose(self, step: str, below: Sequence[str] = (), *, looking: bool = False) -> tuple[list[Candidate], str]:
-        """Candidates of a step for the stack with these attempts on it, or the reason why there are none."""
+    def propose(self, step: str, below: Sequence[str] = (), **assumed: Any) -> tuple[list[Candidate], str]:
+        """Candidates of a step for the stack with these attempts on it, or the reason why there are none. What is
+        `assumed` is put into the request.
+        """
         try:
-            return self.proposer.propose(replace(self.request(step, below), looking=looking))
+            return self.proposer.propose(replace(self.request(step, below), **assumed))
         except WorkerFault as fault:
             return [], f"the stack could not be observed: {fault}"
 

@@ -42,7 +42,7 @@ class JsonLines(PlainLines):
             "elapsed_s": round(self._clock() - self._start, 3),
             **asdict(event),
         }
-        print(json.dumps(row, default=SpeedupInterval.model_dump), file=self._stream, flush=True)
+        print(json.dumps(row, default=SpeedupInterval.model_dump) + "\n", end="", file=self._stream, flush=True)
 
 
 def open_progress(*, as_json: bool, stdout: TextIO | None = None, stderr: TextIO | None = None) -> Progress:

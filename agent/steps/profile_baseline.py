@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,9 +20,10 @@ from agent.records.measurements import SessionStart
 from agent.reporting.progress import Note
 from agent.state import RunState, Update, ended
 from agent.steps.summing_up import finish, start
+from tools.candidate import Candidate
 from tools.judging import accept
 from tools.judging.check import COPIES_IN_A_CHECK, Checked
-from tools.judging.comparison import Comparison
+from tools.judging.correctness import Finding
 from tools.judging.measure import ComparisonRequest, Measured
 from tools.judging.own_tests import OwnTests
 from tools.judging.referee import ITSELF, QUARANTINE, Referee
@@ -35,6 +36,8 @@ STEP = "profile_baseline"
 ENDLESS = ("compiles_again", "hangs")  # faults of what comes to no end, or begins again for each input
 PLAIN = "default"  # the mode of torch.compile that a candidate may be the same as
 PLAIN_STEP, PLAIN_VARIANT = "compile_model", "dynamic"  # of which step, and which of its variants
+RECORDER, RECORDED = "compile_and_capture", "default, calls recorded"  # the same with recorded calls: how it is named
+AT_THE_START = "at-the-start"  # attempts that are no attempts of a step yet
 # the plain modes a user would try, by device; on ROCm max-autotune has hung, so it is no plain line there
 MODES: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {"default": {}, "max-autotune": {"mode": "max-autotune"}},
@@ -79,12 +82,12 @@ def run(state: RunState, ctx: RunContext) -> Update:
 
 def measure(ctx: RunContext) -> SessionStart:
     """The A/A comparison, with the plain modes of torch.compile in the same restarts, and the target's own tests."""
-    plain, begun = _prepare(ctx)
-    builds = begun.builds
-    ctx.display.subject = f"the original against itself{' and torch.compile' if builds else ''}"
-    noise, measured = ctx.referee.measure_noise(builds)
+    begun = _prepare(ctx)
+    ctx.display.subject = f"the original against itself{' and torch.compile' if begun.builds else ''}"
+    recorded = {each: built.checked.build for each, built in begun.candidates.items() if each == RECORDED}
+    noise, measured = ctx.referee.measure_noise({**begun.builds, **recorded})
     aa = measured.comparisons[ITSELF]
-    counted = [build.graph_breaks for build in builds.values() if build.graph_breaks is not None]
+    counted = [build.graph_breaks for build in begun.builds.values() if build.graph_breaks is not None]
     found = SessionStart(
         aa=aa,
         own_tests=begun.own_tests,
@@ -92,15 +95,25 @@ def measure(ctx: RunContext) -> SessionStart:
         compile_endless=begun.endless,
         compile_breaks=max(counted, default=None),
     )
-    for mode in builds:
-        _take(ctx, found, mode, measured)
-    if plain and begun.checked and PLAIN in found.compile and noise.usable:
-        _adopt(ctx, plain, begun.checked, found.compile[PLAIN], measured)
-    if not noise.usable and not ctx.budget.too_dear(aa.wall_s):  # once more: another program may have been busy
+    looked = ctx.referee.check_timed(measured.outputs)  # of each by itself only where something is wrong
+    left = measured if looked.verdict else replace(measured, outputs=())
+    for mode in begun.builds:
+        _take(ctx, found, mode, left)
+    if noise.usable:
+        _adopt(ctx, begun.candidates, left, looked)
+    elif not ctx.budget.too_dear(aa.wall_s):  # once more: another program may have been busy
         ctx.display.subject = "the original against itself"
         _, again = ctx.referee.measure_noise()
         found.aa = again.only
     return found
+
+
+@dataclass
+class _Built:
+    """A candidate that is measured beside the original."""
+
+    candidate: Candidate
+    checked: Checked
 
 
 @dataclass
@@ -111,10 +124,10 @@ class _Begun:
     builds: dict[str, Build]  # by mode of torch.compile
     failed: dict[str, str]  # why others do not run
     endless: bool  # all of them, since compiling comes to no end
-    checked: Checked | None  # the plain candidate, where it is right
+    candidates: dict[str, _Built]  # that are right: `PLAIN`, `RECORDED`
 
 
-def _prepare(ctx: RunContext) -> tuple[Attempt | None, _Begun]:
+def _prepare(ctx: RunContext) -> _Begun:
     """Check and observe the original, run its tests and compile it, side by side: nothing is timed meanwhile."""
     ctx.display.subject = "the original"
     modes = [mode for mode in ctx.builds.compile_baselines if mode not in measurements.TUNED_MODES]
@@ -124,31 +137,35 @@ def _prepare(ctx: RunContext) -> tuple[Attempt | None, _Begun]:
         seen = threads.begin(partial(_look, ctx))
         tests = threads.begin(ctx.referee.run_own_tests)
         seen.result()
-        plain = _plain_candidate(ctx)
-        checking = threads.begin(partial(_checked, ctx, plain, compiler)) if plain else None
-        filling = {
-            mode: threads.begin(partial(_filled, ctx, mode, compiler)) for mode in modes if not plain or mode != PLAIN
+        candidates = _candidates(ctx)
+        checking = {
+            name: threads.begin(partial(_checked, ctx, name, each, compiler)) for name, each in candidates.items()
         }
+        rest = [mode for mode in modes if mode not in candidates]
+        filling = {mode: threads.begin(partial(_filled, ctx, mode, compiler)) for mode in rest}
         original.result()
         ctx.progress.emit(Note(tests.result().note))
-        checked = checking.result() if checking else None
-        builds, failed, endless = dict[str, Build](), dict[str, str](), 0
-        if checked is not None and checked.finding.verdict is None:
-            builds[PLAIN] = ctx.builds.compile_baselines[PLAIN] = checked.build
-        elif checked is not None and checked.finding.evidence.get("fault") in ENDLESS:
-            _failed(ctx, failed, PLAIN, checked.finding.reason)
-            endless += 1
-        elif checked is not None:
-            filling[PLAIN] = threads.begin(partial(_filled, ctx, PLAIN, compiler))
-        for mode, future in filling.items():
-            if isinstance(found := future.result(), Build):
+        builds, failed, endless, right = dict[str, Build](), dict[str, str](), 0, dict[str, _Built]()
+        for name, future in checking.items():
+            checked = future.result()
+            if checked.finding.verdict is None:
+                right[name] = _Built(candidates[name], checked)
+            elif name == PLAIN and checked.finding.evidence.get("fault") in ENDLESS:
+                _failed(ctx, failed, PLAIN, checked.finding.reason)
+                endless += 1
+            elif name == PLAIN:
+                _keep(ctx, candidates[name], checked, checked.finding.as_verdict())
+                filling[PLAIN] = threads.begin(partial(_filled, ctx, PLAIN, compiler))
+        if PLAIN in right:
+            builds[PLAIN] = ctx.builds.compile_baselines[PLAIN] = right[PLAIN].checked.build
+        for mode, filled in filling.items():
+            if isinstance(found := filled.result(), Build):
                 builds[mode] = found
             else:
                 _failed(ctx, failed, mode, str(found))
                 endless += found.kind in ENDLESS
-    right = checked if checked is not None and checked.finding.verdict is None else None
     ordered = {mode: builds[mode] for mode in modes if mode in builds}
-    return plain, _Begun(tests.result(), ordered, failed, bool(modes) and endless == len(modes), right)
+    return _Begun(tests.result(), ordered, failed, bool(modes) and endless == len(modes), right)
 
 
 def _look(ctx: RunContext) -> None:
@@ -162,10 +179,14 @@ def _prepare_compiler(ctx: RunContext) -> None:
         ctx.referee.prepare_compiler()
 
 
-def _checked(ctx: RunContext, plain: Attempt, compiler: Future[None]) -> Checked:
+def _checked(ctx: RunContext, name: str, candidate: Candidate, compiler: Future[None]) -> Checked:
     compiler.result()
-    ctx.display.say("compiling and checking", subject=f"plain torch.compile ({PLAIN})")
-    return ctx.builds.checked(plain)
+    ctx.display.say("compiling and checking", subject=f"plain torch.compile ({name})")
+    attempt = Attempt(id=f"{AT_THE_START}-{name}", candidate=candidate, base=ctx.stack.top)
+    build = ctx.builds.candidate(attempt)
+    if isinstance(build, Verdict):
+        return Checked(Finding(build.name, build.reason), ctx.referee.pristine)
+    return ctx.builds.checked(attempt)
 
 
 def _filled(ctx: RunContext, mode: str, compiler: Future[None]) -> Build | WorkerFault:
@@ -178,29 +199,54 @@ def _filled(ctx: RunContext, mode: str, compiler: Future[None]) -> Build | Worke
         return fault
 
 
-def _plain_candidate(ctx: RunContext) -> Attempt | None:
-    """What does to the target's source what one line of plain torch.compile does, where that can be said there.
+def _candidates(ctx: RunContext) -> dict[str, Candidate]:
+    """What does to the target's source what one line of torch.compile does, where that can be said there; on a GPU
+    with calls recorded, too.
 
-    Measured beside the original, it is a baseline and the first candidate of its step at once.
+    Measured beside the original, the plain one is a baseline and a candidate of its step at once.
     """
     if PLAIN not in ctx.builds.compile_baselines or PLAIN_STEP not in ctx.config.steps:
-        return None
-    found = [each for each in ctx.proposals.propose(PLAIN_STEP, looking=True)[0] if each.key.rewriter == PLAIN_STEP]
-    same = [each for each in found if each.key.variant == PLAIN_VARIANT]
-    if len(same) != 1 or any(each.key.place != same[0].key.place for each in found):
-        return None
-    attempt = Attempt(id=f"{PLAIN_STEP}-1", candidate=same[0], base=ctx.stack.top)
+        return {}
+    assumed: dict[str, Any] = {"looking": True}
+    if ctx.platform.device == "cuda":
+        assumed |= {"recording_pays": True, "compile_breaks": 0}
+    found = ctx.proposals.propose(PLAIN_STEP, **assumed)[0]
+    if len({each.key.place for each in found}) != 1:
+        return {}
+    plain = [each for each in found if (each.key.rewriter, each.key.variant) == (PLAIN_STEP, PLAIN_VARIANT)]
+    recorded = [each for each in found if each.key.rewriter == RECORDER]
+    if not plain:
+        return {}
+    return {PLAIN: plain[0], RECORDED: recorded[0]} if recorded else {PLAIN: plain[0]}
+
+
+def _adopt(ctx: RunContext, candidates: dict[str, _Built], measured: Measured, looked: Finding) -> None:
+    """The first attempt of its step with its verdict, by what was measured: the better of those that are kept. What
+    this leaves open, or what goes beyond belief, is timed once more by the step.
+    """
+    decided = dict[str, Verdict]()
+    for name, built in candidates.items():
+        compared = measured.comparisons[name]
+        if not compared.failed and accept.look(compared.log_ratios, ctx.referee.delta) == "continue":
+            continue
+        outputs, pristine = measured.outputs_of(name), ctx.builds.pristine_checked().build
+        decided[name] = ctx.referee.decide(built.checked, compared, outputs, pristine)
+        if looked.verdict is None:
+            decided[name].evidence["timed_outputs"] = looked.evidence
+    kept = {name: each.speedup.median for name, each in decided.items() if each.name == "kept" and each.speedup}
+    best = max(kept, key=lambda name: kept[name], default=PLAIN)
+    if best == RECORDED and PLAIN in kept and kept[best] <= kept[PLAIN] * (1 + ctx.referee.delta):
+        best = PLAIN  # which is less
+    if best in decided and kept.get(best, 0.0) <= QUARANTINE:
+        _keep(ctx, candidates[best].candidate, candidates[best].checked, decided[best])
+
+
+def _keep(ctx: RunContext, candidate: Candidate, checked: Checked, verdict: Verdict) -> None:
+    """As the first attempt of its step, which finds it."""
+    attempt = Attempt(id=f"{PLAIN_STEP}-1", candidate=candidate, base=ctx.stack.top)
     ctx.attempts.save(attempt)
-    return None if isinstance(ctx.builds.candidate(attempt), Verdict) else attempt  # the step says why
-
-
-def _adopt(ctx: RunContext, attempt: Attempt, checked: Checked, compared: Comparison, measured: Measured) -> None:
-    """Its verdict from what was measured; one that this leaves open or that goes beyond belief is timed once more."""
-    if accept.look(compared.log_ratios, ctx.referee.delta) == "continue":
-        return
-    verdict = ctx.referee.decide(checked, compared, measured.outputs_of(PLAIN), ctx.builds.pristine_checked().build)
-    if verdict.speedup is None or verdict.speedup.median <= QUARANTINE:
-        ctx.attempts.save_verdict(attempt.id, verdict)
+    ctx.builds.know(attempt, checked)
+    ctx.attempts.save_verdict(attempt.id, verdict)
 
 
 def measure_tuned(ctx: RunContext) -> None:
@@ -276,10 +322,10 @@ def _compare(ctx: RunContext, purpose: str, builds: dict[str, Build], restarts: 
 
 def _side_by_side(ctx: RunContext, modes: int) -> int:
     """How many things are done at once. One where inputs are those of a seed: they are drawn in this order."""
-    copies = COPIES_IN_A_CHECK * 2 + modes
+    copies = COPIES_IN_A_CHECK * 3 + modes
     if ctx.config.seed is not None or not ctx.workload.fits(copies):
         return 1
-    return 3 + modes if ctx.platform.device == "cuda" else 2
+    return 4 + modes if ctx.platform.device == "cuda" else 2
 
 
 def _failed(ctx: RunContext, failed: dict[str, str], mode: str, why: str) -> None:

@@ -196,7 +196,7 @@ def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
     if first.forms != second.forms:
         raise WorkerFault("not_deterministic", "two calls with the same input return tensors of different shapes")
     for index, (a, b) in enumerate(zip(first.leaves, second.leaves, strict=True)):
-        if accuracy.fails(b, a, a):
+        if not b.same_bytes(a) and accuracy.fails(b, a, a):
             raise WorkerFault("not_deterministic", f"output {index} differs between two calls with the same input")
 
 
@@ -219,7 +219,7 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
     seed = found.possible_seed(case, rng, variant)
     if seed is None or rules.compare:
         return seed is not None
-    (here,), (usual,) = (_answers(found, case, rules, [seed], how) for how in (variant, ""))
+    here, usual = (_answers(found, case, rules, [seed], how)[0].head(imposters.HEAD) for how in (variant, ""))
     pairs = zip(here.leaves, usual.leaves, strict=False)
     return all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs)
 

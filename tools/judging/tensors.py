@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -104,6 +104,18 @@ class Leaf:
         spans = (slice(start, start + _BLOCK_BYTES) for start in range(0, self.nbytes, _BLOCK_BYTES))
         return all(np.array_equal(self.data[span], other.data[span]) for span in spans)
 
+    def head(self, most: int) -> Leaf:
+        """At most about so many of its numbers: of each item of the first dimension the first rows; itself if small."""
+        if self.elements <= most or len(self.shape) < 2:
+            return self
+        rows = max(1, int(np.prod(self.shape[1:-1], dtype=np.int64)))
+        items = max(2, min(self.shape[0], most // max(1, self.row_length)))
+        kept = max(1, min(rows, most // (items * max(1, self.row_length))))
+        width, length = self.nbytes // self.shape[0], self.nbytes // (self.shape[0] * rows) * kept
+        parts = [self.data[at * width : at * width + length] for at in range(min(items, self.shape[0]))]
+        between = [kept] if len(self.shape) > 2 else []
+        return replace(self, shape=(len(parts), *between, self.shape[-1]), data=np.concatenate(parts))
+
     @property
     def is_exact(self) -> bool:
         return self.dtype in _EXACT
@@ -151,6 +163,10 @@ class Saved:
     @property
     def nbytes(self) -> int:
         return sum(leaf.nbytes for leaf in self.leaves)
+
+    def head(self, most: int) -> Saved:
+        """With the head of each tensor."""
+        return replace(self, leaves=tuple(leaf.head(most) for leaf in self.leaves))
 
     @property
     def forms(self) -> list[tuple[str, tuple[int, ...]]]:

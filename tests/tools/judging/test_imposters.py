@@ -77,3 +77,16 @@ def test_what_would_pass_for_the_right_answer_is_named(saved: Any, tmp_path: Pat
 def test_each_imposter_is_named(name: str, answers: list[torch.Tensor], saved: Any) -> None:
     rights = [saved(each) for each in answers]
     assert imposters.passing(rights, rights[0], Rules()) == name
+
+
+@pytest.mark.parametrize("shape", [(4, 512, 64), (3, 2, 5000), (900, 64), (1, 40, 40), (5000,)])
+def test_of_a_large_answer_a_part_tells(shape: tuple[int, ...], saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rights = [saved(torch.randn(shape, dtype=torch.bfloat16)) for _ in range(3)]
+    head = rights[0].leaves[0].head(1000)
+    whole = rights[0].leaves[0].as_float(0, rights[0].leaves[0].elements).reshape(shape)
+    part = whole if len(shape) == 1 else whole[tuple(slice(n) for n in head.shape)]
+    assert np.array_equal(head.as_float(0, head.elements), part.ravel()) and head.shape[-1] == shape[-1]
+    monkeypatch.setattr(imposters, "HEAD", 1000)
+    assert imposters.passing(rights, rights[0], Rules()) == ""
+    same = [rights[0], rights[0], rights[0]]
+    assert imposters.passing(same, rights[0], Rules()) == "the output for another seed"

@@ -20,6 +20,8 @@ def causal_mask(n, device):
 """
 INIT = """
 self.heads, self.head_dim, self.scale = 4, 4, 0.5
+self.attend = nn.Softmax(dim = -1)
+self.across = nn.Softmax(dim=2)
 self.qkv, self.out, self.drop = nn.Linear(16, 48), nn.Linear(16, 16), nn.Dropout(0.1)
 self.register_buffer("bias", torch.tril(torch.ones(32, 32)).view(1, 1, 32, 32))
 """
@@ -65,6 +67,10 @@ SPELLINGS = """
   att = att.masked_fill(seen == 0, -1e9)
   y = F.softmax(att, dim=-1) @ v
   => is_causal=t > 1
+- # by a module
+  att = self.attend(torch.matmul(q, k.transpose(-1, -2)) * self.scale)
+  y = torch.matmul(self.drop(att), v)
+  => scaled_dot_product_attention(q, k, v, dropout_p=self.drop.p if self.drop.training else 0.0, scale=self.scale)
 - # a mask kept in a buffer
   att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
   att = att.masked_fill(self.bias[:, :, :t, :t] == 0, float("-inf"))
@@ -95,6 +101,7 @@ LEFT_ALONE = {
     "the mask is scaled too": ("k.transpose(-2, -1)", "k.transpose(-2, -1) + torch.zeros(t, t)"),
     "the probabilities are used again": ("att @ v", "att @ v + att.sum() * 0"),
     "softmax over the queries": ("dim=-1", "dim=2"),
+    "softmax over the queries by a module": ("F.softmax(att, dim=-1)", "self.across(att)"),
     "the scale is learned": ("self.scale", "self.out.bias.mean()"),
     "the queries change in between": ("y =", "q = q + 1\ny ="),
     "masked twice": ("att = F", f"{MASKED_TWICE}att = F"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import libcst as cst
 
 from tools.rewrite.reading.source import SourceFile
-from tools.rewrite.reading.syntax import dotted
+from tools.rewrite.reading.syntax import dotted, find_all
 
 _CASTS = frozenset(["to", "float", "half", "bfloat16", "type", "type_as", "contiguous"])
 
@@ -82,12 +82,25 @@ def transposed(source: SourceFile, node: cst.CSTNode) -> cst.BaseExpression | No
 
 
 def softmax(source: SourceFile, node: cst.CSTNode) -> cst.BaseExpression | None:
-    """x of a softmax over the last dimension."""
+    """x of a softmax over the last dimension, by a function or by a module that the file makes as one."""
+    if isinstance(node, cst.Call) and dotted(node.func).startswith("self.") and len(node.args) == 1:
+        made = [each.value for each in find_all(source.module, cst.Assign) if _assigns(each, dotted(node.func))]
+        return node.args[0].value if made and all(_is_last_softmax(source, each) for each in made) else None
     found = method(source, node, "softmax")
     if found is None:
         return None
     tensor, call, rest = found
     return tensor if integer(argument(call, rest, "dim")) in (-1, 3) else None
+
+
+def _assigns(node: cst.Assign, name: str) -> bool:
+    return any(dotted(target.target) == name for target in node.targets)
+
+
+def _is_last_softmax(source: SourceFile, node: cst.BaseExpression) -> bool:
+    if not isinstance(node, cst.Call) or source.qualified(node.func) != "torch.nn.Softmax":
+        return False
+    return integer(argument(node, 0, "dim")) in (-1, 3)
 
 
 def cast(source: SourceFile, node: cst.CSTNode) -> cst.BaseExpression | None:
