@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from agent.budget import FINAL_RESTARTS, LOOK_S, LOOK_SHARE, Budget, TimeIsUp, longest_wait_s
+from agent.budget import (
+    ATTEMPT_RESTARTS,
+    FINAL_RESTARTS,
+    LOOK_S,
+    LOOK_SHARE,
+    START_SHARE,
+    Budget,
+    TimeIsUp,
+    longest_wait_s,
+)
 from tests.agent.synthetic_clock import IS_UP
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES, Ran, agent
 from tests.files import write_files
@@ -55,11 +64,19 @@ def test_it_is_used_up_when_all_of_it_is_earlier_commands_included() -> None:
 
 
 def test_what_is_reserved_for_later_steps_is_not_spent_on_more_attempts_or_looks() -> None:
-    budget = Budget(time.monotonic() + 1000.0, restart_s=10.0)
-    budget.reserve(7)
-    assert not budget.hurried() and not budget.too_dear(150.0) and budget.too_dear(170.0)
+    budget = Budget(time.monotonic() + 1000.0, restart_s=100.0 / ATTEMPT_RESTARTS)
     budget.reserve(8)
+    assert not budget.hurried() and not budget.too_dear(180.0) and budget.too_dear(220.0)
+    budget.reserve(9)
     assert budget.hurried()
+
+
+def test_what_is_measured_at_the_start_gets_no_better_after_a_share_of_the_whole_budget() -> None:
+    budget = Budget.left(10.0, spent_s=0.0)
+    assert not budget.too_dear(START_SHARE * 600.0 - 10.0) and budget.too_dear(START_SHARE * 600.0 + 10.0)
+    assert Budget.left(10.0, spent_s=START_SHARE * 600.0).too_dear(0.0), "earlier commands included"
+    budget.know(restart_s=1.0)
+    assert budget.too_dear(START_SHARE * 600.0 - 10.0), "one change gets less"
 
 
 def test_one_more_look_at_one_change_may_not_take_much_of_what_is_left() -> None:
@@ -73,6 +90,8 @@ def test_time_is_kept_back_for_the_final_measurement_until_that_begins() -> None
     assert not budget.used_up()
     budget.know(restart_s=101.0 / FINAL_RESTARTS)
     assert budget.used_up() and budget.too_dear(1.0)
+    budget.know(restart_s=1.0, final_s=101.0 / FINAL_RESTARTS)
+    assert budget.used_up(), "what it is compared with takes longer"
     budget.finish()
     assert not budget.used_up() and not budget.too_dear(1.0)
 

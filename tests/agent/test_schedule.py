@@ -50,3 +50,9 @@ def test_each_step_comes_once_and_only_where_the_graph_has_a_way(first: str) -> 
         assert after in schedule.ways(step)
         step = after
     assert sorted(walked) == sorted(STEPS) and walked[1] == (first or STEPS[1])
+
+
+@pytest.mark.parametrize("step", STEPS[:-1])
+def test_after_a_step_that_was_gone_back_to_comes_the_last(step: str) -> None:
+    state: RunState = {"results": {name: {} for name in STEPS[:-1]}}  # type: ignore[misc]
+    assert schedule.following(state) == STEPS[-1] and STEPS[-1] in schedule.ways(step)

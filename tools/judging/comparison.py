@@ -131,21 +131,22 @@ class Comparison(BaseModel):
         return medians(getattr(self, f"{side}_{of}us"))
 
     def over(self, other: Comparison) -> Comparison:
-        """This candidate over another that was timed in the same restarts, beside the same incumbent."""
+        """This candidate over another timed beside the same incumbent, from the first restarts, which both were in."""
+        both = min(len(self.case_log_ratios), len(other.case_log_ratios))
         return Comparison(
             purpose=f"{self.purpose}, over {other.purpose}",
             incumbent=other.candidate,
             candidate=self.candidate,
-            incumbent_us=other.candidate_us,
-            candidate_us=self.candidate_us,
+            incumbent_us=other.candidate_us[:both],
+            candidate_us=self.candidate_us[:both],
             case_log_ratios=_over(self.case_log_ratios, other.case_log_ratios),
-            incumbent_stage_us=other.candidate_stage_us,
-            candidate_stage_us=self.candidate_stage_us,
-            incumbent_load_us=other.candidate_load_us,
-            candidate_load_us=self.candidate_load_us,
+            incumbent_stage_us=other.candidate_stage_us[:both],
+            candidate_stage_us=self.candidate_stage_us[:both],
+            incumbent_load_us=other.candidate_load_us[:both],
+            candidate_load_us=self.candidate_load_us[:both],
             case_total_log_ratios=_over(self.case_total_log_ratios, other.case_total_log_ratios),
-            wall_s=self.wall_s,
-            prepared_s=self.prepared_s,
+            wall_s=min(self.wall_s, other.wall_s),
+            prepared_s=min(self.prepared_s, other.prepared_s),
         )
 
     def summary(self, delta: float) -> dict[str, Any]:
@@ -213,4 +214,4 @@ def _staged(incumbent_us: float, candidate_us: float, incumbent_stage_us: float,
 
 
 def _over(mine: list[list[float]], theirs: list[list[float]]) -> list[list[float]]:
-    return [[m - t for m, t in zip(*rows, strict=True)] for rows in zip(mine, theirs, strict=True)]
+    return [[m - t for m, t in zip(*rows, strict=True)] for rows in zip(mine, theirs, strict=False)]

@@ -174,8 +174,8 @@ class Referee:
             look = next(count for count in accept.AA_LOOKS if known + restarts <= count)
             self.say("measuring the noise floor (A/A)", known + restarts, look)
 
-        sides = {ITSELF: self.pristine, **beside}
-        return self._compare(purpose, self.pristine, sides, enough, progress=progress, fewest=min(accept.AA_LOOKS))
+        sides, fewest = {ITSELF: self.pristine, **beside}, accept.FIRST_LOOK if beside else min(accept.AA_LOOKS)
+        return self._compare(purpose, self.pristine, sides, enough, progress=progress, fewest=fewest)
 
     def use_noise(self, aa: Comparison) -> NoiseFloor:
         """The noise floor from an A/A comparison of this run; nothing can be kept by one that is unsettled."""

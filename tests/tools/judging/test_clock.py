@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -13,12 +14,12 @@ import pytest
 
 from tools.judging import clock
 from tools.judging.clock import SAMPLES, Group, Plan, Session, SideFault, Tripwire
-from tools.judging.comparison import Side
+from tools.judging.comparison import Restart, Side
 from tools.judging.cores import Cores
 from tools.judging.inputs import Input
 from tools.judging.measure import ComparisonRequest, LiveClock
 from tools.judging.script import Case
-from tools.judging.worker import WorkerFault
+from tools.judging.worker import Build, WorkerFault
 
 UNUSED: Any = None
 
@@ -128,6 +129,35 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Session:
 def timed(monkeypatch: pytest.MonkeyPatch, look: Callable[[Session, list[Any]], object]) -> None:
     """In the place of timing, a look at the workers whose turn it is."""
     monkeypatch.setattr(Session, "_time_case", lambda self, case, group, sides: look(self, [*group.workers.values()]))
+
+
+def test_a_side_that_has_enough_is_in_no_restart_that_is_prepared_from_then_on(prepared: Session) -> None:
+    for sides in (["incumbent", "candidate"], ["incumbent", "candidate"], ["incumbent"]):
+        assert [*prepared.restart().sides] == sides, "what stands ready is timed"
+        prepared.builds = {"incumbent": prepared.builds["incumbent"]}
+    prepared.close()
+
+
+def test_others_go_on_without_a_side_that_has_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    timed = list[list[str]]()
+
+    def restart(self: Session) -> Restart:
+        timed.append([*self.builds])
+        return Restart({name: Side({0: [1000]}, {0: [0]}) for name in self.builds}, 2.0)
+
+    monkeypatch.setattr(Session, "restart", restart)
+    workload: Any = SimpleNamespace(device="cpu", fits=lambda sides: True)
+    supply: Any = SimpleNamespace(opened=contextlib.nullcontext)
+    live = LiveClock(UNUSED, workload, Cores.of(os.sched_getaffinity(0), 1), tmp_path, supply, lambda: None)
+    builds = {name: Build(name, tmp_path, compile_options={}) for name in ("incumbent", "first", "second")}
+    enough = {"first": 1, "second": 3}
+    found = live.compare(
+        ComparisonRequest(
+            "", builds.pop("incumbent"), builds, lambda seen: len(seen.log_ratios) >= enough[seen.candidate]
+        )
+    )
+    assert timed == [["incumbent", "first", "second"], ["incumbent", "second"], ["incumbent", "second"]]
+    assert [(len(each.log_ratios), each.wall_s) for each in found.comparisons.values()] == [(1, 2.0), (3, 6.0)]
 
 
 def fails(*_: object) -> None:

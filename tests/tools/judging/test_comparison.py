@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.tools.judging.compared import compared
 from tools.judging.comparison import Comparison, Restart, Side
 from tools.judging.referee import Referee
 from tools.judging.script import Case
@@ -62,3 +63,12 @@ def test_work_that_is_hidden_in_the_slack_of_staging_gains_nothing_and_chance_ta
     for chance in ([10_000] * 6, [50_000, -50_000] * 3, [-50_000] * 6):
         assert judged(*chance).name == "inconclusive"
     assert Comparison(purpose="", incumbent="", candidate="", case_log_ratios=[[0.1]]).staged_log_ratios == []
+
+
+def test_one_change_over_another_counts_the_restarts_that_both_were_in() -> None:
+    """One that has enough is in no further restart."""
+    few, many = (compared([gain] * n, wall_s=10.0 * n, candidate_us=[[1.0]] * n) for gain, n in ((0.5, 6), (0.2, 12)))
+    for one, other, gain in ((few, many, 0.3), (many, few, -0.3)):
+        found = one.over(other)
+        assert found.log_ratios == found.total_log_ratios == pytest.approx([gain] * 6)
+        assert (len(found.incumbent_us), len(found.candidate_us), found.wall_s) == (6, 6, 60.0)

@@ -41,17 +41,19 @@ class Clock:
         self.ratios, self.asked = ratios, list[tuple[str, int]]()
 
     def compare(self, request: ComparisonRequest) -> Measured:
-        (name,) = request.candidates
+        return Measured({name: self._comparison(request, name) for name in request.candidates})
+
+    def _comparison(self, request: ComparisonRequest, name: str) -> Comparison:
         found, ratios = request.blank(name), iter(self.ratios[request.purpose])
         while not found.log_ratios or not request.enough(found):
             found.case_log_ratios.append([next(ratios)])
             found.case_total_log_ratios.append(found.case_log_ratios[-1])
             found.incumbent_us.append([100.0])
             found.candidate_us.append([100.0])
+            found.wall_s += 10.0
         found.broken = "it ended" if request.purpose == self.broken else ""
-        found.wall_s = 10.0 * len(found.log_ratios)
-        self.asked.append((request.purpose, len(found.log_ratios)))
-        return Measured({name: found})
+        self.asked.append((found.purpose, len(found.log_ratios)))
+        return found
 
     def know(self, found: Comparison) -> None: ...
 
@@ -66,6 +68,27 @@ def referee(tmp_path: Path, aa: Sequence[float] = TWELVE, **ratios: Sequence[flo
     made.grounds = SimpleNamespace(changes=lambda *builds: [])
     made.measure_noise()
     return made, clock
+
+
+@pytest.mark.parametrize(("hurried", "restarts"), [(False, 12), (True, 6)])
+def test_others_are_beside_the_original_in_its_first_restarts_only(
+    hurried: bool, restarts: int, tmp_path: Path
+) -> None:
+    judge, clock = referee(tmp_path)
+    clock.asked.clear()
+    judge.hurried = lambda seconds: hurried and seconds == 60.0
+    judge.measure_noise({"default": CHANGED.build})
+    assert clock.asked == [("aa: itself", restarts), ("aa: default", accept.FIRST_LOOK)]
+
+
+@pytest.mark.parametrize(("malloc", "hurried", "restarts"), [(True, True, 3), (False, True, 3), (False, False, 6)])
+def test_a_number_for_the_report_is_taken_at_the_first_look_where_there_is_no_time(
+    malloc: bool, hurried: bool, restarts: int, tmp_path: Path
+) -> None:
+    judge, clock = referee(tmp_path, whole=[0.5, 0.7] * 6)
+    judge.hurried = lambda seconds: hurried
+    judge.report_on("whole", ORIGINAL, {"stack": CHANGED.build}, malloc=malloc)
+    assert clock.asked[-1] == ("whole", restarts)
 
 
 def test_a_gain_that_a_wide_floor_hides_is_timed_again_above_a_narrower_one(tmp_path: Path) -> None:
