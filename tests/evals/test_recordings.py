@@ -15,7 +15,6 @@ from tests.agent.random_titles import random_titles
 from tests.agent.whole_runs import ROOT, called, run_options
 
 EVALS = ROOT / "evals"
-LONG = ("decoder",)  # it compiles for minutes
 RECORDINGS = sorted(path.parent for path in (EVALS / "recordings").glob("*/exchanges.jsonl"))
 
 
@@ -29,10 +28,7 @@ def attempts(report: Path, steps: Collection[str]) -> list[Any]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "recording",
-    [pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in LONG else []) for path in RECORDINGS],
-)
+@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: path.name)
 def test_a_recorded_run_comes_out_the_same(recording: Path, tmp_path: Path) -> None:
     options = json.loads((recording / "options.json").read_text())
     steps = options[options.index("--steps") + 1].split(",") if "--steps" in options else STEPS
@@ -48,4 +44,4 @@ def test_a_recorded_run_comes_out_the_same(recording: Path, tmp_path: Path) -> N
 
 
 def test_there_are_recordings() -> None:
-    assert {path.name for path in RECORDINGS} >= {"decoder", "segment_pool"}
+    assert {path.name for path in RECORDINGS} >= {"segment_pool"}
