@@ -31,6 +31,8 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     tried = [row for row in ctx.ledger.rows if row.step == step and row.role != "leave_one_out"]
     if len(tried) >= ctx.config.attempts:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
+    if tried and schedule.is_early(state, step):
+        return {"attempt": "", "no_more": "the rest comes in its turn"}
     name = f"{step}-{len(tried) + 1}"
     ctx.budget.reserve(ctx.proposals.expecting(schedule.to_come(state, step, ctx.config.steps)))
     if left_over := _left_over(ctx, name):

@@ -25,6 +25,11 @@ def first(known: SessionStart, delta: float, *, waits: bool) -> str:
     return "capture_graph" if waits and known.compile_failed and not known.compile else ""
 
 
+def is_early(state: RunState, step: str) -> bool:
+    """Whether a step has been put first: its likeliest change is tried, and what else it has in its turn."""
+    return step in FIRST and set(state.get("results", {})) == {STEPS[0]}
+
+
 def following(state: RunState) -> str | None:
     """The first step that has not ended; None after the last."""
     return next((step for step in STEPS if step not in state.get("results", {})), None)

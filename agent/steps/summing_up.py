@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent import schedule
 from agent.budget import USED_UP
 from agent.context import RunContext
 from agent.reporting.progress import StepEnded, StepStarted
@@ -13,6 +14,8 @@ from tools.profiler.ceilings import BOUNDED
 def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: str = "") -> Update:
     """Ask for the climb, or sum it up when it is over. `nothing_because`: why there is nothing to climb, if so."""
     if state.get("step") == step and state.get("no_more"):
+        if schedule.is_early(state, step):
+            return {"step": "", "climbing": False, "goto": "", "no_more": ""}
         return finish(ctx, summary(state, ctx, step))
     if not start(ctx, step):
         return finish(ctx, ended(step, "skipped", "left out by --steps"))

@@ -52,6 +52,13 @@ def test_each_step_comes_once_and_only_where_the_graph_has_a_way(first: str) -> 
     assert sorted(walked) == sorted(STEPS) and walked[1] == (first or STEPS[1])
 
 
+def test_only_the_likeliest_change_of_a_step_is_put_first() -> None:
+    first: RunState = {"results": ended(STEPS[0], "done")["results"]}
+    assert [step for step in STEPS if schedule.is_early(first, step)] == [*schedule.FIRST]
+    after: RunState = {"results": {**first["results"], **ended(STEPS[1], "done")["results"]}}
+    assert not any(schedule.is_early(after, step) for step in STEPS)
+
+
 @pytest.mark.parametrize("step", STEPS[:-1])
 def test_after_a_step_that_was_gone_back_to_comes_the_last(step: str) -> None:
     state: RunState = {"results": {name: {} for name in STEPS[:-1]}}  # type: ignore[misc]
