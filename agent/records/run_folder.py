@@ -28,7 +28,7 @@ from sandbox.errors import means_disk_full
 Status = Literal["finished", "running", "interrupted", "damaged"]
 _ELSEWHERE = "Name a folder of yours on a local disk with --runs-dir."
 # Raised whenever nodes or state of the graph, ledger rows or attempts change: a run is only continued in its own format
-FORMAT = 2
+FORMAT = 3
 _PATIENCE_S = 0.5  # who only lists runs holds each of them for a moment
 _Form = TypeVar("_Form", bound=BaseModel)
 
