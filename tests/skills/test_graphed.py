@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -43,6 +46,21 @@ def test_on_a_cpu_the_plain_call_runs() -> None:
             assert torch.equal(net(x)["y"], expected(net, x))
     assert recordings(net) == 0
     assert list(net.state_dict()) == ["seen", "layer.weight", "layer.bias"]
+
+
+@contextlib.contextmanager
+def empty_capture() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        warnings.warn("The CUDA Graph is empty. This usually means ...", stacklevel=1)
+
+
+def test_a_recording_of_nothing_is_an_error_and_tells_what_failed_before_it() -> None:
+    with pytest.raises(UserWarning, match="empty"), graphed._nothing_fails(), empty_capture():
+        pass
+    with pytest.raises(KeyError, match="read a value"), graphed._nothing_fails(), empty_capture():
+        raise KeyError("read a value")
 
 
 CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [

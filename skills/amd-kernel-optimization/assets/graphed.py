@@ -228,10 +228,8 @@ class _Graph:
         self.graph = torch.cuda.CUDAGraph()
         # other threads may do what a recording forbids
         graph = torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local")
-        with self.recording.being_made(), _mended(stream), warnings.catch_warnings():
-            warnings.filterwarnings("error", "The CUDA Graph is empty", UserWarning)
-            with graph:
-                out = plain(*args, **kwargs)
+        with self.recording.being_made(), _mended(stream), _nothing_fails(), graph:
+            out = plain(*args, **kwargs)
         plain_tuple = type(out) is tuple and all(type(each) is torch.Tensor for each in out)
         self.outputs, self.structure = (out, None) if plain_tuple else pytree.tree_flatten(out)
         self.wrote = versions != list(map(version, self.inputs)) or not _hold(args, kwargs, self.inputs, structure)
@@ -290,6 +288,17 @@ def _waiting_fails():
         yield
     finally:
         torch.cuda.set_sync_debug_mode(before)
+
+
+@contextlib.contextmanager
+def _nothing_fails():
+    """A recording of nothing is an error; where the call failed before it launched anything, that is the error."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "The CUDA Graph is empty", UserWarning)
+        try:
+            yield
+        except UserWarning as nothing:
+            raise nothing.__context__ or nothing from None
 
 
 @contextlib.contextmanager

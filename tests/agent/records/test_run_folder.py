@@ -73,7 +73,7 @@ def test_who_only_looks_for_a_moment_keeps_nobody_from_a_run(
         ("", "Invalid JSON"),
         ("not JSON", "Invalid JSON"),
         ("{}", "format: Field required"),
-        ('{"format": 2, "version": "0.2.0", "config": {"target": "t", "entry": "e"}}', "command: Field required"),
+        ('{"format": 3, "version": "0.2.0", "config": {"target": "t", "entry": "e"}}', "command: Field required"),
     ],
 )
 def test_a_file_that_is_not_ours_is_damaged_and_says_in_what(text: str, wrong: str, config: RunConfig) -> None:
