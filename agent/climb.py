@@ -26,7 +26,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     """The next candidate that has not been tried on this top of the stack, or why there is none."""
     step = state["step"]
     ctx.ended_steps = {name: result["reason"] for name, result in state.get("results", {}).items()}
-    if ctx.budget.used_up():
+    if ctx.budget.used_up() and not is_decided(ctx, step):
         return {"attempt": "", "no_more": USED_UP}
     tried = [row for row in ctx.ledger.rows if row.step == step and row.role != "leave_one_out"]
     if len(tried) >= ctx.config.attempts:
@@ -50,6 +50,12 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     if not new:
         return {"attempt": "", "no_more": reason or "nothing is left to try"}
     return {"attempt": _begin(ctx, Attempt(id=name, candidate=new[0], base=base, below=below))}
+
+
+def is_decided(ctx: RunContext, step: str) -> bool:
+    """Whether the first attempt of a step got its verdict with the baseline: what is left of it takes no time."""
+    name = f"{step}-1"
+    return ctx.attempts.verdict(name) is not None and not any(row.attempt_id == name for row in ctx.ledger.rows)
 
 
 def _left_over(ctx: RunContext, name: str) -> Attempt | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent import schedule
 from agent.budget import USED_UP
+from agent.climb import is_decided
 from agent.context import RunContext
 from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
@@ -19,7 +20,7 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
         return finish(ctx, summary(state, ctx, step))
     if not start(ctx, step):
         return finish(ctx, ended(step, "skipped", "left out by --steps"))
-    late = USED_UP if ctx.budget.used_up() else ""
+    late = USED_UP if ctx.budget.used_up() and not is_decided(ctx, step) else ""
     why = nothing_because or late or _too_little(ctx, step)
     if not why:
         return climb(step)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent import climb
+from agent.budget import USED_UP
 from agent.builds import HANDED_ON_BYTES, Builds
 from agent.records.attempts import Attempt, Attempts
 from agent.step_names import STEPS
@@ -192,6 +193,16 @@ def test_an_attempt_that_was_saved_and_not_judged_is_the_next_commands_first(tmp
     other = proposing(tmp_path)
     other.base = lambda below=(): "another top"
     assert climb.propose({"step": "write_kernels"}, other)["no_more"] == "nothing was found"
+
+
+def test_what_was_decided_with_the_baseline_is_taken_when_the_time_is_up(tmp_path: Path) -> None:
+    ctx, first = proposing(tmp_path), MINE.model_copy(update={"step": "compile_model"})
+    ctx.budget.used_up = lambda: True
+    ctx.attempts.save(Attempt(id="compile_model-1", candidate=first, base="top"))
+    assert climb.propose({"step": "compile_model"}, ctx)["no_more"] == USED_UP
+    ctx.attempts.save_verdict("compile_model-1", Verdict(name="kept", reason=""))
+    assert climb.is_decided(ctx, "compile_model") and not climb.is_decided(ctx, "write_kernels")
+    assert climb.propose({"step": "compile_model"}, ctx)["attempt"] == "compile_model-1"
 
 
 def test_what_was_found_of_another_attempt_of_that_name_is_forgotten(tmp_path: Path) -> None:
