@@ -20,6 +20,7 @@ MOST_CASES = 6
 MOST_STEPS = 24  # of a sequence: a prompt and 23 tokens after it
 MOST_INSTANCES = 8  # of a case, among which inputs are drawn
 LEAST_SHARE = 0.02  # of the time that all take
+UNUSUAL = 3.0  # times what calls of a method take in the middle
 MOST_OF_IT, ENOUGH = 0.9, 0.5  # of it: what is looked for, and what will do
 MOST_ROOTS = MOST_CASES
 MOST_SHOWN = 4
@@ -163,12 +164,13 @@ def _roots(calls):
     """
     called = {id(call.module): call.module for call in calls}
     inside = {id(m) for module in called.values() for m in module.modules() if m is not module}
-    seconds = {key: sum(c.seconds for c in calls if id(c.module) in _ids(m)) for key, m in called.items()}
+    took = _usual_seconds(calls)
+    seconds = {key: sum(took[id(call)] for call in calls if id(call.module) in _ids(m)) for key, m in called.items()}
     outermost = sorted((m for key, m in called.items() if key not in inside), key=lambda m: -seconds[id(m)])
     of_class = defaultdict(list)
     for module in outermost:
         of_class[type(module)].append(module)
-    total, found, share = sum(call.seconds for call in calls) or 1.0, {}, 0.0
+    total, found, share = sum(took.values()) or 1.0, {}, 0.0
     shares = {cls: sum(seconds[id(m)] for m in modules) / total for cls, modules in of_class.items()}
     for cls in sorted(shares, key=lambda cls: -shares[cls])[:MOST_ROOTS]:
         if share < MOST_OF_IT:
@@ -183,6 +185,15 @@ def _roots(calls):
     names = sorted({_shown(found, call) for call in calls} - {""})
     shown = ", ".join(names[:MOST_SHOWN]) + (f" and {len(names) - MOST_SHOWN} more" * (len(names) > MOST_SHOWN))
     return found, f"judged is {shown}: {share:.0%} of the script's time in modules"
+
+
+def _usual_seconds(calls):
+    """Of each call, but for what only one of them takes: what a library does first, what another process takes away."""
+    by_method = defaultdict(list)
+    for call in calls:
+        by_method[id(call.module), call.method].append(call.seconds)
+    usual = {key: median(seconds) for key, seconds in by_method.items()}
+    return {id(call): min(call.seconds, UNUSUAL * usual[id(call.module), call.method]) for call in calls}
 
 
 def _ids(module):

@@ -38,7 +38,7 @@ def _home(kind: str, controller: str, pid: int | None = None) -> Path | None:
 def _path(controller: str, pid: int | None) -> str | None:
     try:
         lines = Path(f"/proc/{pid or 'self'}/cgroup").read_text().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return None  # it has ended
     for line in lines:
         _, controllers, path = line.split(":", 2)

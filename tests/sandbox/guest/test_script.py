@@ -65,7 +65,7 @@ class First(nn.Module):
 class Second(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(*[nn.Linear(256, 256) for _ in range(8)])
+        self.layers = nn.Sequential(*[nn.Linear(256, 256) for _ in range(40)])
 
     def forward(self, x, state=None):
         return self.layers(x) + (0 if state is None else state.value)
