@@ -27,7 +27,7 @@ class AtOnce:
     def give_up(self, end_running: Callable[[], None]) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)
         end_running()
-        wait(self._begun, PUT_AWAY_S)
+        wait([each for each in self._begun if not each.cancelled()], PUT_AWAY_S)
 
 
 @contextmanager

@@ -279,7 +279,8 @@ class Cut(_Watcher):
             raise Stop
         for number, path in self._wanted:
             if number == self._number:
-                self.objects[(str(number), *path)] = Handed(at(_named(args, kwargs), path))
+                place = (str(number), *path)
+                self.objects[place] = Handed(at(_named(args, kwargs), path))
         for name, number in self._roots.items():
             if number == self._number:
                 self._found[name] = module

@@ -264,7 +264,11 @@ def test_what_compiles_itself_without_an_end_is_not_timed(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("takes", "verdict", "purpose"),
-    [("0.4", "kept", "aa: default"), ("1.6", "slower", "aa: default"), ("0.96", "kept", "compile_model-1")],
+    [
+        ("0.4", "kept", "aa: default"),
+        pytest.param("1.6", "slower", "aa: default", marks=pytest.mark.slow),
+        pytest.param("0.96", "kept", "compile_model-1", marks=pytest.mark.slow),
+    ],
 )
 def test_one_line_of_torch_compile_is_a_candidate_that_is_timed_with_the_baseline(
     takes: str, verdict: str, purpose: str, tmp_path: Path

@@ -27,6 +27,7 @@ def attempts(report: Path, steps: Collection[str]) -> list[Any]:
     return [(each["id"], each["verdict"]) for each in told if each["step"] in steps]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: path.name)
 def test_a_recorded_run_comes_out_the_same(recording: Path, tmp_path: Path) -> None:
