@@ -33,7 +33,7 @@ def weigh(ctx: RunContext) -> None:
     for commit in sorted(commits, key=lambda commit: _gain(_row(ctx, commit))):
         if len(ctx.stack.commits()) < 2:
             return
-        if ctx.budget.used_up():
+        if ctx.budget.hurried():
             return
         attempt_id = leave_out_id(commit.attempt_id)
         if ctx.ledger.find(attempt_id) is None:

@@ -30,7 +30,7 @@ def weighed(
     ctx = one_context(
         stack=SimpleNamespace(commits=lambda: list(commits)),
         ledger=ledger_of(folder, *known),
-        budget=SimpleNamespace(used_up=lambda: late),
+        budget=SimpleNamespace(hurried=lambda: late),
     )
     leave_one_out.weigh(ctx)
     return asked
