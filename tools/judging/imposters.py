@@ -26,7 +26,7 @@ def passing(rights: Sequence[Saved], truth: Saved, rules: Rules) -> str:
     """
     heads = [right.head(HEAD) for right in rights]
     if heads[0].nbytes < rights[0].nbytes and not _passing(heads, truth.head(HEAD), rules):
-        return ""  # what fails in a part fails on the whole
+        return ""  # that a part tells them all from the right answer is enough
     return _passing(rights, truth, rules)
 
 

@@ -238,9 +238,7 @@ class LiveClock:
                 with contextlib.closing(replace(session)) as several:
                     restarts, left = 0, dict(found)
                     while not restarts or left:
-                        several.builds = {
-                            name: build for name, build in builds.items() if name not in {*found} - {*left}
-                        }
+                        several.builds = {name: builds[name] for name in (INCUMBENT, *left)}
                         several.ahead = self._ahead(len(several.builds), request, restarts)
                         restart, restarts = several.restart(), restarts + 1
                         for name, each in left.items():
