@@ -158,23 +158,28 @@ class Reference(Worker):
         return {"passed": bool(passed), "message": str(message)[:2000]}
 
 
-def _constant(tensor):
-    """All alike, floating-point numbers but for 1/64: normalised, what is all the same is nothing but rounding, about
-    which no two right programs agree.
-    """
+def _alike(tensor, apart):
+    """All the same, floating-point numbers but for this share of themselves."""
     if not tensor.numel():
         return tensor
-    alike = tensor.flatten()[:1].expand(tensor.numel()).reshape(tensor.shape).clone()
-    if not tensor.is_floating_point():
-        return alike
-    return (alike.float() * (1 + torch.randn(tensor.shape, device=tensor.device) / 64)).to(tensor.dtype)
+    same = tensor.flatten()[:1].expand(tensor.numel()).reshape(tensor.shape).clone()
+    if not apart or not tensor.is_floating_point():
+        return same
+    return (same.double() * (1 + apart * torch.randn(tensor.shape, device=tensor.device))).to(tensor.dtype)
+
+
+def _rounding(tensor):
+    """The share of themselves by which numbers of this dtype come out otherwise in another order of summation."""
+    return torch.finfo(tensor.dtype).eps * (4 if tensor.element_size() > 2 else 0.5) if tensor.is_floating_point() else 0
 
 
 # other value patterns of the same shapes: what holds only for the usual distribution fails on these
 VARIANTS = {
     "negated": lambda t: -t if t.is_floating_point() else t.flatten().flip(0).reshape(t.shape),
     "scaled": lambda t: t * 4 if t.is_floating_point() else t,
-    "constant": lambda t: _constant(t),
+    "constant": lambda t: _alike(t, 0),
+    "constant but for rounding": lambda t: _alike(t, _rounding(t)),
+    "nearly constant": lambda t: _alike(t, 1 / 64),
 }
 
 

@@ -25,7 +25,9 @@ from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import INPUTS, Workload
 from tools.plain_text import plain
 
-VARIANTS = ("negated", "scaled", "constant")
+# other values, by kind: of each kind the first that tells right from wrong
+VARIANTS = (("negated",), ("scaled",), ("constant", "nearly constant"))
+SHAKEN = {"constant": "constant but for rounding"}
 TRANSFORMS = ("scale", "scale_buffers", "move", "deepcopy")
 UNSEEN = 3
 TRIES = 8  # of seeds, until the original answers: values may hang together, as lengths that add up do
@@ -146,9 +148,7 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
             raise WorkerFault("degenerate", f"{name} would pass for the right answer")
     unseen = _unseen_shapes(found, cases, rng)
     leading = {case.phase: case for case in reversed(cases)}  # the cheapest of each phase
-    variants = {
-        phase: tuple(v for v in VARIANTS if _tells(found, case, rules, rng, v)) for phase, case in leading.items()
-    }
+    variants = {phase: _variants(found, case, rules, rng) for phase, case in leading.items()}
     transforms = _transforms(found, cheap, rng) if is_module else ()
     peak_bytes = worker.ask_for(Memory, "memory").peak_bytes
     precision = _precision(found, cases, states, rules, known, rng) if is_module else ""
@@ -212,16 +212,24 @@ def _selected(found: Inspection, saved: Saved, phase: str) -> Saved:
     return tensors.read(into)
 
 
+def _variants(found: Inspection, case: Case, rules: Rules, rng: random.Random) -> tuple[str, ...]:
+    first = (next((each for each in kind if _tells(found, case, rules, rng, each)), "") for kind in VARIANTS)
+    return tuple(filter(None, first))
+
+
 def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, variant: str) -> bool:
-    """Whether the original answers such values, and not with next to nothing: what a norm makes of values that are all
-    the same is what is left of rounding, and no two orders of summation leave the same.
+    """Whether the original answers such values, and neither with next to nothing nor with what is left of rounding, as
+    a norm does of values that are all the same: there no two orders of summation agree.
     """
     seed = found.possible_seed(case, rng, variant)
     if seed is None or rules.compare:
         return seed is not None
-    here, usual = (_answers(found, case, rules, [seed], how)[0].head(imposters.HEAD) for how in (variant, ""))
+    asked = (variant, "", *([SHAKEN[variant]] if variant in SHAKEN else ()))
+    here, usual, *shaken = (_answers(found, case, rules, [seed], how)[0].head(imposters.HEAD) for how in asked)
     pairs = zip(here.leaves, usual.leaves, strict=False)
-    return all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs)
+    if not all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs):
+        return False
+    return all(s.forms == here.forms and not any(map(accuracy.fails, s.leaves, here.leaves, here.leaves)) for s in shaken)
 
 
 def _unseen_shapes(found: Inspection, cases: list[Case], rng: random.Random) -> tuple[Case, ...]:

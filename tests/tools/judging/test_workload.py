@@ -9,9 +9,10 @@ import pytest
 
 from tests.files import write_files
 from tests.tools.judging.opened import linear, opened
-from tools.judging.inspection import TRANSFORMS, VARIANTS
+from tools.judging.inspection import TRANSFORMS
 from tools.judging.worker import Build
 
+VARIANTS = ("negated", "scaled", "constant")
 SHAPES = "\ndef shapes():\n    return [{'rows': 64}, {'rows': 4}, {'rows': 16}]\n"
 
 
@@ -112,6 +113,28 @@ def test_values_to_which_the_original_answers_next_to_nothing_are_not_asked(tmp_
     differences = linear("(x - x.mean(-1, keepdim=True)) ** 4")
     with opened(tmp_path, {"bench.py": differences}) as referee:
         assert referee.workload.variants == {"": ("negated", "scaled")}
+
+
+NORM = "torch.nn.functional.layer_norm"
+BY_HAND = "(lambda a: a * torch.rsqrt(a.square().mean(-1, keepdim=True) + 1e-5))(x - x.cumsum(-1)[:, -1:] / x.shape[-1])"
+
+
+def test_where_constant_values_leave_only_rounding_nearly_constant_ones_are_asked(tmp_path: Path) -> None:
+    """Another order of the sum is right, though two norms make it plain that it is another."""
+    twice, otherwise = (
+        linear(f"{NORM}(super().forward(x), (8,))", first=f"x = {norm}") for norm in (f"{NORM}(x, (8,))", BY_HAND)
+    )
+    with opened(tmp_path, {"bench.py": twice}) as referee:
+        assert referee.workload.variants == {"": ("negated", "scaled", "nearly constant")}
+        right = Build("otherwise", write_files(tmp_path / "otherwise", {"bench.py": otherwise}))
+        assert referee.check(right).finding.verdict is None
+
+
+def test_what_is_wrong_where_all_values_are_the_same_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path, {"bench.py": linear()}) as referee:
+        undefined = linear("super().forward(x) * (x.std() / x.std())")
+        found = referee.check(Build("undefined", write_files(tmp_path / "undefined", {"bench.py": undefined}))).finding
+        assert found.verdict == "wrong" and "constant values" in found.reason
 
 
 PHASES = """
