@@ -73,17 +73,31 @@ def call(handler: Handler, arguments: Namespace, program: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as stop:
-        number = stop.signal_number if isinstance(stop, Stopped) else signal.SIGINT
-        resume = f"; `agent resume {doing.reference}` goes on from there" if doing.folder() else ""
-        _say(f"{program}: interrupted{resume}")
-        return 128 + number
+        return _interrupted(program, stop, doing)
     except Exception as error:
+        if stop := _stopped_in(error):
+            return _interrupted(program, stop, doing)
         if _disk_full(error):
             name = getattr(error, "filename", None)
             where = f" while writing {name}" if name else ""
             hint = "Free some space; what was proven is kept and the run can be resumed."
             return _told(program, DiskFull(f"The disk is full{where}.", hint=hint), doing)
         return _our_fault(program, error, doing)
+
+
+def _interrupted(program: str, stop: KeyboardInterrupt, doing: Doing) -> int:
+    number = stop.signal_number if isinstance(stop, Stopped) else signal.SIGINT
+    resume = f"; `agent resume {doing.reference}` goes on from there" if doing.folder() else ""
+    _say(f"{program}: interrupted{resume}")
+    return 128 + number
+
+
+def _stopped_in(error: BaseException) -> KeyboardInterrupt | None:
+    """The stop during which it was raised: what is cut short may leave something that cannot be cleared away."""
+    context = error.__context__
+    while context is not None and not isinstance(context, KeyboardInterrupt):
+        context = context.__context__
+    return context
 
 
 def _disk_full(error: Exception) -> bool:

@@ -38,6 +38,7 @@ core.protectNTFS=false core.protectHFS=false core.commitGraph=false core.multiPa
 core.fsync=loose-object,reference core.fsyncObjectFiles=true core.logAllRefUpdates=false
 core.pager=cat core.sshCommand=false core.askPass=false credential.helper= protocol.allow=never
 commit.gpgSign=false gc.auto=0 maintenance.auto=false diff.external= diff.algorithm=histogram submodule.recurse=false
+fastimport.unpackLimit=1
 """
 # Attributes that lie in the tree are data of the user's; these win over them, so that git never changes a byte.
 _ATTRIBUTES = "* -text -eol -crlf -ident -filter -working-tree-encoding -export-subst -export-ignore !diff !merge\n"

@@ -29,6 +29,13 @@ def ends_with(error: BaseException, run_dir: Path | None = None, *, debug: bool 
         return guard.call(handler, Namespace(debug=debug), "agent")
 
 
+def stopped_and(error: Exception) -> Exception:
+    """This error as it is when it was raised while a stop was being handled."""
+    error.__context__ = ValueError("in between")
+    error.__context__.__context__ = guard.Stopped(signal.SIGTERM)
+    return error
+
+
 FREE_SOME = "Free some space; what was proven is kept and the run can be resumed."
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device", "/data/ledger.jsonl")
 
@@ -39,6 +46,7 @@ NO_SPACE = OSError(errno.ENOSPC, "No space left on device", "/data/ledger.jsonl"
         (RunInUse("It is in use.", hint="Wait for it."), "gone", RunInUse.exit_status, "It is in use.\n  Wait for it."),
         (KeyboardInterrupt(), "", 130, "interrupted; `agent resume my-run` goes on from there"),
         (KeyboardInterrupt(), "not-made-yet", 130, "interrupted"),
+        (stopped_and(OSError(errno.ENOTEMPTY, "Directory not empty")), "not-made-yet", 143, "interrupted"),
         (
             NO_SPACE,
             "gone",
