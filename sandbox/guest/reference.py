@@ -170,7 +170,9 @@ def _alike(tensor, apart):
 
 def _rounding(tensor):
     """The share of themselves by which numbers of this dtype come out otherwise in another order of summation."""
-    return torch.finfo(tensor.dtype).eps * (4 if tensor.element_size() > 2 else 0.5) if tensor.is_floating_point() else 0
+    if not tensor.is_floating_point():
+        return 0
+    return torch.finfo(tensor.dtype).eps * (4 if tensor.element_size() > 2 else 0.5)
 
 
 # other value patterns of the same shapes: what holds only for the usual distribution fails on these

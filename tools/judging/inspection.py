@@ -229,7 +229,9 @@ def _tells(found: Inspection, case: Case, rules: Rules, rng: random.Random, vari
     pairs = zip(here.leaves, usual.leaves, strict=False)
     if not all(h.is_exact or u.is_exact or largest(h) >= MUCH_SMALLER * largest(u) for h, u in pairs):
         return False
-    return all(s.forms == here.forms and not any(map(accuracy.fails, s.leaves, here.leaves, here.leaves)) for s in shaken)
+    return all(s.forms == here.forms for s in shaken) and not any(
+        any(map(accuracy.fails, s.leaves, here.leaves, here.leaves)) for s in shaken
+    )
 
 
 def _unseen_shapes(found: Inspection, cases: list[Case], rng: random.Random) -> tuple[Case, ...]:
