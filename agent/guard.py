@@ -75,8 +75,8 @@ def call(handler: Handler, arguments: Namespace, program: str) -> int:
     except KeyboardInterrupt as stop:
         return _interrupted(program, stop, doing)
     except Exception as error:
-        if stop := _stopped_in(error):
-            return _interrupted(program, stop, doing)
+        if stopped := _stopped_in(error):
+            return _interrupted(program, stopped, doing)
         if _disk_full(error):
             name = getattr(error, "filename", None)
             where = f" while writing {name}" if name else ""

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from agent import environment, past_run
+from agent.baselines import compile_builds
 from agent.budget import Budget, TimeIsUp, longest_wait_s
 from agent.builds import Builds
 from agent.config import RunConfig
@@ -40,7 +41,6 @@ from agent.repository.target import check_size, find_entry, find_target, import_
 from agent.running import Stoppable
 from agent.step_names import STEPS
 from agent.steps import summing_up
-from agent.steps.profile_baseline import compile_builds
 from sandbox import choose
 from sandbox.choose import Agree, Wanted
 from sandbox.contract import Sandbox

@@ -7,6 +7,7 @@ unsteady to measure it, the changes that were proven one by one are handed over,
 
 from __future__ import annotations
 
+from agent.baselines import confirm_best, measure_tuned, take_beside
 from agent.context import RunContext, stack_profile
 from agent.leave_one_out import weigh
 from agent.records import measurements
@@ -14,7 +15,6 @@ from agent.records.attempts import Attempt
 from agent.records.measurements import Whole
 from agent.reporting.progress import Note, StackShrank, VerdictReached
 from agent.state import RunState, Update, climb, ended
-from agent.steps.profile_baseline import confirm_best, measure_tuned, take_beside
 from agent.steps.summing_up import finish, start, summary
 from tools.candidate import Candidate, Key
 from tools.judging.verdict import Verdict

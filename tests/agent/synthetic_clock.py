@@ -16,9 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
-from agent import cli, run
+from agent import baselines, cli, run
 from agent.playbook import drafts
-from agent.steps import profile_baseline
 from tests import forking
 from tests.agent.random_titles import random_titles
 from tools.judging.comparison import Comparison
@@ -85,9 +84,7 @@ def synthetic(*, forks: bool = True) -> Iterator[None]:
     compiled = COMPILED in os.environ
     with contextlib.ExitStack() as patched:
         patched.enter_context(mock.patch.object(run, "_clock", lambda config, live: SyntheticClock()))
-        patched.enter_context(
-            mock.patch.object(profile_baseline, "MODES", {"cpu": {"default": {}} if compiled else {}})
-        )
+        patched.enter_context(mock.patch.object(baselines, "MODES", {"cpu": {"default": {}} if compiled else {}}))
         patched.enter_context(mock.patch.object(drafts, "WORTH_TIMING", 0.0))  # profiles are real, and scatter
         if RANDOM_TITLES in os.environ:
             patched.enter_context(random_titles())

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from agent import baselines, prepare
+from agent.baselines import confirm_best, measure_tuned
 from agent.budget import Budget
 from agent.guard import Stopped
 from agent.records import measurements
 from agent.records.measurements import SessionStart
 from agent.steps import profile_baseline
-from agent.steps.profile_baseline import confirm_best, measure_tuned
 from tests.agent.one_context import one_context
 from tests.agent.synthetic_clock import COMPILED
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES, agent
@@ -164,7 +165,7 @@ def test_it_is_taken_from_beside_the_whole_stack(fails: bool, tmp_path: Path) ->
         beside = Measured({"stack": request.blank("stack"), "max-autotune": mode})
         session = measurements.session_start(ctx.run_dir)
         assert session is not None
-        assert profile_baseline.take_beside(ctx, session, "max-autotune", beside) is not fails
+        assert baselines.take_beside(ctx, session, "max-autotune", beside) is not fails
 
     found, _ = measured(tmp_path, {"default": 2.0, "max-autotune": 5.2}, measure_tuned, whole)
     assert set(found.compile) == {"default", *(() if fails else ("max-autotune",))}
@@ -208,7 +209,7 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(
             raise Stopped(signal.SIGTERM)
 
     monkeypatch.setattr(Referee, "fill", fill)
-    monkeypatch.setattr(profile_baseline, "_side_by_side", lambda ctx, modes: 1)
+    monkeypatch.setattr(prepare, "_side_by_side", lambda ctx, modes: 1)
     with pytest.raises(Stopped):
         measured(tmp_path, {"default": 2.0, "reduce-overhead": 5.2}, emit=emit, end_running=ended_ours.set)
     assert put_away == ["default"]
@@ -226,7 +227,7 @@ def test_things_are_done_one_by_one_where_inputs_are_those_of_a_seed_or_memory_i
         workload=SimpleNamespace(fits=lambda copies: copies <= room),
         platform=SimpleNamespace(device=device),
     )
-    assert profile_baseline._side_by_side(ctx, 2) == threads
+    assert prepare._side_by_side(ctx, 2) == threads
 
 
 def test_a_restart_is_known_with_the_modes_beside_it_and_without() -> None:

@@ -1,0 +1,189 @@
+"""What is known before anything is timed: made side by side, since nothing is timed meanwhile.
+
+One line of torch.compile is compiled as a candidate where it can be said in the target's source. Measured beside the
+original it is a baseline and the first attempt of its step at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from agent.at_once import at_once
+from agent.baselines import leave_out
+from agent.context import RunContext
+from agent.records import measurements
+from agent.records.attempts import Attempt
+from agent.reporting.progress import Note
+from tools.candidate import Candidate
+from tools.judging import accept
+from tools.judging.check import COPIES_IN_A_CHECK, Checked
+from tools.judging.correctness import Finding
+from tools.judging.measure import Measured
+from tools.judging.own_tests import OwnTests
+from tools.judging.referee import QUARANTINE
+from tools.judging.verdict import Verdict
+from tools.judging.worker import Build, WorkerFault
+
+ENDLESS = ("compiles_again", "hangs")  # faults of what comes to no end, or begins again for each input
+PLAIN = "default"  # the mode of torch.compile that a candidate may be the same as
+PLAIN_STEP, PLAIN_VARIANT = "compile_model", "dynamic"  # of which step, and which of its variants
+RECORDER, RECORDED = "compile_and_capture", "default, calls recorded"  # the same with recorded calls: how it is named
+AT_THE_START = "at-the-start"  # attempts that are no attempts of a step yet
+
+
+@dataclass
+class Built:
+    """A candidate that is measured beside the original."""
+
+    attempt: Attempt  # under another id than it gets in its step
+    checked: Checked
+
+
+@dataclass
+class Begun:
+    """What is known before anything is timed."""
+
+    own_tests: OwnTests
+    builds: dict[str, Build]  # by mode of torch.compile
+    failed: dict[str, str]  # why others do not run
+    endless: bool  # all of them, since compiling comes to no end
+    candidates: dict[str, Built]  # that are right: `PLAIN`, `RECORDED`
+
+
+def prepare(ctx: RunContext) -> Begun:
+    """Check and observe the original, run its tests and compile it, side by side: nothing is timed meanwhile."""
+    ctx.display.subject = "the original"
+    modes = [mode for mode in ctx.builds.compile_baselines if mode not in measurements.TUNED_MODES]
+    with at_once(_side_by_side(ctx, len(modes)), ctx.end_running) as threads:
+        original = threads.begin(ctx.builds.pristine_checked)
+        compiler = threads.begin(partial(_prepare_compiler, ctx))
+        seen = threads.begin(partial(_look, ctx))
+        tests = threads.begin(ctx.referee.run_own_tests)
+        seen.result()
+        candidates = {
+            name: Attempt(id=f"{AT_THE_START}-{name}", candidate=each, base=ctx.stack.top)
+            for name, each in _candidates(ctx).items()
+        }
+        checking = {
+            name: threads.begin(partial(_checked, ctx, name, each, compiler)) for name, each in candidates.items()
+        }
+        rest = [mode for mode in modes if mode not in candidates]
+        filling = {mode: threads.begin(partial(_filled, ctx, mode, compiler)) for mode in rest}
+        original.result()
+        ctx.progress.emit(Note(tests.result().note))
+        builds, failed, endless, right = dict[str, Build](), dict[str, str](), 0, dict[str, Built]()
+        for name, future in checking.items():
+            checked = future.result()
+            if checked.finding.verdict is None:
+                right[name] = Built(candidates[name], checked)
+            elif name == PLAIN and checked.finding.evidence.get("fault") in ENDLESS:
+                leave_out(ctx, failed, PLAIN, checked.finding.reason)
+                endless += 1
+            elif name == PLAIN:
+                _keep(ctx, Built(candidates[name], checked), checked.finding.as_verdict())
+                filling[PLAIN] = threads.begin(partial(_filled, ctx, PLAIN, compiler))
+        if PLAIN in right:
+            builds[PLAIN] = ctx.builds.compile_baselines[PLAIN] = right[PLAIN].checked.build
+        for mode, filled in filling.items():
+            if isinstance(found := filled.result(), Build):
+                builds[mode] = found
+            else:
+                leave_out(ctx, failed, mode, str(found))
+                endless += found.kind in ENDLESS
+    ordered = {mode: builds[mode] for mode in modes if mode in builds}
+    return Begun(tests.result(), ordered, failed, bool(modes) and endless == len(modes), right)
+
+
+def _look(ctx: RunContext) -> None:
+    with contextlib.suppress(WorkerFault):  # told when it is needed
+        ctx.proposals.view()
+
+
+def _prepare_compiler(ctx: RunContext) -> None:
+    if ctx.builds.compile_baselines:
+        ctx.progress.emit(Note("preparing the compiler, once for all that will be compiled"))
+        ctx.referee.prepare_compiler()
+
+
+def _checked(ctx: RunContext, name: str, attempt: Attempt, compiler: Future[None]) -> Checked:
+    compiler.result()
+    ctx.display.say("compiling and checking", subject=f"plain torch.compile ({name})")
+    build = ctx.builds.candidate(attempt)
+    if isinstance(build, Verdict):
+        return Checked(Finding(build.name, build.reason), ctx.referee.pristine)
+    return ctx.builds.checked(attempt)
+
+
+def _filled(ctx: RunContext, mode: str, compiler: Future[None]) -> Build | WorkerFault:
+    """The build compiled in this mode, or why it does not run."""
+    compiler.result()
+    ctx.display.say("compiling", subject=f"plain torch.compile ({mode})")
+    try:
+        return ctx.builds.compile_baseline(mode)
+    except WorkerFault as fault:
+        return fault
+
+
+def _side_by_side(ctx: RunContext, modes: int) -> int:
+    """How many things are done at once. One where inputs are those of a seed: they are drawn in this order."""
+    copies = COPIES_IN_A_CHECK * 3 + modes
+    if ctx.config.seed is not None or not ctx.workload.fits(copies):
+        return 1
+    return 4 + modes if ctx.platform.device == "cuda" else 2
+
+
+def _candidates(ctx: RunContext) -> dict[str, Candidate]:
+    """What does to the target's source what one line of torch.compile does, where that can be said there; on a GPU
+    with calls recorded, too.
+
+    Measured beside the original, the plain one is a baseline and a candidate of its step at once.
+    """
+    if PLAIN not in ctx.builds.compile_baselines or PLAIN_STEP not in ctx.config.steps:
+        return {}
+    assumed: dict[str, Any] = {"looking": True}
+    if ctx.platform.device == "cuda":
+        assumed |= {"recording_pays": True, "compile_breaks": 0}
+    found = ctx.proposals.propose(PLAIN_STEP, **assumed)[0]
+    if len({each.key.place for each in found}) != 1:
+        return {}
+    plain = [each for each in found if (each.key.rewriter, each.key.variant) == (PLAIN_STEP, PLAIN_VARIANT)]
+    recorded = [each for each in found if each.key.rewriter == RECORDER]
+    if not plain:
+        return {}
+    return {PLAIN: plain[0], RECORDED: recorded[0]} if recorded else {PLAIN: plain[0]}
+
+
+def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, looked: Finding) -> None:
+    """The first attempt of its step with its verdict, by what was measured: the better of those that are kept. What
+    this leaves open, or what goes beyond belief, is timed once more by the step.
+    """
+    decided = dict[str, Verdict]()
+    for name, built in candidates.items():
+        compared = measured.comparisons[name]
+        if not compared.failed and accept.look(compared.log_ratios, ctx.referee.delta) == "continue":
+            continue
+        outputs, pristine = measured.outputs_of(name), ctx.builds.pristine_checked().build
+        decided[name] = ctx.referee.decide(built.checked, compared, outputs, pristine)
+        if looked.verdict is None:
+            decided[name].evidence["timed_outputs"] = looked.evidence
+    kept = {name: each.speedup.median for name, each in decided.items() if each.name == "kept" and each.speedup}
+    best = max(kept, key=lambda name: kept[name], default=PLAIN)
+    if best == RECORDED and PLAIN in kept and kept[best] <= kept[PLAIN] * (1 + ctx.referee.delta):
+        best = PLAIN  # which is less
+    if best in candidates:
+        _keep(ctx, candidates[best], decided.get(best) if kept.get(best, 0.0) <= QUARANTINE else None)
+    if best != RECORDED in candidates:
+        ctx.builds.forget(candidates[RECORDED].attempt)
+
+
+def _keep(ctx: RunContext, built: Built, verdict: Verdict | None) -> None:
+    """As the first attempt of its step, which finds it, and times it where it has no verdict."""
+    attempt = built.attempt.model_copy(update={"id": f"{PLAIN_STEP}-1"})
+    ctx.attempts.save(attempt)
+    ctx.builds.know(attempt, built.checked)
+    if verdict is not None:
+        ctx.attempts.save_verdict(attempt.id, verdict)
