@@ -33,10 +33,14 @@ def passable_folder(prefix: str, within: Path | None = None) -> Iterator[Path]:
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder and all that is in it; nothing where there is none. Raises: OSError."""
-    try:
-        top = _opened(str(folder), None)
-    except FileNotFoundError:
-        return
+    with contextlib.suppress(FileNotFoundError):
+        empty_folder(folder)
+        folder.rmdir()
+
+
+def empty_folder(folder: Path) -> None:
+    """Remove all that is in it. Raises: OSError."""
+    top = _opened(str(folder), None)
     prefix = secrets.token_hex(8)
     moved = (f"{prefix}-{number}" for number in count())
     try:
@@ -45,7 +49,6 @@ def remove_tree(folder: Path) -> None:
                 _remove(top, name, moved)
     finally:
         os.close(top)
-    folder.rmdir()
 
 
 def _remove(top: int, name: str, moved: Iterator[str]) -> None:

@@ -26,6 +26,7 @@ from tools.judging.cores import Cores
 from tools.judging.correctness import fault_verdict
 from tools.judging.device_state import DeviceState
 from tools.judging.inputs import InputSupply
+from tools.judging.warm import Warm
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 
@@ -143,6 +144,10 @@ class LiveClock:
     settle: Callable[[], None]  # returns when the device works, after a process has failed on it
     known_us: agreement.Known = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        on_cpu = self.workload.device == "cpu"
+        self._warm = Warm.where_safe(self.setting.sandbox, self.workload.imports, compiler=on_cpu)
+
     def compare(self, request: ComparisonRequest) -> Measured:
         self._forget_outputs()
         failed: dict[str, Comparison] = {}
@@ -202,6 +207,8 @@ class LiveClock:
 
     def close(self) -> None:
         self.supply.close()
+        if self._warm is not None:
+            self._warm.close()
         self._forget_outputs()
 
     def _forget_outputs(self) -> None:
@@ -232,7 +239,7 @@ class LiveClock:
         self.cores.free()
         try:
             with self.supply.opened() as inputs:
-                session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc)
+                session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc, self._warm)
                 session.turns, session.keep = not self.workload.fits(len(builds)), keep
                 session.outputs, session.doing = outputs, request.doing
                 with contextlib.closing(replace(session)) as several:
@@ -250,6 +257,8 @@ class LiveClock:
                     doubt = agreement.check(each, beside, self.known_us, request.claim) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
+            if self._warm is not None:
+                self._warm.close(but=request.incumbent.key)
         after: list[DeviceState] = read()
         for each in found.values():
             each.devices_before, each.devices_after = before, after
