@@ -143,10 +143,7 @@ class LiveClock:
     supply: InputSupply
     settle: Callable[[], None]  # returns when the device works, after a process has failed on it
     known_us: agreement.Known = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        on_cpu = self.workload.device == "cpu"
-        self._warm = Warm.where_safe(self.setting.sandbox, self.workload.imports, compiler=on_cpu)
+    warm: Warm | None = None
 
     def compare(self, request: ComparisonRequest) -> Measured:
         self._forget_outputs()
@@ -207,8 +204,8 @@ class LiveClock:
 
     def close(self) -> None:
         self.supply.close()
-        if self._warm is not None:
-            self._warm.close()
+        if self.warm is not None:
+            self.warm.close()
         self._forget_outputs()
 
     def _forget_outputs(self) -> None:
@@ -239,7 +236,7 @@ class LiveClock:
         self.cores.free()
         try:
             with self.supply.opened() as inputs:
-                session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc, self._warm)
+                session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc, self.warm)
                 session.turns, session.keep = not self.workload.fits(len(builds)), keep
                 session.outputs, session.doing = outputs, request.doing
                 with contextlib.closing(replace(session)) as several:
@@ -257,8 +254,8 @@ class LiveClock:
                     doubt = agreement.check(each, beside, self.known_us, request.claim) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
-            if self._warm is not None:
-                self._warm.close(but=request.incumbent.key)
+            if self.warm is not None:
+                self.warm.close(but=request.incumbent.key)
         after: list[DeviceState] = read()
         for each in found.values():
             each.devices_before, each.devices_after = before, after

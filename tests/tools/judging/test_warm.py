@@ -48,30 +48,30 @@ def test_a_process_serves_the_workers_of_its_side_restart_by_restart(
 ) -> None:
     referee, sandbox = contained
     clock, build = referee.clock, referee.pristine
-    assert isinstance(clock, LiveClock) and clock._warm is not None
+    assert isinstance(clock, LiveClock) and clock.warm is not None
     monkeypatch.setattr(warm, "WORKERS", 2)
     before, counts = sandbox.started, list[int]()
     with clock.supply.opened() as inputs:
         sides = {"incumbent": build, "copy": build}
-        with closing(Session(clock.setting, clock.workload, sides, inputs, clock.cores, warm=clock._warm)) as session:
+        with closing(Session(clock.setting, clock.workload, sides, inputs, clock.cores, warm=clock.warm)) as session:
             for _ in range(3):
                 restart = session.restart()
                 assert all(side.call_ns[0] for side in restart.sides.values())
                 counts.append(sandbox.started - before)
     assert counts == [2, 2, 4]
-    clock._warm.close(but=build.key)
-    assert sum(map(len, clock._warm._idle.values())) == 2
-    clock._warm.close()
-    assert not clock._warm._idle
+    clock.warm.close(but=build.key)
+    assert sum(map(len, clock.warm._idle.values())) == 2
+    clock.warm.close()
+    assert not clock.warm._idle
 
 
 def test_the_folders_of_a_worker_are_those_of_a_first_one(contained: tuple[Referee, Counting]) -> None:
     referee, _ = contained
     clock = referee.clock
-    assert isinstance(clock, LiveClock) and clock._warm is not None
+    assert isinstance(clock, LiveClock) and clock.warm is not None
     homes = []
     for left in (True, False):
-        with Worker(clock.setting, referee.pristine, warm=clock._warm) as worker:
+        with Worker(clock.setting, referee.pristine, warm=clock.warm) as worker:
             worker.ask("build", **clock.workload.build_arguments(worker))
             homes.append(worker.home)
             there = sorted(path.name for path in worker.home.rglob("*") if path.name != warm.IMPORTS)
