@@ -6,6 +6,7 @@ However a run ends, nothing that was proven is lost and no process is left runni
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
@@ -206,6 +207,7 @@ def referee_for(config: RunConfig, pristine: Path, sandbox: Sandbox, scratch: Pa
         threads=config.threads,
         start_timeout_s=longest_wait_s(config.budget_minutes, config.time_limit_s),
         check_timeout_s=longest_wait_s(config.budget_minutes),
+        budget_s=60 * (config.budget_minutes or math.inf),
         seed=config.seed,
         original=config.target,
         gpu=choose_gpu(config.gpu, os.environ),

@@ -94,6 +94,11 @@ WORKLOAD_KINDS = {
     "inputs_raised": (45, "raises when inputs are made", "Make inputs(seed) work for any integer seed and shape."),
     "call_raised": (46, "raises when the callable is called", "Call build()(*inputs(0)) by itself until it returns."),
     "hangs": (47, "does not come to an end", "Make it shorter, or give it more time with --time-limit."),
+    "too_slow": (
+        82,
+        "takes too long for the time budget",
+        "Give more by --budget-minutes, or show less work in the entry.",
+    ),
     "output_flood": (48, "prints without end", "Let it print less; nothing it prints is read."),
     "exited_as_success": (49, "calls sys.exit", "Move what should run as a script under if __name__ == '__main__'."),
     "entry_exited": (49, "calls sys.exit", "Move what should run as a script under if __name__ == '__main__'."),

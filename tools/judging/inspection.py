@@ -33,6 +33,7 @@ UNSEEN = 3
 TRIES = 8  # of seeds, until the original answers: values may hang together, as lengths that add up do
 DEGENERATE_SEEDS = 4
 MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
+CALLS = 150  # that measuring the original takes: 6 restarts, each with 6 calls beside its copy and 20 in turns with it
 RESULT_SHARE = 1 / 8  # of a worker's memory: some are held here at once, in float64
 
 
@@ -129,6 +130,9 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
             kind = plain(saved.structure.get("class", saved.structure.get("t")))
             raise WorkerFault("no_tensors", f"a call returned {kind}, with no tensor in it")
         _, elapsed = found.run_once(case, rng.randrange(1 << 31))
+        if (call_s := elapsed + sum(known.call_s for known, *_ in drawn)) * CALLS > worker.setting.budget_s:
+            needed = f"measuring it takes {CALLS} of them, {call_s * CALLS / 60:.0f} minutes"
+            raise WorkerFault("too_slow", f"a call takes {call_s:.1f} s, and {needed}")
         inputs = [found.take(found.draw(case, rng.randrange(1 << 31))) for _ in range(INPUTS)]
         case = replace(case, call_s=elapsed, input_bytes=inputs[0].stat().st_size)
         drawn.append((case, inputs, case.input_bytes + sum(leaf.nbytes for leaf in saved.leaves)))

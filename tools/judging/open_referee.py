@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import shutil
@@ -45,6 +46,7 @@ def open_referee(
     threads: int = 1,
     start_timeout_s: float = 120.0,
     check_timeout_s: float = CHECK_TIMEOUT_S,
+    budget_s: float = math.inf,
     memory_bytes: int | None = None,
     seed: int | None = None,
     original: Path | None = None,
@@ -70,6 +72,7 @@ def open_referee(
         scratch / "toolchain",
         original,
         check_timeout_s,
+        budget_s,
     )
     rng = random.SystemRandom() if seed is None else random.Random(seed)
     build = Build(hash_tree(pristine)[:16], pristine)

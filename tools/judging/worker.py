@@ -101,6 +101,7 @@ class Setting:
     toolchain: Path | None = None  # used once it is there, see `tools/judging/toolchain.py`
     original: Path | None = None  # where the user has the target; nothing is loaded from there
     check_timeout_s: float = CHECK_TIMEOUT_S
+    budget_s: float = math.inf  # of all that will be judged
 
 
 class Worker:

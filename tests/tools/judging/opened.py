@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.files import write_files
 from tests.forking import ForkingSandbox, unwatched_packages
@@ -34,12 +35,14 @@ def linear(returns: str = "super().forward(x)", more: str = "", first: str = "pa
 
 
 @contextmanager
-def opened(folder: Path, files: Mapping[str, str]) -> Iterator[Referee]:
+def opened(folder: Path, files: Mapping[str, str], **settings: Any) -> Iterator[Referee]:
     """The entry is `bench.py`. Installed packages are not watched: listing them takes longer than judging."""
     pristine = write_files(folder / "pristine", files)
     (folder / "scratch").mkdir()
     sandbox, scratch = ForkingSandbox(), folder / "scratch"
     with unwatched_packages():
-        referee = open_referee(pristine, "bench.py", python=sys.executable, sandbox=sandbox, scratch=scratch)
+        referee = open_referee(
+            pristine, "bench.py", python=sys.executable, sandbox=sandbox, scratch=scratch, **settings
+        )
     with closing(referee):
         yield referee

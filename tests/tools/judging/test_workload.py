@@ -9,6 +9,7 @@ import pytest
 
 from tests.files import write_files
 from tests.tools.judging.opened import linear, opened
+from tools.errors import WorkloadError
 from tools.judging.inspection import TRANSFORMS
 from tools.judging.worker import Build
 
@@ -26,6 +27,16 @@ def test_cases_are_ordered_by_their_size_whatever_a_call_takes(tmp_path: Path) -
     sizes = [[path.stat().st_size for path in inputs] for inputs in workload.inputs]
     assert sizes == sorted(sizes), "inputs go with their cases"
     assert workload.script(random.Random(0)).draws[0].case.shape == {"rows": 4}
+
+
+def test_calls_for_which_the_budget_has_no_room_are_told_at_once(tmp_path: Path) -> None:
+    entry = linear(first="__import__('time').sleep(0.1)")
+    with (
+        pytest.raises(WorkloadError, match=r"a call takes 0\.1 s, and measuring it takes 150 of them") as refused,
+        opened(tmp_path, {"bench.py": entry}, budget_s=10.0),
+    ):
+        pass
+    assert "--budget-minutes" in refused.value.hint
 
 
 SETTINGS = """
