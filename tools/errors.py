@@ -88,6 +88,11 @@ WORKLOAD_KINDS = {
         "Declare build() and inputs(seed), use KernelBench form "
         "(Model, get_inputs(), get_init_inputs()), or call a torch.nn.Module in the script.",
     ),
+    "trains": (
+        83,
+        "cannot be judged as it is",
+        "What is judged then is the forward pass in training mode with gradients on, not the backward pass.",
+    ),
     "bad_declaration": (42, "declares something unusable", "See the workload contract in README.md."),
     "entry_raised": (43, "raises when it is loaded", "Run it by itself with the same --python until it loads."),
     "build_raised": (44, "raises in build()", "Call build() by itself with the same --python until it returns."),

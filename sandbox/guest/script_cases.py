@@ -13,6 +13,7 @@ from statistics import median
 import torch
 
 from .script_calls import together
+from .script_training import declaration
 from .script_values import PLAIN, Ref, Tensor, parts_of, rebuilt
 from .workload import WorkloadProblem
 
@@ -64,9 +65,10 @@ class Recording:
         has; `wanted` are the labels of the cases, where they have been chosen. Raises: WorkloadProblem.
         """
         if recorder.trained:
-            raise WorkloadProblem(
-                "bad_declaration", "the script trains; declare build(), inputs(seed) and mode = 'training' instead"
+            seen = (
+                f"it trains a model, and what a step of it computes has to be declared, as in\n\n{_declared(recorder)}"
             )
+            raise WorkloadProblem("trains", seen)
         if not recorder.calls:
             names = ", ".join(defined) or "none of the names a workload needs"
             raise WorkloadProblem("unknown_form", f"it defines {names}, and calls no torch.nn.Module when it is run")
@@ -126,6 +128,10 @@ class Recording:
         steps = instances[seed % len(instances)]
         fresh = _Fresh(seed, {step.call.number: index for index, step in enumerate(steps)})
         return {name: fresh.of(value) for name, value in self._arguments(label, steps)}
+
+
+def _declared(recorder):
+    return declaration(recorder.calls[0]) if recorder.calls else '    build(), inputs(seed) and mode = "training"'
 
 
 def reference(kind, number, path):

@@ -149,7 +149,8 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         known = dict(zip(seeds, _answers(found, cheap, rules, seeds), strict=True))
         rights = [*known.values()]
         if name := imposters.passing(rights, rights[0], rules):
-            raise WorkerFault("degenerate", f"{name} would pass for the right answer")
+            seen = f"{name} would pass for the right answer to seed {seeds[0]} of {cheap.name}, in all its outputs"
+            raise WorkerFault("degenerate", f"{seen} (other seeds: {', '.join(map(str, seeds[1:]))})")
     unseen = _unseen_shapes(found, cases, rng)
     leading = {case.phase: case for case in reversed(cases)}  # the cheapest of each phase
     variants = {phase: _variants(found, case, rules, rng) for phase, case in leading.items()}
@@ -198,12 +199,14 @@ def _states(found: Inspection) -> dict[str, Path]:
 def _same_twice(found: Inspection, case: Case, rng: random.Random) -> None:
     """The same input twice must give the same, else nothing can be compared with anything."""
     seed = rng.randrange(1 << 31)
+    of = f"seed {seed} of {case.name}"
     (first, _), (second, _) = found.run_once(case, seed), found.run_once(case, seed)
     if first.forms != second.forms:
-        raise WorkerFault("not_deterministic", "two calls with the same input return tensors of different shapes")
+        raise WorkerFault("not_deterministic", f"two calls with the same input, {of}, return tensors of other shapes")
     for index, (a, b) in enumerate(zip(first.leaves, second.leaves, strict=True)):
-        if not b.same_bytes(a) and accuracy.fails(b, a, a):
-            raise WorkerFault("not_deterministic", f"output {index} differs between two calls with the same input")
+        if not b.same_bytes(a) and (why := accuracy.fails(b, a, a)):
+            said = f"output {index} differs between two calls with the same input, {of}: {why}"
+            raise WorkerFault("not_deterministic", said)
 
 
 def _answers(found: Inspection, case: Case, rules: Rules, seeds: Sequence[int], variant: str = "") -> list[Saved]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -184,7 +186,7 @@ with torch.no_grad():
         ("def build(): pass\n", "unknown_form", "it defines build, and calls no torch.nn.Module"),
         ("sys.exit(3)\n", "entry_exited", "sys.exit(3)"),
         ("sys.exit()\n", "exited_as_success", "sys.exit(None)"),
-        ("Net()(torch.ones(4)).sum().backward()\n", "bad_declaration", "trains"),
+        ("Net()(torch.ones(4)).sum().backward()\n", "trains", "what a step of it computes has to be declared"),
         ("1 / 0\n", "entry_raised", "ZeroDivisionError"),
         (HANDED, "bad_declaration", "only calls that are given objects which come out of other modules"),
         ("def f(:\n", "entry_raised", "SyntaxError"),
@@ -203,6 +205,41 @@ def test_what_cannot_be_judged_is_said(play: Play, script: str, kind: str, words
         play(script)
     assert problem.value.kind == kind
     assert words in problem.value.message
+
+
+TRAINS = """
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(50, 8), nn.Linear(8, 3)
+
+    def forward(self, tokens, weights, labels, smoothing=0.0):
+        logits = self.out((self.embed(tokens) * weights["each"]).mean(1))
+        return nn.functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+
+model, weights = Classifier(), {"each": torch.rand(6, 5, 1).bfloat16()}
+model(torch.randint(40, (6, 5)), weights, torch.randint(3, (6,)), smoothing=0.1).backward()
+"""
+
+
+def test_a_script_that_trains_is_told_its_declared_form(play: Play, tmp_path: Path) -> None:
+    """With what it leaves open filled in, it is a workload."""
+    with pytest.raises(guest.module("workload").WorkloadProblem) as problem:
+        play(TRAINS)
+    form = textwrap.dedent(problem.value.message.partition("\n\n")[2])
+    assert "# Classifier is the script's own" in form
+    own = TRAINS.partition("model = ")[0]
+    (tmp_path / "declared.py").write_text(
+        f"from torch import nn\n{form.replace('Classifier(...)', 'Classifier()')}{own}"
+    )
+    declared = guest.module("forms").read(str(tmp_path), "declared.py")
+    assert declared.mode == "training"
+    given = declared.inputs("", {}, 7)
+    assert [*given] == ["tokens", "weights", "labels", "smoothing"] and given["smoothing"] == 0.1
+    assert given["tokens"].max() > 40 and given["weights"]["each"].dtype == torch.bfloat16
+    loss = declared.build(None)(**given)
+    loss.backward()
+    assert loss > 0 and not torch.equal(declared.inputs("", {}, 8)["tokens"], given["tokens"])
 
 
 @pytest.mark.parametrize(
