@@ -147,6 +147,7 @@ def _hoist(drafts: Drafts, site: Site) -> None:
         variant=together,
         gain=gain_without(site.share),
         enables=enables,
+        at_stake=1.0 if enables else site.share or 0.0,
     )
     if len(names) > 1 and drafts.was_tried(key_of("hoist", site, together), *_WORTH_SPLITTING):
         for name in dict.fromkeys(names):

@@ -20,7 +20,7 @@ _ROCM_OPTIONS = (
 MOST_AT_A_START_S = 60.0  # of compiling that each start of a program pays for
 CONSTANTS_TAKE = 2.5  # times as long as without: 34 s and 13 s on hf_llama (row 2026-11-23T07:40)
 _MODE = re.compile(r'mode="([\w-]+)"')
-_FREEZE = "freeze"
+_FREEZE, _REGIONS = "freeze", "compile_regions"
 
 
 def settings(platform: Platform, cases: int, tuning_pays: bool = False) -> list[str]:
@@ -81,7 +81,8 @@ def propose(request: ProposalRequest) -> Answer:
 
 def _hopeless(request: ProposalRequest) -> str:
     """Why the whole is not compiled in another way; empty where it may be."""
-    if request.compile_endless and not any(a.verdict == "kept" for a in request.attempts):
+    mended = (a for a in request.attempts if a.verdict == "kept" and a.key.rewriter != _REGIONS)
+    if request.compile_endless and not any(mended):
         return "comes to no end, or begins again for each input"
     tried = [a for a in request.attempts if a.step == "compile_model" and a.verdict == "slower"]
     longest_s = max((a.first_call_s for a in tried), default=0.0)
@@ -143,7 +144,7 @@ def _by_region(drafts: Drafts, text: str) -> None:
     for site in model_class.regions(drafts.request.observation)[:1]:
         drafts.add(
             site,
-            "compile_regions",
+            _REGIONS,
             f"Compile each {site.module_class} by itself ({_in_words(text)})",
             f"{site.module_class} ({site.file}:{site.line}) is used {site.detail['count']} times and takes "
             f"{percent(site.share)}. Compiled by itself, it is compiled once for all of them.",

@@ -50,6 +50,8 @@ def test_what_compiles_itself_without_an_end_is_not_compiled_as_a_whole(decoder:
     assert block.title == "Compile each DecoderLayer by itself (default settings)"
     tried = replace(asked, attempts=(attempt(block, "neutral"),))
     assert Playbook().propose(tried) == ([], "compiling Decoder comes to no end, or begins again for each input")
+    kept = replace(asked, attempts=(attempt(block, "kept"),))
+    assert not any(each.title.startswith("Compile Decoder (") for each in Playbook().propose(kept)[0])
     mended = replace(asked, attempts=(of_key("audit_compute", Key("loops", "model.py"), "kept"),))
     assert Playbook().propose(mended)[0][0].title.startswith("Compile Decoder")
 
