@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from agent import environment
 from agent.reporting import wording
 from evals.results import Evidence
-from sandbox.local.provider import LocalSandbox
+from sandbox.choose import Wanted, choose
 from tools.judging import accept
 from tools.judging.check import Checked
 from tools.judging.comparison import Comparison
@@ -121,7 +121,7 @@ def run(results_dir: Path) -> int:
 
 
 def _referee(folder: Path) -> tuple[Referee, dict[str, Build]]:
-    sandbox = LocalSandbox(sys.executable, folder / "sandbox", imports=("torch",), owned=(folder,))
+    sandbox = choose(Wanted(sys.executable, folder / "sandbox", (folder,)), agree=lambda reasons: True)
     trees = {effect.name: _tree(folder / "trees" / str(index), effect.speedup) for index, effect in enumerate(EFFECTS)}
     (folder / "scratch").mkdir()
     referee = open_referee(
