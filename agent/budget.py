@@ -17,6 +17,7 @@ from types import FrameType
 from tools.judging.worker import CHECK_TIMEOUT_S
 
 USED_UP = "the time budget was used up"
+FOR_COMPILING = "what is left of the time budget is kept for compiling"
 LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one change
 LOOK_S = 300.0  # the most for it however much remains: with compilations of half a minute, a look takes ten minutes
 ATTEMPT_RESTARTS = 5  # cost of a change that is decided at the first look, with its check
@@ -47,6 +48,8 @@ class Budget:
     restart_s: float = 0.0  # of one restart of what is judged
     reserved_s: float = 0.0
     kept_back_s: float = 0.0  # for the final measurement
+    for_compiling_s: float = 0.0  # until that begins, where each change is then compiled
+    compiled_restart_s: float = 0.0
 
     @classmethod
     def left(cls, minutes: float | None, spent_s: float, begun: float | None = None) -> Budget:
@@ -56,13 +59,20 @@ class Budget:
         begun = time.monotonic() if begun is None else begun
         return cls() if minutes is None else cls(begun + 60 * minutes - spent_s, 60 * minutes)
 
-    def know(self, restart_s: float, final_s: float = 0.0) -> None:
-        """How long a restart takes here, and one of the final measurement."""
+    def know(self, restart_s: float, final_s: float = 0.0, compiled_attempt_s: float = 0.0) -> None:
+        """How long a restart takes here, one of the final measurement, and a change that is compiled, where that is
+        more.
+        """
         self.restart_s, self.kept_back_s = restart_s, FINAL_RESTARTS * (final_s or restart_s)
+        self.for_compiling_s, self.compiled_restart_s = compiled_attempt_s, compiled_attempt_s / ATTEMPT_RESTARTS
+
+    def begin_compiling(self) -> None:
+        """From now on no time is kept for it, and each change takes as long."""
+        self.restart_s, self.for_compiling_s = max(self.restart_s, self.compiled_restart_s), 0.0
 
     def finish(self) -> None:
         """From now on nothing is kept back."""
-        self.reserved_s = self.kept_back_s = 0.0
+        self.reserved_s = self.kept_back_s = self.for_compiling_s = 0.0
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
@@ -88,8 +98,11 @@ class Budget:
         """Reserve the time for this number of attempts in later steps."""
         self.reserved_s = attempts * ATTEMPT_RESTARTS * self.restart_s
 
-    def used_up(self) -> bool:
-        return self._less_than(0.0)
+    def used_up(self) -> str:
+        """Why nothing more is begun; empty where something may be."""
+        if not self._less_than(0.0):
+            return ""
+        return FOR_COMPILING if not self._less_than(-self.for_compiling_s) else USED_UP
 
     def hurried(self) -> bool:
         """Whether one more attempt would use reserved time."""
@@ -106,4 +119,8 @@ class Budget:
         return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / LOOK_SHARE)
 
     def _less_than(self, seconds: float) -> bool:
-        return self.deadline is not None and time.monotonic() + seconds + self.kept_back_s > self.deadline
+        return self.deadline is not None and self._ready_s() + seconds > self.deadline
+
+    def _ready_s(self) -> float:
+        """When a run that ended now would be over, with what time is kept for."""
+        return time.monotonic() + self.kept_back_s + self.for_compiling_s

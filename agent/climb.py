@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent import enablers, schedule
-from agent.budget import USED_UP
 from agent.context import RunContext
 from agent.records import measurements
 from agent.records.attempts import Attempt
@@ -26,8 +25,8 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     """The next candidate that has not been tried on this top of the stack, or why there is none."""
     step = state["step"]
     ctx.ended_steps = {name: result["reason"] for name, result in state.get("results", {}).items()}
-    if ctx.budget.used_up() and not is_decided(ctx, step):
-        return {"attempt": "", "no_more": USED_UP}
+    if (late := ctx.budget.used_up()) and not is_decided(ctx, step):
+        return {"attempt": "", "no_more": late}
     tried = [row for row in ctx.ledger.rows if row.step == step and row.role != "leave_one_out"]
     if len(tried) >= ctx.config.attempts:
         return {"attempt": "", "no_more": f"{len(tried)} attempts were made, which is the limit of a step"}
@@ -55,7 +54,9 @@ def propose(state: RunState, ctx: RunContext) -> Update:
 def is_decided(ctx: RunContext, step: str) -> bool:
     """Whether the first attempt of a step got its verdict with the baseline: what is left of it takes no time."""
     name = f"{step}-1"
-    return ctx.attempts.verdict(name) is not None and not any(row.attempt_id == name for row in ctx.ledger.rows)
+    if any(row.attempt_id == name for row in ctx.ledger.rows):
+        return False
+    return _left_over(ctx, name) is not None and ctx.attempts.verdict(name) is not None
 
 
 def _left_over(ctx: RunContext, name: str) -> Attempt | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent import schedule
 from agent.budget import Budget
 from agent.builds import Builds
 from agent.config import RunConfig
@@ -43,8 +44,10 @@ class RunContext:
     def use(self, known: SessionStart) -> None:
         """Use what was measured at the start of this run."""
         self.referee.use_noise(known.aa)
-        pays = known.compile_pays(self.referee.delta)
-        self.budget.know(known.compiled_restart_s if pays else known.plain_restart_s, known.compiled_restart_s)
+        pays, on_gpu = known.compile_pays(self.referee.delta), self.platform.device == "cuda"
+        restart_s = known.compiled_restart_s if pays and on_gpu else known.plain_restart_s
+        comes_later = pays and not on_gpu and schedule.COMPILING in self.config.steps
+        self.budget.know(restart_s, known.compiled_restart_s, known.compiled_attempt_s if comes_later else 0.0)
         self.referee.own_tests = known.own_tests
 
 

@@ -7,6 +7,7 @@ original it is a baseline and the first attempt of its step at once.
 from __future__ import annotations
 
 import contextlib
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +42,7 @@ class Built:
 
     attempt: Attempt  # under another id than it gets in its step
     checked: Checked
+    took_s: float = 0.0
 
 
 @dataclass
@@ -52,6 +54,11 @@ class Begun:
     failed: dict[str, str]  # why others do not run
     endless: bool  # all of them, since compiling comes to no end
     candidates: dict[str, Built]  # that are right: `PLAIN`, `RECORDED`
+
+    @property
+    def compiling_s(self) -> float:
+        """Seconds that checking `PLAIN` took; 0 where it is not there."""
+        return self.candidates[PLAIN].took_s if PLAIN in self.candidates else 0.0
 
 
 def prepare(ctx: RunContext) -> Begun:
@@ -77,14 +84,15 @@ def prepare(ctx: RunContext) -> Begun:
         ctx.progress.emit(Note(tests.result().note))
         builds, failed, endless, right = dict[str, Build](), dict[str, str](), 0, dict[str, Built]()
         for name, future in checking.items():
-            checked = future.result()
+            built = future.result()
+            checked = built.checked
             if checked.finding.verdict is None:
-                right[name] = Built(candidates[name], checked)
+                right[name] = built
             elif name == PLAIN and checked.finding.evidence.get("fault") in ENDLESS:
                 leave_out(ctx, failed, PLAIN, checked.finding.reason)
                 endless += 1
             elif name == PLAIN:
-                _keep(ctx, Built(candidates[name], checked), checked.finding.as_verdict())
+                _keep(ctx, built, checked.finding.as_verdict())
                 filling[PLAIN] = threads.begin(partial(_filled, ctx, PLAIN, compiler))
         if PLAIN in right:
             builds[PLAIN] = ctx.builds.compile_baselines[PLAIN] = right[PLAIN].checked.build
@@ -109,13 +117,13 @@ def _prepare_compiler(ctx: RunContext) -> None:
         ctx.referee.prepare_compiler()
 
 
-def _checked(ctx: RunContext, name: str, attempt: Attempt, compiler: Future[None]) -> Checked:
+def _checked(ctx: RunContext, name: str, attempt: Attempt, compiler: Future[None]) -> Built:
     compiler.result()
     ctx.display.say("compiling and checking", subject=f"plain torch.compile ({name})")
-    build = ctx.builds.candidate(attempt)
+    build, begun = ctx.builds.candidate(attempt), time.monotonic()
     if isinstance(build, Verdict):
-        return Checked(Finding(build.name, build.reason), ctx.referee.pristine)
-    return ctx.builds.checked(attempt)
+        return Built(attempt, Checked(Finding(build.name, build.reason), ctx.referee.pristine))
+    return Built(attempt, ctx.builds.checked(attempt), time.monotonic() - begun)
 
 
 def _filled(ctx: RunContext, mode: str, compiler: Future[None]) -> Build | WorkerFault:

@@ -1,7 +1,9 @@
 """What is tried when. The ten steps go in their order, but for one that what was measured at the start puts first.
 
-What gains most goes first, since all that comes after is then judged on top of it: a kernel less saves nothing that can
-be seen where calls wait for Python, and what a compiler merges by itself need not be written.
+On a GPU what gains most goes first, since all that comes after is then judged on top of it: a kernel less saves
+nothing that can be seen where calls wait for Python, and what a compiler merges by itself need not be written. On a
+CPU a change to what is compiled takes a minute to be judged, and seconds to what is not: compiling comes in its turn,
+and time is kept for it.
 """
 
 from __future__ import annotations
@@ -12,17 +14,23 @@ from agent.records.measurements import SessionStart
 from agent.state import RunState
 from agent.step_names import STEPS
 
-FIRST = ("compile_model", "capture_graph")  # steps that may come right after the baseline
+COMPILING = "compile_model"
+FIRST = (COMPILING, "capture_graph")  # steps that may come right after the baseline
 
 
-def first(known: SessionStart, delta: float, *, waits: bool) -> str:
+def first(known: SessionStart, delta: float, *, on_gpu: bool, waits: bool) -> str:
     """The step to begin with; empty where it is the one after the baseline.
 
     A call that no mode of torch.compile runs, and in which a device `waits` for Python, is recorded as it is.
     """
     if known.compile_pays(delta):
-        return "compile_model"
+        return COMPILING if on_gpu else ""
     return "capture_graph" if waits and known.compile_failed and not known.compile else ""
+
+
+def compiles(step: str) -> bool:
+    """Whether a change of this step is judged on what is compiled, in the order of the steps."""
+    return STEPS.index(step) >= STEPS.index(COMPILING)
 
 
 def is_early(state: RunState, step: str) -> bool:

@@ -11,7 +11,6 @@ from functools import partial
 
 from pydantic import BaseModel
 
-from agent.budget import USED_UP
 from agent.config import address
 from agent.context import RunContext
 from agent.llm import (
@@ -89,7 +88,7 @@ def _begin(ctx: RunContext, packs: Packs, opened: Callable[[], tuple[ModelRole, 
         step,
         opening(ctx, step),
         ctx.config.tool_calls,
-        lambda: USED_UP if ctx.budget.used_up() else "",
+        ctx.budget.used_up,
         Reviewer(reviewer.chat(f"{step}:review"), reviewer.account, packs, partial(_note, ctx)),
     )
 

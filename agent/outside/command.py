@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
 from agent import run
-from agent.budget import USED_UP
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.errors import AgentError, WrongUsage
@@ -115,10 +115,7 @@ def _driven(driven: DrivenRun, desk: Desk, serving: Serving, port: int | None) -
             address = serving.on_http(listening, run_dir)
             desk.emit(Note(f"serving MCP on {address}; the token is in {run_dir / ADDRESS_FILE}"))
 
-        def over() -> str:
-            return USED_UP if ctx.budget.used_up() else ""
-
-        agent = OutsideAgent(desk, lambda step: Workbench.open(ctx, step, step), lambda step: task(ctx, step), over)
+        agent = OutsideAgent(desk, lambda step: Workbench.open(ctx, step, step), partial(task, ctx), ctx.budget.used_up)
         return InTurn([proposer, agent], over=lambda: agent.finished)
 
     said, patience_s = "It was stopped; `agent resume` goes on.", 0.0

@@ -35,12 +35,18 @@ class SessionStart(BaseModel):
     compile_screened: dict[str, Comparison] = Field(default_factory=dict)
     compile_failed: dict[str, str] = Field(default_factory=dict)
     compile_endless: bool = False  # in each mode: it came to no end, or began again for each input
+    compiling_s: float = 0.0  # that checking the original took, compiled by a change to its source; 0: it was not
     compile_breaks: int | None = None  # places where it gave up and went on in Python; None where that is not known
 
     @property
     def compiled_restart_s(self) -> float:
         """Seconds of a restart of the original and its copy with all modes beside them."""
         return max(_restart_s(each) for each in (self.aa, *self.compile.values()))
+
+    @property
+    def compiled_attempt_s(self) -> float:
+        """Seconds until a change that is compiled is decided at the first look; 0 where that is not known."""
+        return self.compiling_s and self.compiling_s + accept.FIRST_LOOK * self.compiled_restart_s
 
     @property
     def plain_restart_s(self) -> float:

@@ -24,6 +24,7 @@ STEP = "compose_stack"
 
 def run(state: RunState, ctx: RunContext) -> Update:
     """Entered at most three times: to retry, to weigh and measure the whole, and once more after going back."""
+    ctx.budget.begin_compiling()
     if state.get("step") == STEP and state.get("no_more"):
         return _weigh_and_measure(state, ctx)
     if not start(ctx, STEP):

@@ -46,7 +46,8 @@ def run(state: RunState, ctx: RunContext) -> Update:
     if profile.kernels:
         reason += f"; most of it in {profile.primary_bottleneck_component}, {profile.primary_bottleneck_type}"
     update = finish(ctx, ended(STEP, "done", reason))
-    first = schedule.first(known, noise.delta, waits=launching_decides(profile))
+    on_gpu = ctx.platform.device == "cuda"
+    first = schedule.first(known, noise.delta, on_gpu=on_gpu, waits=launching_decides(profile))
     return {**update, "goto": first if first in ctx.config.steps else ""}
 
 
@@ -64,6 +65,7 @@ def measure(ctx: RunContext) -> SessionStart:
         compile_failed=begun.failed,
         compile_endless=begun.endless,
         compile_breaks=max(counted, default=None),
+        compiling_s=begun.compiling_s,
     )
     looked = ctx.referee.check_timed(measured.outputs)  # of each by itself only where something is wrong
     left = measured if looked.verdict else replace(measured, outputs=())

@@ -20,7 +20,9 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
         return finish(ctx, summary(state, ctx, step))
     if not start(ctx, step):
         return finish(ctx, ended(step, "skipped", "left out by --steps"))
-    late = USED_UP if ctx.budget.used_up() and not is_decided(ctx, step) else ""
+    if schedule.compiles(step):
+        ctx.budget.begin_compiling()
+    late = "" if is_decided(ctx, step) else ctx.budget.used_up()
     why = nothing_because or late or _too_little(ctx, step)
     if not why:
         return climb(step)

@@ -10,9 +10,11 @@ import pytest
 from agent.budget import (
     ATTEMPT_RESTARTS,
     FINAL_RESTARTS,
+    FOR_COMPILING,
     LOOK_S,
     LOOK_SHARE,
     START_SHARE,
+    USED_UP,
     Budget,
     TimeIsUp,
     longest_wait_s,
@@ -94,6 +96,18 @@ def test_time_is_kept_back_for_the_final_measurement_until_that_begins() -> None
     assert budget.used_up(), "what it is compared with takes longer"
     budget.finish()
     assert not budget.used_up() and not budget.too_dear(1.0)
+
+
+def test_time_is_kept_for_compiling_until_that_begins() -> None:
+    budget = Budget(time.monotonic() + 100.0)
+    budget.know(restart_s=1.0, compiled_attempt_s=97.0)
+    assert budget.used_up() == FOR_COMPILING
+    budget.begin_compiling()
+    assert not budget.used_up() and budget.restart_s == 97.0 / ATTEMPT_RESTARTS and budget.hurried()
+    budget.know(restart_s=1.0, compiled_attempt_s=50.0)
+    assert not budget.used_up()
+    budget.deadline = time.monotonic()
+    assert budget.used_up() == USED_UP
 
 
 @pytest.mark.parametrize(

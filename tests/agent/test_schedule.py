@@ -21,19 +21,20 @@ def session(gain: float | None, failed: str = "") -> SessionStart:
 
 
 @pytest.mark.parametrize(
-    ("known", "waits", "first"),
+    ("known", "on_gpu", "waits", "first"),
     [
-        (session(0.4), False, "compile_model"),
-        (session(-0.1), True, ""),
-        (session(None, "no answer within 72 s"), True, "capture_graph"),
-        (session(None, "no answer within 72 s"), False, ""),
-        (session(None), True, ""),
+        (session(0.4), True, False, "compile_model"),
+        (session(0.4), False, False, ""),
+        (session(-0.1), True, True, ""),
+        (session(None, "no answer within 72 s"), True, True, "capture_graph"),
+        (session(None, "no answer within 72 s"), True, False, ""),
+        (session(None), True, True, ""),
     ],
 )
-def test_what_pays_goes_first_and_what_cannot_be_compiled_is_recorded(
-    known: SessionStart, waits: bool, first: str
+def test_what_pays_goes_first_on_a_gpu_and_what_cannot_be_compiled_is_recorded(
+    known: SessionStart, on_gpu: bool, waits: bool, first: str
 ) -> None:
-    assert schedule.first(known, 0.02, waits=waits) == first
+    assert schedule.first(known, 0.02, on_gpu=on_gpu, waits=waits) == first
 
 
 @pytest.mark.parametrize("first", ["", *schedule.FIRST])
