@@ -20,6 +20,7 @@ import sys
 from .wire import connect
 
 _PR_SET_DUMPABLE = 4
+TRIAL_S = 30  # a device's context takes a second
 # what is left in them goes from one worker to the next; a container has its own
 SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
@@ -87,17 +88,29 @@ def _why_unsafe(before):
     """
     if os.getuid() == 0:
         return "its user may end every process"
-    if os.fork() == 0:
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        os._exit(cuda is not None and (cuda.is_initialized() or cuda._is_in_bad_fork()))
-    _, status = os.wait()
-    if status:
-        return "a device is in use"
+    if not _fork_can_use_device():
+        return "a fork cannot use the device"
     if len(os.listdir("/proc/self/task")) > 1:  # after a fork, before which libraries end what threads they can
         return "there are other threads"
     if opened := _open_files() - before:
         return f"{min(opened)} is open"
     return ""
+
+
+def _fork_can_use_device():
+    """Tried out, since libraries of a device may be loaded in ways that do not outlive a fork."""
+    tried = os.fork()
+    if tried == 0:
+        status = 1
+        try:
+            signal.alarm(TRIAL_S)
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.cuda.is_available():
+                torch.ones(1, device="cuda").item()
+            status = int(torch is not None and torch.cuda._is_in_bad_fork())
+        finally:
+            os._exit(status)
+    return os.waitpid(tried, 0)[1] == 0
 
 
 def _begin(channel):

@@ -142,7 +142,7 @@ def proposing(tmp_path: Path, *, hurried: bool = False, offers: tuple[Candidate,
             asked.append(step)
         return ([] if looking else list(offers)), "nothing was found"
 
-    budget = SimpleNamespace(used_up=lambda: False, hurried=lambda: hurried, reserve=lambda attempts: None)
+    budget = SimpleNamespace(used_up=lambda: "", hurried=lambda: hurried, reserve=lambda attempts: None)
     return one_context(
         run_dir=tmp_path,
         ledger=ledger_of(tmp_path, {"step": "write_kernels", "verdict": "neutral"}),
@@ -197,12 +197,14 @@ def test_an_attempt_that_was_saved_and_not_judged_is_the_next_commands_first(tmp
 
 def test_what_was_decided_with_the_baseline_is_taken_when_the_time_is_up(tmp_path: Path) -> None:
     ctx, first = proposing(tmp_path), MINE.model_copy(update={"step": "compile_model"})
-    ctx.budget.used_up = lambda: True
+    ctx.budget.used_up = lambda: USED_UP
     ctx.attempts.save(Attempt(id="compile_model-1", candidate=first, base="top"))
     assert climb.propose({"step": "compile_model"}, ctx)["no_more"] == USED_UP
     ctx.attempts.save_verdict("compile_model-1", Verdict(name="kept", reason=""))
     assert climb.is_decided(ctx, "compile_model") and not climb.is_decided(ctx, "write_kernels")
     assert climb.propose({"step": "compile_model"}, ctx)["attempt"] == "compile_model-1"
+    ctx.base = lambda below=(): "another top"
+    assert not climb.is_decided(ctx, "compile_model"), "something was kept before it"
 
 
 def test_what_was_found_of_another_attempt_of_that_name_is_forgotten(tmp_path: Path) -> None:

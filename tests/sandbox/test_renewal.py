@@ -140,13 +140,17 @@ def test_a_worker_that_stops_its_parent_is_not_followed_by_another(workers: Work
 
 @pytest.mark.parametrize(
     "unlike",
-    ["threading.Thread(target=time.sleep, args=(600,), daemon=True).start()", "held = open(__file__)"],
-    ids=["a thread", "an open file"],
+    [
+        "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+        "held = open(__file__)",
+        "cuda = types.SimpleNamespace(is_available=lambda: True); sys.modules['torch'] = types.SimpleNamespace(cuda=cuda)",
+    ],
+    ids=["a thread", "an open file", "a device"],
 )
 def test_where_a_fork_would_not_be_like_a_start_there_is_one_worker(
     unlike: str, workers: Workers, open_folder: Path
 ) -> None:
-    (open_folder / "unlike.py").write_text(f"import threading, time\n{unlike}\n")
+    (open_folder / "unlike.py").write_text(f"import sys, threading, time, types\n{unlike}\n")
     process = workers(imports="unlike")
     assert asked(process, "'unlike' in sys.modules")
     with pytest.raises(ProcessEnded):
