@@ -49,7 +49,6 @@ class Command:
     # it may read hardware counters, which can take more rights than a contained command has: for profiling only, and
     # never for what is timed or judged
     counters: bool = False
-    renewable: bool = False  # its first process connects again and again
 
 
 @dataclass(frozen=True)
@@ -124,10 +123,8 @@ class Process(Protocol):
     """A running process tree.
 
     `freeze` returns only when no task of the tree can run; `thaw` undoes it, and tells when one ran all the same.
-    `usage` also sees children that left the process group or the session. `renew` is for a `Command.renewable`: it lets
-    go of the channel, and takes another from the process that connected first, once nothing else of the tree is left.
-    `stop` ends the whole tree and is idempotent. What asks a container engine that has gone away raises
-    SandboxUnavailable.
+    `usage` also sees children that left the process group or the session. `stop` ends the whole tree and is
+    idempotent. What asks a container engine that has gone away raises SandboxUnavailable.
     """
 
     role: str
@@ -145,12 +142,6 @@ class Process(Protocol):
     def usage(self) -> Usage: ...
 
     def pin(self, cpus: tuple[int, ...]) -> None: ...
-
-    def give(self, folder: Path) -> None:
-        """Make it and all in it the command's own, as its writable folders are."""
-
-    def renew(self, timeout_s: float) -> bool:
-        """False where something else is left. Raises: ProcessEnded, TimeoutError."""
 
     def poll(self) -> Ended | None: ...
 

@@ -33,14 +33,10 @@ def passable_folder(prefix: str, within: Path | None = None) -> Iterator[Path]:
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder and all that is in it; nothing where there is none. Raises: OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        empty_folder(folder)
-        folder.rmdir()
-
-
-def empty_folder(folder: Path) -> None:
-    """Remove all that is in it. Raises: OSError."""
-    top = _opened(str(folder), None)
+    try:
+        top = _opened(str(folder), None)
+    except FileNotFoundError:
+        return
     prefix = secrets.token_hex(8)
     moved = (f"{prefix}-{number}" for number in count())
     try:
@@ -49,6 +45,7 @@ def empty_folder(folder: Path) -> None:
                 _remove(top, name, moved)
     finally:
         os.close(top)
+    folder.rmdir()
 
 
 def _remove(top: int, name: str, moved: Iterator[str]) -> None:

@@ -80,13 +80,8 @@ def _give_way(folder):
 
 def _channel():
     address, requests = os.environ.pop("RATCHET_CHANNEL", None), os.environ.pop("RATCHET_REQUESTS", None)
-    imports = os.environ.pop("RATCHET_IMPORTS", None)
     if requests is not None:
         return importlib.import_module(NAME + ".playback").Playback(requests)
-    if imports is not None:
-        with open(imports, encoding="utf-8") as file:
-            names = file.read().split()
-        return importlib.import_module(NAME + ".parent").channel_of_worker(address, names)
     return importlib.import_module(NAME + ".wire").connect(address)
 
 

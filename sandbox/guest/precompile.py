@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from .parent import loaded_from_outside
-
 
 class Precompile:
     def __init__(self, tree, entry):
-        self.tree = tree
+        pass
 
     def op_precompile(self, device="cpu"):
         """The headers end up below TMPDIR, by Inductor's own names; any kernel that it compiles makes them."""
         torch.compile(lambda x: x.sin() + 1)(torch.ones(4096, device=device))
-        return {"imports": loaded_from_outside(self.tree)}

@@ -18,7 +18,6 @@ from importlib import metadata
 import torch
 
 from . import tensors, workload
-from .parent import loaded_from_outside
 from .worker import Worker
 
 CONSTANT_SEED = 20_011
@@ -130,10 +129,6 @@ class Reference(Worker):
         """`buffers`: without the parameters, which are most of it."""
         without = {name for name, _ in self.built.named_parameters(remove_duplicate=False)} if buffers else ()
         tensors.save(path, {name: t for name, t in self.built.state_dict().items() if name not in without})
-
-    def op_imports(self):
-        """What the target has loaded that is not its own."""
-        return {"imports": loaded_from_outside(self.tree)}
 
     def op_memory(self):
         """The most device memory this process has held so far, in bytes; 0 on a CPU."""

@@ -122,15 +122,6 @@ class Channel:
                     raise ChannelClosed("the other side closed the channel")
                 return part
 
-    def is_closed(self) -> bool:
-        """Whether the other side is gone, and has left nothing to be read."""
-        try:
-            return not self._ahead and not self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-
     def fileno(self) -> int:
         return self._socket.fileno()
 

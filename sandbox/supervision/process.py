@@ -22,7 +22,7 @@ from sandbox.errors import EngineLost, SandboxError
 from sandbox.guest.wire import Channel
 from sandbox.kernel import cgroup, ending, process_tree
 from sandbox.kernel.freezer import patience_s
-from sandbox.supervision import records, user_ids
+from sandbox.supervision import records
 from sandbox.supervision.control_groups import ControlGroups
 from sandbox.supervision.records import Identity, Record
 from sandbox.supervision.spawner import Supervisor
@@ -71,18 +71,16 @@ class SupervisedProcess:
         connect_timeout_s: float,
         complete: Callable[[Ended], Ended],
         own_uid: int | None,
-        renewable: bool,
     ) -> None:
         """`own_uid` is a user id that nothing but this command has. For `complete` see `Starting.running`."""
         self.role = record.role
         self._record, self._supervisor, self._tree, self._listener = record, supervisor, tree, listener
-        self._groups, self._complete, self._own_uid, self._renewable = groups, complete, own_uid, renewable
+        self._groups, self._complete, self._own_uid = groups, complete, own_uid
         self._connect_timeout_s = connect_timeout_s
         self._listener.setblocking(False)  # whoever ends it may be quicker to accept
         self._socket: socket.socket | None = None
         self._unheard: socket.socket | None = None
         self._channel: Channel | None = None
-        self._first: int | None = None  # the process that connected first
         self._reported: Ended | None = None
         self._ended: Ended | None = None
         self._cpu_time_s = 0.0
@@ -98,31 +96,12 @@ class SupervisedProcess:
     def channel(self) -> Channel:
         with self._connecting:
             if self._channel is None:
-                self._socket = self._accept(self._connect_timeout_s)
+                self._socket = self._accept()
                 self._channel = Channel(self._socket)
             return self._channel
 
-    def renew(self, timeout_s: float) -> bool:
-        with self._connecting:
-            if not self._renewable or self._socket is None:
-                return False
-            self._channel = None
-            self._socket.close()
-            self._socket = self._accept(timeout_s)
-            self._channel = Channel(self._socket)
-        deadline = time.monotonic() + timeout_s
-        while set(self.members()) - {self._first, self._tree.root.pid}:  # what was killed takes a moment to be gone
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_SETTLES_S)
-        return True
-
-    def give(self, folder: Path) -> None:
-        if self._own_uid is not None:
-            user_ids.give(folder, self._own_uid)
-
-    def _accept(self, timeout_s: float) -> socket.socket:
-        deadline = time.monotonic() + timeout_s
+    def _accept(self) -> socket.socket:
+        deadline = time.monotonic() + self._connect_timeout_s
         while True:
             ended = self.poll()
             if ended is not None:
@@ -131,13 +110,10 @@ class SupervisedProcess:
                 raise ProcessEnded(ended)
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"{self.role} did not connect within {timeout_s:.0f} s")
+                raise TimeoutError(f"{self.role} did not connect within {self._connect_timeout_s:.0f} s")
             peer = self._waiting(min(left, 0.5))  # in slices: another thread may stop it meanwhile
             if peer is not None and self._is_ours(peer):
-                if self._renewable:
-                    self._first = _credentials(peer)[0]
-                else:
-                    self._stop_listening()
+                self._stop_listening()
                 return _Peer(fileno=peer.detach())
             if peer is not None:
                 peer.close()  # someone else of the same user found the socket
@@ -154,9 +130,7 @@ class SupervisedProcess:
         return None
 
     def _is_ours(self, peer: socket.socket) -> bool:
-        pid, uid = _credentials(peer)
-        if self._first is not None:
-            return pid == self._first
+        pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         # The first process may have ended already. Ids are given out in turn: another process gets its id only after
         # all others were given out, and can connect only as the same user.
         return uid == self._own_uid or pid in (self._supervisor.child, *process_tree.descendants(self._tree.root.pid))
@@ -330,12 +304,6 @@ class SupervisedProcess:
             cgroup.end_group(folder)
         records.end_marked(self._record.channel)
         return Ended(None, signal.SIGKILL, reason, "", cpu_time_s=self._cpu_time_s)
-
-
-def _credentials(peer: socket.socket) -> tuple[int, int]:
-    """The process that connected, and its user."""
-    pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return pid, uid
 
 
 class _Peer(socket.socket):

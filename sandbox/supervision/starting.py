@@ -112,15 +112,7 @@ class Starting:
         record = self.record.naming(supervisor.pid)
         held = self.groups if groups is None else groups
         process = SupervisedProcess(
-            record,
-            supervisor,
-            tree,
-            self._listener,
-            held,
-            self._connect_timeout_s,
-            complete,
-            self.uid,
-            self.command.renewable,
+            record, supervisor, tree, self._listener, held, self._connect_timeout_s, complete, self.uid
         )
         self.undo.pop_all()
         self.undo.callback(process.stop)  # until what is needed to end it later is on the disk

@@ -23,7 +23,6 @@ from tools.judging.comparison import INCUMBENT, Restart, Side
 from tools.judging.cores import Cores
 from tools.judging.inputs import DrawInputs, Input, Inputs
 from tools.judging.script import POSITIVE_63, Case
-from tools.judging.warm import Warm
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.judging.workload import Workload
 
@@ -114,7 +113,6 @@ class Session:
     inputs: DrawInputs
     cores: Cores
     malloc: bool = True
-    warm: Warm | None = None
     turns: bool = False  # one worker after the other, where the device has no room for all
     keep: Path | None = None  # where outputs of timed calls go, of all but the incumbent, to be checked afterwards
     outputs: list[TimedOutput] = field(default_factory=list)
@@ -210,7 +208,6 @@ class Session:
             malloc=self.malloc,
             timeout_s=self.setting.check_timeout_s,
             in_all=True,
-            warm=self.warm,
         )
 
     def _workers(self) -> Iterator[tuple[Group, str, Worker]]:

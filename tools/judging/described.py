@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, S
 
 from tools.plain_text import plain
 
-MOST_CASES, MOST_IMPORTS = 256, 20_000
+MOST_CASES = 256
 _MOST_BYTES = 8 << 10  # of a shape, and of all constants, as JSON: they go back with requests, for all cases at once
 _T = TypeVar("_T")
 _Short = Annotated[str, Field(max_length=200)]
@@ -37,12 +37,6 @@ def _small(declared: _T) -> _T:
 
 Name = Annotated[StrictStr, Field(max_length=200), AfterValidator(_printable)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Imports(BaseModel):
-    """Names of modules."""
-
-    imports: list[Annotated[StrictStr, Field(max_length=200, pattern=r"^\S+$")]] = Field(max_length=MOST_IMPORTS)
 
 
 class DescribedCase(BaseModel):

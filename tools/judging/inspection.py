@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from tools.judging import accuracy, imposters, tensors
 from tools.judging.accuracy import has_numbers, largest
 from tools.judging.correctness import Rules
-from tools.judging.described import Built, Described, Imports, Memory, SavedInit, what_is_wrong
+from tools.judging.described import Built, Described, Memory, SavedInit, what_is_wrong
 from tools.judging.script import Case
 from tools.judging.tensors import Saved
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
@@ -156,7 +156,6 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
     variants = {phase: _variants(found, case, rules, rng) for phase, case in leading.items()}
     transforms = _transforms(found, cheap, rng) if is_module else ()
     peak_bytes = worker.ask_for(Memory, "memory").peak_bytes
-    imports = worker.ask_for(Imports, "imports").imports
     precision = _precision(found, cases, states, rules, known, rng) if is_module else ""
     return Workload(
         told.form,
@@ -175,7 +174,6 @@ def _inspect(found: Inspection, rng: random.Random) -> Workload:
         [inputs for _, inputs, _ in drawn],
         peak_bytes,
         found.recipe,
-        imports,
         told.notes,
     )
 

@@ -26,7 +26,6 @@ from tools.judging.cores import Cores
 from tools.judging.correctness import fault_verdict
 from tools.judging.device_state import DeviceState
 from tools.judging.inputs import InputSupply
-from tools.judging.warm import Warm
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
 
@@ -143,7 +142,6 @@ class LiveClock:
     supply: InputSupply
     settle: Callable[[], None]  # returns when the device works, after a process has failed on it
     known_us: agreement.Known = field(default_factory=dict)
-    warm: Warm | None = None
 
     def compare(self, request: ComparisonRequest) -> Measured:
         self._forget_outputs()
@@ -204,8 +202,6 @@ class LiveClock:
 
     def close(self) -> None:
         self.supply.close()
-        if self.warm is not None:
-            self.warm.close()
         self._forget_outputs()
 
     def _forget_outputs(self) -> None:
@@ -236,7 +232,7 @@ class LiveClock:
         self.cores.free()
         try:
             with self.supply.opened() as inputs:
-                session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc, self.warm)
+                session = Session(self.setting, self.workload, builds, inputs, self.cores, request.malloc)
                 session.turns, session.keep = not self.workload.fits(len(builds)), keep
                 session.outputs, session.doing = outputs, request.doing
                 with contextlib.closing(replace(session)) as several:
@@ -254,8 +250,6 @@ class LiveClock:
                     doubt = agreement.check(each, beside, self.known_us, request.claim) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
-            if self.warm is not None:
-                self.warm.close(but=request.incumbent.key)
         after: list[DeviceState] = read()
         for each in found.values():
             each.devices_before, each.devices_after = before, after

@@ -23,7 +23,6 @@ from tools.judging.inputs import InputSupply
 from tools.judging.inspection import inspect
 from tools.judging.measure import LiveClock
 from tools.judging.referee import Referee
-from tools.judging.warm import Warm
 from tools.judging.worker import CHECK_TIMEOUT_S, Build, Setting
 from tools.judging.workload import Workload
 
@@ -80,8 +79,7 @@ def open_referee(
     cores = Cores.of(of_one_node(os.sched_getaffinity(0), threads, gpu.pci if gpu is not None else None), threads)
     supply = InputSupply(setting, workload, build, scratch / "inputs", partial(inputs_needed, workload), rng)
     health = DeviceHealth(setting, workload.device)
-    warm = Warm.where_safe(sandbox, workload.imports, compiler=workload.device == "cpu")
-    clock = LiveClock(setting, workload, cores, scratch / "timed", supply, health.settle, warm=warm)
+    clock = LiveClock(setting, workload, cores, scratch / "timed", supply, health.settle)
     referee = Referee(setting, workload, build, clock, scratch / "referee", health, rng=rng)
     referee.grounds.share([setting.guest, pristine, *installed(workload, python)])
     return referee

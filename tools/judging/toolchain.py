@@ -4,7 +4,6 @@
   instructions work here.
 - Where torch was installed without bytecode (as uv does): that of the modules which compiling imports. Workers may not
   write it, so each would compile 3000 modules of Python at its start.
-- The names of those modules: a process that forks workers imports them once.
 
 It depends only on installed packages, so nothing passes from one candidate to another; the referee watches it anyway.
 """
@@ -13,9 +12,7 @@ from __future__ import annotations
 
 import contextlib
 
-from tools.judging.described import Imports
 from tools.judging.folders import BYTECODE, CACHE, HEADERS
-from tools.judging.warm import IMPORTS
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 
 
@@ -26,8 +23,7 @@ def make(setting: Setting, device: str = "cpu", *, bytecode: bool = False) -> No
     (made / "no-target").mkdir(parents=True)
     nothing = Build("toolchain", made / "no-target")
     with contextlib.suppress(WorkerFault), Worker(setting, nothing, "precompile", bytecode=bytecode) as worker:
-        found = worker.ask_for(Imports, "precompile", timeout_s=setting.check_timeout_s, device=device)
-        (made / IMPORTS).write_text("\n".join(found.imports))
+        worker.ask("precompile", timeout_s=setting.check_timeout_s, device=device)
         worker.stop()
         worker.keep(HEADERS, made / "headers")
         worker.keep(CACHE, made / "cache")

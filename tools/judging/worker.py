@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +28,6 @@ from tools.judging import disk, taking
 from tools.judging.described import what_is_wrong
 from tools.judging.folders import Folders
 from tools.judging.tensors import BadTensorFile
-from tools.judging.warm import IMPORTS, Kind, Parent, Warm
 from tools.plain_text import plain
 from tools.tree_removal import remove_tree
 
@@ -55,10 +53,6 @@ class Build:
     compile_options: dict[str, Any] | None = None
     handed_on: Path | None = None  # where it has no cache of its own yet: that of the build it was made from
     graph_breaks: int | None = None  # of torch.compile, while its cache was filled; None where that was not counted
-
-    @property
-    def compiles(self) -> bool:
-        return self.cache is not None and (self.cache / "inductor").exists()
 
 
 class WorkerFault(Exception):
@@ -120,48 +114,32 @@ class Worker:
         bytecode: bool = False,
         timeout_s: float | None = None,
         in_all: bool = False,
-        warm: Warm | None = None,
     ) -> None:
         """`bytecode`: it writes that of all it imports, to be kept. `timeout_s` is for one answer, or `in_all`: for all
-        until it is `ready`, so that what compiles itself again for each input comes to an end. `warm` has parents of
-        such workers, and gets one back when it is closed.
+        until it is `ready`, so that what compiles itself again for each input comes to an end.
         """
         self.setting, self.build, self.role = setting, build, role
         self.timeout_s = timeout_s or setting.start_timeout_s
         self._left_s = self.timeout_s if in_all else math.inf
-        toolchain = setting.toolchain if setting.toolchain is not None and setting.toolchain.exists() else None
-        fill = partial(Folders.fill, toolchain=toolchain, own=build.cache, handed_on=build.handed_on)
-        self._kind = Kind(build.key, build.tree, build.compiles, malloc, poison, compile_threads, bytecode, toolchain)
-        self._warm, self._parent = warm, None if warm is None else warm.take(self._kind, fill, cpus)
-        separate = setting.sandbox.promises().separate_users
-        at = self._parent.folders if self._parent else Folders.made(setting.scratch, role, separate)
+        at = Folders.made(setting.scratch, role, setting.sandbox.promises().separate_users)
         self.root, self.home, self.inbox, self.outbox, self.cache = at.root, at.home, at.inbox, at.out, at.cache
-        self._revealed, self._closed = 0, False
-        self._asked: str | None = None
-        if self._parent is not None:
-            self.process: Process = self._parent.process
-            return
-        fill(at)
-        env = at.environment(setting.threads, malloc, poison, compile_threads) | at.bytecode(toolchain, bytecode)
-        if warm is not None:
-            (at.home / IMPORTS).write_text(warm.names(toolchain if build.compiles else None))
-            env["RATCHET_IMPORTS"] = str(at.home / IMPORTS)
+        toolchain = setting.toolchain if setting.toolchain is not None and setting.toolchain.exists() else None
+        at.fill(toolchain, build.cache, build.handed_on)
+        self._revealed = 0
         argv = [setting.python, str(setting.guest / "bootstrap.py"), role, str(build.tree), setting.entry]
-        self.process = setting.sandbox.start(
+        self.process: Process = setting.sandbox.start(
             Command(
                 argv=(*argv, *([str(setting.original)] if setting.original else [])),
                 cwd=(build.tree / setting.entry).parent,
                 role=role,
-                env=env,
+                env=at.environment(setting.threads, malloc, poison, compile_threads) | at.bytecode(toolchain, bytecode),
                 readable=(setting.guest, build.tree, self.inbox, *([toolchain] if toolchain else [])),
                 writable=(self.home,),
                 cpus=cpus,
                 limits=setting.limits,
-                renewable=warm is not None,
             )
         )
-        if warm is not None:
-            self._parent = Parent(self.process, at)
+        self._asked: str | None = None
 
     def reveal(self, source: Path) -> str:
         """Put a file, as `taking` leaves it, where this worker can read it; it could not know of it before."""
@@ -338,13 +316,7 @@ class Worker:
         return self.process.stop()
 
     def close(self) -> None:
-        """End the process and remove its folders, or leave that to its parent."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._warm is not None and self._parent is not None:
-            self._warm.put(self._kind, self._parent)
-            return
+        """End the process and remove its folders."""
         try:
             self.stop()
         finally:

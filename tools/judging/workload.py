@@ -41,7 +41,6 @@ class Workload:
     inputs: Sequence[Sequence[Path]] = ()  # `INPUTS` of each case, to fill caches and to look at; none is timed
     peak_bytes: int = 0  # of device memory, for one copy in the target's own precision
     recipe: Mapping[str, Any] | None = None  # of an observed script, see `Recipe`
-    imports: Sequence[str] = ()  # modules that the target loads from outside of itself
     notes: Sequence[str] = ()  # what a person should know of how the entry was read
 
     def fits(self, copies: int) -> bool:
