@@ -44,8 +44,8 @@ class Builds:
     display: Display
     compile_baselines: dict[str, Build] = field(default_factory=dict)
     _of_commits: dict[str, Build] = field(default_factory=dict)
-    _candidates: dict[str, Build] = field(default_factory=dict)
-    _checked: dict[str, Checked] = field(default_factory=dict)
+    _candidates: dict[str, tuple[Attempt, Build]] = field(default_factory=dict)  # by id, which another may get
+    _checked: dict[str, Checked] = field(default_factory=dict)  # by key of the build: what was looked at is that code
     _pristine: Checked | None = None
 
     def pristine_checked(self) -> Checked:
@@ -69,8 +69,8 @@ class Builds:
         return None if cache is None else replace(build, cache=self.referee.grounds.watch(cache))
 
     def forget_cache(self, attempt: Attempt) -> None:
-        if (build := self._candidates.get(attempt.id)) is not None:
-            self.caches.drop(build.key)
+        if (known := self._candidates.get(attempt.id)) is not None:
+            self.caches.drop(known[1].key)
 
     def _keep_cache(self, build: Build) -> None:
         if build.cache is not None:
@@ -95,7 +95,8 @@ class Builds:
 
     def candidate(self, attempt: Attempt) -> Build | Verdict:
         """The tree of an attempt: the stack, what lies between, its diff. A diff that does not fit is a verdict."""
-        if attempt.id not in self._candidates:
+        known = self._candidates.get(attempt.id)
+        if known is None or known[0] != attempt:
             tree, stack = self.fresh_tree(attempt.id), self.records.stack
             if attempt.below:
                 changes = [self.records.change_of(name) for name in (*attempt.below, attempt.id)]
@@ -107,8 +108,9 @@ class Builds:
                 found = stack.materialise_candidate(attempt.candidate.diff, tree, self.rules, on=attempt.base)
                 if isinstance(found, PatchFinding):
                     return Verdict(name=found.kind, reason=found.reason)
-            self._candidates[attempt.id] = Build(hash_tree(tree)[:16], tree, handed_on=self._handed_on(attempt))
-        return self._candidates[attempt.id]
+            known = attempt, Build(hash_tree(tree)[:16], tree, handed_on=self._handed_on(attempt))
+            self._candidates[attempt.id] = known
+        return known[1]
 
     def _handed_on(self, attempt: Attempt) -> Path | None:
         """What the stack below has compiled already, and need not be compiled again. None where the time for compiling
@@ -126,26 +128,26 @@ class Builds:
 
     def forget(self, attempt: Attempt) -> None:
         """Remove its tree; it is built again when it is asked for."""
-        self._candidates.pop(attempt.id, None)
-        self._checked.pop(attempt.id, None)
+        if (known := self._candidates.pop(attempt.id, None)) is not None:
+            self._checked.pop(known[1].key, None)
         remove_tree(self.scratch / "trees" / attempt.id)
 
     def checked(self, attempt: Attempt) -> Checked:
         """The correctness of an attempt, looked at once per run where it is right."""
-        if attempt.id not in self._checked:
-            build = self.candidate(attempt)
-            assert isinstance(build, Build), "what does not apply has its verdict already"
+        build = self.candidate(attempt)
+        assert isinstance(build, Build), "what does not apply has its verdict already"
+        if build.key not in self._checked:
             evidence, known = self.records.attempts.check(attempt.id), self._with_kept_cache(build)
             if evidence is not None and known is not None:  # by an earlier command, which may have compiled for minutes
                 found = Checked(Finding(None, "", evidence), known)
             else:
                 found = self.referee.check(build)
             self.know(attempt, found)
-        return self._checked[attempt.id]
+        return self._checked[build.key]
 
     def know(self, attempt: Attempt, found: Checked) -> None:
         """Use what is known of it, and keep what a resumed run may use."""
-        self._checked[attempt.id] = found
+        self._checked[found.build.key] = found
         if found.finding.verdict is None and self.records.attempts.has(attempt.id):
             self._keep_cache(found.build)
             self.records.attempts.save_check(attempt.id, found.finding.evidence)
@@ -179,8 +181,13 @@ class Builds:
 
     def adopt(self, attempt: Attempt, commit: str) -> None:
         """The build that was judged is the build of the commit it became."""
-        if attempt.id in self._checked:
-            self._of_commits[commit] = self._checked[attempt.id].build
+        build = self.candidate(attempt)
+        if isinstance(build, Build) and build.key in self._checked:
+            committed = self.fresh_tree(f"stack-{commit[:12]}")
+            self.records.stack.materialise(commit, committed)
+            assert hash_tree(committed)[:16] == build.key, f"{attempt.id} is not what was judged"
+            remove_tree(committed)
+            self._of_commits[commit] = self._checked[build.key].build
             self._keep_cache(self._of_commits[commit])
 
     def profile(self, name: str, build: Build) -> Profile:

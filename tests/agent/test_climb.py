@@ -78,7 +78,7 @@ def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path
             return Checked(Finding(verdict, "", {"seeds": 10}), replace(build, cache=filled))
 
         referee = SimpleNamespace(check=check, grounds=SimpleNamespace(watch=lambda folder: folder))
-        trees = {each.id: Build(each.id, tmp_path) for each in (attempt, draft)}
+        trees = {each.id: (each, Build(each.id, tmp_path)) for each in (attempt, draft)}
         records = SimpleNamespace(attempts=attempts, run_dir=tmp_path)
         return builds(tmp_path, records=records, referee=referee, _candidates=trees)
 
@@ -97,6 +97,34 @@ def test_what_an_earlier_command_found_right_is_not_checked_again(tmp_path: Path
     assert looked == ["compile_model-1"] * 2, "what it has compiled is gone, and what is not right is never kept"
     command().checked(attempt)
     assert looked == ["compile_model-1"] * 3
+
+
+def test_an_attempt_is_judged_by_its_own_code_whatever_had_its_id_before(tmp_path: Path) -> None:
+    """What is compiled with the baseline has the id of the first attempt of its step, which another may get."""
+
+    def materialise(diff: str, tree: Path, rules: object, on: str) -> None:
+        write_files(tree, {"model.py": f"{on} {diff}"})
+
+    def check(build: Build) -> Checked:
+        return Checked(Finding(None, "", {"code": (build.tree / "model.py").read_text()}), build)
+
+    stack = SimpleNamespace(materialise_candidate=materialise, base="", top="top")
+    stack.materialise = lambda commit, tree: materialise("compiled", tree, (), commit.removeprefix("on "))
+    records = SimpleNamespace(stack=stack, attempts=Attempts(tmp_path / "attempts"), run_dir=tmp_path)
+    made = builds(
+        tmp_path,
+        records=records,
+        referee=SimpleNamespace(check=check),
+        _of_commits={"top": Build("top", tmp_path)},
+    )
+    candidate = Candidate(step="compile_model", title="", rationale="", diff="compiled")
+    for base in ("original", "stack"):
+        attempt = Attempt(id="compile_model-1", candidate=candidate, base=base)
+        assert made.checked(attempt).finding.evidence["code"] == f"{base} compiled"
+        made.adopt(attempt, f"on {base}")
+        assert (made.of(f"on {base}").tree / "model.py").read_text() == f"{base} compiled"
+        with pytest.raises(AssertionError, match="compile_model-1 is not what was judged"):
+            made.adopt(attempt, "on another")
 
 
 # -- checking
