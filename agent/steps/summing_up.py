@@ -22,8 +22,8 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
         return finish(ctx, ended(step, "skipped", "left out by --steps"))
     if schedule.compiles(step):
         ctx.budget.begin_compiling()
-    late = "" if is_decided(ctx, step) else ctx.budget.used_up()
-    why = nothing_because or late or _too_little(ctx, step)
+    late = ctx.budget.used_up()
+    why = nothing_because or ("" if late and is_decided(ctx, step) else late) or _too_little(ctx, step)
     if not why:
         return climb(step)
     if any(row.step == step for row in ctx.ledger.rows):  # the run went back to it

@@ -264,22 +264,23 @@ def test_what_compiles_itself_without_an_end_is_not_timed(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("takes", "verdict", "purpose"),
+    ("before", "takes", "verdict", "purpose"),
     [
-        ("0.4", "kept", "aa: default"),
-        pytest.param("1.6", "slower", "aa: default", marks=pytest.mark.slow),
-        pytest.param("0.96", "kept", "compile_model-1", marks=pytest.mark.slow),
+        pytest.param("", "0.4", "kept", "aa: default", marks=pytest.mark.slow),
+        ("audit_compute,", "0.4", "kept", "compile_model-1"),
+        pytest.param("", "1.6", "slower", "aa: default", marks=pytest.mark.slow),
+        pytest.param("", "0.96", "kept", "compile_model-1", marks=pytest.mark.slow),
     ],
 )
 def test_one_line_of_torch_compile_is_a_candidate_that_is_timed_with_the_baseline(
-    takes: str, verdict: str, purpose: str, tmp_path: Path
+    before: str, takes: str, verdict: str, purpose: str, tmp_path: Path
 ) -> None:
-    """Again by itself where the first look leaves it open."""
+    """Again by itself where the first look leaves it open, and where something was kept before it."""
     target = write_files(tmp_path / "target", {"bench.py": TWO_BRANCHES, "tail.py": COPIES})
-    steps = "profile_baseline,audit_compute,compile_model" if verdict == "kept" else "profile_baseline,compile_model"
+    steps = f"profile_baseline,{before}compile_model"
     ran = agent(target, tmp_path / "runs", "--steps", steps, **{COMPILED: takes})
     assert ran.status == 0, ran.message
-    first = ran.report.attempts[0]
-    assert (first.step, first.verdict) == ("compile_model", verdict)
-    assert first.evidence["comparison"]["purpose"] == purpose
-    assert [kept.step for kept in ran.report.kept] == (["compile_model", "audit_compute"] * (verdict == "kept"))
+    first = next(each for each in ran.report.attempts if each.step == "compile_model")
+    assert first.verdict == verdict and first.evidence["comparison"]["purpose"] == purpose
+    kept = [*before.split(",")[:-1], "compile_model"] if verdict == "kept" else []
+    assert [each.step for each in ran.report.kept] == kept
