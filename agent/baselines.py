@@ -111,5 +111,5 @@ def _compare(ctx: RunContext, purpose: str, builds: dict[str, Build], restarts: 
 
 
 def leave_out(ctx: RunContext, failed: dict[str, str], mode: str, why: str) -> None:
-    failed[mode] = why
-    ctx.progress.emit(Note(f"plain torch.compile ({mode}) cannot be compared with: {one_line(why, 300)}"))
+    failed[mode] = why.strip().splitlines()[-1] if why.startswith("Traceback") else why
+    ctx.progress.emit(Note(f"plain torch.compile ({mode}) cannot be compared with: {one_line(failed[mode], 300)}"))

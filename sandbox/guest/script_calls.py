@@ -12,6 +12,7 @@ import functools
 import gc
 import inspect
 import sys
+import threading
 import time
 import types
 import weakref
@@ -34,15 +35,22 @@ class Stop(BaseException):
     """Ends a script from inside a call; not an Exception, which scripts catch."""
 
 
+def _stopped():
+    """What ends a script, or a thread of it, which goes without a word only so."""
+    return Stop() if threading.current_thread() is threading.main_thread() else SystemExit()
+
+
 class _Watcher:
     """Stands in for `torch.nn.Module.__call__`, and for some other `methods`, each a class and a name; inside of a call
     it does not, so that compilers find there what they know.
 
-    What torch.compile wraps keeps the function that it found, and then that one only passes on.
+    What torch.compile wraps keeps the function that it found, and then that one only passes on. So does a call of
+    another thread than the first that makes one, and a call that is traced.
     """
 
     def __init__(self, methods=()):
         self._methods = frozenset(map(tuple, methods))
+        self._thread = None
 
     def __enter__(self):
         self._passes_on, self._replaced = False, []
@@ -69,7 +77,10 @@ class _Watcher:
     def _standing_in(self, plain, method):
         @functools.wraps(plain)
         def call(module, *args, **kwargs):
-            if self._passes_on:
+            if self._passes_on or torch.jit.is_tracing():
+                return plain(module, *args, **kwargs)
+            self._thread = self._thread or threading.get_ident()
+            if self._thread != threading.get_ident():
                 return plain(module, *args, **kwargs)
             return self.outermost(plain, module, method, args, kwargs)
 
@@ -158,7 +169,7 @@ class Recorder(_Watcher):
         self._begun = self._begun or time.monotonic()
         if len(self.calls) >= MOST_CALLS or time.monotonic() - self._begun > MOST_S:
             self.cut_short = True
-            raise Stop
+            raise _stopped()
         above = () if self._methods else methods_above(module, sys._getframe(2))
         call, self._integers = Call(len(self.calls), module, method[1] if method else "", above), []
         try:
@@ -276,7 +287,7 @@ class Cut(_Watcher):
     def outermost(self, plain, module, method, args, kwargs):
         self._number += 1
         if self._number > self._last:
-            raise Stop
+            raise _stopped()
         for number, path in self._wanted:
             if number == self._number:
                 place = (str(number), *path)
@@ -287,7 +298,7 @@ class Cut(_Watcher):
         if len(self._found) == len(self._roots) and self.root is None:
             self.root = together(self._found)
         if self._number == self._last:
-            raise Stop
+            raise _stopped()
         return self.call(plain, module, args, kwargs)
 
 

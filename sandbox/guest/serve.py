@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import traceback
 
 from .wire import ChannelClosed
@@ -19,6 +20,7 @@ SPIN_S = 0.002
 
 def serve(channel, worker):
     """`worker` has a method `op_<name>` for every request."""
+    ours = os.getpid()
     while True:
         try:
             request = channel.receive(spin_s=SPIN_S)
@@ -36,6 +38,8 @@ def serve(channel, worker):
             reply = {"error": {"kind": kind, "message": _text(error), "where": ""}}
         except Exception as error:  # the boundary: whatever a target raises becomes a finding for the host
             reply = {"error": {"kind": "guest_raised", "message": _text(error), "where": ""}}
+        if os.getpid() != ours:  # a script has forked, and this is where its child would go on
+            os._exit(0)
         reply["nonce"] = nonce
         channel.send(reply)
 

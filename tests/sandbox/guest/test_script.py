@@ -267,6 +267,49 @@ def test_a_script_that_compiles_its_model_is_judged_with_that_and_nothing_of_tor
     assert (torch.nn.Module.__call__, torch.autograd.backward) == before
 
 
+TRACED = "torch.jit.trace(Net().eval(), torch.randn(2, 4), check_trace=False)"
+
+
+def test_a_traced_model_is_judged_by_its_calls(play: Play) -> None:
+    model, _, out = play(LOOP.replace("Net().eval()", TRACED)).replayed()
+    assert isinstance(model, torch.jit.ScriptModule) and out.shape == (2, 4)
+
+
+THREADS = """
+import threading, time
+
+class Slow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Net()
+
+    def forward(self, x):
+        time.sleep(0.02)
+        return self.inner(x)
+
+model = Slow().eval()
+
+def work():
+    with torch.no_grad():
+        for _ in range(5):
+            model(torch.randn(2, 4))
+            time.sleep(0.005)
+
+threads = [threading.Thread(target=work) for _ in range(3)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # Python itself says nothing
+def test_of_several_threads_the_calls_of_one_are_judged(play: Play) -> None:
+    """Else what runs inside of a call of one would be taken for a call of another."""
+    played = play(THREADS)
+    assert played.label == "2x4" and type(played.build()).__name__ == "Slow"
+
+
 def test_generate_is_a_prompt_and_the_tokens_after_it(play: Play) -> None:
     played = play("""
 from transformers import LlamaConfig, LlamaForCausalLM
