@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.guest.wire import BadFrame, Channel, ChannelClosed, encode
+from tests import guest
 
 LARGE = {"x": "y" * (3 << 20)}  # more than a socket holds
 
@@ -83,3 +85,25 @@ def test_messages_that_arrive_together_or_in_pieces_are_told_apart(ends: tuple[C
     ends[0].close()
     with pytest.raises(ChannelClosed):
         ends[1].receive(5)
+
+
+def test_who_is_forked_while_it_answers_answers_nothing(ends: tuple[Channel, Channel]) -> None:
+    """A script that forks goes on in both; one of them is asked."""
+
+    class Forks:
+        def op_fork(self) -> None:
+            self.child = os.fork()
+
+        def op_wait(self) -> dict[str, int]:
+            return {"status": os.waitpid(self.child, 0)[1]}
+
+    channel = guest.module("wire").Channel(ends[1]._socket)
+    server = threading.Thread(target=guest.module("serve").serve, args=(channel, Forks()))
+    server.start()
+    for op in ("fork", "wait"):
+        ends[0].send({"op": op, "nonce": op})
+        assert ends[0].receive(10)["nonce"] == op
+    ends[0].send({"op": "wait", "nonce": "again"})
+    assert ends[0].receive(10)["nonce"] == "again", "nobody else has answered"
+    ends[0]._socket.shutdown(socket.SHUT_RDWR)
+    server.join()
