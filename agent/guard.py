@@ -6,13 +6,14 @@ with the path of its traceback.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import tempfile
 import traceback
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -75,7 +76,7 @@ def call(handler: Handler, arguments: Namespace, program: str) -> int:
     except KeyboardInterrupt as stop:
         return _interrupted(program, stop, doing)
     except Exception as error:
-        if stopped := _stopped_in(error):
+        if (stopped := _stopped_in(error)) is not None:
             return _interrupted(program, stopped, doing)
         if _disk_full(error):
             name = getattr(error, "filename", None)
@@ -90,6 +91,17 @@ def _interrupted(program: str, stop: KeyboardInterrupt, doing: Doing) -> int:
     resume = f"; `agent resume {doing.reference}` goes on from there" if doing.folder() else ""
     _say(f"{program}: interrupted{resume}")
     return 128 + number
+
+
+@contextlib.contextmanager
+def stop_first() -> Iterator[None]:
+    """What fails while it is being stopped, as the stop. Raises: KeyboardInterrupt."""
+    try:
+        yield
+    except Exception as error:
+        if (stop := _stopped_in(error)) is not None:
+            raise stop from error
+        raise
 
 
 def _stopped_in(error: BaseException) -> KeyboardInterrupt | None:

@@ -22,6 +22,7 @@ from agent.builds import Builds
 from agent.config import RunConfig
 from agent.context import RunContext
 from agent.errors import AgentError, BudgetTooShort
+from agent.guard import stop_first
 from agent.proposals import Proposals
 from agent.proposers import InTurn, Platform, Proposer
 from agent.proposers.playbook import Playbook
@@ -111,12 +112,12 @@ def _walk(folder: RunFolder, progress: Progress, joins: Joins | None, begun: flo
     ):
         stoppable, ctx = Stoppable(sandbox), None
         try:
-            with budget.enforced():
+            with budget.enforced(), stop_first():
                 ctx = _assemble(folder, scratch, stoppable, progress, budget, resumed=resumed)
                 ctx.end_running = stoppable.stop_all
                 if joins is not None:
                     ctx.proposals.proposer = joins(ctx, ctx.proposals.proposer)
-                with contextlib.closing(ctx.referee), _handing_over(ctx):
+                with contextlib.closing(ctx.referee), _handing_over(ctx), stop_first():
                     state = graph.walk(ctx, path / "checkpoint.sqlite")
         except TimeIsUp:
             if ctx is None or measurements.session_start(path) is None:

@@ -62,6 +62,16 @@ def test_an_end_is_told_in_one_message_with_its_status(
     assert capsys.readouterr() == ("", f"agent: {said}\n")
 
 
+def test_what_fails_while_it_is_being_stopped_is_the_stop() -> None:
+    """So that what was proven is handed over, and a budget that is used up ends with a result."""
+    failed = stopped_and(OSError(errno.ENOTEMPTY, "Directory not empty"))
+    with pytest.raises(guard.Stopped) as stop, guard.stop_first():
+        raise failed
+    assert stop.value.__cause__ is failed
+    with pytest.raises(ZeroDivisionError), guard.stop_first():
+        raise ZeroDivisionError
+
+
 def test_a_fault_of_ours_is_called_one_and_keeps_its_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
