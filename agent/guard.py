@@ -66,7 +66,8 @@ def call(handler: Handler, arguments: Namespace, program: str) -> int:
     doing = Doing(debug=getattr(arguments, "debug", False))
     _stop_in_order()
     try:
-        return handler(arguments, doing)
+        with stop_first():
+            return handler(arguments, doing)
     except RatchetError as error:
         return _told(program, error, doing)
     except BrokenPipeError:
@@ -74,23 +75,17 @@ def call(handler: Handler, arguments: Namespace, program: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as stop:
-        return _interrupted(program, stop, doing)
+        number = stop.signal_number if isinstance(stop, Stopped) else signal.SIGINT
+        resume = f"; `agent resume {doing.reference}` goes on from there" if doing.folder() else ""
+        _say(f"{program}: interrupted{resume}")
+        return 128 + number
     except Exception as error:
-        if (stopped := _stopped_in(error)) is not None:
-            return _interrupted(program, stopped, doing)
         if _disk_full(error):
             name = getattr(error, "filename", None)
             where = f" while writing {name}" if name else ""
             hint = "Free some space; what was proven is kept and the run can be resumed."
             return _told(program, DiskFull(f"The disk is full{where}.", hint=hint), doing)
         return _our_fault(program, error, doing)
-
-
-def _interrupted(program: str, stop: KeyboardInterrupt, doing: Doing) -> int:
-    number = stop.signal_number if isinstance(stop, Stopped) else signal.SIGINT
-    resume = f"; `agent resume {doing.reference}` goes on from there" if doing.folder() else ""
-    _say(f"{program}: interrupted{resume}")
-    return 128 + number
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ class _Watcher:
 
     def __init__(self, methods=()):
         self._methods = frozenset(map(tuple, methods))
-        self._thread = None
+        self._thread, self.elsewhere = None, False  # whether other threads make calls, too
 
     def __enter__(self):
         self._passes_on, self._replaced = False, []
@@ -81,6 +81,7 @@ class _Watcher:
                 return plain(module, *args, **kwargs)
             self._thread = self._thread or threading.get_ident()
             if self._thread != threading.get_ident():
+                self.elsewhere = True
                 return plain(module, *args, **kwargs)
             return self.outermost(plain, module, method, args, kwargs)
 

@@ -75,6 +75,8 @@ class Recording:
         _keep_positions(recorder.calls)
         roots, told = _roots(recorder.calls)
         notes, paths = [told], {id(m): path for path, m in together(roots).named_modules()}
+        if recorder.elsewhere:
+            notes.append("calls of other threads than the first that makes one are left out")
         if recorder.cut_short:
             notes.append(f"only the first {len(recorder.calls)} calls of the script were looked at")
         if recorder.problem is not None:

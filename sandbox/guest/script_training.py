@@ -33,10 +33,9 @@ def declaration(call):
     cls, arguments = type(call.module), call.arguments
     if any(not name.isdigit() for name in arguments):
         arguments = dict(zip(_names(cls, arguments), arguments.values(), strict=True))
-    is_own = getattr(inspect.getmodule(cls), "__name__", "__main__") == "__main__" or cls.__module__ == "__main__"
     device = next((str(p.device) for p in call.module.parameters() if p.device.type != "cpu"), "")
     return FORM.format(
-        imports=(OWN if is_own else SHARED).format(module=cls.__module__, name=cls.__name__),
+        imports=(OWN if cls.__module__ == "__main__" else SHARED).format(module=cls.__module__, name=cls.__name__),
         name=cls.__name__,
         device=f".to({device!r})" if device else "",
         inputs=_text(arguments if any(not name.isdigit() for name in arguments) else tuple(arguments.values())),

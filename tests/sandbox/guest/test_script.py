@@ -308,6 +308,7 @@ def test_of_several_threads_the_calls_of_one_are_judged(play: Play) -> None:
     """Else what runs inside of a call of one would be taken for a call of another."""
     played = play(THREADS)
     assert played.label == "2x4" and type(played.build()).__name__ == "Slow"
+    assert any("calls of other threads" in note for note in played.told["notes"])
 
 
 def test_generate_is_a_prompt_and_the_tokens_after_it(play: Play) -> None:
