@@ -100,11 +100,13 @@ def stop_first() -> Iterator[None]:
 
 
 def _stopped_in(error: BaseException) -> KeyboardInterrupt | None:
-    """The stop during which it was raised: what is cut short may leave something that cannot be cleared away."""
-    context = error.__context__
-    while context is not None and not isinstance(context, KeyboardInterrupt):
-        context = context.__context__
-    return context
+    """The stop during which it was raised: what is cut short may leave something that cannot be cleared away. What is
+    raised instead of a stop, on purpose, is none.
+    """
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, KeyboardInterrupt):
+        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    return found
 
 
 def _disk_full(error: Exception) -> bool:

@@ -68,8 +68,9 @@ def test_what_fails_while_it_is_being_stopped_is_the_stop() -> None:
     with pytest.raises(guard.Stopped) as stop, guard.stop_first():
         raise failed
     assert stop.value.__cause__ is failed
-    with pytest.raises(ZeroDivisionError), guard.stop_first():
-        raise ZeroDivisionError
+    for failed, cause in ((ZeroDivisionError(), None), (stopped_and(ZeroDivisionError()), None)):
+        with pytest.raises(ZeroDivisionError), guard.stop_first():
+            raise failed from cause
 
 
 def test_a_fault_of_ours_is_called_one_and_keeps_its_traceback(
