@@ -67,7 +67,8 @@ def measure(ctx: RunContext) -> SessionStart:
         compile_breaks=max(counted, default=None),
         compiling_s=begun.compiling_s,
     )
-    looked = ctx.referee.check_timed(measured.outputs)  # of each by itself only where something is wrong
+    outputs = [each for each in measured.outputs if each.side != ITSELF]
+    looked = ctx.referee.check_timed(outputs)  # of each by itself only where something is wrong
     left = measured if looked.verdict else replace(measured, outputs=())
     for mode in begun.builds:
         take(ctx, found, mode, left)

@@ -220,26 +220,37 @@ def save(path, value):
     save_flat(path, structure, tensors)
 
 
-def save_flat(path, structure, tensors, borrowed=None, key=None):
-    """`borrowed` says for each tensor whose memory it shares, empty for its own; with a `key` all is sealed."""
+def save_flat(path, structure, tensors, borrowed=None, key=None, rows=()):
+    """`borrowed` says for each tensor whose memory it shares, empty for its own; with a `key` all is sealed.
+
+    `rows` are [index of a tensor, its shape, where rows of its last dimension begin, how many are taken from there]: of
+    one that has this shape only these are written.
+    """
     leaves, hosts, offset = [], [], 0
+    chosen = {index: how for index, *how in rows}
     for index, tensor in enumerate(tensors):
         stride = _stride(tensor)
         plain = tensor.detach().resolve_conj().resolve_neg()
         if key is not None:  # where it lies, since a device is quicker at that
             plain = plain.clone(memory_format=torch.contiguous_format)
             seal.turn(plain, key, index)
+        shape, begins, together = chosen.get(index, (None, (), 0))
+        partly = list(plain.shape) == shape
+        if partly:
+            flat = plain.reshape(-1, shape[-1])
+            plain = torch.cat([flat[begin : begin + together] for begin in begins])
         host = plain.cpu().contiguous()
         nbytes = host.numel() * host.element_size()
         leaves.append(
             {
                 "dtype": _NAMES[tensor.dtype],
-                "shape": list(tensor.shape),
+                "shape": list(plain.shape),
+                **({"whole": shape} if partly else {}),
                 "offset": offset,
                 "nbytes": nbytes,
                 "device": tensor.device.type,
                 "kind": _kind(tensor),
-                "stride": stride,
+                "stride": None if partly else stride,
                 "grad": tensor.requires_grad,
                 "borrowed": borrowed[index] if borrowed else "",
             }

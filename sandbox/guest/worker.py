@@ -36,10 +36,11 @@ class Worker:
     def op_build(self, mode="inference", init=None, compile_options=None, recipe=None):
         """Build the callable. `compile_options` applies plain torch.compile to it, as a user's one line would.
 
-        `recipe` is that of an observed script. Nothing of calls before it is left.
+        `recipe` is that of an observed script. Nothing of calls before it is left, nor another precision.
         """
         self._forget_calls()
         self._read(recipe)
+        self.precision = None
         self.built = self.workload.build(None if init is None else tensors.load(init))
         self.mode = mode
         torch.set_grad_enabled(mode == "training")

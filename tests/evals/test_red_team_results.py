@@ -10,7 +10,6 @@ import pytest
 from tests.evals.arena import Arena
 from tools.judging import correctness, inspection, workload
 from tools.judging.correctness import Finding
-from tools.judging.referee import Referee
 from tools.judging.script import Call, Case, Draw, Script
 from tools.judging.worker import Build
 
@@ -97,7 +96,7 @@ def test_14_passes_where_inputs_and_reference_come_from_the_candidate(arena: Are
     own = Build("own", arena.tree("14_edited_benchmark"))
     setting = arena.referee.setting
     described = inspection.inspect(setting, own, tmp_path, arena.referee.rng)
-    fooled = Referee(setting, described, own, arena.referee.clock, arena.referee.scratch, arena.referee.health)
+    fooled = replace(arena.referee, setting=setting, workload=described, pristine=own)
     assert fooled.check(own).finding.verdict is None
 
 

@@ -70,9 +70,12 @@ def same_form(candidate: Saved, baseline: Saved, truth: Saved | None = None) -> 
         if not _near(number, known, true):
             return f"a number in the result is {number!r}, the original has {known!r}"
     for index, (c, b) in enumerate(zip(candidate.leaves, baseline.leaves, strict=False)):
-        for name in ("dtype", "shape", "kind", "device"):
+        if c.part_of:
+            return f"output {index} is given in part"
+        for name in ("dtype", "whole", "kind", "device"):
             if getattr(c, name) != getattr(b, name):
-                return f"output {index} has {name} {getattr(c, name)}, the original has {getattr(b, name)}"
+                told = "shape" if name == "whole" else name
+                return f"output {index} has {told} {getattr(c, name)}, the original has {getattr(b, name)}"
         if b.grad and not c.grad:
             return f"no gradient flows back from output {index}"
         if c.borrowed and not b.borrowed:

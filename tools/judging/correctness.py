@@ -21,7 +21,7 @@ from tools.judging.accuracy import LeafError
 from tools.judging.described import Answer
 from tools.judging.digest import digest
 from tools.judging.script import Call, Played, Script
-from tools.judging.tensors import BadTensorFile, Leaf, Saved
+from tools.judging.tensors import BadTensorFile, Leaf, Rows, Saved
 from tools.judging.verdict import Verdict, VerdictName
 from tools.judging.worker import Worker, WorkerFault
 
@@ -50,6 +50,7 @@ class Compared:
     baseline: Path
     truth: Path
     commitment: tuple[int, str] | None = None  # key and digest it replied with
+    rows: Rows = ()  # of large tensors: all that is compared, and all that the original's files have
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
         key, said = call.commitment
         if digest(mine.leaves, key) != said:
             raise _Failed("refused", f"{call.label}: the bytes are not those its reply committed to")
+    mine = mine.some(call.rows)
     if rules.needs_reference and reference is not None:
         owner = _Owner(rules, reference)
         call, (mine, theirs, truth) = owner.select(call)

@@ -1,5 +1,7 @@
 """Fresh inputs for every worker in every restart, drawn from the pristine entry with secret seeds and used once.
 
+The worker that draws them answers timed inputs, too, once all is timed: no other has to be started for that.
+
 Where workers can leave files for each other (`local` shares /tmp and /dev/shm), a worker with the same inputs could
 read results instead of computing them. The worker that draws is frozen while others are timed, and builds the model
 only if the entry makes its inputs from it. Large inputs are sealed so that they can be loaded before they are timed
@@ -72,7 +74,7 @@ class InputSupply:
     """Draws the inputs of each restart; `needed` says how many of a case a side uses. To be closed.
 
     Its worker starts with the first comparison and stays, so that no later one has to wait for it; it is awake only
-    while it draws.
+    while it draws or answers.
     """
 
     setting: Setting
@@ -83,16 +85,36 @@ class InputSupply:
     rng: random.Random = field(default_factory=random.SystemRandom)
     _reference: Worker | None = None
     _drawn: int = 0
+    _loaded: bool = False
+    _builds: bool = False  # whether the entry makes its inputs from what build() left behind
 
     @contextmanager
     def opened(self) -> Iterator[DrawInputs]:
         """Raises: WorkloadError, WouldNotFreeze."""
         with blamed_on(self.setting.entry):
             if self._reference is None:
-                self._reference, self._drawn = Worker(self.setting, self.pristine, "reference"), 0
+                timeout_s = self.setting.check_timeout_s
+                self._reference = Worker(self.setting, self.pristine, "reference", timeout_s=timeout_s)
+                self._drawn, self._loaded, self._builds = 0, False, False
             try:
                 yield self.draw
             except (WorkerFault, WouldNotFreeze):
+                self.close()
+                raise
+
+    @contextmanager
+    def answering(self) -> Iterator[Worker]:
+        """Its worker, which may build the model. Raises: WorkloadError, WouldNotFreeze."""
+        with self.opened():
+            assert self._reference is not None
+            try:
+                self._wake(self._reference)
+                yield self._reference
+                self._reference.ask("release")
+                if self._builds:
+                    self._reference.ask("build", **self.workload.build_arguments(self._reference))
+                self._reference.process.freeze()
+            except BaseException:
                 self.close()
                 raise
 
@@ -109,9 +131,7 @@ class InputSupply:
         folder.mkdir(mode=0o700, parents=True)
         found: dict[str, Inputs] = {}
         try:
-            self._reference.process.thaw()
-            if self._drawn == 1:
-                self._load(self._reference, folder)
+            self._wake(self._reference)
             for number, side in enumerate(sides):
                 (folder / f"{number}").mkdir()
                 found[side] = self.draw_all(self._reference, folder / f"{number}")
@@ -132,13 +152,19 @@ class InputSupply:
             found.append([Input(path, keys.get(path)) for path in paths])
         return found
 
-    def _load(self, reference: Worker, folder: Path) -> None:
-        """Load the entry when it is first needed: the worker starts beside the first workers to be timed."""
+    def _wake(self, reference: Worker) -> None:
+        """The entry is loaded when it is first needed: the worker starts beside the first workers to be timed."""
+        reference.process.thaw()
+        if self._loaded:
+            return
+        self._loaded = True
         reference.ask("describe", **self.workload.describe_arguments)
         try:
-            draw(reference, folder / "first", self.workload.cases[0], 0)
+            first = self.folder / f"{reference.root.name}-first"
+            first.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draw(reference, first, self.workload.cases[0], 0).unlink()
         except WorkerFault as fault:
             if fault.ended is not None:
                 raise
-            # an entry may make its inputs from what build() left behind
+            self._builds = True
             reference.ask("build", **self.workload.build_arguments(reference))

@@ -23,6 +23,7 @@ from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
 from tools.judging.device_health import DeviceHealth
 from tools.judging.grounds import Grounds
+from tools.judging.inputs import InputSupply
 from tools.judging.measure import Clock, ComparisonRequest, Enough, Hurried, Measured, enough_to_judge
 from tools.judging.own_tests import OwnTests
 from tools.judging.verdict import Verdict, VerdictName, of_failed
@@ -46,6 +47,7 @@ class Referee:
     clock: Clock
     scratch: Path
     health: DeviceHealth
+    supply: InputSupply
     noise: NoiseFloor | None = None
     aa: Comparison | None = None  # what that was measured by
     grounds: Grounds = field(default_factory=Grounds)
@@ -357,6 +359,8 @@ class Referee:
 
     def check_timed(self, outputs: Sequence[TimedOutput]) -> Finding:
         """Are outputs of timed calls those they were committed to, and right? Raises: WorkloadError, SandboxError."""
-        if outputs:
-            self.say("checking timed outputs", 0, 0)
-        return timed_outputs.check(self.setting, self.workload, self.pristine, outputs)
+        if not outputs:
+            return Finding(None, "")
+        self.say("checking timed outputs", 0, 0)
+        with self.supply.answering() as reference:
+            return timed_outputs.check(reference, self.workload, outputs)

@@ -5,8 +5,10 @@ They are not mapped: their writer may still run, and truncating a mapped file en
 
 from __future__ import annotations
 
+import math
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -34,6 +36,10 @@ _EXACT = {
 _FLOAT = {"float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<f4", "complex128": "<f8"}
 _BLOCK_BYTES = 32 << 20
 _MOST_AT_ONCE = 1 << 30  # of one read; the kernel takes no more than 2 GiB
+
+
+Rows = Sequence[tuple[int, Sequence[int], Sequence[int], int]]
+"""Of some tensors of a file: index, shape, where rows of the last dimension begin, how many are taken from there."""
 
 
 class Data(Protocol):
@@ -87,6 +93,12 @@ class Leaf:
     data: Data
     grad: bool = False  # whether a gradient would flow back from it
     borrowed: str = ""  # which argument it shares memory with
+    part_of: tuple[int, ...] = ()  # the shape of the tensor that these are rows of; empty where it is all of it
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape of the whole tensor."""
+        return self.part_of or self.shape
 
     @property
     def nbytes(self) -> int:
@@ -115,6 +127,12 @@ class Leaf:
         parts = [self.data[at * width : at * width + length] for at in range(min(items, self.shape[0]))]
         between = [kept] if len(self.shape) > 2 else []
         return replace(self, shape=(len(parts), *between, self.shape[-1]), data=np.concatenate(parts))
+
+    def rows(self, begins: Sequence[int], together: int) -> Leaf:
+        """As one matrix: from each of these rows of the last dimension on so many."""
+        width = self.nbytes // math.prod(self.shape[:-1])
+        data = np.concatenate([self.data[begin * width : (begin + together) * width] for begin in begins])
+        return replace(self, shape=(len(begins) * together, self.shape[-1]), data=data, part_of=self.shape)
 
     @property
     def is_exact(self) -> bool:
@@ -164,6 +182,14 @@ class Saved:
     def nbytes(self) -> int:
         return sum(leaf.nbytes for leaf in self.leaves)
 
+    def some(self, rows: Rows) -> Saved:
+        """With these rows alone of the tensors that have this shape."""
+        leaves = [*self.leaves]
+        for index, shape, begins, together in rows:
+            if leaves[index].shape == tuple(shape):
+                leaves[index] = leaves[index].rows(begins, together)
+        return replace(self, leaves=tuple(leaves))
+
     def head(self, most: int) -> Saved:
         """With the head of each tensor."""
         return replace(self, leaves=tuple(leaf.head(most) for leaf in self.leaves))
@@ -204,6 +230,7 @@ def read(path: Path) -> Saved:
                 data,
                 leaf.get("grad") is True,
                 leaf.get("borrowed", ""),
+                tuple(leaf.get("whole", ())),
             )
         )
     return Saved(path, header["structure"], tuple(leaves))

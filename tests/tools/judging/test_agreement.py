@@ -187,7 +187,8 @@ def test_a_guard_that_fires_on_the_original_never_ends_the_run(
     monkeypatch.setattr(LiveClock, "_measure", measure)
     monkeypatch.setattr(LiveClock, "_forget_outputs", lambda self: None)
     told = list[str]()
-    judge = Referee(UNUSED, clock.workload, BUILD, clock, tmp_path, UNUSED, say=lambda what, *_: told.append(what))
+    judge = Referee(UNUSED, clock.workload, BUILD, clock, tmp_path, UNUSED, UNUSED)
+    judge.say = lambda what, *_: told.append(what)
     for candidates in ({"copy": BUILD}, {"candidate": CANDIDATE, "copy": BUILD}):
         left = times
         found = clock.compare(ComparisonRequest("", BUILD, candidates, bool, doing=told.append)).comparisons
@@ -262,7 +263,7 @@ def test_a_whole_is_not_given_up_for_the_pace(gain: float, name: str, unsettled:
     """A change that the pace may have made look good is measured again; only of a whole may there be no time for it."""
     asked = list[ComparisonRequest]()
     clock: Any = SimpleNamespace(compare=asked.append)
-    judge: Any = Referee(UNUSED, UNUSED, BUILD, clock, tmp_path, UNUSED, hurried=lambda seconds: True)
+    judge: Any = Referee(UNUSED, UNUSED, BUILD, clock, tmp_path, UNUSED, UNUSED, hurried=lambda seconds: True)
     judge.noise = SimpleNamespace(delta=0.02)
     judge.check_timed = lambda outputs: Finding(None, "")
     whole = compared([math.log(gain)] * 6, unsettled=unsettled, pace_us=[KNOWN_US] if unsettled == "pace" else [])

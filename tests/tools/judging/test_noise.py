@@ -64,7 +64,7 @@ def referee(tmp_path: Path, aa: Sequence[float] = TWELVE, **ratios: Sequence[flo
     known |= {f"it{suffix}": ratios.get("it", ()) for suffix in ("", AGAIN)}
     clock = Clock(known)
     workload: Any = SimpleNamespace(device="cpu", cases=[SimpleNamespace(name="the case")])
-    made: Any = Referee(UNUSED, workload, ORIGINAL, clock, tmp_path, UNUSED)  # type: ignore[arg-type]
+    made: Any = Referee(UNUSED, workload, ORIGINAL, clock, tmp_path, UNUSED, UNUSED)  # type: ignore[arg-type]
     made.grounds = SimpleNamespace(changes=lambda *builds: [])
     made.measure_noise()
     return made, clock

@@ -7,7 +7,6 @@ import shutil
 import signal
 import tempfile
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +14,12 @@ import pytest
 from sandbox.contract import Ended
 from tests.evals.arena import Arena
 from tools.errors import IncumbentFails
-from tools.judging import check, clock, correctness, timed_outputs
+from tools.judging import check, clock, correctness, tensors, timed_outputs
 from tools.judging.check import Checks
-from tools.judging.clock import DidNotHoldStill, SideFault, Tripwire
+from tools.judging.clock import DidNotHoldStill, SideFault, TimedOutput, Tripwire
 from tools.judging.comparison import INCUMBENT, Comparison
 from tools.judging.correctness import Compared
+from tools.judging.digest import digest
 from tools.judging.measure import ComparisonRequest, LiveClock, Measured
 from tools.judging.worker import Build, Worker, WorkerFault
 from tools.judging.workload import Workload
@@ -198,19 +198,6 @@ def test_a_change_that_is_slow_for_each_input_is_ended_early(arena: Arena, monke
 # -- the outputs of timed calls
 
 
-def test_parts_of_what_was_returned_are_looked_at_at_once_where_device_and_disk_have_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def at_once(device: str, copies: int, free: int = 1 << 40) -> int:
-        monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
-        workload: Any = SimpleNamespace(device=device, fits=lambda wanted: wanted <= copies)
-        setting: Any = SimpleNamespace(scratch="")
-        return timed_outputs._at_once(setting, workload)
-
-    assert [at_once("cuda", 12), at_once("cuda", 8), at_once("cuda", 4), at_once("cpu", 12)] == [3, 2, 1, 1]
-    assert at_once("cuda", 12, free=20 << 30) == 1
-
-
 @pytest.mark.timeout(600)
 def test_all_outputs_of_timed_calls_are_compared_in_turn(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     there, judged = list[tuple[int, int]](), correctness._one_call
@@ -231,9 +218,28 @@ def test_all_outputs_of_timed_calls_are_compared_in_turn(arena: Arena, monkeypat
     in_parts = arena.referee.check_timed(outputs)
     assert (in_parts.verdict, in_parts.evidence) == (None, finding.evidence)
     assert there == [(1, 1)] * len(outputs)
-    monkeypatch.setattr(timed_outputs, "_at_once", lambda setting, workload: 2)
-    at_once = arena.referee.check_timed(outputs)
-    assert (at_once.verdict, at_once.evidence) == (None, finding.evidence)
     kept = outputs[-1].output
     shutil.copyfile(outputs[0].output, kept)
     assert arena.referee.check_timed(outputs).verdict == "refused", "of the last part as well"
+
+
+def test_of_large_outputs_secretly_chosen_rows_are_compared(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, judged = list[Compared](), correctness._one_call
+
+    def seeing(call: Compared, *rest: Any) -> None:
+        asked.append(call)
+        assert [leaf.shape for leaf in tensors.read(call.baseline).leaves] == [(4, 256)], "it has no others"
+        judged(call, *rest)
+
+    monkeypatch.setattr(correctness, "_one_call", seeing)
+    monkeypatch.setattr(timed_outputs, "COMPARED_BYTES", 4 * 256 * 4)
+    monkeypatch.setattr(timed_outputs, "PLACES", 4)
+    outputs = compared(arena, arena.incumbent, arena.incumbent).outputs
+    assert arena.referee.check_timed(outputs).verdict is None
+    assert len({str(call.rows) for call in asked}) > len(asked) // 2
+    less = list[TimedOutput]()
+    for each in outputs:  # without its last quarter, and committed to that
+        data = each.output.read_bytes()
+        each.output.write_bytes(data[: -8 * 256 * 4] + bytes(8 * 256 * 4))
+        less.append(replace(each, commitment=(1, digest(tensors.read(each.output).leaves, 1))))
+    assert arena.referee.check_timed(less).verdict == "wrong"
