@@ -52,7 +52,7 @@ def measure_tuned(ctx: RunContext) -> None:
         found.compile_failed.update(dict.fromkeys(wanted, "there was no time for tuning"))
     elif builds := _tuned(ctx, wanted, found.compile_failed):
         builds = {best: ctx.builds.compile_baseline(best), **builds}
-        measured = _compare(ctx, "baselines, tuned", builds, accept.FIRST_LOOK)
+        measured = compare(ctx, "baselines, tuned", builds, accept.FIRST_LOOK)
         found.compile_screened.update({mode: each for mode, each in measured.comparisons.items() if not each.failed})
         found.compile_screened.pop(best, None)
         found.compile_failed.update({mode: c.failed for mode, c in measured.comparisons.items() if c.failed})
@@ -76,7 +76,7 @@ def confirm_best(ctx: RunContext) -> None:
     if found is None or (best := found.best_compile()) not in found.compile_screened:
         return
     builds = {best: ctx.builds.compile_baseline(best)}
-    take_beside(ctx, found, best, _compare(ctx, "baselines", builds, min(accept.REPORT_LOOKS)))
+    take_beside(ctx, found, best, compare(ctx, "baselines", builds, min(accept.REPORT_LOOKS)))
 
 
 def take_beside(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> bool:
@@ -96,7 +96,7 @@ def take(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) ->
         found.compile[mode] = comparison
 
 
-def _compare(ctx: RunContext, purpose: str, builds: dict[str, Build], restarts: int) -> Measured:
+def compare(ctx: RunContext, purpose: str, builds: dict[str, Build], restarts: int) -> Measured:
     ctx.display.subject = f"plain torch.compile ({', '.join(builds)})"
     request = ComparisonRequest(
         purpose,

@@ -23,6 +23,7 @@ LOOK_S = 300.0  # the most for it however much remains: with compilations of hal
 ATTEMPT_RESTARTS = 5  # cost of a change that is decided at the first look, with its check
 FINAL_RESTARTS = 4  # cost of a final measurement in a hurry: three restarts, and what goes with them
 START_SHARE = 0.4  # of the whole budget: after so much, what is measured at the start is not made any better
+COMPILING_SHARE = 1 / 3  # of the whole budget: kept for compiling, where that is tried after other changes
 WAIT_SHARE = 1 / 5  # of the whole budget: the longest wait for one build that compiles, or for one start
 
 
@@ -59,12 +60,15 @@ class Budget:
         begun = time.monotonic() if begun is None else begun
         return cls() if minutes is None else cls(begun + 60 * minutes - spent_s, 60 * minutes)
 
-    def know(self, restart_s: float, final_s: float = 0.0, compiled_attempt_s: float = 0.0) -> None:
+    def know(
+        self, restart_s: float, final_s: float = 0.0, compiled_attempt_s: float = 0.0, *, compiles_later: bool = False
+    ) -> None:
         """How long a restart takes here, one of the final measurement, and a change that is compiled, where that is
-        more.
+        more. `compiles_later`: time is kept for that, since nobody knows yet how long it takes.
         """
         self.restart_s, self.kept_back_s = restart_s, FINAL_RESTARTS * (final_s or restart_s)
-        self.for_compiling_s, self.compiled_restart_s = compiled_attempt_s, compiled_attempt_s / ATTEMPT_RESTARTS
+        self.for_compiling_s = COMPILING_SHARE * self.total_s if compiles_later else 0.0
+        self.compiled_restart_s = compiled_attempt_s / ATTEMPT_RESTARTS
 
     def begin_compiling(self) -> None:
         """From now on no time is kept for it, and each change takes as long."""

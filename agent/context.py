@@ -46,8 +46,9 @@ class RunContext:
         self.referee.use_noise(known.aa)
         pays, on_gpu = known.compile_pays(self.referee.delta), self.platform.device == "cuda"
         restart_s = known.compiled_restart_s if pays and on_gpu else known.plain_restart_s
-        comes_later = pays and not on_gpu and schedule.COMPILING in self.config.steps
-        self.budget.know(restart_s, known.compiled_restart_s, known.compiled_attempt_s if comes_later else 0.0)
+        comes_later = not on_gpu and not known.knows_compiling and schedule.COMPILING in self.config.steps
+        attempt_s = 0.0 if on_gpu else known.compiled_attempt_s
+        self.budget.know(restart_s, known.compiled_restart_s, attempt_s, compiles_later=comes_later)
         self.referee.own_tests = known.own_tests
 
 

@@ -1,19 +1,20 @@
 """What is known before anything is timed: made side by side, since nothing is timed meanwhile.
 
 One line of torch.compile is compiled as a candidate where it can be said in the target's source. Measured beside the
-original it is a baseline and the first attempt of its step at once.
+original it is a baseline and the first attempt of its step at once. On a CPU that is done in its turn.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agent.at_once import at_once
+from agent.at_once import AtOnce, at_once
 from agent.baselines import leave_out
 from agent.context import RunContext
 from agent.records import measurements
@@ -33,6 +34,7 @@ ENDLESS = ("compiles_again", "hangs")  # faults of what comes to no end, or begi
 PLAIN = "default"  # the mode of torch.compile that a candidate may be the same as
 PLAIN_STEP, PLAIN_VARIANT = "compile_model", "dynamic"  # of which step, and which of its variants
 RECORDER, RECORDED = "compile_and_capture", "default, calls recorded"  # the same with recorded calls: how it is named
+RECORDED_STEP, EAGER = "capture_graph", "calls recorded"  # calls recorded as they are, where no mode runs
 AT_THE_START = "at-the-start"  # attempts that are no attempts of a step yet
 
 
@@ -46,42 +48,73 @@ class Built:
 
 
 @dataclass
-class Begun:
-    """What is known before anything is timed."""
+class Compiled:
+    """What plain torch.compile makes of the original, before anything of it is timed."""
 
-    own_tests: OwnTests
-    builds: dict[str, Build]  # by mode of torch.compile
-    failed: dict[str, str]  # why others do not run
-    endless: bool  # all of them, since compiling comes to no end
-    candidates: dict[str, Built]  # that are right: `PLAIN`, `RECORDED`
+    builds: dict[str, Build] = field(default_factory=dict)  # by mode
+    failed: dict[str, str] = field(default_factory=dict)  # why others do not run
+    endless: bool = False  # all of them, since compiling comes to no end
+    candidates: dict[str, Built] = field(default_factory=dict)  # that are right: `PLAIN`, `RECORDED`, `EAGER`
 
     @property
-    def compiling_s(self) -> float:
-        """Seconds that checking `PLAIN` took; 0 where it is not there."""
-        return self.candidates[PLAIN].took_s if PLAIN in self.candidates else 0.0
+    def told(self) -> dict[str, Any]:
+        """What a `SessionStart` has of it."""
+        counted = [build.graph_breaks for build in self.builds.values() if build.graph_breaks is not None]
+        return {
+            "compile_failed": self.failed,
+            "compile_endless": self.endless,
+            "compile_breaks": max(counted, default=None),
+            "compiling_s": self.candidates[PLAIN].took_s if PLAIN in self.candidates else 0.0,
+        }
+
+    @property
+    def beside(self) -> dict[str, Build]:
+        """All that is measured beside the original."""
+        return {**self.builds, **{name: each.checked.build for name, each in self.candidates.items()}}
 
 
-def prepare(ctx: RunContext) -> Begun:
-    """Check and observe the original, run its tests and compile it, side by side: nothing is timed meanwhile."""
+def prepare(ctx: RunContext) -> tuple[OwnTests, Compiled]:
+    """Check and observe the original, run its tests, and on a GPU compile it, side by side."""
     ctx.display.subject = "the original"
-    modes = [mode for mode in ctx.builds.compile_baselines if mode not in measurements.TUNED_MODES]
+    modes = _modes(ctx) if ctx.platform.device == "cuda" else []
     with at_once(_side_by_side(ctx, len(modes)), ctx.end_running) as threads:
         original = threads.begin(ctx.builds.pristine_checked)
         compiler = threads.begin(partial(_prepare_compiler, ctx))
         seen = threads.begin(partial(_look, ctx))
         tests = threads.begin(ctx.referee.run_own_tests)
-        seen.result()
-        candidates = {
-            name: Attempt(id=f"{AT_THE_START}-{name}", candidate=each, base=ctx.stack.top)
-            for name, each in _candidates(ctx).items()
-        }
-        checking = {
-            name: threads.begin(partial(_checked, ctx, name, each, compiler)) for name, each in candidates.items()
-        }
-        rest = [mode for mode in modes if mode not in candidates]
-        filling = {mode: threads.begin(partial(_filled, ctx, mode, compiler)) for mode in rest}
+        compiled = _begun(ctx, threads, modes, compiler, seen)
         original.result()
         ctx.progress.emit(Note(tests.result().note))
+        return tests.result(), compiled()
+
+
+def compile_plain(ctx: RunContext) -> Compiled:
+    """Compile the original, as one line of torch.compile does."""
+    modes = _modes(ctx)
+    with at_once(_side_by_side(ctx, len(modes)), ctx.end_running) as threads:
+        compiler, seen = threads.begin(partial(_prepare_compiler, ctx)), threads.begin(partial(_look, ctx))
+        return _begun(ctx, threads, modes, compiler, seen)()
+
+
+def _modes(ctx: RunContext) -> list[str]:
+    return [mode for mode in ctx.builds.compile_baselines if mode not in measurements.TUNED_MODES]
+
+
+def _begun(
+    ctx: RunContext, threads: AtOnce, modes: Sequence[str], compiler: Future[None], seen: Future[None]
+) -> Callable[[], Compiled]:
+    """Begin to compile in these modes; what is returned waits for all of them."""
+    filling = {mode: threads.begin(partial(_filled, ctx, mode, compiler)) for mode in modes if mode != PLAIN}
+    seen.result()
+    candidates = {
+        name: Attempt(id=f"{AT_THE_START}-{name}", candidate=each, base=ctx.stack.top)
+        for name, each in _candidates(ctx, modes).items()
+    }
+    checking = {name: threads.begin(partial(_checked, ctx, name, each, compiler)) for name, each in candidates.items()}
+    if PLAIN in modes and PLAIN not in candidates:
+        filling[PLAIN] = threads.begin(partial(_filled, ctx, PLAIN, compiler))
+
+    def wait() -> Compiled:
         builds, failed, endless, right = dict[str, Build](), dict[str, str](), 0, dict[str, Built]()
         for name, future in checking.items():
             built = future.result()
@@ -102,8 +135,11 @@ def prepare(ctx: RunContext) -> Begun:
             else:
                 leave_out(ctx, failed, mode, str(found))
                 endless += found.kind in ENDLESS
-    ordered = {mode: builds[mode] for mode in modes if mode in builds}
-    return Begun(tests.result(), ordered, failed, bool(modes) and endless == len(modes), right)
+        if builds and EAGER in right:
+            ctx.builds.forget(right.pop(EAGER).attempt)
+        return Compiled({m: builds[m] for m in modes if m in builds}, failed, 0 < len(modes) == endless, right)
+
+    return wait
 
 
 def _look(ctx: RunContext) -> None:
@@ -138,31 +174,33 @@ def _filled(ctx: RunContext, mode: str, compiler: Future[None]) -> Build | Worke
 
 def _side_by_side(ctx: RunContext, modes: int) -> int:
     """How many things are done at once. One where inputs are those of a seed: they are drawn in this order."""
-    copies = COPIES_IN_A_CHECK * 3 + modes
+    copies = COPIES_IN_A_CHECK * 4 + modes
     if ctx.config.seed is not None or not ctx.workload.fits(copies):
         return 1
-    return 4 + modes if ctx.platform.device == "cuda" else 2
+    return 5 + modes if ctx.platform.device == "cuda" else 2
 
 
-def _candidates(ctx: RunContext) -> dict[str, Candidate]:
+def _candidates(ctx: RunContext, modes: Sequence[str]) -> dict[str, Candidate]:
     """What does to the target's source what one line of torch.compile does, where that can be said there; on a GPU
-    with calls recorded, too.
+    with calls recorded, too, and what records them as they are.
 
     Measured beside the original, the plain one is a baseline and a candidate of its step at once.
     """
-    if PLAIN not in ctx.builds.compile_baselines or PLAIN_STEP not in ctx.config.steps:
+    if PLAIN not in modes or ctx.stack.commits():
         return {}
-    assumed: dict[str, Any] = {"looking": True}
-    if ctx.platform.device == "cuda":
-        assumed |= {"recording_pays": True, "compile_breaks": 0}
-    found = ctx.proposals.propose(PLAIN_STEP, **assumed)[0]
-    if len({each.key.place for each in found}) != 1:
-        return {}
-    plain = [each for each in found if (each.key.rewriter, each.key.variant) == (PLAIN_STEP, PLAIN_VARIANT)]
-    recorded = [each for each in found if each.key.rewriter == RECORDER]
-    if not plain:
-        return {}
-    return {PLAIN: plain[0], RECORDED: recorded[0]} if recorded else {PLAIN: plain[0]}
+    on_gpu, found = ctx.platform.device == "cuda", dict[str, Candidate]()
+    if PLAIN_STEP in ctx.config.steps:
+        assumed: dict[str, Any] = {"recording_pays": True, "compile_breaks": 0} if on_gpu else {}
+        proposed = ctx.proposals.propose(PLAIN_STEP, looking=True, **assumed)[0]
+        if len({each.key.place for each in proposed}) == 1:
+            plain = [each for each in proposed if (each.key.rewriter, each.key.variant) == (PLAIN_STEP, PLAIN_VARIANT)]
+            recorded = [each for each in proposed if each.key.rewriter == RECORDER]
+            found |= {PLAIN: plain[0]} if plain else {}
+            found |= {RECORDED: recorded[0]} if plain and recorded else {}
+    if on_gpu and RECORDED_STEP in ctx.config.steps:
+        whole = ctx.proposals.propose(RECORDED_STEP, looking=True)[0]
+        found |= {EAGER: whole[0]} if len(whole) == 1 else {}
+    return found
 
 
 def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, looked: Finding) -> None:
@@ -179,7 +217,7 @@ def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, loo
         if looked.verdict is None:
             decided[name].evidence["timed_outputs"] = looked.evidence
     kept = {name: each.speedup.median for name, each in decided.items() if each.name == "kept" and each.speedup}
-    best = max(kept, key=lambda name: kept[name], default=PLAIN)
+    best = max(kept, key=lambda name: kept[name], default=PLAIN if PLAIN in candidates else EAGER)
     if best == RECORDED and PLAIN in kept and kept[best] <= kept[PLAIN] * (1 + ctx.referee.delta):
         best = PLAIN  # which is less
     if best in candidates:
@@ -190,7 +228,7 @@ def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, loo
 
 def _keep(ctx: RunContext, built: Built, verdict: Verdict | None) -> None:
     """As the first attempt of its step, which finds it, and times it where it has no verdict."""
-    attempt = built.attempt.model_copy(update={"id": f"{PLAIN_STEP}-1"})
+    attempt = built.attempt.model_copy(update={"id": f"{built.attempt.candidate.step}-1"})
     ctx.attempts.save(attempt)
     ctx.builds.know(attempt, built.checked)
     if verdict is not None:

@@ -25,8 +25,8 @@ _Model = TypeVar("_Model", bound=BaseModel)
 class SessionStart(BaseModel):
     """The A/A comparison, plain torch.compile against eager, by mode, and the target's own tests.
 
-    `compile_screened` are modes that were measured later, in a few restarts; the best of all modes is measured in full
-    beside the whole stack. One that failed has a reason.
+    `compile_screened` are modes that were measured later, in a few restarts: those that tune, on a CPU all of them. The
+    best is measured in full beside the whole stack. One that failed has a reason.
     """
 
     aa: Comparison
@@ -39,9 +39,14 @@ class SessionStart(BaseModel):
     compile_breaks: int | None = None  # places where it gave up and went on in Python; None where that is not known
 
     @property
+    def knows_compiling(self) -> bool:
+        """Whether some plain mode of torch.compile was tried."""
+        return bool({*self.compile, *self.compile_screened, *self.compile_failed})
+
+    @property
     def compiled_restart_s(self) -> float:
         """Seconds of a restart of the original and its copy with all modes beside them."""
-        return max(_restart_s(each) for each in (self.aa, *self.compile.values()))
+        return max(_restart_s(each) for each in (self.aa, *self.compile.values(), *self.compile_screened.values()))
 
     @property
     def compiled_attempt_s(self) -> float:

@@ -12,7 +12,7 @@ from agent.context import RunContext
 from agent.records.run_records import AUDITED
 from agent.state import RunState, Update
 from agent.step_names import STEPS
-from agent.steps import compose_stack, locate_layers, profile_baseline
+from agent.steps import compile_model, compose_stack, locate_layers, profile_baseline
 from agent.steps.summing_up import climbing_step
 
 Node = Callable[[RunState, RunContext], Update]
@@ -50,8 +50,7 @@ STEP_NODES: dict[str, Node] = {
     "fuse_projections": _climbs("fuse_projections"),
     # a fused backend for softmax(QK^T)V, with the same mask, scale and dtype
     "swap_attention": _climbs("swap_attention"),
-    # torch.compile with the settings that are safe on this platform, never in the entry script
-    "compile_model": _climbs("compile_model"),
+    "compile_model": compile_model.run,
     # library, kernel and layout of matrix products and convolutions
     "route_gemm": _climbs("route_gemm"),
     # replay of a whole call; falls back to the plain call where shapes or addresses change

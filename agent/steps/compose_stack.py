@@ -15,6 +15,7 @@ from agent.records.attempts import Attempt
 from agent.records.measurements import Whole
 from agent.reporting.progress import Note, StackShrank, VerdictReached
 from agent.state import RunState, Update, climb, ended
+from agent.steps.compile_model import measure_plain
 from agent.steps.summing_up import finish, start, summary
 from tools.candidate import Candidate, Key
 from tools.judging.verdict import Verdict
@@ -38,6 +39,7 @@ def _weigh_and_measure(state: RunState, ctx: RunContext) -> Update:
     if len(ctx.stack.commits()) > 1:
         weigh(ctx)
     if not state.get("returned") and not ctx.budget.used_up():
+        measure_plain(ctx)
         measure_tuned(ctx)
         moved = _moved_to(ctx)
         if moved:

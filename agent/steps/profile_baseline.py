@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent import schedule
+from agent.at_once import at_once
 from agent.baselines import take
 from agent.context import RunContext
-from agent.prepare import RECORDED, adopt, prepare
+from agent.prepare import adopt, prepare
 from agent.records import measurements
 from agent.records.atomic_file import write_atomically
 from agent.records.measurements import SessionStart
@@ -52,28 +53,22 @@ def run(state: RunState, ctx: RunContext) -> Update:
 
 
 def measure(ctx: RunContext) -> SessionStart:
-    """The A/A comparison, with the plain modes of torch.compile in the same restarts, and the target's own tests."""
-    begun = prepare(ctx)
-    ctx.display.subject = f"the original against itself{' and torch.compile' if begun.builds else ''}"
-    recorded = {each: built.checked.build for each, built in begun.candidates.items() if each == RECORDED}
-    noise, measured = ctx.referee.measure_noise({**begun.builds, **recorded})
+    """The A/A comparison, with what was compiled in the same restarts, the target's own tests, and the profile."""
+    own_tests, compiled = prepare(ctx)
+    ctx.display.subject = f"the original against itself{' and torch.compile' if compiled.builds else ''}"
+    noise, measured = ctx.referee.measure_noise(compiled.beside)
     aa = measured.comparisons[ITSELF]
-    counted = [build.graph_breaks for build in begun.builds.values() if build.graph_breaks is not None]
-    found = SessionStart(
-        aa=aa,
-        own_tests=begun.own_tests,
-        compile_failed=begun.failed,
-        compile_endless=begun.endless,
-        compile_breaks=max(counted, default=None),
-        compiling_s=begun.compiling_s,
-    )
-    outputs = [each for each in measured.outputs if each.side != ITSELF]
-    looked = ctx.referee.check_timed(outputs)  # of each by itself only where something is wrong
+    found = SessionStart(aa=aa, own_tests=own_tests, **compiled.told)
+    with at_once(1, ctx.end_running) as threads:  # nothing is timed meanwhile
+        profiled = threads.begin(lambda: ctx.builds.profile("baseline", ctx.builds.pristine_checked().build))
+        outputs = [each for each in measured.outputs if each.side != ITSELF]
+        looked = ctx.referee.check_timed(outputs)  # of each by itself only where something is wrong
+        profiled.result()
     left = measured if looked.verdict else replace(measured, outputs=())
-    for mode in begun.builds:
+    for mode in compiled.builds:
         take(ctx, found, mode, left)
     if noise.usable:
-        adopt(ctx, begun.candidates, left, looked)
+        adopt(ctx, compiled.candidates, left, looked)
     elif not ctx.budget.too_dear(aa.wall_s):  # once more: another program may have been busy
         ctx.display.subject = "the original against itself"
         _, again = ctx.referee.measure_noise()

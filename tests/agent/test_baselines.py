@@ -18,6 +18,7 @@ from agent.baselines import confirm_best, measure_tuned
 from agent.budget import Budget
 from agent.guard import Stopped
 from agent.records import measurements
+from agent.records.attempts import Attempt, Attempts
 from agent.records.measurements import SessionStart
 from agent.steps import profile_baseline
 from tests.agent.one_context import one_context
@@ -25,12 +26,14 @@ from tests.agent.synthetic_clock import COMPILED
 from tests.agent.whole_runs import COPIES, TWO_BRANCHES, agent
 from tests.files import write_files
 from tests.tools.judging.compared import compared
+from tools.candidate import Candidate, Key
 from tools.judging.accept import noise_floor
 from tools.judging.check import COPIES_IN_A_CHECK, Checked
 from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
 from tools.judging.measure import ComparisonRequest, Measured
 from tools.judging.own_tests import OwnTests
+from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
 
 PRISTINE = Build("pristine", Path("/nowhere"))
@@ -80,6 +83,9 @@ class Referee:
             found.case_log_ratios.append([math.log(gain)])
         return found
 
+    def decide(self, checked: Checked, compared: Comparison, *_: object) -> Verdict:
+        return Verdict(name="kept", reason="", speedup=compared.interval(self.delta))
+
     def check_timed(self, outputs: object) -> Finding:
         wrong = [mode for mode in self.asked[-1][1] if mode in self.wrong]
         return Finding("wrong", "its outputs are wrong") if wrong else Finding(None, "")
@@ -93,18 +99,21 @@ def measured(
     emit: Callable[[object], None] = lambda event: None,
     end_running: Callable[[], None] = lambda: None,
     left_s: float = 1e6,
+    **more: Any,
 ) -> tuple[SessionStart, Referee]:
     referee = Referee(gains, wrong)
-    builds = {mode: Build(mode, Path("/nowhere")) for mode in gains}
+    builds = {mode: Build(mode, Path("/nowhere")) for mode in more.pop("modes", gains)}
     ctx = one_context(
         run_dir=run_dir,
         referee=referee,
         compile_baselines=builds,
         compile_baseline=lambda mode: referee.fill(builds[mode]),
         pristine_checked=lambda: Checked(Finding(None, ""), PRISTINE),
-        propose=lambda *asked, **how: ([], ""),
+        **{"propose": lambda *asked, **how: ([], ""), **more},
         view=lambda: None,
-        config=SimpleNamespace(steps=["compile_model"], seed=None),
+        profile=lambda name, build: None,
+        stack=SimpleNamespace(top="", commits=list),
+        config=SimpleNamespace(steps=["compile_model", "capture_graph"], seed=None),
         budget=Budget.left(left_s / 60, 0.0),
         workload=SimpleNamespace(fits=lambda copies: True),
         platform=SimpleNamespace(device="cuda"),
@@ -212,12 +221,12 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(
     monkeypatch.setattr(prepare, "_side_by_side", lambda ctx, modes: 1)
     with pytest.raises(Stopped):
         measured(tmp_path, {"default": 2.0, "reduce-overhead": 5.2}, emit=emit, end_running=ended_ours.set)
-    assert put_away == ["default"]
+    assert put_away == ["reduce-overhead"]
 
 
 @pytest.mark.parametrize(
     ("device", "seed", "room", "threads"),
-    [("cuda", None, 99, 6), ("cpu", None, 99, 2), ("cuda", 7, 99, 1), ("cuda", None, COPIES_IN_A_CHECK, 1)],
+    [("cuda", None, 99, 7), ("cpu", None, 99, 2), ("cuda", 7, 99, 1), ("cuda", None, COPIES_IN_A_CHECK, 1)],
 )
 def test_things_are_done_one_by_one_where_inputs_are_those_of_a_seed_or_memory_is_short(
     device: str, seed: int | None, room: int, threads: int
@@ -262,13 +271,63 @@ def test_what_compiles_itself_without_an_end_is_not_timed(
     assert all("default" not in candidates for _, candidates in referee.asked)
 
 
+PLAIN, RECORDED, CAPTURE = (
+    Candidate(step=step, title="", rationale="", diff="", key=Key(rewriter, "the model", variant))
+    for step, rewriter, variant in (
+        ("compile_model", "compile_model", "dynamic"),
+        ("compile_model", "compile_and_capture", "dynamic"),
+        ("capture_graph", "capture", ""),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "recorded", "beside", "first", "gain"),
+    [
+        (2.0, 5.0, ["default", "default, calls recorded", "itself"], "compile_model-1", 5.0),
+        (2.0, 2.01, ["default", "default, calls recorded", "itself"], "compile_model-1", 2.0),
+        (0.0, 0.0, ["calls recorded", "itself"], "capture_graph-1", 9.0),
+        (-1.0, -1.0, ["calls recorded", "itself"], "capture_graph-1", 9.0),
+    ],
+)
+def test_on_a_gpu_the_best_of_what_was_compiled_is_adopted_and_calls_recorded_as_they_are_where_nothing_was(
+    compiled: float, recorded: float, beside: list[str], first: str, gain: float, tmp_path: Path
+) -> None:
+    gains = {"default": compiled, "default, calls recorded": recorded, "calls recorded": 9.0}
+    forgotten = list[str]()
+
+    def checked(attempt: Attempt) -> Checked:
+        name = attempt.id.removeprefix("at-the-start-")
+        fault = {} if gains[name] > 0 else {"fault": FAULTS[gains[name]]}
+        return Checked(Finding("broken" if fault else None, "", fault), Build(name, Path("/nowhere")))
+
+    found, referee = measured(
+        tmp_path,
+        {"default": compiled} | {name: each for name, each in gains.items() if name != "default"},
+        modes=["default"],
+        propose=lambda step, **how: ([PLAIN, RECORDED] if step == "compile_model" else [CAPTURE], ""),
+        candidate=lambda attempt: PRISTINE,
+        checked=checked,
+        know=lambda attempt, checked: None,
+        forget=lambda attempt: forgotten.append(attempt.id),
+        attempts=(kept := Attempts(tmp_path / "attempts")),
+    )
+    assert referee.asked == [("aa", beside)]
+    assert [path.name for path in kept.folder.iterdir()] == [first]
+    verdict = kept.verdict(first)
+    assert verdict is not None and verdict.speedup is not None and verdict.speedup.median == pytest.approx(gain)
+    gone = [name for name in ("calls recorded", "default, calls recorded") if name in gains and gains[name] > 0]
+    assert forgotten == ([f"at-the-start-{name}" for name in gone if gains[name] != gain] if compiled > 0 else [])
+    assert found.compile_endless is (compiled <= 0)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("before", "takes", "verdict", "purpose"),
     [
-        pytest.param("", "0.4", "kept", "aa: default", marks=pytest.mark.slow),
+        pytest.param("", "0.4", "kept", "baselines, plain", marks=pytest.mark.slow),
         ("audit_compute,", "0.4", "kept", "compile_model-1"),
-        pytest.param("", "1.6", "slower", "aa: default", marks=pytest.mark.slow),
+        pytest.param("", "1.6", "slower", "baselines, plain", marks=pytest.mark.slow),
         pytest.param("", "0.96", "kept", "compile_model-1", marks=pytest.mark.slow),
     ],
 )

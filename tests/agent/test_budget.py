@@ -99,12 +99,15 @@ def test_time_is_kept_back_for_the_final_measurement_until_that_begins() -> None
 
 
 def test_time_is_kept_for_compiling_until_that_begins() -> None:
-    budget = Budget(time.monotonic() + 100.0)
-    budget.know(restart_s=1.0, compiled_attempt_s=97.0)
+    budget = Budget(time.monotonic() + 30.0, total_s=120.0)
+    budget.know(restart_s=1.0, compiles_later=True)
     assert budget.used_up() == FOR_COMPILING
     budget.begin_compiling()
-    assert not budget.used_up() and budget.restart_s == 97.0 / ATTEMPT_RESTARTS and budget.hurried()
-    budget.know(restart_s=1.0, compiled_attempt_s=50.0)
+    assert not budget.used_up() and budget.restart_s == 1.0
+    budget.know(restart_s=1.0, compiled_attempt_s=27.0)
+    budget.begin_compiling()
+    assert not budget.used_up() and budget.restart_s == 27.0 / ATTEMPT_RESTARTS and budget.hurried()
+    budget.know(restart_s=1.0)
     assert not budget.used_up()
     budget.deadline = time.monotonic()
     assert budget.used_up() == USED_UP
