@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+from tools.judging import accept
 from tools.judging.worker import CHECK_TIMEOUT_S
 
 USED_UP = "the time budget was used up"
@@ -46,7 +47,8 @@ class Budget:
 
     deadline: float | None = None
     total_s: float = 0.0
-    restart_s: float = 0.0  # of one restart of what is judged
+    restart_s: float = 0.0  # a fifth of what a change takes to be judged: of one restart of what is judged, or more
+    known_restart_s: float = 0.0  # of one restart, as it was measured
     reserved_s: float = 0.0
     kept_back_s: float = 0.0  # for the final measurement
     for_compiling_s: float = 0.0  # until that begins, where each change is then compiled
@@ -66,13 +68,19 @@ class Budget:
         """How long a restart takes here, one of the final measurement, and a change that is compiled, where that is
         more. `compiles_later`: time is kept for that, since nobody knows yet how long it takes.
         """
-        self.restart_s, self.kept_back_s = restart_s, FINAL_RESTARTS * (final_s or restart_s)
+        self.restart_s = self.known_restart_s = restart_s
+        self.kept_back_s = FINAL_RESTARTS * (final_s or restart_s)
         self.for_compiling_s = COMPILING_SHARE * self.total_s if compiles_later else 0.0
         self.compiled_restart_s = compiled_attempt_s / ATTEMPT_RESTARTS
 
     def begin_compiling(self) -> None:
         """From now on no time is kept for it, and each change takes as long."""
         self.restart_s, self.for_compiling_s = max(self.restart_s, self.compiled_restart_s), 0.0
+
+    def learn(self, check_s: float) -> None:
+        """How long a change that is compiled took to be checked."""
+        attempt_s = check_s + accept.FIRST_LOOK * self.known_restart_s
+        self.restart_s = max(self.restart_s, attempt_s / ATTEMPT_RESTARTS)
 
     def finish(self) -> None:
         """From now on nothing is kept back."""

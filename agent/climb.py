@@ -6,6 +6,7 @@ node that runs again after a kill finds what it did before.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from agent import enablers, schedule
@@ -91,12 +92,14 @@ def apply(state: RunState, ctx: RunContext) -> Update:
 def verify(state: RunState, ctx: RunContext) -> Update:
     """Is it right? What fails gets its verdict here."""
     attempt = ctx.attempts.load(state["attempt"])
-    ctx.display.subject = attempt.candidate.shown
+    ctx.display.subject, begun = attempt.candidate.shown, time.monotonic()
     kernels = ctx.builds.looked_at_kernels(attempt)
     faults = "; ".join(kernels.faults)
     finding = Finding("broken", faults) if faults else ctx.builds.checked(attempt).finding
     if kernels.evidence():
         finding.evidence["kernels"] = kernels.evidence()
+    if schedule.compiles(attempt.candidate.step):
+        ctx.budget.learn(time.monotonic() - begun)
     rewriter, why = attempt.candidate.key.rewriter, finding.evidence.get("not_recorded")
     if rewriter == RECORDING and why and not finding.verdict:
         finding = replace(finding, verdict="broken", reason=f"its calls cannot be recorded: {why[0]}")

@@ -92,8 +92,7 @@ def compile_plain(ctx: RunContext) -> Compiled:
     """Compile the original, as one line of torch.compile does."""
     modes = _modes(ctx)
     with at_once(_side_by_side(ctx, len(modes)), ctx.end_running) as threads:
-        compiler, seen = threads.begin(partial(_prepare_compiler, ctx)), threads.begin(partial(_look, ctx))
-        return _begun(ctx, threads, modes, compiler, seen)()
+        return _begun(ctx, threads, modes, threads.begin(lambda: None), threads.begin(partial(_look, ctx)))()
 
 
 def _modes(ctx: RunContext) -> list[str]:

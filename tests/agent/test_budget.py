@@ -108,7 +108,9 @@ def test_time_is_kept_for_compiling_until_that_begins() -> None:
     budget.begin_compiling()
     assert not budget.used_up() and budget.restart_s == 27.0 / ATTEMPT_RESTARTS and budget.hurried()
     budget.know(restart_s=1.0)
-    assert not budget.used_up()
+    budget.learn(check_s=7.0)
+    budget.learn(check_s=2.0)
+    assert not budget.used_up() and budget.restart_s == (7.0 + 3 * 1.0) / ATTEMPT_RESTARTS
     budget.deadline = time.monotonic()
     assert budget.used_up() == USED_UP
 

@@ -72,14 +72,13 @@ class Referee:
 
     def prepare_compiler(self) -> None:
         """Make the shared toolchain, where it is missing; until then each worker makes its own."""
-        if self.setting.toolchain is None or self.setting.toolchain.exists():
-            return
         told = self.workload.environment
         headers = self.workload.device == "cpu" and bool(told.get("cpp_compiler"))
         bytecode = told.get("library_bytecode") is False
         if headers or bytecode:
             toolchain.make(self.setting, self.workload.device, bytecode=bytecode)
-            self.grounds.share([self.setting.toolchain])
+            if self.setting.toolchain is not None:
+                self.grounds.share([self.setting.toolchain])
 
     # -- correctness
 
