@@ -96,6 +96,25 @@ def _why_not():
     return ""
 
 
+def _short_sockets():
+    """Let processes of the target find each other: multiprocessing puts a socket into TMPDIR, and the path of one has
+    107 bytes at most (unix(7)).
+    """
+    tempfile, util = importlib.import_module("tempfile"), importlib.import_module("multiprocessing.util")
+    if len(os.fsencode(tempfile.gettempdir())) + len("/pymp-12345678/listener-12345678") <= 107:
+        return
+
+    def get_temp_dir():
+        config = util.process.current_process()._config
+        if config.get("tempdir") is None:
+            config["tempdir"] = tempfile.mkdtemp(prefix="pymp-", dir="/tmp")
+            remove = importlib.import_module("shutil").rmtree
+            util.Finalize(None, remove, args=(config["tempdir"], True), exitpriority=-100)
+        return config["tempdir"]
+
+    util.get_temp_dir = get_temp_dir
+
+
 def main():
     role, tree, entry = sys.argv[1:4]
     original = sys.argv[4] if len(sys.argv) > 4 else ""
@@ -108,6 +127,7 @@ def main():
         error = {"kind": "no_torch", "message": why_not, "where": ""}
         channel.send({"nonce": asked["nonce"], "error": error})
         return
+    _short_sockets()
     serve = importlib.import_module(NAME + ".serve")
     role_class = serve.role_class(role)
     entry_path = os.path.join(tree, entry)
