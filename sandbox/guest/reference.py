@@ -114,16 +114,19 @@ class Reference(Worker):
             tensor.data = self._cast(tensor.data)
             held[name] = tensor
 
-    def op_save(self, path, rows=()):
-        """As a worker does; of some tensors these `rows` alone, see `tensors.save_flat`. Of 16-bit results the wide
-        ones are saved in 32 bits, which is exact enough for the judge and half of what is written and read.
+    def op_save(self, path, most=0, rows=None):
+        """As a worker does; of tensors above `most` bytes, 0 for no limit, secretly chosen rows alone, which are the
+        answer, or these `rows`: see `tensors.save_flat`. Of 16-bit results the wide ones are saved in 32 bits, which
+        is exact enough for the judge and half of what is written and read.
         """
         structure, flat = self.result
+        chosen = tensors.some_rows(flat, most) if rows is None else rows
         if not self.precision:
             self.coarse = all(t.element_size() <= 2 for t in flat if t.is_floating_point())
         elif self.coarse:
             flat = [t.to(torch.float32) if t.is_floating_point() else t for t in flat]
-        tensors.save_flat(path, structure, flat, borrowed=self._borrowed(), rows=rows)
+        tensors.save_flat(path, structure, flat, borrowed=self._borrowed(), rows=chosen)
+        return {"rows": chosen}
 
     def op_save_state(self, path, buffers=False):
         """`buffers`: without the parameters, which are most of it."""

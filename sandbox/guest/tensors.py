@@ -13,6 +13,7 @@ import dataclasses
 import enum
 import importlib
 import os
+import random
 import sys
 from itertools import count
 
@@ -22,6 +23,7 @@ from . import seal, tensor_file
 from .workload import WorkloadProblem
 
 MAX_DEPTH = 32
+PLACES = 64  # of a large tensor, from which rows are taken
 _DTYPES = {name: getattr(torch, name) for name in tensor_file.ITEM_BYTES if hasattr(torch, name)}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _SCALARS = (type(None), bool, int, float, str)
@@ -220,11 +222,26 @@ def save(path, value):
     save_flat(path, structure, tensors)
 
 
+def some_rows(tensors, most):
+    """[index, shape, where rows of the last dimension begin, how many are taken from there] of each that has more than
+    `most` bytes, so that about so many are left; the first and the last are among them.
+    """
+    chosen, secret = [], random.SystemRandom()
+    for index, tensor in enumerate(tensors):
+        nbytes = tensor.numel() * tensor.element_size()
+        apart = tensor.numel() // tensor.shape[-1] // PLACES if most and nbytes > most else 0
+        if apart > 1:
+            together = max(1, apart * most // nbytes)
+            begins = [place * apart + secret.randrange(apart - together + 1) for place in range(PLACES)]
+            rows = tensor.numel() // tensor.shape[-1]
+            chosen.append((index, list(tensor.shape), [0, *begins[1:-1], rows - together], together))
+    return chosen
+
+
 def save_flat(path, structure, tensors, borrowed=None, key=None, rows=()):
     """`borrowed` says for each tensor whose memory it shares, empty for its own; with a `key` all is sealed.
 
-    `rows` are [index of a tensor, its shape, where rows of its last dimension begin, how many are taken from there]: of
-    one that has this shape only these are written.
+    `rows` are as `some_rows` answers: of a tensor that has this shape only these are written.
     """
     leaves, hosts, offset = [], [], 0
     chosen = {index: how for index, *how in rows}

@@ -17,17 +17,19 @@ from pathlib import Path
 from sandbox.errors import DiskFull
 from tools.judging import correctness, disk
 from tools.judging.correctness import Finding
-from tools.judging.described import Compiled
+from tools.judging.described import Compiled, SavedRows
 from tools.judging.folders import CACHE
 from tools.judging.grounds import Grounds
 from tools.judging.inputs import draw as draw_input
 from tools.judging.inspection import Inspection
 from tools.judging.script import POSITIVE_63, Case, Played, Poison, Script, State, Transform
+from tools.judging.tensors import Rows
 from tools.judging.worker import Build, Setting, Worker, WorkerFault, blamed_on
 from tools.judging.workload import INPUTS, Workload
 
 # the candidate and the original in its own precision, which is widened from 16 to 64 bits while both are there
 COPIES_IN_A_CHECK = 6
+COMPARED_BYTES = 64 << 20  # of one tensor of an output: of larger ones secretly chosen rows, others in each call
 # a call that compiles nothing takes no longer than this and so many eager calls
 AGAIN_S, MUCH_SLOWER = 20.0, 3.0
 
@@ -207,7 +209,7 @@ class Checks:
                     return baseline, baseline
                 written = correctness.written(script, baseline, drawn)
                 reference.ask("precision", name=self.workload.precision)
-                return baseline, self._play(reference, script, drawn, "truth", written)
+                return baseline, self._play(reference, script, drawn, "truth", baseline, written)
             except WorkerFault as fault:
                 if fault.kind == "disk_full":  # beside a candidate, which may be what fills it
                     raise DiskFull(fault.message) from fault
@@ -219,11 +221,13 @@ class Checks:
         script: Script,
         inputs: Sequence[Path],
         prefix: str,
+        like: Played | None = None,
         written: Collection[int] | None = None,
         took: Callable[[Case, float], None] = lambda case, seconds: None,
     ) -> Played:
         """Take a built worker through the script; it learns each input only when it is its turn.
 
+        Of the original's large outputs some rows are saved: those of `like`, or the same of all calls with one input.
         `written` are the steps whose arguments are saved instead of all; then of the state only the buffers are, since
         calls seldom write to parameters. `took` is told what each usual input took when it was new, as long as the
         model is as it was built: seconds, with all that is compiled for it. Not the first after another state dict, for
@@ -232,6 +236,9 @@ class Checks:
         outputs: dict[int, Path] = {}
         arguments: dict[int, Path] = {}
         digests: dict[int, tuple[int, str]] = {}
+        saved_rows: dict[int, Rows] = {}
+        rows: dict[int, Rows] = {}  # by input
+        most = 0 if self.workload.rules.needs_reference else COMPARED_BYTES
         first_call_s, new_state, constants = 0.0, False, list(self.workload.constants)
         new = {at for at, draw in enumerate(script.draws) if not draw.variant}
         for index, step in enumerate(script.steps):
@@ -256,7 +263,12 @@ class Checks:
                     took(draw.case, call_s)
                 new, new_state = new - {step.draw}, False
                 outputs[index] = worker.saved(f"{prefix}-{index}.out")
-                worker.ask("save", path=str(outputs[index]))
+                if worker.role == "reference":
+                    known = rows.get(step.draw) if like is None else like.rows[index]
+                    saved = worker.ask_for(SavedRows, "save", path=str(outputs[index]), most=most, rows=known)
+                    rows[step.draw] = saved_rows[index] = saved.rows
+                else:
+                    worker.ask("save", path=str(outputs[index]))
                 if written is None or index in written:
                     arguments[index] = worker.saved(f"{prefix}-{index}.args")
                     worker.ask("save_arguments", path=str(arguments[index]))
@@ -265,7 +277,7 @@ class Checks:
         if self.workload.states:
             state = worker.saved(f"{prefix}.state")
             worker.ask("save_state", path=str(state), **({} if written is None else {"buffers": True}))
-        return Played(outputs, arguments, digests, state, first_call_s)
+        return Played(outputs, arguments, digests, state, first_call_s, saved_rows)
 
 
 def _finding(fault: WorkerFault) -> Finding:

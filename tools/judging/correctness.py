@@ -89,7 +89,8 @@ def judge_script(
             draw = script.draws[step.draw]
             group = f"{draw.case.phase}{dict(draw.case.shape)}{draw.variant}"
             saved = candidate.outputs[index], baseline.outputs[index], truth.outputs[index]
-            calls.append(Compared(step.label, group, draw.case.phase, *saved, candidate.digests[index]))
+            rows = baseline.rows.get(index, ())
+            calls.append(Compared(step.label, group, draw.case.phase, *saved, candidate.digests[index], rows))
 
     def judge(evidence: dict[str, Any]) -> None:
         _judge_calls(calls, rules, reference, evidence)

@@ -127,6 +127,12 @@ class Built(BaseModel):
     is_module: StrictBool
 
 
+class SavedRows(BaseModel):
+    """The reply of a reference to `save`: of large tensors what `sandbox/guest/tensors.py:some_rows` chose."""
+
+    rows: list[tuple[_Size, list[_Size], list[_Size], _Size]] = []
+
+
 class SavedInit(BaseModel):
     """The reply to `save_init`."""
 

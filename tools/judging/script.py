@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tools.judging.tensors import Rows
 from tools.plain_text import plain
 
 SEEDS = 10
@@ -94,6 +95,7 @@ class Played:
     digests: dict[int, tuple[int, str]]  # key and reply
     state: Path | None
     first_call_s: float  # with all that is compiled for it
+    rows: dict[int, Rows] = field(default_factory=dict)  # of large outputs of the original: what was saved
 
 
 def write_script(

@@ -129,8 +129,11 @@ class Leaf:
         return replace(self, shape=(len(parts), *between, self.shape[-1]), data=np.concatenate(parts))
 
     def rows(self, begins: Sequence[int], together: int) -> Leaf:
-        """As one matrix: from each of these rows of the last dimension on so many."""
-        width = self.nbytes // math.prod(self.shape[:-1])
+        """As one matrix: from each of these rows of the last dimension on so many. Raises: BadTensorFile."""
+        rows = math.prod(self.shape[:-1])
+        if not 0 < together <= rows or not all(0 <= begin <= rows - together for begin in begins):
+            raise BadTensorFile("rows that it does not have")
+        width = self.nbytes // rows
         data = np.concatenate([self.data[begin * width : (begin + together) * width] for begin in begins])
         return replace(self, shape=(len(begins) * together, self.shape[-1]), data=data, part_of=self.shape)
 
@@ -186,7 +189,7 @@ class Saved:
         """With these rows alone of the tensors that have this shape."""
         leaves = [*self.leaves]
         for index, shape, begins, together in rows:
-            if leaves[index].shape == tuple(shape):
+            if index < len(leaves) and leaves[index].shape == tuple(shape):
                 leaves[index] = leaves[index].rows(begins, together)
         return replace(self, leaves=tuple(leaves))
 

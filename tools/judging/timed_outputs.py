@@ -8,23 +8,21 @@ does less while it is timed.
 
 from __future__ import annotations
 
-import math
-import random
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.judging import correctness, disk, tensors
+from tools.judging import correctness, disk
 from tools.judging.clock import TimedOutput
 from tools.judging.correctness import Compared, Finding
-from tools.judging.tensors import BadTensorFile, Rows
+from tools.judging.described import SavedRows
+from tools.judging.tensors import Rows
 from tools.judging.worker import Worker
 from tools.judging.workload import Workload
 
 PART_BYTES = 2 << 30  # of the original's answers
-# of one tensor, in so many places: what is wrong in a tenth of them passes unseen in 0.1 % of the outputs
-COMPARED_BYTES, PLACES = 16 << 20, 64
+COMPARED_BYTES = 16 << 20  # of one tensor
 
 
 @dataclass(frozen=True)
@@ -54,33 +52,18 @@ def _together(parts: Sequence[Finding]) -> Finding:
 def _answered(reference: Worker, workload: Workload, left: deque[TimedOutput]) -> dict[Path, _Answered]:
     """The next of them, by the file with the original's answer: as many as are a part.
 
-    It does not depend on the candidate's files but for which rows are kept of it.
+    It does not depend on the candidate's files.
     """
     found, size = dict[Path, _Answered](), 0
     _load(reference, workload)
     while left and size < PART_BYTES:
-        answered = _Answered(left[0], () if workload.rules.needs_reference else _rows(left[0].output))
-        path = _answer(reference, workload, answered, f"baseline-{len(found)}")
-        found[path] = answered
-        left.popleft()
+        path = reference.saved(f"baseline-{len(found)}")
+        _call(reference, workload, left[0])
+        most = 0 if workload.rules.needs_reference else COMPARED_BYTES
+        saved = reference.ask_for(SavedRows, "save", path=str(path), most=most)
+        found[path] = _Answered(left.popleft(), saved.rows)
         with disk.in_the_hands_of_a_worker():
             size += path.stat().st_size
-    return found
-
-
-def _rows(output: Path) -> Rows:
-    """Of each of its large tensors, by what the candidate says of their shapes."""
-    try:
-        leaves = tensors.read(output).leaves
-    except BadTensorFile:  # which is told when it is compared
-        return ()
-    secret, found = random.SystemRandom(), list[tuple[int, Sequence[int], Sequence[int], int]]()
-    for index, leaf in enumerate(leaves):
-        apart = math.prod(leaf.shape[:-1]) // PLACES
-        if leaf.nbytes > COMPARED_BYTES and apart > 1:
-            together = max(1, apart * COMPARED_BYTES // leaf.nbytes)
-            begins = [place * apart + secret.randrange(apart - together + 1) for place in range(PLACES)]
-            found.append((index, leaf.shape, begins, together))
     return found
 
 
@@ -90,8 +73,11 @@ def _compared(reference: Worker, workload: Workload, answered: Mapping[Path, _An
         reference.ask("precision", name=workload.precision)
         _load(reference, workload)
     for baseline, each in answered.items():
-        timed = each.timed
-        truth = _answer(reference, workload, each, f"truth-{baseline.name}") if workload.precision else baseline
+        timed, truth = each.timed, baseline
+        if workload.precision:
+            truth = reference.saved(f"truth-{baseline.name}")
+            _call(reference, workload, timed)
+            reference.ask("save", path=str(truth), rows=each.rows)
         phase = workload.cases[timed.case].phase
         files = timed.output, baseline, truth
         yield Compared("timed call", f"case {timed.case}", phase, *files, timed.commitment, each.rows)
@@ -105,14 +91,10 @@ def _load(reference: Worker, workload: Workload) -> None:
         reference.ask("load_state", path=reference.reveal(workload.states["b"]))
 
 
-def _answer(reference: Worker, workload: Workload, wanted: _Answered, name: str) -> Path:
-    """Where the original's answer to the same input lies."""
-    timed = wanted.timed
+def _call(reference: Worker, workload: Workload, timed: TimedOutput) -> None:
+    """Have the original answer to the same input."""
     phase = workload.cases[timed.case].phase
     source, constants = reference.reveal(timed.input.path), list(workload.constants)
     reference.ask("stage", path=source, key=timed.input.key, constants=constants, phase=phase)
     reference.hide()
     reference.ask("call", key=1)
-    into = reference.saved(name)
-    reference.ask("save", path=str(into), rows=wanted.rows)
-    return into

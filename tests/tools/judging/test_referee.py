@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -223,23 +224,57 @@ def test_all_outputs_of_timed_calls_are_compared_in_turn(arena: Arena, monkeypat
     assert arena.referee.check_timed(outputs).verdict == "refused", "of the last part as well"
 
 
-def test_of_large_outputs_secretly_chosen_rows_are_compared(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, judged = list[Compared](), correctness._one_call
+FEWER_ROWS = {"tensors.py": [("PLACES = 64", "PLACES = 4")]}
+
+
+def test_of_large_outputs_secretly_chosen_rows_are_compared(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    asked, judged, setting = (
+        list[Compared](),
+        correctness._one_call,
+        arena.with_guest(tmp_path, FEWER_ROWS).referee.setting,
+    )
 
     def seeing(call: Compared, *rest: Any) -> None:
         asked.append(call)
-        assert [leaf.shape for leaf in tensors.read(call.baseline).leaves] == [(4, 256)], "it has no others"
+        for each in (call.baseline, call.truth):
+            assert [leaf.shape for leaf in tensors.read(each).leaves] == [(4, 256)], "it has no others"
         judged(call, *rest)
 
     monkeypatch.setattr(correctness, "_one_call", seeing)
     monkeypatch.setattr(timed_outputs, "COMPARED_BYTES", 4 * 256 * 4)
-    monkeypatch.setattr(timed_outputs, "PLACES", 4)
     outputs = compared(arena, arena.incumbent, arena.incumbent).outputs
-    assert arena.referee.check_timed(outputs).verdict is None
+    supply = replace(arena.referee.supply, setting=setting, _reference=None)
+    request.addfinalizer(supply.close)
+    referee = replace(arena.referee, supply=supply)
+    assert referee.check_timed(outputs).verdict is None
     assert len({str(call.rows) for call in asked}) > len(asked) // 2
+    assert all({0, 31} < {*call.rows[0][2]} for call in asked), "the first and the last are"
     less = list[TimedOutput]()
     for each in outputs:  # without its last quarter, and committed to that
         data = each.output.read_bytes()
         each.output.write_bytes(data[: -8 * 256 * 4] + bytes(8 * 256 * 4))
         less.append(replace(each, commitment=(1, digest(tensors.read(each.output).leaves, 1))))
-    assert arena.referee.check_timed(less).verdict == "wrong"
+    assert referee.check_timed(less).verdict == "wrong"
+
+
+@pytest.mark.parametrize(("change", "verdict"), [("out * 1", None), ("torch.cat((out[:-1], out[-1:] * 1.1))", "wrong")])
+def test_the_check_compares_rows_of_large_outputs(
+    change: str, verdict: str | None, arena: Arena, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    arena = arena.with_guest(tmp_path, FEWER_ROWS)
+    monkeypatch.setattr(check, "COMPARED_BYTES", 4 * 256 * 4)
+    checked = arena.referee.check(arena.appended(f"rows-{verdict}", IN_ROWS % change))
+    assert checked.finding.verdict == verdict, checked.finding.reason
+
+
+IN_ROWS = """
+_before = Model.forward
+
+def _forward(self, *given):
+    out = _before(self, *given)
+    return %s
+
+Model.forward = _forward
+"""
