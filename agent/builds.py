@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 
 from agent.config import RunConfig
 from agent.records import measurements
@@ -47,14 +48,16 @@ class Builds:
     _candidates: dict[str, tuple[Attempt, Build]] = field(default_factory=dict)  # by id, which another may get
     _checked: dict[str, Checked] = field(default_factory=dict)  # by key of the build: what was looked at is that code
     _pristine: Checked | None = None
+    _checking: Lock = field(default_factory=Lock)  # held until that is known: several threads ask for it
 
     def pristine_checked(self) -> Checked:
         """The pristine build judged like a candidate, once per run: it must pass its own check."""
-        if self._pristine is None:
-            known = self._with_kept_cache(self.referee.pristine)
-            self._pristine = Checked(Finding(None, ""), known) if known else self.referee.check_pristine()
-            self._keep_cache(self._pristine.build)
-        return self._pristine
+        with self._checking:
+            if self._pristine is None:
+                known = self._with_kept_cache(self.referee.pristine)
+                self._pristine = Checked(Finding(None, ""), known) if known else self.referee.check_pristine()
+                self._keep_cache(self._pristine.build)
+            return self._pristine
 
     def filled(self, build: Build) -> Build:
         """With its compile cache: the one that was kept, else filled now and kept. Raises: WorkerFault."""

@@ -35,6 +35,7 @@ PLAIN = "default"  # the mode of torch.compile that a candidate may be the same 
 PLAIN_STEP, PLAIN_VARIANT = "compile_model", "dynamic"  # of which step, and which of its variants
 RECORDER, RECORDED = "compile_and_capture", "default, calls recorded"  # the same with recorded calls: how it is named
 RECORDED_STEP, EAGER = "capture_graph", "calls recorded"  # calls recorded as they are, where no mode runs
+CHECKS = 4  # of the original and of three candidates
 AT_THE_START = "at-the-start"  # attempts that are no attempts of a step yet
 
 
@@ -173,10 +174,14 @@ def _filled(ctx: RunContext, mode: str, compiler: Future[None]) -> Build | Worke
 
 def _side_by_side(ctx: RunContext, modes: int) -> int:
     """How many things are done at once. One where inputs are those of a seed: they are drawn in this order."""
-    copies = COPIES_IN_A_CHECK * 4 + modes
-    if ctx.config.seed is not None or not ctx.workload.fits(copies):
+    if ctx.config.seed is not None:
         return 1
-    return 5 + modes if ctx.platform.device == "cuda" else 2
+    most = CHECKS + 1 + modes if ctx.platform.device == "cuda" else 2
+    for threads in range(most, 1, -1):
+        checks = min(threads, CHECKS)
+        if ctx.workload.fits(COPIES_IN_A_CHECK * checks + threads - checks):
+            return threads
+    return 1
 
 
 def _candidates(ctx: RunContext, modes: Sequence[str]) -> dict[str, Candidate]:

@@ -226,7 +226,7 @@ def test_who_stops_while_modes_compile_gets_what_they_have_made(
 
 @pytest.mark.parametrize(
     ("device", "seed", "room", "threads"),
-    [("cuda", None, 99, 7), ("cpu", None, 99, 2), ("cuda", 7, 99, 1), ("cuda", None, COPIES_IN_A_CHECK, 1)],
+    [("cuda", None, 99, 7), ("cpu", None, 99, 2), ("cuda", 7, 99, 1), ("cuda", None, 3 * COPIES_IN_A_CHECK, 3)],
 )
 def test_things_are_done_one_by_one_where_inputs_are_those_of_a_seed_or_memory_is_short(
     device: str, seed: int | None, room: int, threads: int

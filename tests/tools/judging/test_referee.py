@@ -230,11 +230,8 @@ FEWER_ROWS = {"tensors.py": [("PLACES = 64", "PLACES = 4")]}
 def test_of_large_outputs_secretly_chosen_rows_are_compared(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    asked, judged, setting = (
-        list[Compared](),
-        correctness._one_call,
-        arena.with_guest(tmp_path, FEWER_ROWS).referee.setting,
-    )
+    asked, judged = list[Compared](), correctness._one_call
+    setting = arena.with_guest(tmp_path, FEWER_ROWS).referee.setting
 
     def seeing(call: Compared, *rest: Any) -> None:
         asked.append(call)
@@ -270,6 +267,8 @@ def test_the_check_compares_rows_of_large_outputs(
 
 
 IN_ROWS = """
+import torch
+
 _before = Model.forward
 
 def _forward(self, *given):
