@@ -7,23 +7,29 @@ import threading
 import weakref
 
 from sandbox.contract import Command, Process, Promises, Sandbox
+from sandbox.errors import SandboxError
 
 
 class Stoppable:
-    """A `Sandbox` that remembers the processes it has started."""
+    """A `Sandbox` that remembers the processes it has started, and starts no more once it has stopped them all."""
 
     def __init__(self, inner: Sandbox) -> None:
         self.inner, self.name = inner, inner.name
-        self._started, self._lock = weakref.WeakSet[Process](), threading.Lock()
+        self._started, self._lock, self._over = weakref.WeakSet[Process](), threading.Lock(), False
 
     def promises(self) -> Promises:
         return self.inner.promises()
 
     def start(self, command: Command) -> Process:
-        process = self.inner.start(command)
+        """Raises: SandboxError."""
+        process = None if self._over else self.inner.start(command)
         with self._lock:
-            self._started.add(process)
-        return process
+            if process is not None and not self._over:
+                self._started.add(process)
+                return process
+        if process is not None:
+            process.stop()
+        raise SandboxError("What runs is being stopped, and nothing more is started.")
 
     def reap(self) -> list[str]:
         return self.inner.reap()
@@ -31,7 +37,7 @@ class Stoppable:
     def stop_all(self) -> None:
         """Stop every process, even when stopping one of them fails. A thread that waits for one sees its end."""
         with self._lock:
-            started = [*self._started]
+            started, self._over = [*self._started], True
         with contextlib.ExitStack() as stopping:
             for process in started:
                 stopping.callback(process.stop)

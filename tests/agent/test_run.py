@@ -18,6 +18,7 @@ from agent.running import Stoppable
 from sandbox import choose
 from sandbox.devices import lock, readings
 from sandbox.devices.readings import Load
+from sandbox.errors import SandboxError
 from tests.files import write_files
 from tests.sandbox.devices.machines import gpu
 from tools.errors import TargetTooLarge
@@ -119,6 +120,22 @@ def test_one_process_that_cannot_be_stopped_keeps_no_other_alive() -> None:
     with pytest.raises(RuntimeError):
         stoppable.stop_all()
     assert len({id(each) for each in asked}) == len(started)
+
+
+def test_nothing_starts_after_all_was_stopped_or_while_it_is() -> None:
+    """As a second look at what was ended would, in a thread."""
+    stopped = list[str]()
+
+    def start(command: Any) -> Any:
+        if command == "meanwhile":
+            stoppable.stop_all()
+        return SimpleNamespace(stop=lambda: stopped.append(command))
+
+    stoppable = Stoppable(cast(Any, SimpleNamespace(name="local", start=start)))
+    for command in ("meanwhile", "afterwards"):
+        with pytest.raises(SandboxError):
+            stoppable.start(cast(Any, command))
+    assert stopped == ["meanwhile"]
 
 
 @pytest.mark.parametrize(
