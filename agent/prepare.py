@@ -110,7 +110,7 @@ def _begun(
         name: Attempt(id=f"{AT_THE_START}-{name}", candidate=each, base=ctx.stack.top)
         for name, each in _candidates(ctx, modes).items()
     }
-    checking = {name: threads.begin(partial(_checked, ctx, name, each, compiler)) for name, each in candidates.items()}
+    checking = {name: threads.begin(partial(_checked, ctx, each, compiler)) for name, each in candidates.items()}
     if PLAIN in modes and PLAIN not in candidates:
         filling[PLAIN] = threads.begin(partial(_filled, ctx, PLAIN, compiler))
 
@@ -153,9 +153,9 @@ def _prepare_compiler(ctx: RunContext) -> None:
         ctx.referee.prepare_compiler()
 
 
-def _checked(ctx: RunContext, name: str, attempt: Attempt, compiler: Future[None]) -> Built:
+def _checked(ctx: RunContext, attempt: Attempt, compiler: Future[None]) -> Built:
     compiler.result()
-    ctx.display.say("compiling and checking", subject=f"plain torch.compile ({name})")
+    ctx.display.say("compiling and checking", subject=attempt.candidate.shown)
     build, begun = ctx.builds.candidate(attempt), time.monotonic()
     if isinstance(build, Verdict):
         return Built(attempt, Checked(Finding(build.name, build.reason), ctx.referee.pristine))

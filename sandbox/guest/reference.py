@@ -5,6 +5,7 @@ It never sees a candidate's code. It is frozen, or has ended, while anything is 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import glob
 import os
@@ -17,13 +18,14 @@ from importlib import metadata
 
 import torch
 
-from . import tensors, workload
+from . import tensors, tf32, workload
 from .worker import Worker
 
 CONSTANT_SEED = 20_011
 
 
 class Reference(Worker):
+    rounding = contextlib.nullcontext()  # around each call in a wider type
     coarse = False  # whether the floating-point results in the target's own precision have 16 bits
 
     def op_describe(self, recipe=None):
@@ -87,15 +89,20 @@ class Reference(Worker):
             state[name] = value
         tensors.save(path, state)
 
-    def op_precision(self, name):
+    def op_tf32(self):
+        """Whether the target's settings allow it for anything."""
+        return {"allowed": bool(tf32.allowed())}
+
+    def op_precision(self, name, as_tf32=False):
         """Build again in a wider floating-point type; inputs and states staged from now on follow. The model that was
-        there is gone before, so that both never need room at once.
+        there is gone before, so that both never need room at once. `as_tf32`: with operands as rounded as they may be.
         """
         self.op_release()
         self.op_build(self.mode)
         if not isinstance(self.built, torch.nn.Module):
             raise workload.WorkloadProblem("no_precision", "the callable is no module, so it cannot be widened")
         self.precision = getattr(torch, name)
+        self.rounding = tf32.Rounding(tf32.allowed()) if as_tf32 else contextlib.nullcontext()
         self._widen()
 
     def _widen(self):
@@ -113,6 +120,10 @@ class Reference(Worker):
         for held, name, tensor in aside:
             tensor.data = self._cast(tensor.data)
             held[name] = tensor
+
+    def _start(self):
+        with self.rounding if self.precision else contextlib.nullcontext():
+            super()._start()
 
     def op_save(self, path, most=0, rows=None):
         """As a worker does; of tensors above `most` bytes, 0 for no limit, secretly chosen rows alone, which are the

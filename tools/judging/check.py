@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from sandbox.errors import DiskFull
@@ -126,7 +127,12 @@ class Checks:
         baseline, wide = truth.result()
         candidate.stop()
         tripped -= reference.tripped()
-        finding = correctness.judge_script(script, played, baseline, wide, drawn, self.workload.rules, reference)
+        judge = partial(correctness.judge_script, script, played, baseline, wide, drawn, self.workload.rules, reference)
+        finding = judge()
+        if finding.of_numbers and self.workload.may_round(reference):
+            with blamed_on(self.setting.entry):
+                reference.ask("precision", name=self.workload.precision, as_tf32=True)
+                finding = judge(self._play(reference, script, drawn, "as-tf32", baseline, ()))
         if tripped:
             reason = f"it replaces {min(tripped)}, which the original does not"
             finding = Finding("refused", reason, {"replaced": sorted(tripped)[:20]})

@@ -50,6 +50,7 @@ class Compared:
     baseline: Path
     truth: Path
     commitment: tuple[int, str] | None = None  # key and digest it replied with
+    as_tf32: Path | None = None  # the truth with operands rounded: what the original might have answered
     rows: Rows = ()  # of large tensors: all that is compared, and all that the original's files have
 
 
@@ -61,6 +62,7 @@ class Finding:
     reason: str
     evidence: dict[str, Any] = field(default_factory=dict)
     may_be_chance: bool = False  # another process may be the cause: check again before blaming the candidate
+    of_numbers: bool = False  # they are off by more than they may be, and that is all that was found
 
     def as_verdict(self, passes: str = "it passes the whole check") -> Verdict:
         name, reason = self.verdict or "right", self.reason if self.verdict else passes
@@ -68,9 +70,9 @@ class Finding:
 
 
 class _Failed(Exception):
-    def __init__(self, verdict: VerdictName, reason: str) -> None:
+    def __init__(self, verdict: VerdictName, reason: str, *, of_numbers: bool = False) -> None:
         super().__init__(reason)
-        self.verdict, self.reason = verdict, reason
+        self.verdict, self.reason, self.of_numbers = verdict, reason, of_numbers
 
 
 def judge_script(
@@ -81,16 +83,20 @@ def judge_script(
     inputs: Sequence[Path],
     rules: Rules,
     reference: Worker | None,
+    as_tf32: Played | None = None,
 ) -> Finding:
-    """Judge a played script. `reference` runs the entry's own `outputs` and `compare`, when declared."""
+    """Judge a played script. `reference` runs the entry's own `outputs` and `compare`, when declared; `as_tf32` is the
+    truth with operands rounded.
+    """
     calls = []
     for index, step in enumerate(script.steps):
         if isinstance(step, Call):
             draw = script.draws[step.draw]
             group = f"{draw.case.phase}{dict(draw.case.shape)}{draw.variant}"
             saved = candidate.outputs[index], baseline.outputs[index], truth.outputs[index]
+            rounded = None if as_tf32 is None else as_tf32.outputs[index]
             rows = baseline.rows.get(index, ())
-            calls.append(Compared(step.label, group, draw.case.phase, *saved, candidate.digests[index], rows))
+            calls.append(Compared(step.label, group, draw.case.phase, *saved, candidate.digests[index], rounded, rows))
 
     def judge(evidence: dict[str, Any]) -> None:
         _judge_calls(calls, rules, reference, evidence)
@@ -110,7 +116,7 @@ def _finding(judge: Callable[[dict[str, Any]], None], **evidence: Any) -> Findin
     try:
         judge(evidence)
     except _Failed as failed:
-        return Finding(failed.verdict, failed.reason, evidence)
+        return Finding(failed.verdict, failed.reason, evidence, of_numbers=failed.of_numbers)
     except BadTensorFile as error:
         return Finding("refused", f"it left a malformed file: {error}", evidence)
     return Finding(None, "", evidence)
@@ -126,7 +132,7 @@ def _judge_calls(calls: Iterable[Compared], rules: Rules, reference: Worker | No
         _one_call(call, rules, reference, pooled)
     for (_, index), (mine, theirs, dtype, label) in pooled.items():
         if why := accuracy.judge_leaf(mine, theirs, dtype):
-            raise _Failed("wrong", f"{label}: output {index}: {why}")
+            raise _Failed("wrong", f"{label}: output {index}: {why}", of_numbers=not mine.mismatch)
     evidence["worst_row_error"] = max((mine.row for mine, *_ in pooled.values()), default=0.0)
 
 
@@ -152,12 +158,17 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
             raise _Failed("wrong", f"{call.label}: what outputs() selects: {differs}")
     if rules.tolerance or [leaf.shape for leaf in theirs.leaves] != [leaf.shape for leaf in truth.leaves]:
         truth = theirs  # as where shapes depend on values, and a wider type has another number of them
+    rounded = None if call.as_tf32 is None else tensors.read(call.as_tf32)
+    if rounded is not None and rounded.forms != truth.forms:
+        rounded = None
     for index, (m, b, t) in enumerate(zip(mine.leaves, theirs.leaves, truth.leaves, strict=True)):
         if rules.tolerance:
             if outside := _outside(m, b, rules):
                 raise _Failed("wrong", f"{call.label}: output {index}: {outside}")
             continue
         error, base = accuracy.leaf_error(m, t, b), accuracy.leaf_error(b, t, b)
+        if rounded is not None:
+            base = base.worse(accuracy.leaf_error(rounded.leaves[index], t, b))
         held = pooled.get((call.group, index))
         if held is None:
             pooled[call.group, index] = (error, base, m.dtype, call.label)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.judging import correctness, disk
@@ -33,10 +33,19 @@ class _Answered:
 
 def check(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput]) -> Finding:
     """`reference` has read the entry. Raises: WorkerFault, SandboxError."""
+    found = _check(reference, workload, outputs)
+    if found.of_numbers and workload.may_round(reference):
+        return _check(reference, workload, outputs, as_tf32=True)
+    return found
+
+
+def _check(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput], as_tf32: bool = False) -> Finding:
     left, parts = deque(outputs), list[Finding]()
     while left and not (parts and parts[-1].verdict):
         reference.ask("build", mode=workload.mode)
-        compared = _compared(reference, workload, _answered(reference, workload, left))
+        answered = _answered(reference, workload, left)
+        rounded = _rounded(reference, workload, answered) if as_tf32 else {}
+        compared = _compared(reference, workload, answered, rounded)
         parts.append(correctness.judge_calls(compared, workload.rules, reference))
     return _together(parts)
 
@@ -46,7 +55,8 @@ def _together(parts: Sequence[Finding]) -> Finding:
     evidence = {key: value for part in parts for key, value in part.evidence.items()}
     evidence["calls"] = sum(part.evidence.get("calls", 0) for part in parts)
     errors = [part.evidence["worst_row_error"] for part in parts if "worst_row_error" in part.evidence]
-    return Finding(failed.verdict, failed.reason, {**evidence, **({"worst_row_error": max(errors)} if errors else {})})
+    evidence |= {"worst_row_error": max(errors)} if errors else {}
+    return replace(failed, evidence=evidence)
 
 
 def _answered(reference: Worker, workload: Workload, left: deque[TimedOutput]) -> dict[Path, _Answered]:
@@ -67,23 +77,36 @@ def _answered(reference: Worker, workload: Workload, left: deque[TimedOutput]) -
     return found
 
 
-def _compared(reference: Worker, workload: Workload, answered: Mapping[Path, _Answered]) -> Iterator[Compared]:
+def _rounded(reference: Worker, workload: Workload, answered: Mapping[Path, _Answered]) -> dict[Path, Path]:
+    """The truth with operands rounded, for each file with the original's answer."""
+    reference.ask("precision", name=workload.precision, as_tf32=True)
+    _load(reference, workload)
+    return {baseline: _wide(reference, workload, each, f"tf32-{baseline.name}") for baseline, each in answered.items()}
+
+
+def _compared(
+    reference: Worker, workload: Workload, answered: Mapping[Path, _Answered], rounded: Mapping[Path, Path]
+) -> Iterator[Compared]:
     """Each beside what the original answers; the files of one are gone when the next is asked for."""
     if workload.precision:
         reference.ask("precision", name=workload.precision)
         _load(reference, workload)
     for baseline, each in answered.items():
-        timed, truth = each.timed, baseline
-        if workload.precision:
-            truth = reference.saved(f"truth-{baseline.name}")
-            _call(reference, workload, timed)
-            reference.ask("save", path=str(truth), rows=each.rows)
+        timed, as_tf32 = each.timed, rounded.get(baseline)
+        truth = _wide(reference, workload, each, f"truth-{baseline.name}") if workload.precision else baseline
         phase = workload.cases[timed.case].phase
         files = timed.output, baseline, truth
-        yield Compared("timed call", f"case {timed.case}", phase, *files, timed.commitment, each.rows)
+        yield Compared("timed call", f"case {timed.case}", phase, *files, timed.commitment, as_tf32, each.rows)
         with disk.in_the_hands_of_a_worker():
-            for path in {baseline, truth}:
+            for path in {baseline, truth, *([as_tf32] if as_tf32 else [])}:
                 path.unlink(missing_ok=True)
+
+
+def _wide(reference: Worker, workload: Workload, wanted: _Answered, name: str) -> Path:
+    _call(reference, workload, wanted.timed)
+    into = reference.saved(name)
+    reference.ask("save", path=str(into), rows=wanted.rows)
+    return into
 
 
 def _load(reference: Worker, workload: Workload) -> None:

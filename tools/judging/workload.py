@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from tools.judging.correctness import Rules
 from tools.judging.script import Case, Script, write_script
+from tools.judging.worker import Worker
 
 MEMORY_IN_USE = 0.85  # of the device's memory; the rest is for contexts, fragments and what compiled code adds
 INPUTS = 3  # of each case
@@ -47,6 +48,10 @@ class Workload:
         """Whether that many workers have room on the device side by side."""
         device_bytes = int(self.environment.get("gpu_memory_bytes") or 0)
         return not device_bytes or copies * self.peak_bytes < MEMORY_IN_USE * device_bytes
+
+    def may_round(self, reference: Worker) -> bool:
+        """Whether the target's settings allow TF32, and there is a truth to compare it with. Raises: WorkerFault."""
+        return self.device == "cuda" and bool(self.precision) and reference.ask("tf32").get("allowed") is True
 
     @property
     def device(self) -> str:
