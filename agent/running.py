@@ -11,7 +11,9 @@ from sandbox.errors import SandboxError
 
 
 class Stoppable:
-    """A `Sandbox` that remembers the processes it has started, and starts no more once it has stopped them all."""
+    """A `Sandbox` that remembers the processes it has started. Once it has stopped them all, only the main thread
+    starts more, to sum up: what other threads did was given up.
+    """
 
     def __init__(self, inner: Sandbox) -> None:
         self.inner, self.name = inner, inner.name
@@ -22,9 +24,10 @@ class Stoppable:
 
     def start(self, command: Command) -> Process:
         """Raises: SandboxError."""
-        process = None if self._over else self.inner.start(command)
+        in_thread = threading.current_thread() is not threading.main_thread()
+        process = None if in_thread and self._over else self.inner.start(command)
         with self._lock:
-            if process is not None and not self._over:
+            if process is not None and not (in_thread and self._over):
                 self._started.add(process)
                 return process
         if process is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent import climb
-from agent.budget import USED_UP
+from agent.budget import USED_UP, Budget
 from agent.builds import HANDED_ON_BYTES, Builds
 from agent.records.attempts import Attempt, Attempts
 from agent.step_names import STEPS
@@ -151,6 +151,7 @@ def test_a_recording_that_fails_is_not_timed_where_nothing_else_was_changed(
         looked_at_kernels=lambda attempt: Looked(),
         checked=lambda attempt: Checked(seen, Build("", tmp_path)),
         config=SimpleNamespace(steps=STEPS),
+        budget=Budget(),
     )
     state = climb.verify({"attempt": "capture_graph-1"}, ctx)
     saved = attempts.verdict("capture_graph-1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -122,20 +123,28 @@ def test_one_process_that_cannot_be_stopped_keeps_no_other_alive() -> None:
     assert len({id(each) for each in asked}) == len(started)
 
 
-def test_nothing_starts_after_all_was_stopped_or_while_it_is() -> None:
-    """As a second look at what was ended would, in a thread."""
+def test_no_thread_starts_anything_after_all_was_stopped_or_while_it_is() -> None:
+    """As a second look at what was ended would. Who sums up afterwards does."""
     stopped = list[str]()
 
-    def start(command: Any) -> Any:
+    class Process:
+        def __init__(self, command: str) -> None:
+            self.command = command
+
+        def stop(self) -> None:
+            stopped.append(self.command)
+
+    def start(command: Any) -> Process:
         if command == "meanwhile":
             stoppable.stop_all()
-        return SimpleNamespace(stop=lambda: stopped.append(command))
+        return Process(command)
 
     stoppable = Stoppable(cast(Any, SimpleNamespace(name="local", start=start)))
-    for command in ("meanwhile", "afterwards"):
-        with pytest.raises(SandboxError):
-            stoppable.start(cast(Any, command))
-    assert stopped == ["meanwhile"]
+    with ThreadPoolExecutor(1) as pool:
+        for command in ("meanwhile", "afterwards"):
+            with pytest.raises(SandboxError):
+                pool.submit(stoppable.start, cast(Any, command)).result()
+    assert stopped == ["meanwhile"] and stoppable.start(cast(Any, "to sum up"))
 
 
 @pytest.mark.parametrize(
