@@ -8,7 +8,7 @@ from typing import Any
 from agent.context import RunContext
 from agent.proposers import Platform
 from agent.records import measurements
-from agent.records.measurements import SessionStart
+from agent.records.measurements import PLAIN, TUNED_MODES, SessionStart
 from agent.reporting.progress import Note
 from tools.judging import accept
 from tools.judging.measure import ComparisonRequest, Measured
@@ -39,27 +39,32 @@ def compile_builds(referee: Referee, platform: Platform) -> dict[str, Build]:
     }
 
 
+def best_mode(ctx: RunContext, found: SessionStart) -> str:
+    """The best that was measured, or the plain one where it was not tried; empty where there is none."""
+    is_open = PLAIN in ctx.builds.compile_baselines and PLAIN not in found.modes
+    return found.best_compile() or (PLAIN if is_open else "")
+
+
 def measure_tuned(ctx: RunContext) -> None:
     """What plain torch.compile gives with tuning, beside what it gives without, where there is time left for it."""
     found = measurements.session_start(ctx.run_dir)
     assert found is not None, "the baseline comes first"
-    known = {*found.compile, *found.compile_screened, *found.compile_failed}
-    wanted = [mode for mode in ctx.builds.compile_baselines if mode not in known]
-    best = found.best_compile()
+    wanted = [mode for mode in ctx.builds.compile_baselines if mode in TUNED_MODES and mode not in found.modes]
+    best = best_mode(ctx, found)
     if not wanted or not best:
         return
     if not ctx.budget.allows(ctx.referee.setting.check_timeout_s):
         found.compile_failed.update(dict.fromkeys(wanted, "there was no time for tuning"))
-    elif builds := _tuned(ctx, wanted, found.compile_failed):
-        builds = {best: ctx.builds.compile_baseline(best), **builds}
+    elif builds := compiled(ctx, [best, *wanted], found.compile_failed):
         measured = compare(ctx, "baselines, tuned", builds, accept.FIRST_LOOK)
-        found.compile_screened.update({mode: each for mode, each in measured.comparisons.items() if not each.failed})
-        found.compile_screened.pop(best, None)
+        better = {mode: each for mode, each in measured.comparisons.items() if not each.failed}
+        found.compile_screened |= {mode: each for mode, each in better.items() if mode not in found.compile}
         found.compile_failed.update({mode: c.failed for mode, c in measured.comparisons.items() if c.failed})
     measurements.keep_session(found, ctx.run_dir)
 
 
-def _tuned(ctx: RunContext, wanted: Sequence[str], failed: dict[str, str]) -> dict[str, Build]:
+def compiled(ctx: RunContext, wanted: Sequence[str], failed: dict[str, str]) -> dict[str, Build]:
+    """By mode: those that run."""
     builds: dict[str, Build] = {}
     for mode in wanted:
         ctx.display.say("compiling", subject=f"plain torch.compile ({mode})")
@@ -82,7 +87,7 @@ def confirm_best(ctx: RunContext) -> None:
 def take_beside(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> bool:
     """Take a mode's full measurement in the place of that by few restarts; False where the mode fails there."""
     take(ctx, found, mode, measured)
-    found.compile_screened.pop(mode)
+    found.compile_screened.pop(mode, None)
     measurements.keep_session(found, ctx.run_dir)
     return mode in found.compile
 

@@ -110,11 +110,12 @@ class Budget:
         """Reserve the time for this number of attempts in later steps."""
         self.reserved_s = attempts * ATTEMPT_RESTARTS * self.restart_s
 
-    def used_up(self) -> str:
-        """Why nothing more is begun; empty where something may be."""
-        if not self._less_than(0.0):
+    def used_up(self, attempts: int = 0) -> str:
+        """Why nothing more is begun; empty where something may be, and so many attempts have time to end."""
+        wanted_s = attempts * ATTEMPT_RESTARTS * self.restart_s
+        if not self._less_than(wanted_s):
             return ""
-        return FOR_COMPILING if not self._less_than(-self.for_compiling_s) else USED_UP
+        return FOR_COMPILING if not self._less_than(wanted_s - self.for_compiling_s) else USED_UP
 
     def hurried(self) -> bool:
         """Whether one more attempt would use reserved time."""

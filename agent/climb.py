@@ -26,7 +26,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     """The next candidate that has not been tried on this top of the stack, or why there is none."""
     step = state["step"]
     ctx.ended_steps = {name: result["reason"] for name, result in state.get("results", {}).items()}
-    if (late := ctx.budget.used_up()) and not is_decided(ctx, step):
+    if (late := too_late(ctx)) and not is_decided(ctx, step):
         return {"attempt": "", "no_more": late}
     tried = [row for row in ctx.ledger.rows if row.step == step and row.role != "leave_one_out"]
     if len(tried) >= ctx.config.attempts:
@@ -50,6 +50,11 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     if not new:
         return {"attempt": "", "no_more": reason or "nothing is left to try"}
     return {"attempt": _begin(ctx, Attempt(id=name, candidate=new[0], base=base, below=below))}
+
+
+def too_late(ctx: RunContext) -> str:
+    """Why no attempt is begun: what is proven is rather measured as a whole than given up for one that does not end."""
+    return ctx.budget.used_up(1 if ctx.stack.commits() else 0)
 
 
 def is_decided(ctx: RunContext, step: str) -> bool:

@@ -12,6 +12,7 @@ from agent.builds import Builds
 from agent.config import RunConfig
 from agent.proposals import Proposals
 from agent.proposers import Platform
+from agent.records import measurements
 from agent.records.attempts import Attempts
 from agent.records.ledger import Ledger
 from agent.records.measurements import SessionStart
@@ -46,7 +47,7 @@ class RunContext:
         self.referee.use_noise(known.aa)
         pays, on_gpu = known.compile_pays(self.referee.delta), self.platform.device == "cuda"
         restart_s = known.compiled_restart_s if pays and on_gpu else known.plain_restart_s
-        comes_later = not on_gpu and not known.knows_compiling and schedule.COMPILING in self.config.steps
+        comes_later = not on_gpu and measurements.PLAIN not in known.modes and schedule.COMPILING in self.config.steps
         attempt_s = 0.0 if on_gpu else known.compiled_attempt_s
         self.budget.know(restart_s, known.compiled_restart_s, attempt_s, compiles_later=comes_later)
         self.referee.own_tests = known.own_tests

@@ -19,6 +19,7 @@ from agent.baselines import leave_out
 from agent.context import RunContext
 from agent.records import measurements
 from agent.records.attempts import Attempt
+from agent.records.measurements import PLAIN
 from agent.reporting.progress import Note
 from tools.candidate import Candidate
 from tools.judging import accept
@@ -31,7 +32,6 @@ from tools.judging.verdict import Verdict
 from tools.judging.worker import Build, WorkerFault
 
 ENDLESS = ("compiles_again", "hangs")  # faults of what comes to no end, or begins again for each input
-PLAIN = "default"  # the mode of torch.compile that a candidate may be the same as
 PLAIN_STEP, PLAIN_VARIANT = "compile_model", "dynamic"  # of which step, and which of its variants
 RECORDER, RECORDED = "compile_and_capture", "default, calls recorded"  # the same with recorded calls: how it is named
 RECORDED_STEP, EAGER = "capture_graph", "calls recorded"  # calls recorded as they are, where no mode runs
@@ -77,7 +77,7 @@ class Compiled:
 def prepare(ctx: RunContext) -> tuple[OwnTests, Compiled]:
     """Check and observe the original, run its tests, and on a GPU compile it, side by side."""
     ctx.display.subject = "the original"
-    modes = _modes(ctx) if ctx.platform.device == "cuda" else []
+    modes = plain_modes(ctx) if ctx.platform.device == "cuda" else []
     with at_once(_side_by_side(ctx, len(modes)), ctx.end_running) as threads:
         original = threads.begin(ctx.builds.pristine_checked)
         compiler = threads.begin(partial(_prepare_compiler, ctx))
@@ -91,12 +91,13 @@ def prepare(ctx: RunContext) -> tuple[OwnTests, Compiled]:
 
 def compile_plain(ctx: RunContext) -> Compiled:
     """Compile the original, as one line of torch.compile does."""
-    modes = _modes(ctx)
+    modes = plain_modes(ctx)
     with at_once(_side_by_side(ctx, len(modes)), ctx.end_running) as threads:
         return _begun(ctx, threads, modes, threads.begin(lambda: None), threads.begin(partial(_look, ctx)))()
 
 
-def _modes(ctx: RunContext) -> list[str]:
+def plain_modes(ctx: RunContext) -> list[str]:
+    """Of torch.compile: those that tune nothing."""
     return [mode for mode in ctx.builds.compile_baselines if mode not in measurements.TUNED_MODES]
 
 
@@ -108,7 +109,7 @@ def _begun(
     seen.result()
     candidates = {
         name: Attempt(id=f"{AT_THE_START}-{name}", candidate=each, base=ctx.stack.top)
-        for name, each in _candidates(ctx, modes).items()
+        for name, each in candidates_beside(ctx, modes).items()
     }
     checking = {name: threads.begin(partial(_checked, ctx, each, compiler)) for name, each in candidates.items()}
     if PLAIN in modes and PLAIN not in candidates:
@@ -184,7 +185,7 @@ def _side_by_side(ctx: RunContext, modes: int) -> int:
     return 1
 
 
-def _candidates(ctx: RunContext, modes: Sequence[str]) -> dict[str, Candidate]:
+def candidates_beside(ctx: RunContext, modes: Sequence[str]) -> dict[str, Candidate]:
     """What does to the target's source what one line of torch.compile does, where that can be said there; on a GPU
     with calls recorded, too, and what records them as they are.
 

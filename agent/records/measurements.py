@@ -17,6 +17,7 @@ from tools.judging.comparison import Comparison
 from tools.judging.own_tests import OwnTests
 from tools.profiler.result import Profile
 
+PLAIN = "default"  # the mode of torch.compile that one line has which says no more
 RECORDING_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile, where there are graphs to record
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -39,9 +40,9 @@ class SessionStart(BaseModel):
     compile_breaks: int | None = None  # places where it gave up and went on in Python; None where that is not known
 
     @property
-    def knows_compiling(self) -> bool:
-        """Whether some plain mode of torch.compile was tried."""
-        return bool({*self.compile, *self.compile_screened, *self.compile_failed})
+    def modes(self) -> set[str]:
+        """The plain modes of torch.compile that were tried."""
+        return {*self.compile, *self.compile_screened, *self.compile_failed}
 
     @property
     def compiled_restart_s(self) -> float:

@@ -7,7 +7,7 @@ unsteady to measure it, the changes that were proven one by one are handed over,
 
 from __future__ import annotations
 
-from agent.baselines import confirm_best, measure_tuned, take_beside
+from agent.baselines import best_mode, compiled, confirm_best, measure_tuned, take_beside
 from agent.context import RunContext, stack_profile
 from agent.leave_one_out import weigh
 from agent.records import measurements
@@ -39,7 +39,6 @@ def _weigh_and_measure(state: RunState, ctx: RunContext) -> Update:
     if len(ctx.stack.commits()) > 1:
         weigh(ctx)
     if not state.get("returned") and not ctx.budget.used_up():
-        measure_plain(ctx)
         measure_tuned(ctx)
         moved = _moved_to(ctx)
         if moved:
@@ -67,6 +66,7 @@ def _measure_whole(ctx: RunContext) -> None:
     ctx.budget.finish()
     known = measurements.whole(ctx.run_dir)
     if not ctx.stack.commits():
+        measure_plain(ctx)
         confirm_best(ctx)
         return
     if known is None or known.top != ctx.stack.top:
@@ -82,8 +82,11 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     assert session is not None
     pristine, top = ctx.builds.pristine_checked().build, ctx.builds.top()
     ctx.display.subject = "the whole stack"
-    best = session.best_compile()
-    beside = {"stack": top, **({best: ctx.builds.compile_baseline(best)} if best else {})}
+    best = best_mode(ctx, session)
+    if best not in session.modes and ctx.budget.used_up(attempts=1):
+        best = ""
+    builds = compiled(ctx, [best], session.compile_failed) if best else {}
+    best, beside = next(iter(builds), ""), {"stack": top, **builds}
     measured = ctx.referee.report_on("whole stack", pristine, beside)
     over_eager = measured.comparisons["stack"]
     verdict = ctx.referee.check_whole(over_eager, measured.outputs_of("stack"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent import schedule
 from agent.budget import USED_UP
-from agent.climb import is_decided
+from agent.climb import is_decided, too_late
 from agent.context import RunContext
 from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
@@ -22,7 +22,7 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
         return finish(ctx, ended(step, "skipped", "left out by --steps"))
     if schedule.compiles(step):
         ctx.budget.begin_compiling()
-    late = ctx.budget.used_up()
+    late = too_late(ctx)
     why = nothing_because or ("" if late and is_decided(ctx, step) else late) or _too_little(ctx, step)
     if not why:
         return climb(step)

@@ -115,6 +115,14 @@ def test_time_is_kept_for_compiling_until_that_begins() -> None:
     assert budget.used_up() == USED_UP
 
 
+def test_an_attempt_needs_more_time_than_is_left_before_all_is_used_up() -> None:
+    budget = Budget(time.monotonic() + 30.0, total_s=60.0)
+    budget.know(restart_s=2.5)  # 10 s are kept for the final measurement
+    assert (budget.used_up(1), budget.used_up(2)) == ("", USED_UP) and not budget.used_up()
+    budget.know(restart_s=2.5, compiles_later=True)
+    assert budget.used_up(1) == FOR_COMPILING
+
+
 @pytest.mark.parametrize(
     ("minutes", "most_s", "seconds"), [(None, 1200.0, 1200.0), (10, 1200.0, 120.0), (60, 90.0, 90.0)]
 )

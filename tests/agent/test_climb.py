@@ -171,11 +171,12 @@ def proposing(tmp_path: Path, *, hurried: bool = False, offers: tuple[Candidate,
             asked.append(step)
         return ([] if looking else list(offers)), "nothing was found"
 
-    budget = SimpleNamespace(used_up=lambda: "", hurried=lambda: hurried, reserve=lambda attempts: None)
+    budget = SimpleNamespace(used_up=lambda attempts=0: "", hurried=lambda: hurried, reserve=lambda attempts: None)
     return one_context(
         run_dir=tmp_path,
         ledger=ledger_of(tmp_path, {"step": "write_kernels", "verdict": "neutral"}),
         budget=budget,
+        stack=SimpleNamespace(commits=list),
         propose=propose,
         asked=asked,
         config=SimpleNamespace(steps=STEPS, attempts=12),
@@ -206,7 +207,7 @@ def test_where_nothing_can_be_made_on_the_stack_it_is_made_on_what_enables_it(
     ctx.propose = lambda step, below=(), **how: ([MINE] if below or on_stack else [], "it reads values")
     ctx.attempts.save(Attempt(id="audit_compute-1", candidate=enabler, base="top"))
     ctx.base, ctx.change_of = lambda below=(): "+".join(("top", *below)), lambda name: name
-    ctx.stack = SimpleNamespace(top="top", build=lambda changes, on: "new")
+    ctx.stack = SimpleNamespace(top="top", build=lambda changes, on: "new", commits=list)
     if not on_stack:
         assert climb.propose({"step": "capture_graph"}, ctx)["no_more"] == "it reads values"
     found = climb.propose({"step": "capture_graph", "shadow": ["audit_compute-1"]}, ctx)
@@ -226,7 +227,7 @@ def test_an_attempt_that_was_saved_and_not_judged_is_the_next_commands_first(tmp
 
 def test_what_was_decided_with_the_baseline_is_taken_when_the_time_is_up(tmp_path: Path) -> None:
     ctx, first = proposing(tmp_path), MINE.model_copy(update={"step": "compile_model"})
-    ctx.budget.used_up = lambda: USED_UP
+    ctx.budget.used_up = lambda attempts=0: USED_UP
     ctx.attempts.save(Attempt(id="compile_model-1", candidate=first, base="top"))
     assert climb.propose({"step": "compile_model"}, ctx)["no_more"] == USED_UP
     ctx.attempts.save_verdict("compile_model-1", Verdict(name="kept", reason=""))

@@ -30,6 +30,7 @@ BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it 
 MAX_CALLS = 20  # per block
 ROUNDS = 10
 SLOW_CALL_S = 2.0  # calls longer than this get half the rounds
+MANY_CASES = 3  # from so many on each gets half the rounds: what they gain counts together
 INPUT_BYTES = 1 << 30  # of a case, for one worker's timed calls: larger inputs get fewer calls, then half the rounds
 WARM_UP = 3  # calls under the first state dict, then as many under the second
 SETTLE = 1  # calls after a thaw that do not count: the other worker has had the caches
@@ -48,10 +49,11 @@ class Plan:
     calls: int  # per round and worker
 
     @classmethod
-    def for_case(cls, case: Case, device: str) -> Plan:
+    def of(cls, workload: Workload, case: Case) -> Plan:
         room = INPUT_BYTES // max(1, case.input_bytes)  # for so many inputs: each call gets its own, drawn beforehand
-        rounds = ROUNDS if case.call_s < SLOW_CALL_S and room >= ROUNDS else ROUNDS // 2
-        calls = min(MAX_CALLS, round(BLOCK_S[device] / max(case.call_s, 1e-6)), room // rounds)
+        less = case.call_s >= SLOW_CALL_S or room < ROUNDS or len(workload.cases) >= MANY_CASES
+        rounds = ROUNDS // 2 if less else ROUNDS
+        calls = min(MAX_CALLS, round(BLOCK_S[workload.device] / max(case.call_s, 1e-6)), room // rounds)
         return cls(rounds, max(1, calls))
 
 
@@ -242,7 +244,7 @@ class Session:
         return {"path": group.workers[name].reveal(path)}
 
     def _time_case(self, case: int, group: Group, sides: dict[str, Side]) -> None:
-        plan = Plan.for_case(self.workload.cases[case], self.workload.device)
+        plan = Plan.of(self.workload, self.workload.cases[case])
         for name in group.workers:
             sides[name].begin(case)
         # rounds are drawn independently: after a fixed number of samples a worker would know that no more will come
@@ -347,7 +349,7 @@ def _check_tripped(tripped: dict[str, set[str]]) -> None:
 
 def inputs_needed(workload: Workload, case: Case) -> int:
     """How many inputs of a case one worker uses in one restart."""
-    plan = Plan.for_case(case, workload.device)
+    plan = Plan.of(workload, case)
     return WARM_UP * (2 if workload.states else 1) + plan.rounds * (plan.calls + SETTLE)
 
 

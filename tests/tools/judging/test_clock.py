@@ -47,19 +47,22 @@ def test_their_number_varies_so_that_none_is_the_last(monkeypatch: pytest.Monkey
         counts.append(len(looked_at))
         seen |= looked_at
     assert len(set(counts)) > 3 and SAMPLES / 2 < sum(counts) / len(counts) < SAMPLES * 2
-    plan = Plan.for_case(ONE_CASE.cases[0], ONE_CASE.device)
+    plan = Plan.of(ONE_CASE, ONE_CASE.cases[0])
     assert [{*each} for each in zip(*seen, strict=True)] == [set(range(plan.rounds)), set(range(plan.calls))]
 
 
 def test_large_inputs_get_fewer_calls_and_then_fewer_rounds_but_each_call_its_own() -> None:
-    def plan(input_bytes: int) -> Plan:
-        return Plan.for_case(Case("", {}, call_s=0.001, input_bytes=input_bytes), "cuda")
+    def plan(input_bytes: int, cases: int = 1) -> Plan:
+        case = Case("", {}, call_s=0.001, input_bytes=input_bytes)
+        workload: Any = SimpleNamespace(device="cuda", cases=(case,) * cases)
+        return Plan.of(workload, case)
 
     small, middling, large, huge = (plan(n) for n in (1 << 20, 20 << 20, 128 << 20, 16 << 30))
     assert (small.rounds, small.calls) == (clock.ROUNDS, clock.MAX_CALLS)
     assert middling.rounds == clock.ROUNDS and 1 < middling.calls < small.calls
     assert middling.rounds * middling.calls * (20 << 20) <= clock.INPUT_BYTES
     assert large == huge == Plan(clock.ROUNDS // 2, 1)
+    assert [plan(1 << 20, cases).rounds for cases in (2, 3)] == [clock.ROUNDS, clock.ROUNDS // 2]
 
 
 def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
