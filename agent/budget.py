@@ -82,6 +82,10 @@ class Budget:
         attempt_s = check_s + accept.FIRST_LOOK * self.known_restart_s
         self.restart_s = max(self.restart_s, attempt_s / ATTEMPT_RESTARTS)
 
+    def keep_back(self, restart_s: float) -> None:
+        """For the final measurement, of which a restart takes at least so long."""
+        self.kept_back_s = max(self.kept_back_s, FINAL_RESTARTS * restart_s)
+
     def finish(self) -> None:
         """From now on nothing is kept back."""
         self.reserved_s = self.kept_back_s = self.for_compiling_s = 0.0

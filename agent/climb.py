@@ -124,6 +124,9 @@ def measure(state: RunState, ctx: RunContext) -> Update:
         verdict = ctx.referee.time(ctx.builds.checked(attempt), ctx.builds.top(), attempt.id)
         measurements.keep_noise(ctx.run_dir, ctx.referee.aa)
         ctx.attempts.save_verdict(attempt.id, verdict)
+        if verdict.name == "kept" and schedule.compiles(attempt.candidate.step):
+            took = verdict.evidence["comparison"]
+            ctx.budget.keep_back(took["wall_s"] / took["restarts"])
     return {"verdict": verdict.name}
 
 

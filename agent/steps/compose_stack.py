@@ -12,7 +12,7 @@ from agent.context import RunContext, stack_profile
 from agent.leave_one_out import weigh
 from agent.records import measurements
 from agent.records.attempts import Attempt
-from agent.records.measurements import Whole
+from agent.records.measurements import PLAIN, Whole
 from agent.reporting.progress import Note, StackShrank, VerdictReached
 from agent.state import RunState, Update, climb, ended
 from agent.steps.compile_model import measure_plain
@@ -31,7 +31,17 @@ def run(state: RunState, ctx: RunContext) -> Update:
     if not start(ctx, STEP):
         _measure_whole(ctx)
         return finish(ctx, ended(STEP, "skipped", "left out by --steps; the whole was measured all the same"))
+    _compile_plain(ctx)
     return climb(STEP)
+
+
+def _compile_plain(ctx: RunContext) -> None:
+    """Before anything is tried again, so that the whole is compared with it."""
+    session = measurements.session_start(ctx.run_dir)
+    assert session is not None, "the baseline comes first"
+    if ctx.stack.commits() and best_mode(ctx, session) not in session.modes and not ctx.budget.used_up(attempts=1):
+        compiled(ctx, [PLAIN], session.compile_failed)
+        measurements.keep_session(session, ctx.run_dir)
 
 
 def _weigh_and_measure(state: RunState, ctx: RunContext) -> Update:
@@ -83,8 +93,8 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     pristine, top = ctx.builds.pristine_checked().build, ctx.builds.top()
     ctx.display.subject = "the whole stack"
     best = best_mode(ctx, session)
-    if best not in session.modes and ctx.budget.used_up(attempts=1):
-        best = ""
+    if best and best not in session.modes and ctx.builds.compile_baselines[best].cache is None:
+        best = "" if ctx.budget.used_up(attempts=1) else best
     builds = compiled(ctx, [best], session.compile_failed) if best else {}
     best, beside = next(iter(builds), ""), {"stack": top, **builds}
     measured = ctx.referee.report_on("whole stack", pristine, beside)
