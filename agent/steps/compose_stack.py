@@ -12,7 +12,7 @@ from agent.context import RunContext, stack_profile
 from agent.leave_one_out import weigh
 from agent.records import measurements
 from agent.records.attempts import Attempt
-from agent.records.measurements import PLAIN, Whole
+from agent.records.measurements import Whole
 from agent.reporting.progress import Note, StackShrank, VerdictReached
 from agent.state import RunState, Update, climb, ended
 from agent.steps.compile_model import measure_plain
@@ -39,8 +39,9 @@ def _compile_plain(ctx: RunContext) -> None:
     """Before anything is tried again, so that the whole is compared with it."""
     session = measurements.session_start(ctx.run_dir)
     assert session is not None, "the baseline comes first"
-    if ctx.stack.commits() and best_mode(ctx, session) not in session.modes and not ctx.budget.used_up(attempts=1):
-        compiled(ctx, [PLAIN], session.compile_failed)
+    best, is_late = best_mode(ctx, session), ctx.budget.used_up(attempts=1)
+    if best and best not in session.modes and ctx.stack.commits() and not is_late:
+        compiled(ctx, [best], session.compile_failed)
         measurements.keep_session(session, ctx.run_dir)
 
 
