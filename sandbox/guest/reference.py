@@ -78,14 +78,17 @@ class Reference(Worker):
         return drawn
 
     def op_second_state(self, path):
-        """A different checkpoint of the same model: values of every floating-point tensor moved along and scaled."""
+        """A different checkpoint of the same model: values of every floating-point tensor moved along and scaled. Zeros
+        and infinities keep their places, as those of a mask, which no checkpoint has elsewhere.
+        """
         state = {}
         for name, tensor in self.built.state_dict().items():
             value = tensor.detach().clone()
             if value.is_floating_point() and value.numel():
                 noise = 0.75 + 0.5 * torch.rand(value.shape, device=value.device)
-                moved = value.flatten().roll(int(torch.randint(value.numel(), ()))).reshape(value.shape)
-                value = (moved.float() * noise).to(value.dtype)
+                if not ((value == 0) | value.isinf()).any():
+                    value = value.flatten().roll(int(torch.randint(value.numel(), ()))).reshape(value.shape)
+                value = (value.float() * noise).to(value.dtype)
             state[name] = value
         tensors.save(path, state)
 

@@ -126,6 +126,46 @@ def test_values_to_which_the_original_answers_next_to_nothing_are_not_asked(tmp_
         assert referee.workload.variants == {"": ("negated", "scaled")}
 
 
+MASKED = """
+import torch
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = torch.nn.Linear(8, 24)
+        self.register_buffer("mask", torch.ones(64, 64).tril())
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        mask = self.mask[: len(x), : len(x)]
+        return %s
+
+def build():
+    torch.manual_seed(0)
+    return Attention().eval()
+
+def inputs(seed):
+    return {"x": torch.randn(16, 8, generator=torch.Generator().manual_seed(seed))}
+"""
+BY_HAND_MASKED = "(q @ k.T / 8**0.5).masked_fill(mask == 0, float('-inf')).softmax(-1) @ v"
+FUSED = "torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask != 0)[0]"
+
+
+def test_a_mask_in_the_state_dict_is_one_in_another_state_dict_too(tmp_path: Path) -> None:
+    """Rows in which nothing is left have no number in the original, and a number where attention is fused."""
+    with opened(tmp_path, {"bench.py": MASKED % BY_HAND_MASKED}) as referee:
+        assert sorted(referee.workload.states) == ["a", "b"]
+        fused = Build("fused", write_files(tmp_path / "fused", {"bench.py": MASKED % FUSED}))
+        found = referee.check(fused).finding
+        assert found.verdict is None, found.reason
+
+
+def test_other_state_dicts_to_which_the_original_answers_without_a_number_are_not_asked(tmp_path: Path) -> None:
+    with opened(tmp_path, {"bench.py": MASKED % "v + 0 * v / (self.mask.sum() == 32 * 65)"}) as referee:
+        first, second = (referee.workload.states[which].read_bytes() for which in ("a", "b"))
+        assert first == second and "no other state dict" in referee.workload.notes[-1]
+
+
 NORM = "torch.nn.functional.layer_norm"
 BY_HAND = "(lambda a: a / (a.square().mean(-1, keepdim=True) + 1e-5).sqrt())(x - x.cumsum(-1)[:, -1:] / 8)"
 
