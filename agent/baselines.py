@@ -76,12 +76,16 @@ def compiled(ctx: RunContext, wanted: Sequence[str], failed: dict[str, str]) -> 
 
 
 def confirm_best(ctx: RunContext) -> None:
-    """Measure the best mode in full, if a few restarts showed it to be the best."""
+    """Measure the best mode in full, if a few restarts showed it to be that, or none was tried and there is time."""
     found = measurements.session_start(ctx.run_dir)
-    if found is None or (best := found.best_compile()) not in found.compile_screened:
+    if found is None or not (best := best_mode(ctx, found)) or best in found.compile:
         return
-    builds = {best: ctx.builds.compile_baseline(best)}
-    take_beside(ctx, found, best, compare(ctx, "baselines", builds, min(accept.REPORT_LOOKS)))
+    if best not in found.modes and ctx.budget.used_up(attempts=1):
+        return
+    if builds := compiled(ctx, [best], found.compile_failed):
+        take_beside(ctx, found, best, compare(ctx, "baselines", builds, min(accept.REPORT_LOOKS)))
+    else:
+        measurements.keep_session(found, ctx.run_dir)
 
 
 def take_beside(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> bool:

@@ -26,6 +26,8 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     """The next candidate that has not been tried on this top of the stack, or why there is none."""
     step = state["step"]
     ctx.ended_steps = {name: result["reason"] for name, result in state.get("results", {}).items()}
+    if schedule.compiles(step):
+        ctx.budget.begin_compiling()
     if (late := too_late(ctx)) and not is_decided(ctx, step):
         return {"attempt": "", "no_more": late}
     tried = [row for row in ctx.ledger.rows if row.step == step and row.role != "leave_one_out"]

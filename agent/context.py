@@ -47,7 +47,8 @@ class RunContext:
         self.referee.use_noise(known.aa)
         pays, on_gpu = known.compile_pays(self.referee.delta), self.platform.device == "cuda"
         restart_s = known.compiled_restart_s if pays and on_gpu else known.plain_restart_s
-        comes_later = not on_gpu and measurements.PLAIN not in known.modes and schedule.COMPILING in self.config.steps
+        is_open = measurements.PLAIN not in known.modes and schedule.COMPILING in self.config.steps
+        comes_later = is_open and not on_gpu and self.platform.cpp_compiler
         attempt_s = 0.0 if on_gpu else known.compiled_attempt_s
         self.budget.know(restart_s, known.compiled_restart_s, attempt_s, compiles_later=comes_later)
         self.referee.own_tests = known.own_tests

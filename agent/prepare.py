@@ -227,8 +227,8 @@ def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, loo
         best = PLAIN  # which is less
     if best in candidates:
         _keep(ctx, candidates[best], decided.get(best) if kept.get(best, 0.0) <= QUARANTINE else None)
-    if best != RECORDED in candidates:
-        ctx.builds.forget(candidates[RECORDED].attempt)
+    for name in candidates.keys() - {best, PLAIN}:
+        ctx.builds.forget(candidates[name].attempt)
 
 
 def _keep(ctx: RunContext, built: Built, verdict: Verdict | None) -> None:

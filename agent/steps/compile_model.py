@@ -38,7 +38,9 @@ def measure_plain(ctx: RunContext) -> None:
     if PLAIN in found.modes or not plain_modes(ctx) or ctx.budget.used_up(attempts=2):
         return
     compiled = compile_plain(ctx)
+    failed_before = found.compile_failed
     found = found.model_copy(update=compiled.told)
+    found.compile_failed = {**failed_before, **compiled.failed}
     if compiled.beside:
         measured = compare(ctx, "baselines, plain", compiled.beside, accept.FIRST_LOOK)
         looked = ctx.referee.check_timed(measured.outputs)

@@ -15,7 +15,6 @@ from agent.records.attempts import Attempt
 from agent.records.measurements import Whole
 from agent.reporting.progress import Note, StackShrank, VerdictReached
 from agent.state import RunState, Update, climb, ended
-from agent.steps.compile_model import measure_plain
 from agent.steps.summing_up import finish, start, summary
 from tools.candidate import Candidate, Key
 from tools.judging.verdict import Verdict
@@ -77,7 +76,6 @@ def _measure_whole(ctx: RunContext) -> None:
     ctx.budget.finish()
     known = measurements.whole(ctx.run_dir)
     if not ctx.stack.commits():
-        measure_plain(ctx)
         confirm_best(ctx)
         return
     if known is None or known.top != ctx.stack.top:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent import schedule
-from agent.at_once import at_once
 from agent.baselines import take
 from agent.context import RunContext
 from agent.prepare import adopt, prepare
@@ -53,17 +52,14 @@ def run(state: RunState, ctx: RunContext) -> Update:
 
 
 def measure(ctx: RunContext) -> SessionStart:
-    """The A/A comparison, with what was compiled in the same restarts, the target's own tests, and the profile."""
+    """The A/A comparison, with what was compiled in the same restarts, and the target's own tests."""
     own_tests, compiled = prepare(ctx)
     ctx.display.subject = f"the original against itself{' and torch.compile' if compiled.builds else ''}"
     noise, measured = ctx.referee.measure_noise(compiled.beside)
     aa = measured.comparisons[ITSELF]
     found = SessionStart(aa=aa, own_tests=own_tests, **compiled.told)
-    with at_once(1, ctx.end_running) as threads:  # nothing is timed meanwhile
-        profiled = threads.begin(lambda: ctx.builds.profile("baseline", ctx.builds.pristine_checked().build))
-        outputs = [each for each in measured.outputs if each.side != ITSELF]
-        looked = ctx.referee.check_timed(outputs)  # of each by itself only where something is wrong
-        profiled.result()
+    outputs = [each for each in measured.outputs if each.side != ITSELF]
+    looked = ctx.referee.check_timed(outputs)  # of each by itself only where something is wrong
     left = measured if looked.verdict else replace(measured, outputs=())
     for mode in compiled.builds:
         take(ctx, found, mode, left)

@@ -15,7 +15,7 @@ import importlib
 import os
 import random
 import sys
-from itertools import count
+from itertools import count, pairwise
 
 import torch
 
@@ -224,17 +224,18 @@ def save(path, value):
 
 def some_rows(tensors, most):
     """[index, shape, where rows of the last dimension begin, how many are taken from there] of each that has more than
-    `most` bytes, so that about so many are left; the first and the last are among them.
+    `most` bytes, so that about so many are left: as likely each row, but the first and the last always.
     """
     chosen, secret = [], random.SystemRandom()
     for index, tensor in enumerate(tensors):
         nbytes = tensor.numel() * tensor.element_size()
-        apart = tensor.numel() // tensor.shape[-1] // PLACES if most and nbytes > most else 0
-        if apart > 1:
-            together = max(1, apart * most // nbytes)
-            begins = [place * apart + secret.randrange(apart - together + 1) for place in range(PLACES)]
-            rows = tensor.numel() // tensor.shape[-1]
-            chosen.append((index, list(tensor.shape), [0, *begins[1:-1], rows - together], together))
+        rows = tensor.numel() // tensor.shape[-1] if most and nbytes > most else 0
+        if rows >= 2 * PLACES:
+            together = max(1, rows * most // (nbytes * PLACES))
+            places = [rows * place // PLACES for place in range(PLACES + 1)]
+            drawn = (secret.randrange(begin - together + 1, end) for begin, end in pairwise(places))
+            begins = [0, *(min(max(0, begin), rows - together) for begin in drawn), rows - together]
+            chosen.append((index, list(tensor.shape), begins, together))
     return chosen
 
 

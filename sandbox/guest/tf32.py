@@ -32,7 +32,11 @@ def allowed():
 
 
 def rounded(tensor):
-    """To the nearest number with 10 bits behind the binary point, in the dtype it has."""
+    """To the nearest number with 10 bits behind the binary point, in the dtype it has; integers as they are."""
+    if tensor.is_complex():
+        return torch.view_as_complex(rounded(torch.view_as_real(tensor)))
+    if not tensor.is_floating_point():
+        return tensor
     bits = tensor.to(torch.float32).view(torch.int32)
     return ((bits + 0x1000) & ~0x1FFF).view(torch.float32).to(tensor.dtype)
 

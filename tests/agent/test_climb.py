@@ -172,6 +172,7 @@ def proposing(tmp_path: Path, *, hurried: bool = False, offers: tuple[Candidate,
         return ([] if looking else list(offers)), "nothing was found"
 
     budget = SimpleNamespace(used_up=lambda attempts=0: "", hurried=lambda: hurried, reserve=lambda attempts: None)
+    budget.begin_compiling = lambda: None
     return one_context(
         run_dir=tmp_path,
         ledger=ledger_of(tmp_path, {"step": "write_kernels", "verdict": "neutral"}),

@@ -138,6 +138,18 @@ def leaf_error(leaf: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
     return LeafError(row, _largest_error(parts) / largest_value, lost=int(np.count_nonzero(lost)))
 
 
+def allowing(error: LeafError, rounded: Leaf, truth: Leaf, baseline: Leaf) -> LeafError:
+    """The errors of the original or of the truth with `rounded` operands, which is another function where it is off by
+    more than rounding.
+    """
+    if truth.is_exact or not is_rounding(row_errors(rounded, truth)):
+        return error
+    other = leaf_error(rounded, truth, baseline)
+    if other.mismatch:
+        return error
+    return LeafError(max(error.row, other.row), max(error.scaled, other.scaled), error.mismatch, error.lost)
+
+
 def row_errors(leaf: Leaf, truth: Leaf) -> NDArray[np.float64]:
     """Relative L2 errors of all rows of the original's answer; infinite where the truth is zero everywhere."""
     parts = _over_chunks(leaf, truth, leaf, np.float64)

@@ -168,7 +168,7 @@ def _one_call(call: Compared, rules: Rules, reference: Worker | None, pooled: di
             continue
         error, base = accuracy.leaf_error(m, t, b), accuracy.leaf_error(b, t, b)
         if rounded is not None:
-            base = base.worse(accuracy.leaf_error(rounded.leaves[index], t, b))
+            base = accuracy.allowing(base, rounded.leaves[index], t, b)
         held = pooled.get((call.group, index))
         if held is None:
             pooled[call.group, index] = (error, base, m.dtype, call.label)
@@ -194,9 +194,10 @@ class _Owner:
             return call, [tensors.read(path) for path in (call.candidate, call.baseline, call.truth)]
         with self._by_the_entry():
             baseline, truth = (self._selected(path, call.phase) for path in (call.baseline, call.truth))
+            as_tf32 = None if call.as_tf32 is None else self._selected(call.as_tf32, call.phase)
         with self._by_the_candidate(call):
             candidate = self._selected(call.candidate, call.phase)
-        selected = replace(call, candidate=candidate, baseline=baseline, truth=truth)
+        selected = replace(call, candidate=candidate, baseline=baseline, truth=truth, as_tf32=as_tf32)
         return selected, [tensors.read(path) for path in (candidate, baseline, truth)]
 
     def compare(self, call: Compared) -> None:
@@ -294,6 +295,7 @@ def _repeats(script: Script, candidate: Played, baseline: Played) -> None:
         mine, theirs = (
             [tensors.read(played.outputs[i]) for i in (first[step.draw], index)] for played in (candidate, baseline)
         )
+        mine = [each.some(baseline.rows.get(index, ())) for each in mine]
         if theirs[0].forms != theirs[1].forms:
             continue  # each was compared with the original's, whose two have nothing to be compared in
         for position, (a, b, c, d) in enumerate(zip(*(s.leaves for s in (*mine, *theirs)), strict=True)):

@@ -104,19 +104,26 @@ class InputSupply:
 
     @contextmanager
     def answering(self) -> Iterator[Worker]:
-        """Its worker, which may build the model. Raises: WorkloadError, WouldNotFreeze."""
-        with self.opened():
-            assert self._reference is not None
+        """Its worker, which may build the model. Raises: WorkloadError."""
+        with blamed_on(self.setting.entry):
             try:
-                self._wake(self._reference)
-                yield self._reference
-                self._reference.ask("release")
-                if self._builds:
-                    self._reference.ask("build", **self.workload.build_arguments(self._reference))
-                self._reference.process.freeze()
+                with self.opened():
+                    reference = self._woken()
+            except WouldNotFreeze:  # another one need not be woken
+                with self.opened():
+                    reference = self._woken()
+            try:
+                yield reference
             except BaseException:
                 self.close()
                 raise
+            try:
+                reference.ask("release")
+                if self._builds:
+                    reference.ask("build", **self.workload.build_arguments(reference))
+                reference.process.freeze()
+            except (WorkerFault, WouldNotFreeze):  # what was asked of it is known
+                self.close()
 
     def close(self) -> None:
         if self._reference is not None:
@@ -131,7 +138,7 @@ class InputSupply:
         folder.mkdir(mode=0o700, parents=True)
         found: dict[str, Inputs] = {}
         try:
-            self._wake(self._reference)
+            self._woken()
             for number, side in enumerate(sides):
                 (folder / f"{number}").mkdir()
                 found[side] = self.draw_all(self._reference, folder / f"{number}")
@@ -152,11 +159,13 @@ class InputSupply:
             found.append([Input(path, keys.get(path)) for path in paths])
         return found
 
-    def _wake(self, reference: Worker) -> None:
+    def _woken(self) -> Worker:
         """The entry is loaded when it is first needed: the worker starts beside the first workers to be timed."""
+        reference = self._reference
+        assert reference is not None
         reference.process.thaw()
         if self._loaded:
-            return
+            return reference
         self._loaded = True
         reference.ask("describe", **self.workload.describe_arguments)
         try:
@@ -168,3 +177,4 @@ class InputSupply:
                 raise
             self._builds = True
             reference.ask("build", **self.workload.build_arguments(reference))
+        return reference

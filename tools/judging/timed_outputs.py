@@ -8,6 +8,7 @@ does less while it is timed.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from tools.judging.clock import TimedOutput
 from tools.judging.correctness import Compared, Finding
 from tools.judging.described import SavedRows
 from tools.judging.tensors import Rows
-from tools.judging.worker import Worker
+from tools.judging.worker import Worker, WorkerFault
 from tools.judging.workload import Workload
 
 PART_BYTES = 2 << 30  # of the original's answers
@@ -34,19 +35,23 @@ class _Answered:
 def check(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput]) -> Finding:
     """`reference` has read the entry. Raises: WorkerFault, SandboxError."""
     found = _check(reference, workload, outputs)
-    if found.of_numbers and workload.may_round(reference):
-        return _check(reference, workload, outputs, as_tf32=True)
+    with contextlib.suppress(WorkerFault):  # not all runs with operands rounded
+        if found.of_numbers and workload.may_round(reference):
+            return _check(reference, workload, outputs, as_tf32=True)
     return found
 
 
 def _check(reference: Worker, workload: Workload, outputs: Sequence[TimedOutput], as_tf32: bool = False) -> Finding:
     left, parts = deque(outputs), list[Finding]()
     while left and not (parts and parts[-1].verdict):
-        reference.ask("build", mode=workload.mode)
-        answered = _answered(reference, workload, left)
-        rounded = _rounded(reference, workload, answered) if as_tf32 else {}
-        compared = _compared(reference, workload, answered, rounded)
-        parts.append(correctness.judge_calls(compared, workload.rules, reference))
+        try:
+            reference.ask("build", mode=workload.mode)
+            answered = _answered(reference, workload, left)
+            rounded = _rounded(reference, workload, answered) if as_tf32 else {}
+            compared = _compared(reference, workload, answered, rounded)
+            parts.append(correctness.judge_calls(compared, workload.rules, reference))
+        finally:
+            reference.forget_saved()
     return _together(parts)
 
 

@@ -278,6 +278,12 @@ class Worker:
         """Where `save` requests write; the host reads it afterwards."""
         return self.outbox / name
 
+    def forget_saved(self) -> None:
+        """Remove what it has saved and nobody took over."""
+        with disk.in_the_hands_of_a_worker():
+            for path in self.outbox.iterdir():
+                path.unlink(missing_ok=True)
+
     def take(self, name: str, into: Path) -> Path:
         """Take over a tensor file that it was asked to save, as one of ours at `into`; the worker's is gone then.
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch._dynamo.utils as dynamo
 
+from sandbox.guest import tensors as guest_tensors
 from sandbox.guest.reference import VARIANTS, rocm_versions
 from tests import guest
 from tests.files import write_files
@@ -197,3 +198,17 @@ def test_versions_of_rocm_are_read_from_its_files(tmp_path: Path) -> None:
     files = {".info/version": "7.0.2-56\n", "lib/llvm/lib/clang/20/include/x.h": "", **dict.fromkeys(libraries, "")}
     found = rocm_versions(str(write_files(tmp_path, files)))
     assert found == {"rocm": "7.0.2-56", "llvm": "20", "hipblaslt": "1.0.70002"}
+
+
+def test_of_many_rows_each_is_as_likely_and_the_first_and_the_last_are_always_taken() -> None:
+    tensor, seen = torch.empty(6437, 4), torch.zeros(6437)
+    for _ in range(400):
+        ((index, shape, begins, together),) = guest_tensors.some_rows([torch.empty(3), tensor], tensor.nbytes // 5)[-1:]
+        assert (index, shape) == (1, [6437, 4]) and all(0 <= begin <= 6437 - together for begin in begins)
+        seen[[row for row in range(6437) if any(begin <= row < begin + together for begin in begins)]] += 1
+    assert seen[0] == seen[-1] == 400 and seen.min() > 40 and seen.mean() == pytest.approx(80, abs=8)
+
+
+def test_small_tensors_and_those_without_rows_are_taken_whole() -> None:
+    assert guest_tensors.some_rows([torch.empty(100, 4), torch.empty(10**6), torch.empty(())], 1600) == []
+    assert guest_tensors.some_rows([torch.empty(10**3, 4)], 0) == []

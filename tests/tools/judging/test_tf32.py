@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional
 
+from sandbox.guest import tensors as guest_tensors
 from sandbox.guest import tf32
 from tests.evals.arena import Arena
 from tests.tools.judging.test_referee import compared
+from tools.judging import accuracy, clock, correctness
+from tools.judging.correctness import Compared, Rules
+from tools.judging.tensors import Leaf
 from tools.judging.workload import Workload
 
 ROUNDING = """
@@ -33,6 +40,41 @@ def test_ten_bits_are_left_behind_the_binary_point() -> None:
     given = torch.tensor([1.0, 1 + 2**-10, 1 + 2**-11, 1 + 2**-12, -3.14159265, 0.0], dtype=torch.float64)
     expected = [1.0, 1 + 2**-10, 1 + 2**-10, 1.0, -3.140625, 0.0]
     assert tf32.rounded(given).tolist() == expected and tf32.rounded(given).dtype == torch.float64
+
+
+def test_complex_operands_are_rounded_in_both_parts_and_integers_not_at_all() -> None:
+    given = torch.complex(torch.tensor([1 + 2**-12, 3.0]), torch.tensor([-1 - 2**-12, 2**-20]))
+    assert tf32.rounded(given.to(torch.complex128)).tolist() == [1 - 1j, complex(3.0, 2**-20)]
+    assert tf32.rounded(torch.arange(3)).tolist() == [0, 1, 2]
+
+
+def leaf(values: torch.Tensor) -> Leaf:
+    return Leaf("float64", tuple(values.shape), "Tensor", "cpu", values.numpy().view("uint8").reshape(-1))
+
+
+def test_what_rounding_makes_another_function_of_widens_nothing() -> None:
+    truth = torch.randn(16, 8, dtype=torch.float64)
+    original, off = accuracy.LeafError(1e-6, 1e-6), truth * 1.001
+    for rounded, row in ((off, 1e-3), (truth.flip(0), 1e-6), (truth * float("nan"), 1e-6)):
+        found = accuracy.allowing(original, leaf(rounded), leaf(truth), leaf(truth))
+        assert found.row == pytest.approx(row) and found.lost == 0
+
+
+def test_what_an_entry_selects_is_compared_with_what_it_selects_of_the_rounded_truth(tmp_path: Path) -> None:
+    asked = list[str]()
+    reference: Any = SimpleNamespace(
+        saved=lambda name: tmp_path / name,
+        showing=lambda path: contextlib.nullcontext(str(path)),
+        ask=lambda op, source, path, phase: asked.append(source),
+        setting=SimpleNamespace(entry="bench.py"),
+    )
+    for name in ("candidate", "baseline", "truth", "rounded"):
+        guest_tensors.save(str(tmp_path / name), torch.ones(2))
+    reference.saved = lambda name: tmp_path / "truth"  # whatever it selects
+    paths = (tmp_path / name for name in ("candidate", "baseline", "truth"))
+    call = Compared("a call", "group", "", *paths, as_tf32=tmp_path / "rounded")
+    selected, _ = correctness._Owner(Rules(outputs=True), reference).select(call)
+    assert selected.as_tf32 == tmp_path / "truth" and str(tmp_path / "rounded") in asked
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
@@ -66,7 +108,10 @@ def test_a_candidate_may_err_as_tf32_does_where_that_is_allowed(
     coarse = arena.appended(f"coarse-{allowed}", ROUNDING)
     finding = arena.referee.check(coarse).finding
     assert (finding.verdict, finding.of_numbers) == ((None, False) if allowed else ("wrong", True)), finding.reason
-    outputs = compared(arena, arena.incumbent, coarse).outputs
+    monkeypatch.setattr(clock, "SAMPLES", 10**6)  # of each round one is kept
+    measured = compared(arena, arena.incumbent, coarse)
+    outputs = measured.outputs
+    assert not measured.only.failed and outputs
     supply = replace(arena.referee.supply, setting=arena.referee.setting, _reference=None)
     request.addfinalizer(supply.close)
     assert replace(arena.referee, supply=supply).check_timed(outputs).verdict == finding.verdict
