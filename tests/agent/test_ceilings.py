@@ -42,6 +42,7 @@ def context(run_dir: Path, ceilings: dict[str, float], *rows: tuple[str, str, fl
         config=config,
         referee=SimpleNamespace(delta=0.03),
         budget=Budget(),
+        stack=SimpleNamespace(commits=list),
         progress=SimpleNamespace(emit=lambda event: None),
     )
     found.at_most = lambda step: RunRecords.at_most(found, step)
