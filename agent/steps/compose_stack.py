@@ -7,6 +7,8 @@ unsteady to measure it, the changes that were proven one by one are handed over,
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agent.baselines import best_mode, compiled, confirm_best, measure_tuned, take_beside
 from agent.context import RunContext, stack_profile
 from agent.leave_one_out import weigh
@@ -95,9 +97,12 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     if best and best not in session.modes and ctx.builds.compile_baselines[best].cache is None:
         best = "" if ctx.budget.used_up(attempts=1) else best
     builds = compiled(ctx, [best], session.compile_failed) if best else {}
-    best, beside = next(iter(builds), ""), {"stack": top, **builds}
-    measured = ctx.referee.report_on("whole stack", pristine, beside)
+    best = next(iter(builds), "")
+    beside = {mode: each for mode, each in builds.items() if each.key != top.key}
+    measured = ctx.referee.report_on("whole stack", pristine, {"stack": top, **beside})
     over_eager = measured.comparisons["stack"]
+    if best and best not in beside:  # it is the stack, which is not timed beside itself
+        measured = replace(measured, comparisons={**measured.comparisons, best: over_eager})
     verdict = ctx.referee.check_whole(over_eager, measured.outputs_of("stack"))
     if verdict.name == "inconclusive":
         confirm_best(ctx)

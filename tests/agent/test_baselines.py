@@ -343,3 +343,5 @@ def test_one_line_of_torch_compile_is_a_candidate_that_is_timed_with_the_baselin
     assert first.verdict == verdict and first.evidence["comparison"]["purpose"] == purpose
     kept = [*before.split(",")[:-1], "compile_model"] if verdict == "kept" else []
     assert [each.step for each in ran.report.kept] == kept
+    over_line = ran.report.speedup_over_compile
+    assert over_line is None or before or (over_line.ci_low, over_line.ci_high) == (1.0, 1.0), "it is that line"
