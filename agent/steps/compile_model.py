@@ -12,7 +12,7 @@ from agent.baselines import compare, leave_out
 from agent.context import RunContext
 from agent.prepare import adopt, candidates_beside, compile_plain, plain_modes
 from agent.records import measurements
-from agent.records.measurements import PLAIN
+from agent.records.measurements import PLAIN, SessionStart
 from agent.state import RunState, Update
 from agent.steps.summing_up import climbing_step
 from tools.judging import accept
@@ -22,25 +22,20 @@ STEP = "compile_model"
 
 def run(state: RunState, ctx: RunContext) -> Update:
     known = measurements.session_start(ctx.run_dir)
-    is_open = known is not None and PLAIN not in known.modes and STEP in ctx.config.steps
-    if is_open and PLAIN in candidates_beside(ctx, plain_modes(ctx)):
-        measure_plain(ctx)
+    if STEP in ctx.config.steps and known is not None and PLAIN not in known.modes:
+        ctx.budget.begin_compiling()
+        if PLAIN in candidates_beside(ctx, plain_modes(ctx)) and not ctx.budget.used_up(attempts=2):
+            _measure_plain(ctx, known)
     return climbing_step(state, ctx, STEP)
 
 
-def measure_plain(ctx: RunContext) -> None:
-    """What one line of torch.compile gives, if that is not known and there is time: also the first attempt of this
-    step, where that is the same.
-    """
-    ctx.budget.begin_compiling()
-    found, noise = measurements.session_start(ctx.run_dir), ctx.referee.noise
-    assert found is not None and noise is not None, "the baseline comes first"
-    if PLAIN in found.modes or not plain_modes(ctx) or ctx.budget.used_up(attempts=2):
-        return
+def _measure_plain(ctx: RunContext, known: SessionStart) -> None:
+    """What one line of torch.compile gives, and with it the first attempt of this step, which is the same."""
+    noise = ctx.referee.noise
+    assert noise is not None, "the baseline comes first"
     compiled = compile_plain(ctx)
-    failed_before = found.compile_failed
-    found = found.model_copy(update=compiled.told)
-    found.compile_failed = {**failed_before, **compiled.failed}
+    found = known.model_copy(update=compiled.told)
+    found.compile_failed = {**known.compile_failed, **compiled.failed}
     if compiled.beside:
         measured = compare(ctx, "baselines, plain", compiled.beside, accept.FIRST_LOOK)
         looked = ctx.referee.check_timed(measured.outputs)

@@ -97,6 +97,7 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     if best and best not in session.modes and ctx.builds.compile_baselines[best].cache is None:
         best = "" if ctx.budget.used_up(attempts=1) else best
     builds = compiled(ctx, [best], session.compile_failed) if best else {}
+    measurements.keep_session(session, ctx.run_dir)
     best = next(iter(builds), "")
     beside = {mode: each for mode, each in builds.items() if each.key != top.key}
     measured = ctx.referee.report_on("whole stack", pristine, {"stack": top, **beside})

@@ -25,6 +25,7 @@ CONSTANT_SEED = 20_011
 
 
 class Reference(Worker):
+    own = ()  # floating-point types of the model, before it was widened
     rounding = contextlib.nullcontext()  # around each call in a wider type
     coarse = False  # whether the floating-point results in the target's own precision have 16 bits
 
@@ -93,8 +94,8 @@ class Reference(Worker):
         tensors.save(path, state)
 
     def op_tf32(self):
-        """Whether the target's settings allow it for anything."""
-        return {"allowed": bool(tf32.allowed())}
+        """Whether the target's settings allow it for anything, and the model that was widened is one of float32."""
+        return {"allowed": bool(tf32.allowed()) and self.own == (torch.float32,)}
 
     def op_precision(self, name, as_tf32=False):
         """Build again in a wider floating-point type; inputs and states staged from now on follow. The model that was
@@ -104,6 +105,7 @@ class Reference(Worker):
         self.op_build(self.mode)
         if not isinstance(self.built, torch.nn.Module):
             raise workload.WorkloadProblem("no_precision", "the callable is no module, so it cannot be widened")
+        self.own = (*{t.dtype for t in self.built.state_dict().values() if t.is_floating_point()},)
         self.precision = getattr(torch, name)
         self.rounding = tf32.Rounding(tf32.allowed()) if as_tf32 else contextlib.nullcontext()
         self._widen()

@@ -14,7 +14,9 @@ from torch.nn import functional
 
 from sandbox.guest import tensors as guest_tensors
 from sandbox.guest import tf32
+from sandbox.guest.reference import Reference
 from tests.evals.arena import Arena
+from tests.files import write_files
 from tests.tools.judging.test_referee import compared
 from tools.judging import accuracy, clock, correctness
 from tools.judging.correctness import Compared, Rules
@@ -115,3 +117,28 @@ def test_a_candidate_may_err_as_tf32_does_where_that_is_allowed(
     supply = replace(arena.referee.supply, setting=arena.referee.setting, _reference=None)
     request.addfinalizer(supply.close)
     assert replace(arena.referee, supply=supply).check_timed(outputs).verdict == finding.verdict
+
+
+DOUBLE = """
+import torch
+
+def build():
+    torch.manual_seed(0)
+    return torch.nn.Linear(8, 8, dtype=torch.float64).eval()
+
+def inputs(seed):
+    return {"input": torch.randn(4, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))}
+"""
+
+
+@pytest.mark.parametrize(("dtype", "allowed"), [("float64", False), ("float32", True), ("bfloat16", False)])
+def test_it_is_no_excuse_where_the_model_is_not_of_float32(
+    dtype: str, allowed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tf32, "allowed", lambda: tf32._PRODUCTS)
+    tree = write_files(tmp_path / "tree", {"bench.py": DOUBLE.replace("float64", dtype)})
+    reference = Reference(str(tree), "bench.py")
+    with torch.enable_grad():  # it turns gradients off
+        reference.op_build()
+        reference.op_precision("float64")
+    assert reference.op_tf32() == {"allowed": allowed}
