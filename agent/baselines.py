@@ -11,6 +11,7 @@ from agent.records import measurements
 from agent.records.measurements import PLAIN, TUNED_MODES, SessionStart
 from agent.reporting.progress import Note
 from tools.judging import accept
+from tools.judging.comparison import Comparison
 from tools.judging.measure import ComparisonRequest, Measured
 from tools.judging.referee import Referee
 from tools.judging.worker import Build, WorkerFault
@@ -90,19 +91,20 @@ def confirm_best(ctx: RunContext) -> None:
 
 def take_beside(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> bool:
     """Take a mode's full measurement in the place of that by few restarts; False where the mode fails there."""
-    take(ctx, found, mode, measured)
+    take(ctx, found.compile, found.compile_failed, mode, measured)
     found.compile_screened.pop(mode, None)
     measurements.keep_session(found, ctx.run_dir)
     return mode in found.compile
 
 
-def take(ctx: RunContext, found: SessionStart, mode: str, measured: Measured) -> None:
+def take(ctx: RunContext, right: dict[str, Comparison], failed: dict[str, str], mode: str, measured: Measured) -> None:
+    """Take in what was measured of a mode, or why it cannot be compared with."""
     comparison = measured.comparisons[mode]
     wrong = ctx.referee.check_timed(measured.outputs_of(mode)).reason
-    if failed := comparison.failed or wrong:
-        leave_out(ctx, found.compile_failed, mode, failed)
+    if why := comparison.failed or wrong:
+        leave_out(ctx, failed, mode, why)
     else:
-        found.compile[mode] = comparison
+        right[mode] = comparison
 
 
 def compare(ctx: RunContext, purpose: str, builds: dict[str, Build], restarts: int) -> Measured:

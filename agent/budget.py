@@ -1,7 +1,8 @@
 """The time budget of a run: it bounds the whole command, and no step uses the time that later steps need.
 
-It is checked before an attempt and after an undecided look, with time kept back for the final measurement. What runs
-all the same when the time is over is ended as Ctrl-C would end it, and what is proven until then is handed over.
+It is checked before an attempt and after an undecided look. As soon as something is proven, time is kept back for the
+final measurement. What runs all the same when the time is over is ended as Ctrl-C would end it, and what is proven
+until then is handed over.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tools.judging.worker import CHECK_TIMEOUT_S
 
 USED_UP = "the time budget was used up"
 FOR_COMPILING = "what is left of the time budget is kept for compiling"
-LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one change
+LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one change, where there is more to do
 LOOK_S = 300.0  # the most for it however much remains: with compilations of half a minute, a look takes ten minutes
 ATTEMPT_RESTARTS = 5  # cost of a change that is decided at the first look, with its check
 FINAL_RESTARTS = 4  # cost of a final measurement in a hurry: three restarts, and what goes with them
@@ -49,10 +50,10 @@ class Budget:
     total_s: float = 0.0
     restart_s: float = 0.0  # a fifth of what a change takes to be judged: of one restart of what is judged, or more
     known_restart_s: float = 0.0  # of one restart, as it was measured
+    final_restart_s: float = 0.0  # of one of the final measurement
     reserved_s: float = 0.0
     kept_back_s: float = 0.0  # for the final measurement
-    for_compiling_s: float = 0.0  # until that begins, where each change is then compiled
-    compiled_restart_s: float = 0.0
+    for_compiling_s: float = 0.0  # until that begins
 
     @classmethod
     def left(cls, minutes: float | None, spent_s: float, begun: float | None = None) -> Budget:
@@ -62,29 +63,26 @@ class Budget:
         begun = time.monotonic() if begun is None else begun
         return cls() if minutes is None else cls(begun + 60 * minutes - spent_s, 60 * minutes)
 
-    def know(
-        self, restart_s: float, final_s: float = 0.0, compiled_attempt_s: float = 0.0, *, compiles_later: bool = False
-    ) -> None:
-        """How long a restart takes here, one of the final measurement, and a change that is compiled, where that is
-        more. `compiles_later`: time is kept for that, since nobody knows yet how long it takes.
+    def know(self, restart_s: float, final_restart_s: float = 0.0, *, compiles_later: bool = False) -> None:
+        """How long a restart takes here, and one of the final measurement where that is more. `compiles_later`: time is
+        kept for that, since nobody knows yet how long it takes.
         """
         self.restart_s = self.known_restart_s = restart_s
-        self.kept_back_s = FINAL_RESTARTS * (final_s or restart_s)
+        self.final_restart_s = final_restart_s or restart_s
         self.for_compiling_s = COMPILING_SHARE * self.total_s if compiles_later else 0.0
-        self.compiled_restart_s = compiled_attempt_s / ATTEMPT_RESTARTS
 
     def begin_compiling(self) -> None:
-        """From now on no time is kept for it, and each change takes as long."""
-        self.restart_s, self.for_compiling_s = max(self.restart_s, self.compiled_restart_s), 0.0
+        """From now on no time is kept for it."""
+        self.for_compiling_s = 0.0
 
     def learn(self, check_s: float) -> None:
         """How long a change that is compiled took to be checked."""
         attempt_s = check_s + accept.FIRST_LOOK * self.known_restart_s
         self.restart_s = max(self.restart_s, attempt_s / ATTEMPT_RESTARTS)
 
-    def keep_back(self, restart_s: float) -> None:
-        """For the final measurement, of which a restart takes at least so long."""
-        self.kept_back_s = max(self.kept_back_s, FINAL_RESTARTS * restart_s)
+    def keep_back(self, restart_s: float = 0.0) -> None:
+        """For the final measurement, once something is proven: a restart of it takes at least so long."""
+        self.kept_back_s = max(self.kept_back_s, FINAL_RESTARTS * max(restart_s, self.final_restart_s))
 
     def finish(self) -> None:
         """From now on nothing is kept back."""
@@ -133,7 +131,8 @@ class Budget:
         """Whether a look of this length is too long for one change; at the start, for the original."""
         if not self.restart_s and self.deadline is not None:
             return self._less_than(seconds + (1 - START_SHARE) * self.total_s)
-        return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / LOOK_SHARE)
+        share = LOOK_SHARE if self.reserved_s or self.kept_back_s else 1.0
+        return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / share)
 
     def _less_than(self, seconds: float) -> bool:
         return self.deadline is not None and self._ready_s() + seconds > self.deadline

@@ -126,9 +126,6 @@ def measure(state: RunState, ctx: RunContext) -> Update:
         verdict = ctx.referee.time(ctx.builds.checked(attempt), ctx.builds.top(), attempt.id)
         measurements.keep_noise(ctx.run_dir, ctx.referee.aa)
         ctx.attempts.save_verdict(attempt.id, verdict)
-        if verdict.name == "kept" and schedule.compiles(attempt.candidate.step):
-            took = verdict.evidence["comparison"]
-            ctx.budget.keep_back(took["wall_s"] / took["restarts"])
     return {"verdict": verdict.name}
 
 
@@ -152,15 +149,17 @@ def commit(state: RunState, ctx: RunContext) -> Update:
     """Stack what was proven, with what it was proven on."""
     attempt = ctx.attempts.load(state["attempt"])
     verdict = ctx.attempts.verdict(attempt.id)
-    top = ctx.records.follow()
+    assert verdict is not None, "what was kept has one"
+    took, top = verdict.evidence["comparison"], ctx.records.follow()
     ctx.builds.adopt(attempt, top)
+    ctx.budget.keep_back(took["wall_s"] / took["restarts"])
     ctx.progress.emit(
         StackGrew(
             attempt.candidate.step,
             attempt.candidate.shown,
             top,
             len(ctx.stack.commits()),
-            verdict.speedup if verdict else None,
+            verdict.speedup,
         )
     )
     return {"attempt": "", "shadow": [name for name in state.get("shadow", []) if name not in attempt.below]}

@@ -49,8 +49,11 @@ class RunContext:
         restart_s = known.compiled_restart_s if pays and on_gpu else known.plain_restart_s
         is_open = measurements.PLAIN not in known.modes and schedule.COMPILING in self.config.steps
         comes_later = is_open and not on_gpu and self.platform.cpp_compiler
-        attempt_s = 0.0 if on_gpu else known.compiled_attempt_s
-        self.budget.know(restart_s, known.compiled_restart_s, attempt_s, compiles_later=comes_later)
+        self.budget.know(restart_s, known.compiled_restart_s, compiles_later=comes_later)
+        if self.stack.commits():
+            self.budget.keep_back()
+        if known.compiling_s and not on_gpu:  # there it was done beside other things
+            self.budget.learn(known.compiling_s)
         self.referee.own_tests = known.own_tests
 
 

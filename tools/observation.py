@@ -89,15 +89,11 @@ class ModuleClass(ClassPlace):
 
 
 class OpShare(_Row):
+    """What was asked of torch by this name."""
+
     name: _Text
     share: _Share
     count: _Count
-
-
-class Ops(_Row):
-    rows: list[OpShare] = Field(max_length=_MOST_ROWS)
-    other: _Share
-    """What has no row."""
 
 
 class Found(_Row):
@@ -317,7 +313,7 @@ class Observation(_Row):
     callable: Callable
     call_us: list[_Share]
     """Of each case; under no profiler, but never evidence."""
-    ops: Ops
+    ops: list[OpShare] = Field(max_length=_MOST_ROWS)
     classes: list[ModuleClass] = Field(max_length=_MOST_ROWS)
     linear_groups: list[LinearGroup] = Field(max_length=_MOST_ROWS)
     norms: list[Norm] = Field(max_length=_MOST_ROWS)

@@ -50,11 +50,6 @@ class SessionStart(BaseModel):
         return max(_restart_s(each) for each in (self.aa, *self.compile.values(), *self.compile_screened.values()))
 
     @property
-    def compiled_attempt_s(self) -> float:
-        """Seconds until a change that is compiled is decided at the first look; 0 where that is not known."""
-        return self.compiling_s and self.compiling_s + accept.FIRST_LOOK * self.compiled_restart_s
-
-    @property
     def plain_restart_s(self) -> float:
         """Seconds of a restart of the original and its copy alone, where some were."""
         longest = max(self.compile.values(), key=lambda each: each.wall_s, default=None)

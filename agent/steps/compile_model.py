@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.baselines import compare, leave_out
+from agent.baselines import compare, take
 from agent.context import RunContext
 from agent.prepare import adopt, candidates_beside, compile_plain, plain_modes
 from agent.records import measurements
@@ -39,14 +39,10 @@ def _measure_plain(ctx: RunContext, known: SessionStart) -> None:
     if compiled.beside:
         measured = compare(ctx, "baselines, plain", compiled.beside, accept.FIRST_LOOK)
         looked = ctx.referee.check_timed(measured.outputs)
+        left = measured if looked.verdict else replace(measured, outputs=())
         for mode in compiled.builds:
-            if failed := measured.comparisons[mode].failed or looked.reason:
-                leave_out(ctx, found.compile_failed, mode, failed)
-            else:
-                found.compile_screened[mode] = measured.comparisons[mode]
+            take(ctx, found.compile_screened, found.compile_failed, mode, left)
         if noise.usable:
-            left = measured if looked.verdict else replace(measured, outputs=())
             adopt(ctx, compiled.candidates, left, looked)
     measurements.keep_session(found, ctx.run_dir)
     ctx.use(found)
-    ctx.budget.begin_compiling()

@@ -62,7 +62,7 @@ def measure(ctx: RunContext) -> SessionStart:
     looked = ctx.referee.check_timed(outputs)  # of each by itself only where something is wrong
     left = measured if looked.verdict else replace(measured, outputs=())
     for mode in compiled.builds:
-        take(ctx, found, mode, left)
+        take(ctx, found.compile, found.compile_failed, mode, left)
     if noise.usable:
         adopt(ctx, compiled.candidates, left, looked)
     elif not ctx.budget.too_dear(aa.wall_s):  # once more: another program may have been busy

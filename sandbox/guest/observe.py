@@ -6,12 +6,11 @@ the model does. What cannot be made of what was seen is left empty, and a note s
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import torch
 import torch._dynamo  # before the target is on the path: it needs cProfile, and a target may have a profile.py
 from torch.overrides import TorchFunctionMode
-from torch.profiler import ProfilerActivity, profile
 
 from . import (
     observe_again,
@@ -32,7 +31,8 @@ from .observe_where import Where
 from .on_device import synchronize
 from .repeated import Repeating
 
-MAX_ROWS, MAX_NOTES, MAX_OPS = 200, 64, 40  # of any one table, of all, of operations by time
+MAX_ROWS, MAX_NOTES = 200, 64  # of any one table, of all
+LONG_US = 1e5  # what takes longer is looked at once: it may be a sequence of calls, with operations by the ten thousand
 WITH_PLACES = {
     "linear_groups": observe_projections.groups,
     "norms": lambda seen: seen.norms.found(seen.times),
@@ -48,6 +48,7 @@ WITH_PLACES = {
     "again": observe_again.found,
 }
 TABLES = {
+    "ops": lambda seen: _operations(seen),
     "classes": describe_classes,
     **WITH_PLACES,
     "host_reads": observe_constants.host_reads,
@@ -62,36 +63,6 @@ class _Looking(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class OpTimes:
-    """Device time by operation of several runs, from torch's own profiler; on a CPU the time of the CPU.
-
-    An operation has only its name: categories are given later, to whoever reads it.
-    """
-
-    def __init__(self):
-        self._times = {}  # name -> (self time in µs, calls)
-
-    def add(self, run):
-        activities = [ProfilerActivity.CPU]
-        on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
-        if on_gpu:
-            activities.append(ProfilerActivity.CUDA)
-        with profile(activities=activities) as seen:
-            run()
-        for event in seen.key_averages():
-            spent_us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
-            if spent_us > 0:
-                old_us, old_count = self._times.get(event.key, (0.0, 0))
-                self._times[event.key] = (old_us + spent_us, old_count + event.count)
-
-    def table(self):
-        """{"rows": [{"name", "share", "count"}], "other": share of what has no row}, the longest first."""
-        total_us = sum(t for t, _ in self._times.values()) or 1.0
-        ranked = sorted(self._times.items(), key=lambda item: -item[1][0])
-        rows = [{"name": n[:200], "share": t / total_us, "count": c} for n, (t, c) in ranked[:MAX_OPS]]
-        return {"rows": rows, "other": sum(t for _, (t, _) in ranked[MAX_OPS:]) / total_us}
-
-
 class Observer(Repeating):
     def op_observe(self, cases, calls=3):
         """Observe `cases`, each {"path", "phase"?, "constants"?}: staged arguments, as `op_stage` takes them.
@@ -100,31 +71,29 @@ class Observer(Repeating):
         """
         where = Where(self.tree, self.built)
         times, norms, traces = ModuleTimes(where), NormProbe(where), []
-        ops, call_us, padding, self._notes = OpTimes(), [], [], []
+        call_us, padding, self._notes = [], [], []
         with torch.compiler.set_stance("force_eager"):
             for case in cases:
                 self._stage(case)
                 self._run()
                 call_us.append(self._time(calls))
-                padding += self._made("padding", lambda: self._padding(calls))
+                often = calls if call_us[-1] < LONG_US else 1
+                padding += self._made("padding", lambda often=often: self._padding(often))
                 with _Looking(), times, norms:
-                    self._repeat(case, calls)
-                with _Looking():
-                    ops.add(lambda case=case: self._repeat(case, calls))
+                    self._repeat(case, often)
                 self._stage(case)
                 trace = Trace(where, self._inputs(), synchronize, self._constants(case))
                 with trace:
                     self._run()
                 traces.append(trace)
-        report = _bounded(self._summary(Seen(traces, where, times, norms), ops, call_us))
+        report = _bounded(self._summary(Seen(traces, where, times, norms), call_us))
         report["padding"], report["notes"] = padding, list(dict.fromkeys(self._notes))[:MAX_NOTES]
         return {**report, "sources": overlay.sources(_libraries(report))}
 
-    def _summary(self, seen, ops, call_us):
+    def _summary(self, seen, call_us):
         return {
             "callable": seen.where.describe_callable(self.built, self.workload.called(self.built)),
             "call_us": call_us,
-            "ops": ops.table(),
             **{name: self._made(name, lambda make=make: make(seen)) for name, make in TABLES.items()},
             "truncated": any(trace.truncated for trace in seen.traces),
         }
@@ -163,6 +132,16 @@ class Observer(Repeating):
 
         row = observe_padding.probe(self.arguments, call)
         return [] if row is None else [row]
+
+
+def _operations(seen):
+    """Those that torch was asked for, by name, with what they call."""
+    spent_s, count = Counter(), Counter()
+    for op in (op for trace in seen.traces for op in trace.ops):
+        spent_s[op.name] += op.seconds
+        count[op.name] += 1
+    total_s = sum(spent_s.values()) or 1.0
+    return [{"name": n[:200], "share": s / total_s, "count": count[n]} for n, s in spent_s.most_common()]
 
 
 def _libraries(report):

@@ -78,22 +78,29 @@ def test_what_is_measured_at_the_start_gets_no_better_after_a_share_of_the_whole
     assert not budget.too_dear(START_SHARE * 600.0 - 10.0) and budget.too_dear(START_SHARE * 600.0 + 10.0)
     assert Budget.left(10.0, spent_s=START_SHARE * 600.0).too_dear(0.0), "earlier commands included"
     budget.know(restart_s=1.0)
+    budget.reserve(1)
     assert budget.too_dear(START_SHARE * 600.0 - 10.0), "one change gets less"
 
 
 def test_one_more_look_at_one_change_may_not_take_much_of_what_is_left() -> None:
     budget = Budget(time.monotonic() + 600.0, restart_s=10.0)
+    assert not budget.too_dear(LOOK_S - 10.0), "nothing else is to come"
+    budget.reserve(1)
     assert not budget.too_dear(LOOK_SHARE * 600.0 - 10.0) and budget.too_dear(LOOK_SHARE * 600.0 + 10.0)
     assert not Budget().too_dear(LOOK_S) and Budget().too_dear(LOOK_S + 1.0), "however much is left"
 
 
-def test_time_is_kept_back_for_the_final_measurement_until_that_begins() -> None:
-    budget = Budget(time.monotonic() + 100.0)
-    assert not budget.used_up()
-    budget.know(restart_s=101.0 / FINAL_RESTARTS)
-    assert budget.used_up() and budget.too_dear(1.0)
-    budget.know(restart_s=1.0, final_s=101.0 / FINAL_RESTARTS)
-    assert budget.used_up(), "what it is compared with takes longer"
+def test_time_is_kept_back_for_the_final_measurement_from_the_first_proven_change_until_it_begins() -> None:
+    for known in ({"restart_s": 101.0 / FINAL_RESTARTS}, {"restart_s": 1.0, "final_restart_s": 101.0 / FINAL_RESTARTS}):
+        budget = Budget(time.monotonic() + 100.0)
+        budget.know(**known)
+        assert not budget.used_up() and not budget.too_dear(99.0), "nothing is proven that could be measured"
+        budget.keep_back()
+        assert budget.used_up() and budget.too_dear(1.0)
+    budget.know(restart_s=1.0)
+    budget.kept_back_s = 0.0
+    budget.keep_back(restart_s=101.0 / FINAL_RESTARTS)
+    assert budget.used_up(), "what was kept takes longer"
     budget.finish()
     assert not budget.used_up() and not budget.too_dear(1.0)
 
@@ -104,10 +111,6 @@ def test_time_is_kept_for_compiling_until_that_begins() -> None:
     assert budget.used_up() == FOR_COMPILING
     budget.begin_compiling()
     assert not budget.used_up() and budget.restart_s == 1.0
-    budget.know(restart_s=1.0, compiled_attempt_s=27.0)
-    budget.begin_compiling()
-    assert not budget.used_up() and budget.restart_s == 27.0 / ATTEMPT_RESTARTS and budget.hurried()
-    budget.know(restart_s=1.0)
     budget.learn(check_s=7.0)
     budget.learn(check_s=2.0)
     assert not budget.used_up() and budget.restart_s == (7.0 + 3 * 1.0) / ATTEMPT_RESTARTS
@@ -117,7 +120,8 @@ def test_time_is_kept_for_compiling_until_that_begins() -> None:
 
 def test_an_attempt_needs_more_time_than_is_left_before_all_is_used_up() -> None:
     budget = Budget(time.monotonic() + 30.0, total_s=60.0)
-    budget.know(restart_s=2.5)  # 10 s are kept for the final measurement
+    budget.know(restart_s=2.5)
+    budget.keep_back()  # 10 s
     assert (budget.used_up(1), budget.used_up(2)) == ("", USED_UP) and not budget.used_up()
     budget.know(restart_s=2.5, compiles_later=True)
     assert budget.used_up(1) == FOR_COMPILING

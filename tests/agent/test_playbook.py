@@ -17,7 +17,7 @@ from tests import guest
 from tests.agent.proposed import CPU, GPU, ROCM, applied, attempt, copy_of, of_key, propose, request
 from tests.observed import Target, same_results
 from tools.candidate import Candidate, Key
-from tools.observation import HostRead, Observation, Ops, OpShare
+from tools.observation import HostRead, Observation, OpShare
 
 WANTED = {
     "audit_compute": [
@@ -146,8 +146,7 @@ def test_platforms_get_what_they_can_use(decoder: Decoder) -> None:
     assert titles(target, "capture_graph", seen, CPU) == [] and titles(target, "capture_graph", seen, GPU)
     assert titles(target, "route_gemm", seen, CPU) == titles(target, "route_gemm", seen, GPU) == []
     assert len(titles(target, "route_gemm", seen, ROCM)) == 3
-    convolutions = Ops(rows=[OpShare(name="aten::convolution", share=0.5, count=2)], other=0.5)
-    with_convolutions = seen.model_copy(update={"ops": convolutions})
+    with_convolutions = seen.model_copy(update={"ops": [OpShare(name="conv2d", share=0.5, count=2)]})
     assert titles(target, "route_gemm", with_convolutions, CPU) == []
     searched = titles(target, "route_gemm", with_convolutions, GPU)
     assert searched == ["Let cuDNN measure its kernels for each convolution"]
@@ -247,8 +246,7 @@ def test_small_kernels_of_one_file_are_one_change(decoder: Decoder) -> None:
 @pytest.mark.parametrize(("share", "found"), [(0.5, True), (0.004, False)])
 def test_weights_become_constants_only_where_products_take_long(tmp_path: Path, share: float, found: bool) -> None:
     target = copy_of(tmp_path, "optimal")
-    products = Ops(rows=[OpShare(name="aten::addmm", share=share, count=2)], other=1.0 - share)
-    seen = target.observe().model_copy(update={"ops": products})
+    seen = target.observe().model_copy(update={"ops": [OpShare(name="addmm", share=share, count=2)]})
     compiled = applied(target, propose(target, "compile_model", seen)[0][0])
     assert any("as constants" in title for title in titles(compiled, "compile_model", seen, floor=0.02)) is found
 

@@ -24,8 +24,10 @@ from tools.rewrite.sites import largest_first, of_class
 
 MOST_ROOTS = 3  # classes that are compiled or recorded one by one
 REGION_SHARE = 0.3  # of a call; less is not worth its own graph
-_CONVOLUTION = re.compile(r"^aten::.*conv(?!er)")
-_PRODUCT = re.compile(r"^(aten|mkldnn|mkl)::.*(linear|mm|matmul|conv(?!er))")
+_CONVOLUTION = re.compile(r"_?conv(_transpose)?[123]d|_?convolution")  # functions of torch
+_PRODUCT = re.compile(
+    rf"{_CONVOLUTION.pattern}|(bi)?linear|(add|b|baddb)?mm|matmul|einsum|lstm|gru|multi_head_attention\w*"
+)
 
 
 def find(observation: Observation) -> list[Site]:
@@ -53,12 +55,12 @@ def advice(observation: Observation, settings: str) -> str:
 
 def convolution_share(observation: Observation) -> float:
     """What convolutions take of a call, from 0 to 1."""
-    return sum(row.share for row in observation.ops.rows if _CONVOLUTION.match(row.name))
+    return sum(row.share for row in observation.ops if _CONVOLUTION.fullmatch(row.name))
 
 
 def product_share(observation: Observation) -> float:
     """The same of matrix products and convolutions: all that weights are multiplied with."""
-    return sum(row.share for row in observation.ops.rows if _PRODUCT.match(row.name))
+    return sum(row.share for row in observation.ops if _PRODUCT.fullmatch(row.name))
 
 
 # -- when it is made
