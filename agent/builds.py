@@ -193,6 +193,9 @@ class Builds:
             self._of_commits[commit] = self._checked[build.key].build
             self._keep_cache(self._of_commits[commit])
 
+    def profile_original(self) -> Profile:
+        return self.profile("baseline", self.pristine_checked().build)
+
     def profile(self, name: str, build: Build) -> Profile:
         """Where a build's time goes; kept in the run's folder, so that it is looked at once."""
         known = measurements.profile(self.records.run_dir, name)

@@ -129,7 +129,7 @@ class Workbench:
     def profile(self, which: Literal["original", "stack", "candidate"]) -> Profile:
         try:
             if which == "original":
-                return self.ctx.builds.profile("baseline", self.ctx.builds.pristine_checked().build)
+                return self.ctx.builds.profile_original()
             if which == "stack":
                 return self.ctx.builds.profile(stack_profile(self.base), self.ctx.builds.top())
             attempt = self._draft()

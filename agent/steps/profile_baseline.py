@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from agent import schedule
 from agent.baselines import take
+from agent.climb import decided
 from agent.context import RunContext
 from agent.prepare import adopt, prepare
 from agent.records import measurements
@@ -29,7 +30,8 @@ def run(state: RunState, ctx: RunContext) -> Update:
         measurements.keep_session(known, ctx.run_dir)
     ctx.use(known)
     ctx.display.subject = "the original"
-    profile = ctx.builds.profile("baseline", ctx.builds.pristine_checked().build)
+    proven = next((step for step in schedule.FIRST if (found := decided(ctx, step)) and found.name == "kept"), "")
+    profile = None if proven else ctx.builds.profile_original()  # else afterwards: what is proven comes first
     try:
         seen = ctx.proposals.view().observation.model_dump_json(indent=1, by_alias=True, exclude={"sources"})
         write_atomically(ctx.run_dir / "profiles" / "observed.json", seen + "\n")
@@ -43,11 +45,12 @@ def run(state: RunState, ctx: RunContext) -> Update:
     reason = f"{call_us / 1e3:.3g} ms a call, gains above {noise.delta:.1%} can be shown"
     if not call_us:
         reason = "its calls could not be timed"
-    if profile.kernels:
+    if profile is not None and profile.kernels:
         reason += f"; most of it in {profile.primary_bottleneck_component}, {profile.primary_bottleneck_type}"
     update = finish(ctx, ended(STEP, "done", reason))
+    waits = profile is not None and launching_decides(profile)
     on_gpu = ctx.platform.device == "cuda"
-    first = schedule.first(known, noise.delta, on_gpu=on_gpu, waits=launching_decides(profile))
+    first = proven or schedule.first(known, noise.delta, on_gpu=on_gpu, waits=waits)
     return {**update, "goto": first if first in ctx.config.steps else ""}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent import schedule
 from agent.budget import USED_UP
-from agent.climb import is_decided, too_late
+from agent.climb import decided, too_late
 from agent.context import RunContext
 from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
@@ -16,6 +16,9 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
     """Ask for the climb, or sum it up when it is over. `nothing_because`: why there is nothing to climb, if so."""
     if state.get("step") == step and state.get("no_more"):
         if schedule.is_early(state, step):
+            if not too_late(ctx):
+                ctx.display.subject = "the original"
+                ctx.builds.profile_original()
             return {"step": "", "climbing": False, "goto": "", "no_more": ""}
         return finish(ctx, summary(state, ctx, step))
     if not start(ctx, step):
@@ -23,7 +26,7 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
     if schedule.compiles(step):
         ctx.budget.begin_compiling()
     late = too_late(ctx)
-    why = nothing_because or ("" if late and is_decided(ctx, step) else late) or _too_little(ctx, step)
+    why = nothing_because or ("" if late and decided(ctx, step) else late) or _too_little(ctx, step)
     if not why:
         return climb(step)
     if any(row.step == step for row in ctx.ledger.rows):  # the run went back to it

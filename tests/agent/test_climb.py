@@ -232,10 +232,10 @@ def test_what_was_decided_with_the_baseline_is_taken_when_the_time_is_up(tmp_pat
     ctx.attempts.save(Attempt(id="compile_model-1", candidate=first, base="top"))
     assert climb.propose({"step": "compile_model"}, ctx)["no_more"] == USED_UP
     ctx.attempts.save_verdict("compile_model-1", Verdict(name="kept", reason=""))
-    assert climb.is_decided(ctx, "compile_model") and not climb.is_decided(ctx, "write_kernels")
+    assert climb.decided(ctx, "compile_model") and not climb.decided(ctx, "write_kernels")
     assert climb.propose({"step": "compile_model"}, ctx)["attempt"] == "compile_model-1"
     ctx.base = lambda below=(): "another top"
-    assert not climb.is_decided(ctx, "compile_model"), "something was kept before it"
+    assert not climb.decided(ctx, "compile_model"), "something was kept before it"
 
 
 def test_what_was_found_of_another_attempt_of_that_name_is_forgotten(tmp_path: Path) -> None:
