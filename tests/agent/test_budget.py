@@ -9,6 +9,9 @@ import pytest
 
 from agent.budget import (
     ATTEMPT_RESTARTS,
+    COMPILING_RESTARTS,
+    COMPILING_S,
+    COMPILING_SHARE,
     FINAL_RESTARTS,
     FOR_COMPILING,
     LOOK_S,
@@ -108,7 +111,11 @@ def test_time_is_kept_back_for_the_final_measurement_from_the_first_proven_chang
 def test_time_is_kept_for_compiling_until_that_begins() -> None:
     budget = Budget(time.monotonic() + 30.0, total_s=120.0)
     budget.know(restart_s=1.0, compiles_later=True)
-    assert budget.used_up() == FOR_COMPILING
+    assert budget.used_up() == FOR_COMPILING and budget.for_compiling_s == COMPILING_SHARE * 120.0
+    budget.total_s = 900.0
+    budget.know(restart_s=2.0, compiles_later=True)
+    assert budget.for_compiling_s == COMPILING_S + COMPILING_RESTARTS * 2.0, "of a long budget not more than it takes"
+    budget.know(restart_s=1.0, compiles_later=True)
     budget.begin_compiling()
     assert not budget.used_up() and budget.restart_s == 1.0
     budget.learn(check_s=7.0)
