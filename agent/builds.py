@@ -31,7 +31,7 @@ from tools.profiler.result import Profile
 from tools.tree_removal import remove_tree
 
 HANDED_ON_BYTES = 1 << 30  # of a compile cache
-PROFILED_CALLS = 5  # of each case: profiles say where to look, and are not what is decided by
+PROFILED_CALLS, PROFILED_S = 5, 0.5  # of each case, about: profiles say where to look, and decide nothing
 
 
 @dataclass
@@ -203,7 +203,9 @@ class Builds:
             self.display.say("profiling", 0, 0)
             file = measurements.profile_file(self.records.run_dir, name)
             reached, notes = reach.ceilings(self.referee.setting, self.workload.environment)
-            collector = Collector(self.referee.setting, self.workload, reached, PROFILED_CALLS)
+            call_s = sum(case.call_s for case in self.workload.cases)
+            calls = max(1, min(PROFILED_CALLS, round(PROFILED_S / max(call_s, 1e-6))))
+            collector = Collector(self.referee.setting, self.workload, reached, calls)
             known = collector.profile(build, file.with_name(f"{name}-trace.json.gz"))
             known.notes += notes
             measurements.keep(known, file)

@@ -28,7 +28,7 @@ def propose(state: RunState, ctx: RunContext) -> Update:
     ctx.ended_steps = {name: result["reason"] for name, result in state.get("results", {}).items()}
     if schedule.compiles(step):
         ctx.budget.begin_compiling()
-    if (late := too_late(ctx)) and not decided(ctx, step):
+    if (late := too_late(ctx)) and not is_decided(ctx, step):
         return {"attempt": "", "no_more": late}
     tried = [row for row in ctx.ledger.rows if row.step == step and row.role != "leave_one_out"]
     if len(tried) >= ctx.config.attempts:
@@ -59,11 +59,23 @@ def too_late(ctx: RunContext) -> str:
     return ctx.budget.used_up(1 if ctx.stack.commits() else 0)
 
 
-def decided(ctx: RunContext, step: str) -> Verdict | None:
-    """The verdict that the first attempt of a step got with the baseline: what is left of it takes no time."""
+def is_decided(ctx: RunContext, step: str) -> bool:
+    """Whether the first attempt of a step got its verdict with the baseline: what is left of it takes no time."""
+    return _adopted(ctx, step) is not None and ctx.attempts.verdict(f"{step}-1") is not None
+
+
+def is_likely(ctx: RunContext, step: str) -> bool:
+    """Whether the first attempt of a step was kept when it was measured with the baseline, or is right and to be timed
+    once more.
+    """
+    verdict = ctx.attempts.verdict(f"{step}-1")
+    return _adopted(ctx, step) is not None and (verdict is None or verdict.name == "kept")
+
+
+def _adopted(ctx: RunContext, step: str) -> Attempt | None:
+    """The first attempt of a step, where it was measured with the baseline."""
     name = f"{step}-1"
-    is_known = any(row.attempt_id == name for row in ctx.ledger.rows)
-    return None if is_known or _left_over(ctx, name) is None else ctx.attempts.verdict(name)
+    return None if any(row.attempt_id == name for row in ctx.ledger.rows) else _left_over(ctx, name)
 
 
 def _left_over(ctx: RunContext, name: str) -> Attempt | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agent import schedule
 from agent.baselines import take
-from agent.climb import decided
+from agent.climb import is_likely
 from agent.context import RunContext
 from agent.prepare import adopt, prepare
 from agent.records import measurements
@@ -30,8 +30,8 @@ def run(state: RunState, ctx: RunContext) -> Update:
         measurements.keep_session(known, ctx.run_dir)
     ctx.use(known)
     ctx.display.subject = "the original"
-    proven = next((step for step in schedule.FIRST if (found := decided(ctx, step)) and found.name == "kept"), "")
-    profile = None if proven else ctx.builds.profile_original()  # else afterwards: what is proven comes first
+    likely = next((step for step in schedule.FIRST if is_likely(ctx, step)), "")
+    profile = None if likely else ctx.builds.profile_original()  # else afterwards: it takes longer
     try:
         seen = ctx.proposals.view().observation.model_dump_json(indent=1, by_alias=True, exclude={"sources"})
         write_atomically(ctx.run_dir / "profiles" / "observed.json", seen + "\n")
@@ -50,7 +50,7 @@ def run(state: RunState, ctx: RunContext) -> Update:
     update = finish(ctx, ended(STEP, "done", reason))
     waits = profile is not None and launching_decides(profile)
     on_gpu = ctx.platform.device == "cuda"
-    first = proven or schedule.first(known, noise.delta, on_gpu=on_gpu, waits=waits)
+    first = likely or schedule.first(known, noise.delta, on_gpu=on_gpu, waits=waits)
     return {**update, "goto": first if first in ctx.config.steps else ""}
 
 

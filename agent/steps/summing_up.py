@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent import schedule
 from agent.budget import USED_UP
-from agent.climb import decided, too_late
+from agent.climb import is_decided, too_late
 from agent.context import RunContext
 from agent.reporting.progress import StepEnded, StepStarted
 from agent.state import RunState, Update, climb, ended
@@ -26,7 +26,7 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
     if schedule.compiles(step):
         ctx.budget.begin_compiling()
     late = too_late(ctx)
-    why = nothing_because or ("" if late and decided(ctx, step) else late) or _too_little(ctx, step)
+    why = nothing_because or ("" if late and is_decided(ctx, step) else late) or _too_little(ctx, step)
     if not why:
         return climb(step)
     if any(row.step == step for row in ctx.ledger.rows):  # the run went back to it

@@ -40,9 +40,8 @@ class Observed(Workload):
     def seen(self):
         """The script's calls, recorded once in this process."""
         if self.recording is None:
-            known = self.recipe or {"methods": None, "cases": None}
-            recorder, methods, notes = self._recorded(known["methods"])
-            self.recording = Recording.of(recorder, methods, self.defined, known["cases"])
+            recorder, methods, notes = self._recorded(None if self.recipe is None else self.recipe["methods"])
+            self.recording = Recording.of(recorder, methods, self.defined, self.recipe)
             self.recording.notes += notes
             self.recipe = self.recipe or self.recording.recipe
         return self.recording

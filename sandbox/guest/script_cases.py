@@ -60,9 +60,10 @@ class Recording:
         self._numbers = {label: number for number, label in enumerate(cases)}
 
     @classmethod
-    def of(cls, recorder, methods=(), defined=(), wanted=None):
+    def of(cls, recorder, methods=(), defined=(), recipe=None):
         """`methods` were watched beside the modules themselves; `defined` are names of the other forms that the script
-        has; `wanted` are the labels of the cases, where they have been chosen. Raises: WorkloadProblem.
+        has. A `recipe` of another process says which modules and cases are judged: by its own clock this one might find
+        others. Raises: WorkloadProblem.
         """
         if recorder.trained:
             seen = (
@@ -73,8 +74,8 @@ class Recording:
             names = ", ".join(defined) or "none of the names a workload needs"
             raise WorkloadProblem("unknown_form", f"it defines {names}, and calls no torch.nn.Module when it is run")
         _keep_positions(recorder.calls)
-        roots, told = _roots(recorder.calls)
-        notes, paths = [told], {id(m): path for path, m in together(roots).named_modules()}
+        roots, notes = _roots(recorder.calls) if recipe is None else (_same_roots(recorder.calls, recipe), [])
+        paths = {id(m): path for path, m in together(roots).named_modules()}
         if recorder.elsewhere:
             notes.append("calls of other threads than the first that makes one are left out")
         if recorder.cut_short:
@@ -83,7 +84,7 @@ class Recording:
             notes.append(f"the script ended with an error after {len(recorder.calls)} calls: {recorder.problem}")
         calls = [call for call in recorder.calls if id(call.module) in paths]
         _link_by_buffers(calls)
-        cases = _cases(calls, paths, notes, wanted)
+        cases = _cases(calls, paths, notes, None if recipe is None else recipe["cases"])
         objects = {ref for case in cases.values() for steps in case.instances for ref in _objects(steps)}
         wrote = {(paths[id(call.module)], name) for call in calls for name in call.wrote}
         recipe = {
@@ -166,7 +167,7 @@ class _Fresh:
 
 
 def _roots(calls):
-    """(outermost modules by name, what to tell of them): those that take most of the time, one of each class.
+    """(outermost modules by name, notes of them): those that take most of the time, one of each class.
 
     Raises: WorkloadProblem where they are too many to judge.
     """
@@ -192,7 +193,13 @@ def _roots(calls):
         )
     names = sorted({_shown(found, call) for call in calls} - {""})
     shown = ", ".join(names[:MOST_SHOWN]) + (f" and {len(names) - MOST_SHOWN} more" * (len(names) > MOST_SHOWN))
-    return found, f"judged is {shown}: {share:.0%} of the script's time in modules"
+    return found, [f"judged is {shown}: {share:.0%} of the script's time in modules"]
+
+
+def _same_roots(calls, recipe):
+    if max(recipe["roots"].values()) >= len(calls):
+        raise WorkloadProblem("not_deterministic", "another run of the script does not get as far as its modules")
+    return {name: calls[number].module for name, number in recipe["roots"].items()}
 
 
 def _usual_seconds(calls):

@@ -54,16 +54,21 @@ _MADE = {
 }
 
 
-def flatten(value):
-    """(structure, tensors) of any nesting of tuples, lists, dicts, dataclasses, named tuples and plain objects."""
+def flatten(value, once=False):
+    """(structure, tensors) of any nesting of tuples, lists, dicts, dataclasses, named tuples and plain objects.
+
+    `once`: a tensor that is in several places is one of the tensors, and comes back as one.
+    """
     tensors = []
-    return _node(value, tensors, 0, set()), tensors
+    return _node(value, tensors, {} if once else None, 0, set()), tensors
 
 
-def _node(value, tensors, depth, seen):
+def _node(value, tensors, places, depth, seen):
     if isinstance(value, torch.Tensor):
-        tensors.append(value)
-        return {"t": "tensor", "i": len(tensors) - 1}
+        place = len(tensors) if places is None else places.setdefault(id(value), len(tensors))
+        if place == len(tensors):
+            tensors.append(value)
+        return {"t": "tensor", "i": place}
     if type(value) in _SCALARS:
         return {"t": "value", "v": value}
     name = _name(type(value))
@@ -73,7 +78,7 @@ def _node(value, tensors, depth, seen):
     seen = seen | {id(value)}
 
     def inner(items):
-        return [_node(item, tensors, depth + 1, seen) for item in items]
+        return [_node(item, tensors, places, depth + 1, seen) for item in items]
 
     if type(value) in _PARTS:
         kind, parts = _PARTS[type(value)]
@@ -122,7 +127,7 @@ def remade(cls, parts):
 
 def given(value, of=""):
     """`flatten` of arguments. `of` says whose they are. Raises: WorkloadProblem where one cannot be handed over."""
-    structure, tensors = flatten(value)
+    structure, tensors = flatten(value, once=True)
     for path, what in _unfit(structure, tensors):
         raise WorkloadProblem("bad_declaration", f"argument {path}{of} is a {what}, which cannot be handed over")
     return structure, tensors
@@ -216,9 +221,9 @@ def _rebuild(cls, fields):
     return value
 
 
-def save(path, value):
+def save(path, value, once=False):
     """Write a nesting of tensors. The file appears whole or not at all."""
-    structure, tensors = flatten(value)
+    structure, tensors = flatten(value, once)
     save_flat(path, structure, tensors)
 
 

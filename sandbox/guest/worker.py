@@ -179,7 +179,7 @@ class Worker:
         return [owners.get(_storage(tensor), "") for tensor in self.result[1]]
 
     def op_save_arguments(self, path):
-        tensors.save(path, self.arguments)
+        tensors.save(path, self.arguments, once=True)
 
     def op_poison(self):
         """Overwrite what the last call returned, and fill freed device memory with NaN, so that stale data shows.

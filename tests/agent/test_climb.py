@@ -231,11 +231,15 @@ def test_what_was_decided_with_the_baseline_is_taken_when_the_time_is_up(tmp_pat
     ctx.budget.used_up = lambda attempts=0: USED_UP
     ctx.attempts.save(Attempt(id="compile_model-1", candidate=first, base="top"))
     assert climb.propose({"step": "compile_model"}, ctx)["no_more"] == USED_UP
+    assert climb.is_likely(ctx, "compile_model") and not climb.is_likely(ctx, "capture_graph")
+    ctx.attempts.save_verdict("compile_model-1", Verdict(name="neutral", reason=""))
+    assert climb.is_decided(ctx, "compile_model") and not climb.is_likely(ctx, "compile_model")
     ctx.attempts.save_verdict("compile_model-1", Verdict(name="kept", reason=""))
-    assert climb.decided(ctx, "compile_model") and not climb.decided(ctx, "write_kernels")
+    assert climb.is_likely(ctx, "compile_model")
+    assert climb.is_decided(ctx, "compile_model") and not climb.is_decided(ctx, "write_kernels")
     assert climb.propose({"step": "compile_model"}, ctx)["attempt"] == "compile_model-1"
     ctx.base = lambda below=(): "another top"
-    assert not climb.decided(ctx, "compile_model"), "something was kept before it"
+    assert not climb.is_decided(ctx, "compile_model"), "something was kept before it"
 
 
 def test_what_was_found_of_another_attempt_of_that_name_is_forgotten(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tools.judging.workload import Workload
 BLOCK_S = {"cpu": 0.07, "cuda": 0.03}  # how long one worker is timed before it is another's turn
 MAX_CALLS = 20  # per block
 ROUNDS = 10
-SLOW_CALL_S = 2.0  # calls longer than this get half the rounds
+SLOW_CALL_S = 0.1  # calls longer than this, or sequences of calls, get half the rounds
 MANY_CASES = 3  # from so many on each gets half the rounds: what they gain counts together
 INPUT_BYTES = 1 << 30  # of a case, for one worker's timed calls: larger inputs get fewer calls, then half the rounds
 WARM_UP = 3  # calls under the first state dict, then as many under the second

@@ -126,6 +126,14 @@ def test_what_cannot_be_handed_over_is_refused_by_name(value: Any, words: str) -
     assert problem.value.message == f"{words}, which cannot be handed over"
 
 
+def test_a_tensor_that_is_given_twice_arrives_as_one_and_its_copy_as_another(tmp_path: Path) -> None:
+    x = torch.rand(1000)
+    arrived = handed_over({"x": x, "rest": [x, x.clone()]}, tmp_path)
+    again, copy = arrived["rest"]
+    assert again is arrived["x"] and copy is not again and torch.equal(copy, x) and torch.equal(again, x)
+    assert 2 * 4000 < (tmp_path / "x").stat().st_size < 3 * 4000
+
+
 def test_what_a_result_holds_beside_tensors_stays_opaque(tmp_path: Path) -> None:
     path = str(tmp_path / "x")
     tensors.save(path, {"y": torch.ones(1), "how": torch.relu, "which": {1}})

@@ -204,3 +204,18 @@ def test_which_cases_are_judged_is_decided_once(play: Play) -> None:
     chosen = {**played.told["recipe"], "cases": told[:1]}
     assert 1 < len(told) <= 6
     assert [each["phase"] for each in other.op_describe(recipe=chosen)["cases"]] == told[:1]
+
+
+def test_which_modules_are_judged_is_decided_once(play: Play) -> None:
+    """By its own clock another process may find that one of two is enough, or that it is not."""
+    played = play(
+        "net, other = Net().eval(), torch.nn.Conv2d(1, 1, 3)\n"
+        "with torch.no_grad():\n    for _ in range(3):\n"
+        "        other(torch.randn(1, 1, 99, 99)), net(torch.randn(2, 4))\n"
+    )
+    for root, number, case in (("Conv2d", 0, "1x1x99x99"), ("Net", 1, "2x4")):
+        chosen = {**played.told["recipe"], "roots": {root: number}, "cases": [case], "called": [""]}
+        again = guest.module("reference").Reference(str(played.folder), "bench.py")
+        assert [each["phase"] for each in again.op_describe(recipe=chosen)["cases"]] == [case]
+        again.op_build(mode="inference")
+        assert type(again.built).__name__ == root
