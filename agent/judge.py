@@ -57,7 +57,7 @@ def _judged(config: RunConfig, folder: Path, change: Path, progress: Progress, t
     scratch.mkdir(mode=0o711)
     config = config.model_copy(update={"target": target, "entry": find_entry(target, config.entry)})
     with running.sandbox_for(config, folder / "sandbox", (folder,), lambda said: progress.emit(Note(said))) as sandbox:
-        referee = running.referee_for(config, folder / "pristine", sandbox, scratch)
+        referee = running.referee_for(config, folder / "pristine", sandbox, scratch, compiles=timed)
         referee.say = lambda phase, done, of: progress.emit(Judging(str(change), phase, done, of))
         with closing(referee):
             protected = running.protection(config, referee.workload)

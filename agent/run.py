@@ -197,8 +197,8 @@ def _wanted(config: RunConfig, scratch: Path, owned: tuple[Path, ...] = ()) -> W
     return Wanted(str(config.python), scratch, owned, config.mounts, config.image, choose_gpu(config.gpu, os.environ))
 
 
-def referee_for(config: RunConfig, pristine: Path, sandbox: Sandbox, scratch: Path) -> Referee:
-    """The referee of a settled run. Raises: ToolError, SandboxError, NoSuchGpu."""
+def referee_for(config: RunConfig, pristine: Path, sandbox: Sandbox, scratch: Path, *, compiles: bool) -> Referee:
+    """The referee of a settled run; `compiles` as in `open_referee`. Raises: ToolError, SandboxError, NoSuchGpu."""
     return open_referee(
         pristine,
         config.entry,
@@ -212,6 +212,7 @@ def referee_for(config: RunConfig, pristine: Path, sandbox: Sandbox, scratch: Pa
         seed=config.seed,
         original=config.target,
         gpu=choose_gpu(config.gpu, os.environ),
+        compiles=compiles,
         memory_bytes=int(config.memory_gib * 2**30) if config.memory_gib else None,
     )
 
@@ -222,7 +223,7 @@ def _assemble(
     run = folder.read()
     config, path = run.config, folder.path
     stack = _stack(folder, progress)
-    referee = referee_for(config, path / "pristine", sandbox, scratch)
+    referee = referee_for(config, path / "pristine", sandbox, scratch, compiles=True)
     workload = referee.workload
     referee.clock = _clock(config, referee.clock)
     folder.write(run.model_copy(update={"environment": environment.describe(workload.environment)}))

@@ -16,6 +16,7 @@ from sandbox.devices.record import Gpu
 from sandbox.errors import SandboxUnavailable
 from tools.errors import ToolError
 from tools.integrity import hash_tree
+from tools.judging import toolchain
 from tools.judging.clock import inputs_needed
 from tools.judging.cores import Cores, of_one_node
 from tools.judging.device_health import DeviceHealth
@@ -50,11 +51,12 @@ def open_referee(
     seed: int | None = None,
     original: Path | None = None,
     gpu: Gpu | None = None,
+    compiles: bool = False,
 ) -> Referee:
     """A referee with a live clock, whose noise floor is still to be measured. To be closed.
 
     `scratch` is a folder of the agent; `original` is where the user has what `pristine` is a copy of; `gpu` is the one
-    that workers see.
+    that workers see; `compiles` says that a compiler will be needed.
     Raises: ToolError (WorkloadError among them), SandboxError.
     """
     scratch.mkdir(parents=True, exist_ok=True)
@@ -75,12 +77,13 @@ def open_referee(
     )
     rng = random.SystemRandom() if seed is None else random.Random(seed)
     build = Build(hash_tree(pristine)[:16], pristine)
+    ahead = toolchain.begin(setting, "cpu" if gpu is None else "cuda") if compiles else None
     workload = inspect(setting, build, scratch / "workload", rng)
     cores = Cores.of(of_one_node(os.sched_getaffinity(0), threads, gpu.pci if gpu is not None else None), threads)
     supply = InputSupply(setting, workload, build, scratch / "inputs", partial(inputs_needed, workload), rng)
     health = DeviceHealth(setting, workload.device)
     clock = LiveClock(setting, workload, cores, scratch / "timed", supply, health.settle)
-    referee = Referee(setting, workload, build, clock, scratch / "referee", health, supply, rng=rng)
+    referee = Referee(setting, workload, build, clock, scratch / "referee", health, supply, rng=rng, toolchain=ahead)
     referee.grounds.share([setting.guest, pristine, *installed(workload, python)])
     return referee
 

@@ -29,6 +29,7 @@ from tools.judging.own_tests import OwnTests
 from tools.judging.verdict import Verdict, VerdictName, of_failed
 from tools.judging.worker import Build, Setting
 from tools.judging.workload import Workload
+from tools.tree_removal import remove_tree
 
 # a gain this large is judged twice, on new inputs: it is more often a mistake than a discovery
 QUARANTINE = 10.0
@@ -55,6 +56,7 @@ class Referee:
     say: Say = lambda what, done, of: None
     hurried: Hurried = lambda seconds: False
     rng: random.Random = field(default_factory=random.SystemRandom)
+    toolchain: toolchain.Ahead | None = None  # it is being made since before the target was known
 
     def __post_init__(self) -> None:
         # closed to workers with another user id: it holds inputs before they are revealed
@@ -72,13 +74,19 @@ class Referee:
 
     def prepare_compiler(self) -> None:
         """Make the shared toolchain, where it is missing; until then each worker makes its own."""
-        told = self.workload.environment
-        headers = self.workload.device == "cpu" and bool(told.get("cpp_compiler"))
-        bytecode = told.get("library_bytecode") is False
-        if headers or bytecode:
-            toolchain.make(self.setting, self.workload.device, bytecode=bytecode)
-            if self.setting.toolchain is not None:
-                self.grounds.share([self.setting.toolchain])
+        told, device, made = self.workload.environment, self.workload.device, self.setting.toolchain
+        if made is None:
+            return
+        if self.toolchain is not None:
+            self.toolchain.thread.join()
+        if self.toolchain is None or self.toolchain.device != device:
+            remove_tree(made)
+            headers = device == "cpu" and bool(told.get("cpp_compiler"))
+            bytecode = told.get("library_bytecode") is False
+            if headers or bytecode:
+                toolchain.make(self.setting, device, bytecode=bytecode)
+        if made.exists():
+            self.grounds.share([made])
 
     # -- correctness
 

@@ -13,7 +13,7 @@ import pytest
 from sandbox import view
 from tests.files import write_files
 from tools.errors import ToolError
-from tools.judging import open_referee
+from tools.judging import open_referee, toolchain
 
 SANDBOX: Any = None  # nothing is started
 
@@ -57,3 +57,13 @@ def test_only_packages_of_the_interpreter_itself_are_watched(tmp_path: Path, mon
     below = ["", "/dist-packages", f"/{'x' * 300}/site-packages", "/loop/site-packages", "/../dist-packages"]
     named = ["/", "/etc", "\0", "site-packages", f"{packages}/../../..", str(elsewhere), *(f"{lib}{e}" for e in below)]
     assert installed("python", *named, str(packages)) == [packages]
+
+
+def test_it_is_known_whether_an_interpreter_has_bytecode(tmp_path: Path) -> None:
+    assert not toolchain._lacks_bytecode(sys.executable) and not toolchain._lacks_bytecode("/no/such/python")
+    packages = tmp_path / "lib" / "python3.12" / "site-packages" / "torch"
+    write_files(tmp_path, {"pyvenv.cfg": f"home = {Path(sys.executable).resolve().parent}\n"})
+    write_files(packages, {"__init__.py": ""})
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    assert toolchain._lacks_bytecode(str(tmp_path / "bin" / "python"))

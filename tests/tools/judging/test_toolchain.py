@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.parametriz
 
 
 @contextmanager
-def contained(provider: Name) -> Iterator[tuple[Path, Referee]]:
+def contained(provider: Name, *, compiles: bool = False) -> Iterator[tuple[Path, Referee]]:
     """A referee on a layer, and a folder that workers may enter."""
     with folder_open_to_all() as folder:
         sandbox = available(choose.make(provider, Wanted(sys.executable, folder / "sandbox", (folder,))))
         tree = write_files(folder / "tree", {"bench.py": linear("torch.relu(x * 2.0)")})
         (folder / "scratch").mkdir(mode=0o711)
         scratch = folder / "scratch"
-        with closing(open_referee(tree, "bench.py", python=sys.executable, sandbox=sandbox, scratch=scratch)) as found:
+        opened = open_referee(
+            tree, "bench.py", python=sys.executable, sandbox=sandbox, scratch=scratch, compiles=compiles
+        )
+        with closing(opened) as found:
             yield folder, found
 
 
@@ -52,6 +56,20 @@ def test_compiling_needs_nothing_that_it_may_not_write(provider: Name) -> None:
         with Worker(referee.setting, referee.pristine) as worker:
             (linked,) = (worker.home / "tmp").rglob("*.gch")
             assert linked.resolve() == header
+
+
+def test_it_is_made_while_the_target_is_looked_at_and_again_for_another_device(provider: Name) -> None:
+    with contained(provider, compiles=True) as (_, referee):
+        referee.prepare_compiler()
+        made = referee.setting.toolchain
+        assert referee.toolchain is not None and made is not None
+        first = made.stat().st_ino
+        assert list((made / "headers").glob("*.gch")) and not (made / "bytecode").exists()
+        referee.prepare_compiler()
+        assert made.stat().st_ino == first
+        referee.toolchain = replace(referee.toolchain, device="cuda")
+        referee.prepare_compiler()
+        assert made.stat().st_ino != first and list((made / "headers").glob("*.gch"))
 
 
 LOADS = """import torch
