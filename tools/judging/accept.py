@@ -39,7 +39,7 @@ AA_LOOKS = (12, 30)  # of the same code beside itself; the second where the firs
 REPORT_WIDE = 0.1  # a reported interval whose ends differ by more is worth the second look
 AA_WIDE = 0.04  # a floor above this may hide a gain worth having, and may be one bad minute of the machine
 FLOOR = {"cuda": 0.01, "cpu": 0.02}  # smallest effect worth claiming: a quiet GPU, a shared CPU
-MAX_HALF_WIDTH = 0.15  # an A/A wider than this says nothing
+MAX_HALF_WIDTH = 0.5  # an A/A wider than this says nothing; below it the floor is so high that only more counts
 REGRESSION = 0.98  # no workload's upper bound may lie below it
 
 Outcome = Literal["kept", "neutral", "slower", "continue"]

@@ -119,7 +119,8 @@ def test_the_interval_is_read_off_the_ordered_restarts() -> None:
         ([0.001, -0.001], "cpu", 0.02, True),  # never below what the device is known for
         ([0.001, -0.001], "cuda", 0.01, True),
         ([-0.04, 0.04], "cpu", math.expm1(0.04), True),  # what scatters raises the bar
-        ([-0.16, 0.16], "cpu", math.expm1(0.16), False),  # too much
+        ([-0.4, 0.4], "cuda", math.expm1(0.4), True),  # where calls of one process take half as long again as another's
+        ([-0.6, 0.6], "cuda", math.expm1(0.6), False),  # too much
         ([0.05, 0.06], "cpu", math.expm1(0.06), False),  # off
         ([0.005, 0.010], "cpu", 0.02, True),  # by less than the floor, as one in ten honest sessions is
     ],
