@@ -20,7 +20,10 @@ from tools.judging.worker import CHECK_TIMEOUT_S
 
 USED_UP = "the time budget was used up"
 FOR_COMPILING = "what is left of the time budget is kept for compiling"
-LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one change, where there is more to do
+LOOK_SHARE, LAST_SHARE = (
+    1 / 3,
+    3 / 4,
+)  # of the remaining time: the most for a look at one change, and at the last of all
 LOOK_S = 300.0  # the most for it however much remains: with compilations of half a minute, a look takes ten minutes
 ATTEMPT_RESTARTS = 5  # cost of a change that is decided at the first look, with its check
 FINAL_RESTARTS = 4  # cost of a final measurement in a hurry: three restarts, and what goes with them
@@ -55,6 +58,7 @@ class Budget:
     final_restart_s: float = 0.0  # of one of the final measurement
     reserved_s: float = 0.0
     kept_back_s: float = 0.0  # for the final measurement
+    proven: bool = False  # something is
     for_compiling_s: float = 0.0  # until that begins
 
     @classmethod
@@ -85,6 +89,7 @@ class Budget:
 
     def keep_back(self, restart_s: float = 0.0) -> None:
         """For the final measurement, once something is proven: a restart of it takes at least so long."""
+        self.proven = True
         self.kept_back_s = max(self.kept_back_s, FINAL_RESTARTS * max(restart_s, self.final_restart_s))
 
     def finish(self) -> None:
@@ -134,7 +139,7 @@ class Budget:
         """Whether a look of this length is too long for one change; at the start, for the original."""
         if not self.restart_s and self.deadline is not None:
             return self._less_than(seconds + (1 - START_SHARE) * self.total_s)
-        share = LOOK_SHARE if self.reserved_s or self.kept_back_s else 1.0
+        share = LOOK_SHARE if self.reserved_s or self.proven else LAST_SHARE
         return seconds > LOOK_S or self._less_than(self.reserved_s + seconds) or self._less_than(seconds / share)
 
     def _less_than(self, seconds: float) -> bool:

@@ -160,17 +160,16 @@ def commit(state: RunState, ctx: RunContext) -> Update:
     """Stack what was proven, with what it was proven on."""
     attempt = ctx.attempts.load(state["attempt"])
     verdict = ctx.attempts.verdict(attempt.id)
-    assert verdict is not None, "what was kept has one"
-    took, top = verdict.evidence["comparison"], ctx.records.follow()
+    top = ctx.records.follow()
     ctx.builds.adopt(attempt, top)
-    ctx.budget.keep_back(took["wall_s"] / took["restarts"])
+    ctx.keep_time_back()
     ctx.progress.emit(
         StackGrew(
             attempt.candidate.step,
             attempt.candidate.shown,
             top,
             len(ctx.stack.commits()),
-            verdict.speedup,
+            verdict.speedup if verdict else None,
         )
     )
     return {"attempt": "", "shadow": [name for name in state.get("shadow", []) if name not in attempt.below]}

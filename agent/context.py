@@ -50,11 +50,19 @@ class RunContext:
         is_open = measurements.PLAIN not in known.modes and schedule.COMPILING in self.config.steps
         comes_later = is_open and not on_gpu and self.platform.cpp_compiler
         self.budget.know(restart_s, known.compiled_restart_s, compiles_later=comes_later)
-        if self.stack.commits():
-            self.budget.keep_back()
+        self.keep_time_back()
         if known.compiling_s and not on_gpu:  # there it was done beside other things
             self.budget.learn(known.compiling_s)
         self.referee.own_tests = known.own_tests
+
+    def keep_time_back(self) -> None:
+        """For the final measurement of what is proven, of which a restart takes as long as the longest that proved it
+        in parts.
+        """
+        stacked = self.ledger.stacked()
+        took = [row.evidence.get("comparison") for row in self.ledger.rows if row.attempt_id in stacked]
+        if stacked:
+            self.budget.keep_back(max((each["wall_s"] / each["restarts"] for each in took if each), default=0.0))
 
 
 def stack_profile(commit: str) -> str:

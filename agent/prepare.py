@@ -24,6 +24,7 @@ from agent.reporting.progress import Note
 from tools.candidate import Candidate
 from tools.judging import accept
 from tools.judging.check import COPIES_IN_A_CHECK, Checked
+from tools.judging.comparison import Comparison
 from tools.judging.correctness import Finding
 from tools.judging.measure import Measured
 from tools.judging.own_tests import OwnTests
@@ -215,7 +216,7 @@ def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, loo
     decided = dict[str, Verdict]()
     for name, built in candidates.items():
         compared = measured.comparisons[name]
-        if not compared.failed and accept.look(compared.log_ratios, ctx.referee.delta) == "continue":
+        if not compared.failed and _is_open(ctx, compared):
             continue
         outputs, pristine = measured.outputs_of(name), ctx.builds.pristine_checked().build
         decided[name] = ctx.referee.decide(built.checked, compared, outputs, pristine)
@@ -229,6 +230,14 @@ def adopt(ctx: RunContext, candidates: dict[str, Built], measured: Measured, loo
         _keep(ctx, candidates[best], decided.get(best) if kept.get(best, 0.0) <= QUARANTINE else None)
     for name in candidates.keys() - {best, PLAIN}:
         ctx.builds.forget(candidates[name].attempt)
+
+
+def _is_open(ctx: RunContext, compared: Comparison) -> bool:
+    """Whether the first look leaves a gain open, or a longer A/A could show one."""
+    noise, outcome = ctx.referee.noise, accept.look(compared.log_ratios, ctx.referee.delta)
+    assert noise is not None, "the baseline comes first"
+    hidden = accept.may_hide(noise, compared.interval(noise.delta), ctx.platform.device)
+    return outcome == "continue" or (outcome == "neutral" and hidden)
 
 
 def _keep(ctx: RunContext, built: Built, verdict: Verdict | None) -> None:

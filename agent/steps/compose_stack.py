@@ -117,6 +117,7 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
         return _compare_whole(ctx)  # with the next best
     if best and not measured.comparisons[best].failed:
         found.over_compile = over_eager.over(measured.comparisons[best])
+    measurements.keep(found, ctx.run_dir / "whole.json")
     if ctx.platform.device == "cpu" and not ctx.budget.too_dear(over_eager.wall_s):
         unset = ctx.referee.report_on("whole stack, default malloc", pristine, {"stack": top}, malloc=False)
         found.default_malloc = None if unset.only.failed else unset.only

@@ -30,7 +30,8 @@ def run(state: RunState, ctx: RunContext) -> Update:
         measurements.keep_session(known, ctx.run_dir)
     ctx.use(known)
     ctx.display.subject = "the original"
-    likely = next((step for step in schedule.FIRST if is_likely(ctx, step)), "")
+    on_gpu = ctx.platform.device == "cuda"
+    likely = next((step for step in schedule.FIRST if on_gpu and is_likely(ctx, step)), "")
     profile = None if likely else ctx.builds.profile_original()  # else afterwards: it takes longer
     try:
         seen = ctx.proposals.view().observation.model_dump_json(indent=1, by_alias=True, exclude={"sources"})
@@ -49,7 +50,6 @@ def run(state: RunState, ctx: RunContext) -> Update:
         reason += f"; most of it in {profile.primary_bottleneck_component}, {profile.primary_bottleneck_type}"
     update = finish(ctx, ended(STEP, "done", reason))
     waits = profile is not None and launching_decides(profile)
-    on_gpu = ctx.platform.device == "cuda"
     first = likely or schedule.first(known, noise.delta, on_gpu=on_gpu, waits=waits)
     return {**update, "goto": first if first in ctx.config.steps else ""}
 

@@ -16,7 +16,7 @@ def climbing_step(state: RunState, ctx: RunContext, step: str, nothing_because: 
     """Ask for the climb, or sum it up when it is over. `nothing_because`: why there is nothing to climb, if so."""
     if state.get("step") == step and state.get("no_more"):
         if schedule.is_early(state, step):
-            if not too_late(ctx):
+            if not ctx.budget.used_up(attempts=2):
                 ctx.display.subject = "the original"
                 ctx.builds.profile_original()
             return {"step": "", "climbing": False, "goto": "", "no_more": ""}

@@ -32,7 +32,7 @@ from .on_device import synchronize
 from .repeated import Repeating
 
 MAX_ROWS, MAX_NOTES = 200, 64  # of any one table, of all
-LONG_US = 1e5  # what takes longer is looked at once: it may be a sequence of calls, with operations by the ten thousand
+LONG_US = 1e5  # where a case takes longer, modules are timed once: it may be a sequence of calls
 WITH_PLACES = {
     "linear_groups": observe_projections.groups,
     "norms": lambda seen: seen.norms.found(seen.times),
@@ -77,8 +77,10 @@ class Observer(Repeating):
                 self._stage(case)
                 self._run()
                 call_us.append(self._time(calls))
-                often = calls if call_us[-1] < LONG_US else 1
-                padding += self._made("padding", lambda often=often: self._padding(often))
+            often = calls if max(call_us) < LONG_US else 1
+            for case in cases:
+                self._stage(case)
+                padding += self._made("padding", lambda: self._padding(often))
                 with _Looking(), times, norms:
                     self._repeat(case, often)
                 self._stage(case)

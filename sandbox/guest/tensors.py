@@ -99,6 +99,14 @@ def _node(value, tensors, places, depth, seen):
     return {"t": "object", "class": name, "keys": list(fields), "items": inner(fields.values())}
 
 
+def layout(structure):
+    """A structure without the plain values in it: what is left says where its tensors are."""
+    if structure is None or structure["t"] == "value":
+        return None
+    items = {"items": [layout(item) for item in structure["items"]]} if "items" in structure else {}
+    return {**structure, **items}
+
+
 def _fields(value):
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return dict(zip(value._fields, value, strict=True))

@@ -113,7 +113,7 @@ class Worker:
         structure, flat = loaded.opened(key)
         flat = [self._cast(t) for t in flat]
         kept_structure, kept = self.staged
-        if how == "inplace" and kept_structure == structure and self._alike(kept, flat):
+        if how == "inplace" and tensors.layout(kept_structure) == tensors.layout(structure) and self._alike(kept, flat):
             for old, new in zip(kept, flat, strict=True):
                 old.data.copy_(new)
             flat = kept

@@ -14,6 +14,7 @@ from agent.budget import (
     COMPILING_SHARE,
     FINAL_RESTARTS,
     FOR_COMPILING,
+    LAST_SHARE,
     LOOK_S,
     LOOK_SHARE,
     START_SHARE,
@@ -88,6 +89,12 @@ def test_what_is_measured_at_the_start_gets_no_better_after_a_share_of_the_whole
 def test_one_more_look_at_one_change_may_not_take_much_of_what_is_left() -> None:
     budget = Budget(time.monotonic() + 600.0, restart_s=10.0)
     assert not budget.too_dear(LOOK_S - 10.0), "nothing else is to come"
+    budget.deadline = time.monotonic() + 100.0
+    assert not budget.too_dear(LAST_SHARE * 100.0 - 5.0) and budget.too_dear(LAST_SHARE * 100.0 + 5.0)
+    budget.keep_back()
+    budget.finish()
+    assert not budget.too_dear(LOOK_SHARE * 100.0 - 5.0) and budget.too_dear(LOOK_SHARE * 100.0 + 5.0)
+    budget.deadline, budget.proven = time.monotonic() + 600.0, False
     budget.reserve(1)
     assert not budget.too_dear(LOOK_SHARE * 600.0 - 10.0) and budget.too_dear(LOOK_SHARE * 600.0 + 10.0)
     assert not Budget().too_dear(LOOK_S) and Budget().too_dear(LOOK_S + 1.0), "however much is left"
@@ -97,7 +104,7 @@ def test_time_is_kept_back_for_the_final_measurement_from_the_first_proven_chang
     for known in ({"restart_s": 101.0 / FINAL_RESTARTS}, {"restart_s": 1.0, "final_restart_s": 101.0 / FINAL_RESTARTS}):
         budget = Budget(time.monotonic() + 100.0)
         budget.know(**known)
-        assert not budget.used_up() and not budget.too_dear(99.0), "nothing is proven that could be measured"
+        assert not budget.used_up() and not budget.too_dear(70.0), "nothing is proven that could be measured"
         budget.keep_back()
         assert budget.used_up() and budget.too_dear(1.0)
     budget.know(restart_s=1.0)

@@ -36,7 +36,7 @@ TRIES = 8  # of seeds, until the original answers: values may hang together, as 
 STATES = 3  # tries of another state dict
 DEGENERATE_SEEDS = 4
 MUCH_SMALLER = 1e-3  # than usual: what an output is at most under values that show nothing
-CALLS = 100  # that measuring the original takes: 6 restarts, each with 6 calls beside its copy and 10 in turns with it
+CALLS = 150  # that measuring the original takes: 6 restarts, each with 6 calls beside its copy and 20 in turns with it
 RESULT_SHARE = 1 / 8  # of a worker's memory: some are held here at once, in float64
 
 

@@ -78,7 +78,12 @@ def open_referee(
     rng = random.SystemRandom() if seed is None else random.Random(seed)
     build = Build(hash_tree(pristine)[:16], pristine)
     ahead = toolchain.begin(setting, "cpu" if gpu is None else "cuda") if compiles else None
-    workload = inspect(setting, build, scratch / "workload", rng)
+    try:
+        workload = inspect(setting, build, scratch / "workload", rng)
+    except BaseException:
+        if ahead is not None:
+            ahead.end()
+        raise
     cores = Cores.of(of_one_node(os.sched_getaffinity(0), threads, gpu.pci if gpu is not None else None), threads)
     supply = InputSupply(setting, workload, build, scratch / "inputs", partial(inputs_needed, workload), rng)
     health = DeviceHealth(setting, workload.device)

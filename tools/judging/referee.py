@@ -69,21 +69,20 @@ class Referee:
         return self.noise.delta
 
     def close(self) -> None:
-        """End the worker that draws inputs for the clock."""
+        """End the worker that draws inputs for the clock, and what is still being made."""
         self.clock.close()
+        if self.toolchain is not None:
+            self.toolchain.end()
 
     def prepare_compiler(self) -> None:
         """Make the shared toolchain, where it is missing; until then each worker makes its own."""
         told, device, made = self.workload.environment, self.workload.device, self.setting.toolchain
         if made is None:
             return
-        if self.toolchain is not None:
-            self.toolchain.thread.join()
-        if self.toolchain is None or self.toolchain.device != device:
+        bytecode = told.get("library_bytecode") is False
+        if self.toolchain is None or not self.toolchain.serves(device, bytecode):
             remove_tree(made)
-            headers = device == "cpu" and bool(told.get("cpp_compiler"))
-            bytecode = told.get("library_bytecode") is False
-            if headers or bytecode:
+            if bytecode or (device == "cpu" and told.get("cpp_compiler")):
                 toolchain.make(self.setting, device, bytecode=bytecode)
         if made.exists():
             self.grounds.share([made])
@@ -172,7 +171,7 @@ class Referee:
         known, most = len(self.aa.log_ratios), max(accept.AA_LOOKS)
         if known >= most or self.noise.delta <= accept.AA_WIDE:
             return self.noise
-        if self.hurried(self.aa.wall_s / known * (most - known)):
+        if self.hurried(self.aa.wall_s / known * (most - known + accept.FIRST_LOOK)):  # and the change once more
             return self.noise
         more = self._against_itself("aa, longer", lambda found: known + len(found.log_ratios) >= most, known=known).only
         return self.noise if more.failed else self.use_noise(self.aa.followed_by(more))

@@ -12,8 +12,9 @@ A run begins to make it while its target is looked at.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from threading import Thread
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock, Thread
 
 from sandbox import view
 from sandbox.errors import SandboxError, SandboxUnavailable
@@ -21,15 +22,27 @@ from tools.judging.folders import BYTECODE, CACHE, HEADERS
 from tools.judging.worker import Build, Setting, Worker, WorkerFault
 from tools.tree_removal import remove_tree
 
+ENDS_S = 20.0  # how long what was given up is waited for
 
-def make(setting: Setting, device: str = "cpu", *, bytecode: bool = False) -> None:
-    """Make `setting.toolchain`; what is missing afterwards, because it cannot be made here, costs time only."""
+
+def make(
+    setting: Setting,
+    device: str = "cpu",
+    *,
+    bytecode: bool = False,
+    begun: Callable[[Worker], None] = lambda worker: None,
+) -> None:
+    """Make `setting.toolchain`; what is missing afterwards, because it cannot be made here, costs time only.
+
+    `begun` is told of the worker that does it. Raises: SandboxError.
+    """
     assert setting.toolchain is not None
     made = setting.toolchain.with_name(f"{setting.toolchain.name}-unfinished")
     remove_tree(made)
     (made / "no-target").mkdir(parents=True)
     nothing = Build("toolchain", made / "no-target")
     with contextlib.suppress(WorkerFault), Worker(setting, nothing, "precompile", bytecode=bytecode) as worker:
+        begun(worker)
         worker.ask("precompile", timeout_s=setting.check_timeout_s, device=device)
         worker.stop()
         worker.keep(HEADERS, made / "headers")
@@ -39,31 +52,54 @@ def make(setting: Setting, device: str = "cpu", *, bytecode: bool = False) -> No
         made.rename(setting.toolchain)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ahead:
-    """It is being made, for this device. What it runs in ends with the processes of the run."""
+    """It is being made in a thread, for this device, with `bytecode` or without."""
 
-    thread: Thread
     device: str
+    bytecode: bool
+    thread: Thread = field(init=False)
+    _worker: Worker | None = None
+    _over: bool = False
+    _lock: Lock = field(default_factory=Lock)
+
+    def begin(self, setting: Setting) -> Ahead:
+        def run() -> None:
+            with contextlib.suppress(SandboxError, OSError):  # of what is over
+                make(setting, self.device, bytecode=self.bytecode, begun=self._begun)
+
+        self.thread = Thread(target=run, daemon=True)
+        self.thread.start()
+        return self
+
+    def serves(self, device: str, bytecode: bool) -> bool:
+        """Wait for it: whether that is what was wanted."""
+        self.thread.join()
+        return self.device == device and self.bytecode >= bytecode
+
+    def end(self) -> None:
+        """Give it up."""
+        with self._lock:
+            self._over, worker = True, self._worker
+        if worker is not None and self.thread.is_alive():
+            worker.stop()
+        self.thread.join(ENDS_S)
+
+    def _begun(self, worker: Worker) -> None:
+        with self._lock:
+            self._worker, over = worker, self._over
+        if over:
+            worker.stop()
 
 
 def begin(setting: Setting, device: str) -> Ahead | None:
-    """Begin to make what is missing by the files of the interpreter; None where that is nothing."""
+    """Begin to make what is missing by the files of the interpreter; None where that is nothing. To be ended."""
     bytecode = _lacks_bytecode(setting.python)
-    if device != "cpu" and not bytecode:
-        return None
-
-    def run() -> None:
-        with contextlib.suppress(SandboxError, OSError):  # the run is over
-            make(setting, device, bytecode=bytecode)
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    return Ahead(thread, device)
+    return Ahead(device, bytecode).begin(setting) if device == "cpu" or bytecode else None
 
 
 def _lacks_bytecode(python: str) -> bool:
-    """Whether the torch of this interpreter was installed without; False where it is not on this machine."""
+    """Whether the torch of this interpreter was installed without; False where it is not seen on this machine."""
     try:
         folders = view.of_python(python)
     except SandboxUnavailable:

@@ -26,7 +26,8 @@ MOST_ROOTS = 3  # classes that are compiled or recorded one by one
 REGION_SHARE = 0.3  # of a call; less is not worth its own graph
 _CONVOLUTION = re.compile(r"_?conv(_transpose)?[123]d|_?convolution")  # functions of torch
 _PRODUCT = re.compile(
-    rf"{_CONVOLUTION.pattern}|(bi)?linear|(add|b|baddb)?mm|matmul|einsum|lstm|gru|multi_head_attention\w*"
+    rf"{_CONVOLUTION.pattern}|(bi)?linear|(add|b|baddb|addb)?mm|(add)?mv|matmul|einsum|tensordot"
+    r"|(lstm|gru|rnn_tanh|rnn_relu)(_cell)?|multi_head_attention\w*"
 )
 
 

@@ -134,6 +134,18 @@ def test_a_tensor_that_is_given_twice_arrives_as_one_and_its_copy_as_another(tmp
     assert 2 * 4000 < (tmp_path / "x").stat().st_size < 3 * 4000
 
 
+def test_what_differs_in_plain_values_alone_has_the_same_layout() -> None:
+    def layout(value: Any) -> Any:
+        return tensors.layout(tensors.given(value)[0])
+
+    x, y = torch.rand(2), torch.rand(2)
+    assert layout((x, 1, {"a": "b"})) == layout((y, 2, {"a": "c"}))
+    assert (
+        layout((x, x)) != layout((x, y)) and layout((x, 1)) != layout((1, x)) and layout((x, [x])) != layout((x, (x,)))
+    )
+    assert tensors.layout(None) is None
+
+
 def test_what_a_result_holds_beside_tensors_stays_opaque(tmp_path: Path) -> None:
     path = str(tmp_path / "x")
     tensors.save(path, {"y": torch.ones(1), "how": torch.relu, "which": {1}})

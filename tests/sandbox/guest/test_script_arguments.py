@@ -219,3 +219,22 @@ def test_which_modules_are_judged_is_decided_once(play: Play) -> None:
         assert [each["phase"] for each in again.op_describe(recipe=chosen)["cases"]] == [case]
         again.op_build(mode="inference")
         assert type(again.built).__name__ == root
+    far = {**played.told["recipe"], "roots": {"Net": 99}}
+    with pytest.raises(guest.module("workload").WorkloadProblem, match="does not get as far as its modules"):
+        guest.module("reference").Reference(str(played.folder), "bench.py").op_describe(recipe=far)
+
+
+def test_new_data_comes_into_the_same_memory_where_only_a_number_differs(play: Play) -> None:
+    """Else a cache by address or version would never be caught in a script that hands over a position."""
+    played = play(
+        "net = Net().eval()\nwith torch.no_grad():\n    for n in range(6):\n        net(torch.randn(2, 4), float(n))\n"
+    )
+    played.build()
+    seen = []
+    for seed in range(6):
+        path = str(played.folder / f"in-{seed}")
+        played.reference.op_draw({path: seed}, phase=played.label)
+        played.worker.op_stage(path, phase=played.label, how="inplace")
+        given = dict(played.worker.arguments)
+        seen.append((given["0.0.0"].data_ptr(), given["0.0.pos" if "0.0.pos" in given else "0.0.1"]))
+    assert len({pointer for pointer, _ in seen}) == 1 and len({number for _, number in seen}) > 1

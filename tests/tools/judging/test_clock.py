@@ -65,6 +65,13 @@ def test_large_inputs_get_fewer_calls_and_then_fewer_rounds_but_each_call_its_ow
     assert [plan(1 << 20, cases).rounds for cases in (2, 3)] == [clock.ROUNDS, clock.ROUNDS // 2]
 
 
+@pytest.mark.parametrize(("call_s", "rounds"), [(0.09, clock.ROUNDS), (0.11, clock.ROUNDS // 2)])
+def test_long_calls_get_fewer_rounds(call_s: float, rounds: int) -> None:
+    case = Case("", {}, call_s=call_s, input_bytes=1 << 10)
+    workload: Any = SimpleNamespace(device="cuda", cases=(case,))
+    assert Plan.of(workload, case) == Plan(rounds, 1)
+
+
 def test_workers_run_one_after_the_other_where_the_device_has_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 
 from sandbox import view
 from tests.files import write_files
-from tools.errors import ToolError
+from tests.tools.judging.opened import linear, opened
+from tools.errors import ToolError, WorkloadError
 from tools.judging import open_referee, toolchain
 
 SANDBOX: Any = None  # nothing is started
@@ -60,10 +62,20 @@ def test_only_packages_of_the_interpreter_itself_are_watched(tmp_path: Path, mon
 
 
 def test_it_is_known_whether_an_interpreter_has_bytecode(tmp_path: Path) -> None:
-    assert not toolchain._lacks_bytecode(sys.executable) and not toolchain._lacks_bytecode("/no/such/python")
+    assert not toolchain._lacks_bytecode("/no/such/python")
     packages = tmp_path / "lib" / "python3.12" / "site-packages" / "torch"
     write_files(tmp_path, {"pyvenv.cfg": f"home = {Path(sys.executable).resolve().parent}\n"})
     write_files(packages, {"__init__.py": ""})
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(Path(sys.executable).resolve())
     assert toolchain._lacks_bytecode(str(tmp_path / "bin" / "python"))
+
+
+def test_what_is_made_ahead_ends_with_a_target_that_cannot_be_judged(tmp_path: Path) -> None:
+    running = threading.active_count()
+    with (
+        pytest.raises(WorkloadError, match="with no tensor in it"),
+        opened(tmp_path, {"bench.py": linear("None")}, compiles=True),
+    ):
+        pass
+    assert threading.active_count() == running

@@ -32,7 +32,7 @@ def test_cases_are_ordered_by_their_size_whatever_a_call_takes(tmp_path: Path) -
 def test_calls_for_which_the_budget_has_no_room_are_told_at_once(tmp_path: Path) -> None:
     entry = linear(first="__import__('time').sleep(0.1)")
     with (
-        pytest.raises(WorkloadError, match=r"a call takes 0\.1 s, and measuring it takes 100 of them") as refused,
+        pytest.raises(WorkloadError, match=r"a call takes 0\.1 s, and measuring it takes 150 of them") as refused,
         opened(tmp_path, {"bench.py": entry}, budget_s=10.0),
     ):
         pass
