@@ -129,6 +129,12 @@ def next_look(restarts: int) -> int:
     return next(count for count in LOOKS if count >= restarts)
 
 
+def next_chance(log_ratios: Sequence[float], delta: float) -> int:
+    """The next look that may still keep it, by how many restarts lie below the bar; the last where none may."""
+    below = sum(ratio <= math.log1p(delta) for ratio in log_ratios)
+    return next((count for count, k in LOOKS.items() if count > len(log_ratios) and below < k), max(LOOKS))
+
+
 def look(log_ratios: Sequence[float], delta: float) -> Outcome:
     """The decision at a look; "continue" asks for the next one.
 

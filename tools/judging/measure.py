@@ -107,8 +107,12 @@ class Clock(Protocol):
         ...
 
 
-def enough_at_looks(decided: Callable[[Sequence[float]], bool], hurried: Hurried) -> Enough:
-    """At a look: it is decided, or there is no time up to the next one, by what the restarts until now took."""
+def enough_at_looks(
+    decided: Callable[[Sequence[float]], bool], following: Callable[[Sequence[float]], int], hurried: Hurried
+) -> Enough:
+    """At a look: it is decided, or there is no time up to the `following` that counts, by what the restarts until now
+    took.
+    """
 
     def enough(found: Comparison) -> bool:
         count = len(found.log_ratios)
@@ -116,19 +120,27 @@ def enough_at_looks(decided: Callable[[Sequence[float]], bool], hurried: Hurried
             return False
         if count == max(accept.LOOKS) or decided(found.log_ratios):
             return True
-        return hurried(found.wall_s / count * (accept.next_look(count + 1) - count))
+        return hurried(found.wall_s / count * (following(found.log_ratios) - count))
 
     return enough
 
 
 def enough_to_judge(delta: float, hurried: Hurried) -> Enough:
-    return enough_at_looks(lambda ratios: accept.look(ratios, delta) != "continue", hurried)
+    return enough_at_looks(
+        lambda ratios: accept.look(ratios, delta) != "continue",
+        lambda ratios: accept.next_chance(ratios, delta),
+        hurried,
+    )
 
 
 def enough_to_weigh(delta: float, hurried: Hurried) -> Enough:
     """Until it is clear whether a commit still earns its place, or there is no time for more: then it stays."""
 
-    return enough_at_looks(lambda ratios: accept.still_worth(ratios, delta) != "continue", hurried)
+    return enough_at_looks(
+        lambda ratios: accept.still_worth(ratios, delta) != "continue",
+        lambda ratios: accept.next_look(len(ratios) + 1),
+        hurried,
+    )
 
 
 @dataclass

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tools.judging import accept
+from tools.judging.measure import enough_to_judge
 
 BAR = math.log1p(0.02)
 
@@ -179,3 +182,17 @@ def test_a_gain_must_show_in_each_workload_and_in_all_calls_together() -> None:
 def test_looks_happen_at_three_six_twelve_and_thirty_restarts_only(count: int) -> None:
     with pytest.raises(ValueError, match="no look"):
         accept.look([0.1] * count, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "chance"), [(3, 0, 6), (2, 1, 12), (5, 1, 12), (4, 2, 30), (11, 1, 30), (0, 12, 30)]
+)
+def test_time_is_asked_for_up_to_the_look_that_may_still_keep_it(above: int, below: int, chance: int) -> None:
+    """A look at which so many restarts below the bar are too many decides nothing."""
+    ratios = [0.1] * above + [0.0] * below
+    assert accept.next_chance(ratios, 0.05) == chance
+    asked: list[float] = []
+    found: Any = SimpleNamespace(log_ratios=ratios, wall_s=2.0 * len(ratios))
+    enough = enough_to_judge(0.05, lambda seconds: bool(asked.append(seconds)))
+    if len(ratios) in accept.LOOKS and accept.look(ratios, 0.05) == "continue":
+        assert not enough(found) and asked == [2.0 * (chance - len(ratios))]
