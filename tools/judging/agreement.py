@@ -47,20 +47,20 @@ def of_incumbent(fault: SideFault) -> Doubt:
     return Doubt("guard", f"a guard fired on what is to be improved: {fault.fault}")
 
 
-def is_in_question(found: Comparison, known_us: Known, claim: float = 0.0) -> bool:
-    """Whether the incumbent, beside a candidate that gains more than `claim`, was slower than it is known to be."""
+def is_in_question(found: Comparison, known_us: Known) -> bool:
+    """Whether the incumbent, beside a candidate that gains, was slower than it is known to be."""
     known = known_us.get(found.incumbent)
-    return bool(known and _slower(found.incumbent_us, known)) and median(found.log_ratios) > claim
+    return bool(known and _slower(found.incumbent_us, known)) and median(found.log_ratios) > 0.0
 
 
-def check(found: Comparison, beside: Session, known_us: Known, claim: float = 0.0) -> Doubt | None:
-    """Beside a candidate that gains more than `claim`, a log ratio, the incumbent must be as fast as it is known to be.
+def check(found: Comparison, beside: Session, known_us: Known) -> Doubt | None:
+    """Beside a candidate that gains, the incumbent must be as fast as it is known to be.
 
     If not, it is timed beside as many copies of itself: a process that takes turns with others finds colder caches
     than one that runs alone. If it is as slow there, it was not slowed down. These times replace what was known.
     Returns why the comparison cannot be relied on, if so. Raises: IncumbentFails.
     """
-    if not is_in_question(found, known_us, claim):
+    if not is_in_question(found, known_us):
         return None
     beside.doing("the stack below it was slower than before: timing that beside its own copies")
     build, known = beside.builds[INCUMBENT], known_us[found.incumbent]

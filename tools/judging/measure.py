@@ -52,7 +52,7 @@ class ComparisonRequest:
     doing: Callable[[str], None] = lambda what: None  # shows what takes long between restarts
     fewest: int = accept.FIRST_LOOK  # restarts that are needed in any case: at most so many are prepared at once
     hurried: Hurried = lambda seconds: False  # whether a repetition that blames nobody would take too long
-    claim: float = 0.0  # log ratio: a candidate that gains no more is not kept, even if it slows the incumbent down
+    counts: Callable[[Comparison], bool] = lambda found: True  # else nobody asks whether it slows the incumbent down
 
     def blank(self, name: str) -> Comparison:
         purpose = self.purpose if len(self.candidates) == 1 else f"{self.purpose}: {name}"
@@ -259,7 +259,8 @@ class LiveClock:
                         left = {name: each for name, each in left.items() if not request.enough(each)}
                 beside = replace(session, ahead=self._together(len(builds), range(agreement.TURNS, 0, -1)))
                 for each in [found[name] for name in found if request.may_slow_the_incumbent(name)]:
-                    doubt = agreement.check(each, beside, self.known_us, request.claim) or doubt
+                    if request.counts(each):
+                        doubt = agreement.check(each, beside, self.known_us) or doubt
         finally:
             os.sched_setaffinity(0, elsewhere)
         after: list[DeviceState] = read()

@@ -5,7 +5,6 @@ Order: correctness on secret inputs, time beside the incumbent, the outputs of t
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -210,7 +209,7 @@ class Referee:
             candidate,
             enough_to_judge(self.delta, self.hurried),
             progress=lambda n: self.say("timing", n, accept.next_look(n)),
-            claim=math.log1p(self.delta),
+            counts=lambda found: accept.look(found.log_ratios, self.delta) == "kept",
         )
 
     def report_on(

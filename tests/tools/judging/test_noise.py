@@ -91,6 +91,18 @@ def test_a_number_for_the_report_is_taken_at_the_first_look_where_there_is_no_ti
     assert clock.asked[-1] == ("whole", restarts)
 
 
+@pytest.mark.parametrize(("gains", "counts"), [([0.2] * 3, True), ([0.2, 0.2, 0.01], False), ([0.0] * 3, False)])
+def test_what_is_not_kept_need_not_show_that_it_slowed_nobody_down(
+    gains: list[float], counts: bool, tmp_path: Path
+) -> None:
+    judge, clock = referee(tmp_path, it=gains)
+    asked, compare = list[ComparisonRequest](), clock.compare
+    clock.compare = lambda request: (asked.append(request), compare(request))[1]  # type: ignore[method-assign]
+    judge.hurried = lambda seconds: True
+    found = judge.compare("it", ORIGINAL, CHANGED.build).only
+    assert asked[0].counts(found) is counts
+
+
 def test_a_gain_that_a_wide_floor_hides_is_timed_again_above_a_narrower_one(tmp_path: Path) -> None:
     judge, clock = referee(tmp_path, it=[0.035] * 6)
     assert judge.delta > accept.AA_WIDE
