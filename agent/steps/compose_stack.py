@@ -107,6 +107,7 @@ def _compare_whole(ctx: RunContext) -> Whole | None:
     verdict = ctx.referee.check_whole(over_eager, measured.outputs_of("stack"))
     if verdict.name == "inconclusive":
         confirm_best(ctx)
+        over_eager = over_eager.model_copy(update={"unsettled": verdict.reason})
         return measurements.keep(Whole(top=ctx.stack.top, over_eager=over_eager), ctx.run_dir / "whole.json")
     if verdict.name != "kept":
         _give_up(ctx, verdict)

@@ -176,6 +176,11 @@ def holds(log_ratios: Sequence[float]) -> bool:
     return speedup_interval(log_ratios).ci_low > 1
 
 
+def is_open(log_ratios: Sequence[float]) -> bool:
+    """Whether most restarts of a hurried report are faster, and not all: so few show neither."""
+    return len(log_ratios) < min(REPORT_LOOKS) and median(log_ratios) > 0 and not holds(log_ratios)
+
+
 def regresses(log_ratios: Sequence[float]) -> bool:
     """Whether a single workload got slower: the upper bound of its speedup lies below `REGRESSION`."""
     return speedup_interval(log_ratios).ci_high < REGRESSION

@@ -347,6 +347,10 @@ class Referee:
         if failed := of_failed(counts, evidence):
             return failed
         interval = found.interval(self.delta)
+        if accept.is_open(found.log_ratios):
+            reason = f"{len(found.log_ratios)} restarts leave it open, and there was no time for others"
+            wrong = self._wrong_while_timed(outputs, evidence)
+            return wrong or Verdict(name="inconclusive", reason=reason, speedup=interval, evidence=evidence)
         if not accept.holds(found.log_ratios):
             reason = f"not shown to be faster than the original in {len(found.log_ratios)} restarts more"
             return Verdict(name="neutral", reason=reason, speedup=interval, evidence=evidence)

@@ -274,6 +274,25 @@ def test_a_whole_is_not_given_up_for_the_pace(gain: float, name: str, unsettled:
     assert told == [("one", False, False), ("whole stack", True, True)]
 
 
+@pytest.mark.parametrize(
+    ("gains", "name"),
+    [
+        ([0.11, 0.06, -0.02], "inconclusive"),
+        ([0.11, -0.01, -0.02], "neutral"),
+        ([0.11, 0.06, 0.02], "kept"),
+        ([0.11, 0.06, 0.05, 0.04, 0.03, -0.02], "neutral"),
+    ],
+)
+def test_a_whole_that_a_hurried_measurement_leaves_open_is_not_given_up(
+    gains: list[float], name: str, tmp_path: Path
+) -> None:
+    judge: Any = Referee(UNUSED, UNUSED, BUILD, UNUSED, tmp_path, UNUSED, UNUSED)
+    judge.noise, judge.check_timed = SimpleNamespace(delta=0.02), lambda outputs: Finding(None, "")
+    assert judge.check_whole(compared(gains), []).name == name
+    judge.check_timed = lambda outputs: Finding("wrong", "it is")
+    assert judge.check_whole(compared(gains), []).name == ("neutral" if name == "neutral" else "wrong")
+
+
 @dataclass
 class Scattered(Session):
     """Restarts whose sides take times that scatter, some of it by the restart and some of it by the side."""
