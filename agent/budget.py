@@ -20,10 +20,8 @@ from tools.judging.worker import CHECK_TIMEOUT_S
 
 USED_UP = "the time budget was used up"
 FOR_COMPILING = "what is left of the time budget is kept for compiling"
-LOOK_SHARE, LAST_SHARE = (
-    1 / 3,
-    3 / 4,
-)  # of the remaining time: the most for a look at one change, and at the last of all
+LOOK_SHARE = 1 / 3  # of the remaining time: the most for one more look at one change
+LAST_SHARE = 3 / 4  # the same where nothing is proven and nothing else is to come
 LOOK_S = 300.0  # the most for it however much remains: with compilations of half a minute, a look takes ten minutes
 ATTEMPT_RESTARTS = 5  # cost of a change that is decided at the first look, with its check
 FINAL_RESTARTS = 4  # cost of a final measurement in a hurry: three restarts, and what goes with them

@@ -99,7 +99,7 @@ def noise_floor(log_ratios: Sequence[float], device: str) -> NoiseFloor:
     """Delta from an A/A comparison: the larger of the floor and how far its interval reaches from 1."""
     interval = speedup_interval(log_ratios)
     floor = FLOOR[device]
-    reach = max(abs(interval.ci_low - 1), abs(interval.ci_high - 1))
+    reach = max(1 / interval.ci_low, interval.ci_high) - 1
     outside = interval.ci_low > 1 + floor or interval.ci_high < 1 - floor
     half_width = (interval.ci_high - interval.ci_low) / 2
     reason = ""

@@ -88,7 +88,7 @@ def open_referee(
     supply = InputSupply(setting, workload, build, scratch / "inputs", partial(inputs_needed, workload), rng)
     health = DeviceHealth(setting, workload.device)
     clock = LiveClock(setting, workload, cores, scratch / "timed", supply, health.settle)
-    referee = Referee(setting, workload, build, clock, scratch / "referee", health, supply, rng=rng, toolchain=ahead)
+    referee = Referee(setting, workload, build, clock, scratch / "referee", health, supply, rng=rng, ahead=ahead)
     referee.grounds.share([setting.guest, pristine, *installed(workload, python)])
     return referee
 

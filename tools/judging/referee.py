@@ -55,7 +55,7 @@ class Referee:
     say: Say = lambda what, done, of: None
     hurried: Hurried = lambda seconds: False
     rng: random.Random = field(default_factory=random.SystemRandom)
-    toolchain: toolchain.Ahead | None = None  # it is being made since before the target was known
+    ahead: toolchain.Ahead | None = None  # makes the toolchain since before the target was known
 
     def __post_init__(self) -> None:
         # closed to workers with another user id: it holds inputs before they are revealed
@@ -70,8 +70,8 @@ class Referee:
     def close(self) -> None:
         """End the worker that draws inputs for the clock, and what is still being made."""
         self.clock.close()
-        if self.toolchain is not None:
-            self.toolchain.end()
+        if self.ahead is not None:
+            self.ahead.end()
 
     def prepare_compiler(self) -> None:
         """Make the shared toolchain, where it is missing; until then each worker makes its own."""
@@ -79,7 +79,7 @@ class Referee:
         if made is None:
             return
         bytecode = told.get("library_bytecode") is False
-        if self.toolchain is None or not self.toolchain.serves(device, bytecode):
+        if self.ahead is None or not self.ahead.serves(device, bytecode):
             remove_tree(made)
             if bytecode or (device == "cpu" and told.get("cpp_compiler")):
                 toolchain.make(self.setting, device, bytecode=bytecode)
